@@ -81,11 +81,14 @@ def stated_losses(units: Units) -> NDArray[np.int64] | None:
     -------
     NDArray or None
         ``loss[source, destination]`` in hundredths of a dB, rounded; int64, shape (units, units).
+        The direction that loses more counts between bidirectional ports.
         ``UNREACHED`` for circuits that lose too much to be used. None if no losses are stated.
     """
     if not isinstance(units, PortUnits) or units.fabric.circuit_loss_db is None:
         return None
     loss = np.rint(UNITS_PER_DB * units.fabric.circuit_loss_db).astype(np.int64)
+    if units.fabric.bidirectional:
+        loss = np.maximum(loss, loss.T)
     loss[units.fabric.route_cells() == UNREACHED] = UNREACHED
     return loss
 

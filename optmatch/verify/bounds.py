@@ -184,6 +184,9 @@ def _check_objective(solution: Solution, findings: Findings) -> None:
     claimed = solution.objective
     if compare(claimed, objective, findings.step) != 0:
         findings.refuse("the objective is as recomputed", "objective", claimed, objective)
+    counted = findings.figures["lower_bound_recomputed"]
+    if compare(objective, counted, findings.step) == -1:
+        findings.refuse("no answer is below what can be counted", "objective", objective, counted)
 
     bound = solution.lower_bound
     over_objective = compare(bound, objective, findings.step)

@@ -259,9 +259,15 @@ def find_over_budget(fabric: Fabric) -> NDArray[np.bool_]:
 
 
 def round_losses(fabric: Fabric) -> NDArray[np.int64] | None:
-    """Return the stated losses in whole hundredths of a dB; None if they are not stated."""
+    """Return the stated losses in whole hundredths of a dB; None if they are not stated.
+
+    Between bidirectional ports the direction that loses more counts.
+    """
     loss_db = fabric.circuit_loss_db
-    return None if loss_db is None else np.rint(100 * loss_db).astype(np.int64)
+    if loss_db is None:
+        return None
+    loss = np.rint(100 * loss_db).astype(np.int64)
+    return np.maximum(loss, loss.T) if fabric.bidirectional else loss
 
 
 def _check_budgets(

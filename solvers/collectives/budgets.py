@@ -92,9 +92,10 @@ def explain_unreachable(problem: Collective) -> str:
     losses = rank_losses(problem)
     if losses is None or problem.demand_bytes is not None or problem.steps is not None:
         return ""
-    # reaches[source, destination]: at first over one circuit, then over any number of them.
-    reaches = ~losses.is_cut
-    np.fill_diagonal(reaches, True)
+    # reaches[source, destination]: at first over one circuit or inside an island, then over any
+    # number of these.
+    island = np.arange(problem.n_ranks) // problem.island
+    reaches = ~losses.is_cut | (island[:, np.newaxis] == island)
     for middle in range(problem.n_ranks):  # Warshall's transitive closure
         reaches |= reaches[:, middle, np.newaxis] & reaches[middle]
     if problem.operation == "broadcast":

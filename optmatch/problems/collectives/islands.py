@@ -19,7 +19,6 @@ from optmatch.problems.collectives.sums import MOST_PROGRAMMED, bound_sums_s
 
 MOST_ROUNDS = 64
 """Rounds over rails up to which the rest is counted."""
-_GATHERS = ("all-gather", "reduce-scatter")
 
 
 class _Reach(NamedTuple):
@@ -28,7 +27,7 @@ class _Reach(NamedTuple):
     whole: int
     """Islands all of whose ranks know."""
     begun: int
-    """Islands of which one rank knows."""
+    """Ranks that heard over rails in the last round, each in an island of its own if it can be."""
     unsent: int
     """Ranks that have not sent over their present circuits."""
 
@@ -82,10 +81,10 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
                 next_reaches.setdefault(n_extra + 1, set()).add(send_over_rails(reach_when_told))
         reaches = next_reaches
 
-        # All islands have the data in these states. Where only one rank of an island has them, a
-        # last round for its members is needed.
+        # All islands have the data in these states. Ranks that neither were in an island that is
+        # whole nor have heard over a rail now need a last round in which members tell them.
         n_needed = [
-            n_extra + (reach.whole < islands)
+            n_extra + (members * reach.whole + reach.begun < members * islands)
             for n_extra, states in reaches.items()
             for reach in states
             if reach.whole + reach.begun >= islands
@@ -159,7 +158,6 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
     bounds of an all-reduce are raised by linear programmes, up to `MOST_PROGRAMMED` rounds.
     """
     is_sum = problem.operation == "all-reduce"
-    is_gather = problem.operation in _GATHERS
 
     # Up to this number of rounds all bounds are listed. One and two rounds have formulas of their
     # own; of an all-reduce, all numbers of rounds that a programme may raise are wanted.
@@ -177,8 +175,7 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
         if n_extra < 0 or rounds < configurations:
             continue
         rails_s, rest_s = _bound_bytes(problem, configurations, n_hops, rounds, n_extra)
-        # A gather needs one round without rails: each island has more ranks than circuits begin.
-        links_s = max(n_extra, int(is_gather)) * problem.island_alpha_s
+        links_s = n_extra * problem.island_alpha_s
         rounds_s = rounds * problem.alpha_s
         seconds_of_rounds[rounds] = rounds_s + links_s + rails_s + rest_s
         least_s = min(least_s, seconds_of_rounds[rounds])
@@ -188,8 +185,7 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
             break
         if rounds >= MOST_ROUNDS or rounds_s > least_s:
             # All numbers of rounds beyond these have one bound together, without a rest.
-            more_s = (rounds + 1) * problem.alpha_s + is_gather * problem.island_alpha_s
-            more_s += rails_s
+            more_s = (rounds + 1) * problem.alpha_s + rails_s
             least_s = min(least_s, more_s)
             seconds_of_rounds[MOST_ROUNDS + 1] = more_s
             break

@@ -160,6 +160,9 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     )
     is_other_chunk = np.diff(chunk_of_cut[order]) != 0
     is_new = np.append(True, is_other_byte | is_other_chunk)
+    # Cuts with one number are equal to the first of them, not to their neighbours alone.
+    first_byte = byte_of_cut[order][is_new][np.cumsum(is_new) - 1]
+    is_new |= byte_of_cut[order] - first_byte > RTOL * plan.chunk_bytes[chunk_of_cut[order]]
     number_of_cut = np.empty(len(chunk_of_cut), dtype=np.int64)
     number_of_cut[order] = np.cumsum(is_new) - 1
 
@@ -531,6 +534,8 @@ def _check_ends(
 
 _MOST_SHOWN_EPOCHS = 9
 _ROUND_AND_PLANE = "round {}, plane {}"
+_ROUNDINGS = 8
+"""Units in the last place by which a time may be off after the few sums that it comes from."""
 
 
 class RoundLoads(NamedTuple):
@@ -571,11 +576,13 @@ def _check_planes(
     if loads is None:
         n_rounds = len(np.asarray(problem.steps))
         ready_s = np.zeros(n_rounds)
+        hops = np.ones(n_rounds, dtype=np.int64)
         findings.expect("steps from outside have no sends", "sends", len(plan.sends), 0)
         findings.expect("nor circuits of their own", "circuits", plan.n_epochs, 0)
     else:
         n_rounds = len(loads.busiest_bytes)
         ready_s = loads.ready_s
+        hops = loads.hops
     if not n_rounds and not plan.shares_bytes.size:
         return np.zeros(0), np.zeros(0)
     shape = (n_rounds, problem.planes)
@@ -609,17 +616,17 @@ def _check_planes(
     # ready.
     last_end_s = np.maximum.accumulate(plan.end_s.max(axis=1))[:-1]
     earliest_s = np.maximum(ready_s, np.concatenate([[0.0], last_end_s]))
-    slack_s = RTOL * float(plan.end_s.max())
 
-    # No share starts before that.
+    # No share starts before that, but for the rounding of a few sums.
+    slack_s = _ROUNDINGS * float(np.spacing(plan.end_s.max()))
     is_early = is_used & (plan.start_s < earliest_s[:, None] - slack_s)
     rule = "a round starts after the one before, and when ranks are ready"
     findings.expect_none(rule, is_early, _ROUND_AND_PLANE, plan.start_s, rule)
 
-    # A share takes the start-up of a round, the time of a hop if it is stated, and its bytes over
-    # one port. A plane without a share has 0 as its start and end.
+    # A share takes the start-up of a round, the time of its hops if that is stated, and its bytes
+    # over one port. A plane without a share has 0 as its start and end.
     duration_s = plan.shares_bytes / (problem.ports * problem.rate_bytes_per_s)
-    duration_s = problem.alpha_s + (problem.hop_s or 0.0) + duration_s
+    duration_s += problem.alpha_s + (problem.hop_s or 0.0) * hops[:, None]
     is_short = is_used & (plan.end_s - plan.start_s < duration_s - slack_s)
     rule = "a share takes its time"
     findings.expect_none(rule, is_short, _ROUND_AND_PLANE, plan.start_s, rule)
@@ -784,6 +791,17 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
     if wrong:
         findings.refuse("each lane holds a matching", "circuits", wrong, "a matching")
         return False
+
+    # Light of a circuit loses no more than its budget, on any plane.
+    is_over = find_over_budget(problem.fabric)
+    if is_over.any():
+        epoch, lane, rank = np.nonzero(plan.circuits != IDLE)
+        peer = plan.circuits[epoch, lane, rank]
+        keeps = _keep_to_budget(problem, is_over)[rank, lane % problem.ports, peer]
+        for circuit in np.flatnonzero(~keeps)[:1].tolist():
+            got = f"a circuit from rank {rank[circuit]} to {peer[circuit]}"
+            findings.refuse("circuits keep to their link budgets", "circuits", got, "no such one")
+            return False
 
     # Between islands a circuit leads to the same place of another island.
     ranks = np.arange(problem.n_ranks)
@@ -1264,20 +1282,30 @@ def _is_cut_off(problem: Collective, is_over: NDArray[np.bool_]) -> bool:
     """
     if problem.demand_bytes is not None or problem.steps is not None:
         return False
-    # Port p of rank r is number ``r * ports + p``; one-way circuits join equal ports of ranks.
-    n_used = problem.n_ranks * problem.ports
-    shape = (problem.n_ranks, problem.ports, problem.n_ranks, problem.ports)
-    within = ~is_over[:n_used, :n_used].reshape(shape)
-    if not problem.two_way:
-        within &= np.eye(problem.ports, dtype=bool)[None, :, None]
-
-    # ``reaches[source, destination]``: over one circuit at most, then over 2, over 4, and so on.
-    reaches = within.any(axis=(1, 3)) | np.eye(problem.n_ranks, dtype=bool)
+    # ``reaches[source, destination]``: over a circuit or a link of an island at most, then over 2,
+    # over 4, and so on.
+    island = np.arange(problem.n_ranks) // problem.island
+    reaches = _keep_to_budget(problem, is_over).any(axis=1) | (island[:, None] == island)
     for _ in range(problem.n_ranks.bit_length()):
         reaches = reaches.astype(np.float32) @ reaches > 0
     if problem.operation == "broadcast":
         reaches = reaches[problem.root]
     return not reaches.all()
+
+
+def _keep_to_budget(problem: Collective, is_over: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Tell which circuits may be within their link budgets, as ``keeps[rank, port, peer]``.
+
+    ``is_over[source, destination]`` is by ports: port p of rank r is number ``r * ports + p``.
+    One-way circuits join equal ports of ranks, two-way ones any port of the peer.
+    """
+    n_used = problem.n_ranks * problem.ports
+    shape = (problem.n_ranks, problem.ports, problem.n_ranks, problem.ports)
+    within = ~is_over[:n_used, :n_used].reshape(shape)
+    if not problem.two_way:
+        within &= np.eye(problem.ports, dtype=bool)[None, :, None]
+    keeps: NDArray[np.bool_] = within.any(axis=3)
+    return keeps
 
 
 def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule) -> bool:

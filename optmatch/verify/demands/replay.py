@@ -112,12 +112,20 @@ def _replay_plane(
         return None
     ticks = _count_ticks(problem, schedule, findings)
     matchings = schedule.matchings
+
+    # Sums of ticks stay exact: a plane ends before it has as many as floats count one by one.
+    end_ticks = sum(ticks.tolist()) + problem.delay_ticks * len(ticks)
+    if end_ticks >= MOST:
+        findings.refuse("slots can be added up", "durations_s", end_ticks, f"< {MOST:g} ticks")
+        return None
     check_light(problem.fabric, matchings, schedule.cell_states, findings)
 
     # The ticks that each circuit carries; those that stay carry during the delays too, where
-    # circuits change one by one. A circuit may be there many times.
+    # circuits change one by one, but for a sum of matchings, which slots alone make. A circuit may
+    # be there many times.
     ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
-    if problem.switching == "per-circuit" and len(matchings):
+    goes_on = problem.switching == "per-circuit" and problem.objective != "matchings"
+    if goes_on and len(matchings):
         ticks_of_port[1:] += (matchings[1:] == matchings[:-1]) * problem.delay_ticks
     slot, source = np.nonzero(matchings != IDLE)
     np.add.at(served_ticks, (source, matchings[slot, source]), ticks_of_port[slot, source])

@@ -289,6 +289,8 @@ class Replay:
         """The circuit that uses a part."""
         self.passing: dict[int, set[int]] = {}
         """The circuits whose light passes a cell."""
+        self.route_of: dict[int, list[int]] = {}
+        """The terminals by which the light of a circuit that is up enters cells."""
         self.raised_anew: set[int] = set()
         graph = failure.graph
         if graph is not None:
@@ -317,6 +319,7 @@ class Replay:
             self.raise_circuit(circuit, self.new_routes[circuit], where)
             return
         self.up.discard(circuit)
+        self.route_of.pop(circuit, None)
         self.user_of = {part: user for part, user in self.user_of.items() if user != circuit}
         for circuits in self.passing.values():
             circuits.discard(circuit)
@@ -394,6 +397,9 @@ class Replay:
             self.findings.refuse(
                 "every circuit that is up has its light, after every step", where, got, expected
             )
+        elif self.route_of.setdefault(circuit, passed) != passed:
+            got = f"circuit {circuit}: another one"
+            self.findings.refuse("a circuit keeps its route while it is up", where, got, "its own")
         return passed
 
     def set_cell(self, cell: int, state: int, where: str) -> None:
@@ -447,6 +453,8 @@ def replay_transition(failure: Failure, transition: Transition, findings: Findin
         matching = np.full((1, fabric.n_ports), IDLE, dtype=np.int32)
         sources, destinations = transition.circuits.T
         matching[0, sources] = destinations
+        if fabric.bidirectional:
+            matching[0, destinations] = sources
         check_light(fabric, matching, None, findings)
     _add_figures(failure, transition, findings)
     return True

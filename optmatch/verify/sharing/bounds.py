@@ -71,7 +71,10 @@ class Supply:
         self.serves = np.ones((len(self.counts), jobs.n_jobs), dtype=np.bool_)
         for place, need in zip(cells[:-1], needs, strict=True):
             self.serves &= place[:, None] >= need
-        self.caps = jobs.plane_caps
+        # No job gets more than there is, so sums of caps are small whole numbers.
+        self.caps = None
+        if jobs.plane_caps is not None:
+            self.caps = np.minimum(jobs.plane_caps, resources.n_resources)
 
     def count_alone(self, problem: PortSharing) -> list[int]:
         """Count the resources that each job could get if it were alone, within demand and caps.

@@ -178,3 +178,70 @@ def test_ranks_that_no_circuits_reach_are_found(operation: Any, two_way: bool) -
         assert (figures["lower_bound_recomputed"] == np.inf) == is_cut_off
         answers.add(is_cut_off)
     assert answers == {False, True}
+
+
+def test_cuts_a_hair_apart_do_not_add_up_to_bytes_that_nobody_sends() -> None:
+    """Each empty part begins a billionth of its chunk after the one before, 20,000 times."""
+    n_parts = 20_000
+    problem = om.Collective("all-gather", 2, 2.0, rate_bytes_per_s=1.0)
+    begins = 0.999e-9 * np.arange(1, n_parts + 1)
+    parts = [*([begin, 0.0] for begin in begins.tolist()), [2e-5, 1 - 2e-5]]
+    plan = om.CollectivePlan(
+        sends=[[0, rank, 1 - rank, rank, COPY] for rank in (0, 1) for _ in parts],
+        parts=parts * 2,
+        chunk_bytes=[1.0, 1.0],
+        circuits=[[[1, 0]]],
+        epoch_of_round=[0],
+        time_s=1 - 2e-5,
+    )
+    rules = {violation.rule for violation in om.verify(problem, plan).violations}
+    assert "in the end every rank has what it wants" in rules
+
+
+@pytest.mark.parametrize("shares", [[[6.0]], [[3.0, 3.0]]])
+def test_hops_inside_a_round_take_their_time_on_all_planes(shares: Any) -> None:
+    """The longest route has three hops of 10 s each, whether planes have shares or not."""
+    ring = [1, 2, 3, 0]
+    sends = [[0, rank, (rank + far) % 4, rank, COPY] for rank in range(4) for far in (1, 2, 3)]
+    links = [
+        [send, (rank + hop) % 4, (rank + hop + 1) % 4]
+        for send, (_, rank, _, _, _) in enumerate(sends)
+        for hop in range(send % 3 + 1)
+    ]
+    planes = len(shares[0])
+    problem = om.Collective(
+        "all-gather", 4, 4.0, alpha_s=1.0, hop_s=10.0, rate_bytes_per_s=1.0, planes=planes
+    )
+    for hops, is_right in ((3, True), (1, False)):
+        end_s = 1 + 10 * hops + shares[0][0]
+        plan = om.CollectivePlan(
+            sends=sends,
+            links=links,
+            chunk_bytes=[1.0] * 4,
+            circuits=[[ring] * planes],
+            epoch_of_round=[0],
+            shares_bytes=shares if planes > 1 else np.zeros((0, 0)),
+            start_s=np.zeros((1, planes)) if planes > 1 else np.zeros((0, 0)),
+            end_s=np.full((1, planes), end_s) if planes > 1 else np.zeros((0, 0)),
+            time_s=end_s,
+        )
+        assert om.verify(problem, plan).ok is is_right
+
+
+def test_a_rank_without_rails_is_reached_over_the_links_of_its_island() -> None:
+    loss_db = np.ones((4, 4))
+    loss_db[0] = 9.0
+    loss_db[:, 0] = 9.0
+    problem = om.Collective(
+        "all-gather",
+        4,
+        4.0,
+        alpha_s=1.0,
+        rate_bytes_per_s=1.0,
+        island=2,
+        island_rate_bytes_per_s=1.0,
+        fabric=om.IdealSwitch(4, loss_db=loss_db, budget_db=2.0),
+    )
+    infeasible = claim(problem, status=om.Status.INFEASIBLE, limit=None, lower_bound=float("inf"))
+    assert not om.verify(infeasible).ok
+    assert om.solve(problem, seed=0).status is not om.Status.INFEASIBLE

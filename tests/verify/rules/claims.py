@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from optmatch.problems import LoadProof, RoutingProof
+from optmatch.verify.bounds import check_solution
+from optmatch.verify.report import Findings
 from tests.verify.rules import UNPROVED, Row, claim, forge, om
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
@@ -38,6 +40,15 @@ def clash(infeasible: bool, **said: Any) -> Any:
     prices[7] = 1
     proof = RoutingProof.of_prices(prices, infeasible=infeasible)
     return claim(CLASH, **INFEASIBLE | {"certificate": proof} | said)
+
+
+def replay_to(objective: float) -> om.Report:
+    """Judge an answer that a replay with a gap would let end so soon, where 4 s are counted."""
+    findings = Findings()
+    findings.figures |= {"lower_bound_recomputed": 4.0, "objective": objective}
+    said = once(objective=objective, lower_bound=min(objective, 4.0))
+    check_solution(PROBLEM, said, findings, replay=bool, form="schedule")
+    return findings.report()
 
 
 ROWS = [
@@ -126,6 +137,13 @@ ROWS = [
         PROBLEM,
         once(lower_bound=5.0, **SEARCH),
         "lower_bound: the lower bound is not above the objective: got 5.0, expected 4.0",
+    ),
+    Row(None, replay_to, 4.0 * (1 - 1e-13)),
+    Row(
+        "no answer is below what can be counted",
+        replay_to,
+        3.9,
+        "objective: no answer is below what can be counted: got 3.9, expected 4.0",
     ),
     Row(
         "optimal means that the bound is reached",

@@ -59,6 +59,9 @@ ONE_WAY, TURNING = [[0, 0, 1, 0, COPY], [1, 1, 2, 0, COPY]], [[[1, 2, 0]]]
 GATHER = ask("all-gather", 2)
 HALVES = [2.0, 2.0]
 EXCHANGE = ask("all-to-all", 2)
+TOO_FAR = om.IdealSwitch(2, loss_db=[[0, 9], [1, 0]], budget_db=2.0)
+FORTH = ask("broadcast", 2, root=1, planes=2, fabric=TOO_FAR)
+"""Light from rank 0 to rank 1 loses more than it may, but not back."""
 UNEVEN = ask("all-to-all", 3, 0.0, demand_bytes=[[0, 1, 0], [0, 0, 0], [0, 0, 0]])
 ALIGNED = ask("broadcast", 2, align_bytes=3)
 BOTH = ask("broadcast", 2, planes=2)
@@ -768,9 +771,15 @@ ROWS = [
              epoch_of_round=[0, 0, 1]),
     ),
     # planes that change circuits by themselves
+    Row(None, FORTH, planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **SENT | {
+        "sends": [[0, 1, 0, 0, COPY]], "circuits": [[[-1, 0], [-1, 0]]]})),
+    Row("circuits keep to their link budgets", FORTH,
+        planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **SENT | {
+            "sends": [[0, 1, 0, 0, COPY]], "circuits": [[[1, 0], [1, 0]]]}),
+        "circuits: circuits keep to their link budgets: got a circuit from rank 0 to 1"),
     Row(None, BOTH, planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **LIT), figures={"rounds": 1}),
     Row(None, BOTH, planes([[3.5, 0.5]], [[0, 0]], [[4.5, 1.5]], 4.5, **LIT)),
-    Row(None, BOTH, planes([[4, 0]], [[1e6, 0]], [[1e6 + 4.9999, 0]], 1e6 + 5, **PART)),
+    Row(None, BOTH, planes([[4, 0]], [[1e6, 0]], [[1e6 + 5 - 5e-10, 0]], 1e6 + 5, **PART)),
     Row(
         None,
         ask("broadcast", 3, planes=2, late_s={2: 7.0}),

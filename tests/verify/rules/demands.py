@@ -50,6 +50,7 @@ STAYING = demand([[4, 0], [0, 2]], switching="per-circuit")
 APART = demand([[9, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]])
 """One port sends for long, another one has many circuits."""
 COLUMN = demand([[9, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 1]])
+FOREVER = demand([[0, 3], [2, 0]], delay_s=0.0)
 SHORT = demand([[0, 3], [2, 0]], min_slot_s=2.0)
 ONE = demand([[6]])
 """Prices of 7 / 6 for each second earn 7 in the 7 s that it takes."""
@@ -449,6 +450,14 @@ ROWS = [
         proved(WEIGHTS, count(0, 0), lower_bound=4.0),
     ),
     Row(None, WEIGHTS, proved(WEIGHTS, count(0, 0)), figures={"lower_bound_checked": 3.0}),
+    Row(None, FOREVER, FOREVER.schedule([[-1, -1], [1, 0]], [2.0**53 - 10, 3])),
+    Row(
+        "slots can be added up",
+        FOREVER,
+        FOREVER.schedule([[-1, -1]] * 2048 + [[-1, -1], [1, 0]], [2.0**53 - 1] * 2048 + [2048, 3]),
+        "durations_s: slots can be added up: got",
+        stops=True,
+    ),
     Row(
         None,
         TWO_GROUPS,

@@ -110,6 +110,14 @@ def cells(**fields: Any) -> om.Reroute:
     return hold(CELLS, [[0, 2]], states, **fields)
 
 
+TANGLED = om.Reroute(
+    om.HexMesh(3, 3, ports=4),
+    [[0, 3]],
+    cell_states=[int(state) for state in "10011100110110011110001001010100100110"],
+)
+"""A circuit whose light passes some cells twice: it would arrive with cell 18 in bar or cross."""
+
+
 def shown(problem: om.Reroute, proof: Any) -> Row:
     """Return a row of a proof that nothing helps."""
     status: Any = {"status": om.Status.INFEASIBLE, "limit": None, "lower_bound": math.inf}
@@ -222,6 +230,12 @@ ROWS = [
         None,
         om.Reroute(POD, [[0, 12]], routes=(over(0, 6, 2),), spares=(4, 5), failed_chips=(0,)),
         moved(moves=[[0, 4], [1, 5]], circuits=[[24, 12]], routes=(over(4, 6, 2),)),
+    ),
+    stopped(
+        "a circuit keeps its route while it is up",
+        TANGLED,
+        only([SET, 18, 0]),
+        "steps[0]: a circuit keeps its route while it is up: got circuit 0: another one",
     ),
     stopped("a live spare takes over", replace(CUBES, failed_ports=(23,)), moved()),
     stopped("a live spare takes over", replace(CUBES, failed_ports=(13,)), moved()),
