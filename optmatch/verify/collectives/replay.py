@@ -77,8 +77,7 @@ def _check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) 
     if len(plan.parts) and not _check_bytes_of_parts(problem, plan, findings):
         return False
     if problem.operation not in ("all-reduce", "reduce-scatter"):
-        has_places = bool(plan.places.any())
-        return findings.expect("only sums have places", "places", has_places, False)
+        return findings.expect("only sums have places", "places", bool(plan.places.any()), False)
 
     # Without places everything goes into the sum.
     kind = plan.sends[:, 4]
@@ -347,20 +346,12 @@ class _SumState:
         sum_place = np.full(len(sends.piece), SUM)
         self.sum_set = self._find_slots(sum_place, sends.destination, sends.piece)
 
-        # If slots are few, each of them has a set, whose number is that of the slot. Otherwise
-        # slots that nothing uses take no memory, and those that are used are numbered.
-        n_slots = n_sums
-        for slot_of_send in (self.source_set, self.target_set, self.sum_set):
-            n_slots = max(n_slots, 1 + int(slot_of_send.max(initial=0)))
+        # Slots that nothing uses take no memory: those that are used are numbered.
+        slots = [np.arange(n_sums), self.source_set, self.target_set, self.sum_set]
         self.slot_of_set: NDArray[np.int64]
         """``slot_of_set[set]``: the slot of each set; those of the sums come first."""
-        if n_slots <= 2 * (n_sums + 3 * len(sends.piece)):
-            self.slot_of_set = np.arange(n_slots)
-        else:
-            slots = [np.arange(n_sums), self.source_set, self.target_set, self.sum_set]
-            self.slot_of_set, set_of_slot = np.unique(np.concatenate(slots), return_inverse=True)
-            sets_of_sends = set_of_slot.reshape(-1)[n_sums:].reshape(3, -1)
-            self.source_set, self.target_set, self.sum_set = sets_of_sends
+        self.slot_of_set, set_of_slot = np.unique(np.concatenate(slots), return_inverse=True)
+        self.source_set, self.target_set, self.sum_set = set_of_slot[n_sums:].reshape(3, -1)
 
         # At first the sum of a rank holds its own data, and so does the place of what it had:
         # these are places 0 and 1, whose slots come before all others.
@@ -424,15 +415,10 @@ def _replay_round(
     # to one set. A send is one entry, but KEEP is two: a copy, and an addition to the sum, which
     # stands behind the entries of all sends.
     is_kept = kind == KEEP
-    is_replaced = kind == REPLACE
-    is_added = (kind == REDUCE) | is_replaced
-    n_kept = int(is_kept.sum())
-    is_added = np.append(is_added, np.ones(n_kept, dtype=np.bool_))
-    is_replaced = np.append(is_replaced, np.zeros(n_kept, dtype=np.bool_))
     data = np.concatenate([data, data[is_kept]])
     target = np.append(target, state.sum_set[of_round][is_kept])
-    is_empty = is_added & ~is_replaced & ~state.is_filled[target]
-    for number in target[is_empty][:1]:
+    kind = np.append(kind, np.full(int(is_kept.sum()), REDUCE))
+    for number in target[(kind == REDUCE) & ~state.is_filled[target]][:1]:
         where = state.describe(round_, number)
         findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
         return False
@@ -442,13 +428,13 @@ def _replay_round(
     by_target = np.argsort(target, kind="stable")
     target = target[by_target]
     data = data[by_target]
-    is_added = is_added[by_target]
-    is_replaced = is_replaced[by_target]
+    kind = kind[by_target]
+    is_replaced = kind == REPLACE
+    is_added = is_replaced | (kind == REDUCE)
     is_same = target[1:] == target[:-1]
     for clash in np.flatnonzero(is_same & ~(is_added[:-1] & is_added[1:]))[:1]:
         where = state.describe(round_, target[clash])
-        rule = "a copy is all that a rank receives of a chunk"
-        findings.refuse(rule, where, "more", "one")
+        findings.refuse("a copy is all that a rank receives of a chunk", where, "more", "one")
         return False
     for clash in np.flatnonzero(is_same & (is_replaced[:-1] != is_replaced[1:]))[:1]:
         where = state.describe(round_, target[clash])
@@ -481,22 +467,17 @@ def _add_data(
     while len(target):
         is_first_of_target = np.ones(len(target), dtype=np.bool_)
         is_first_of_target[1:] = target[1:] != target[:-1]
-        later_target = target[~is_first_of_target]
-        later_data = data[~is_first_of_target]
-        if len(later_target):
-            target = target[is_first_of_target]
-            data = data[is_first_of_target]
-
-        sums = state.sets[target]
-        in_both = sums & data
+        added = target[is_first_of_target]
+        sums = state.sets[added]
+        in_both = sums & data[is_first_of_target]
         if in_both.any():
             # The message names the first of the sets that have some of the data already.
-            where = state.describe(round_, target[in_both.any(axis=1)].min())
+            where = state.describe(round_, added[in_both.any(axis=1)].min())
             findings.refuse("nothing is added twice", where, "a rank's data, again", "once")
             return False
-        state.sets[target] = sums | data
-        target = later_target
-        data = later_data
+        state.sets[added] = sums | data[is_first_of_target]
+        target = target[~is_first_of_target]
+        data = data[~is_first_of_target]
     return True
 
 
@@ -510,22 +491,17 @@ def _check_ends(
     """
     n_ranks = problem.n_ranks
     n_sums = n_ranks * len(state.chunk)
-    # The bits of all ranks are set; the last word may have more bits than ranks are left.
-    ranks = np.arange(n_ranks)
-    data_of_all = np.zeros(_count_words(n_ranks), dtype=np.uint64)
-    np.bitwise_or.at(data_of_all, ranks // _BITS, _bit_of_rank(ranks))
-    sums = state.sets[:n_sums].reshape(n_ranks, len(state.chunk), -1)  # [rank, piece, word]
-    is_right = (sums == data_of_all).all(axis=2)
+    n_added = np.bitwise_count(state.sets[:n_sums]).sum(axis=1).reshape(n_ranks, -1)
+    lacks_data = n_added < n_ranks  # [rank, piece]
     if problem.operation == "reduce-scatter":
         owner = state.chunk // n_chunks_of_block
-        is_right |= np.arange(n_ranks)[:, None] != owner
+        lacks_data &= np.arange(n_ranks)[:, None] == owner
 
     # The first sum that lacks something is told, with how many ranks are in it.
-    for rank, piece in np.argwhere(~is_right)[:1].tolist():
+    for rank, piece in np.argwhere(lacks_data)[:1].tolist():
         rule = "in the end every rank has the sum that it wants"
-        n_added = sum(int(word).bit_count() for word in sums[rank, piece].tolist())
         where = f"rank {rank}, chunk {state.chunk[piece]}"
-        findings.refuse(rule, where, f"{n_added} ranks", f"{n_ranks} ranks")
+        findings.refuse(rule, where, f"{n_added[rank, piece]} ranks", f"{n_ranks} ranks")
         return False
     return True
 
@@ -725,14 +701,16 @@ def _check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) 
         entries = sends[:, column]
         is_wrong = (entries < 0) | (entries >= limit)
         where = f"sends[{{}}, {column}]"
-        rule = "entries of sends exist"
-        if not findings.expect_none(rule, is_wrong, where, entries, f"< {limit}"):
+        if not findings.expect_none(
+            "entries of sends exist", is_wrong, where, entries, f"< {limit}"
+        ):
             return False
 
     # Columns 1 and 2 are the source and the destination.
-    rule = "a send goes to another rank"
-    is_wrong = sends[:, 1] == sends[:, 2]
-    return findings.expect_none(rule, is_wrong, "sends[{}]", sends, "two ranks")
+    is_to_itself = sends[:, 1] == sends[:, 2]
+    return findings.expect_none(
+        "a send goes to another rank", is_to_itself, "sends[{}]", sends, "two ranks"
+    )
 
 
 def _check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
@@ -776,16 +754,17 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
     steps = np.diff(epochs, prepend=-1)
     is_in_order = ((steps == 0) | (steps == 1)).all()
     if not is_in_order or int(epochs.max(initial=-1)) + 1 != plan.n_epochs:
-        rule = "rounds go through all epochs in order"
         got = epochs.tolist()[:_MOST_SHOWN_EPOCHS]
-        findings.refuse(rule, "epoch_of_round", got, f"0 .. {plan.n_epochs - 1}")
+        expected = f"0 .. {plan.n_epochs - 1}"
+        findings.refuse("rounds go through all epochs in order", "epoch_of_round", got, expected)
         return False
     if not plan.n_epochs:
         return True
 
     shape = (plan.n_epochs, problem.lanes, problem.n_ranks)
-    rule = "each rank has its lanes in each epoch"
-    if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):
+    if not findings.expect(
+        "each rank has its lanes in each epoch", "circuits.shape", plan.circuits.shape, shape
+    ):
         return False
     wrong = _find_wrong_circuit(problem, plan.circuits.astype(np.int64))
     if wrong:
@@ -794,14 +773,8 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
 
     # Light of a circuit loses no more than its budget, on any plane.
     is_over = find_over_budget(problem.fabric)
-    if is_over.any():
-        epoch, lane, rank = np.nonzero(plan.circuits != IDLE)
-        peer = plan.circuits[epoch, lane, rank]
-        keeps = _keep_to_budget(problem, is_over)[rank, lane % problem.ports, peer]
-        for circuit in np.flatnonzero(~keeps)[:1].tolist():
-            got = f"a circuit from rank {rank[circuit]} to {peer[circuit]}"
-            findings.refuse("circuits keep to their link budgets", "circuits", got, "no such one")
-            return False
+    if is_over.any() and not _check_budgets(problem, plan, is_over, findings):
+        return False
 
     # Between islands a circuit leads to the same place of another island.
     ranks = np.arange(problem.n_ranks)
@@ -812,6 +785,20 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
         peer = plan.circuits[epoch, lane, rank]
         got = f"a circuit leads from rank {rank} to {peer}"
         findings.refuse("circuits stay on their rails", "circuits", got, "the same place")
+        return False
+    return True
+
+
+def _check_budgets(
+    problem: Collective, plan: CollectivePlan, is_over: NDArray[np.bool_], findings: Findings
+) -> bool:
+    """Check that no circuit of a plan is over its link budget; `is_over` is by ports."""
+    epoch, lane, rank = np.nonzero(plan.circuits != IDLE)
+    peer = plan.circuits[epoch, lane, rank]
+    keeps = _keep_to_budget(problem, is_over)[rank, lane % problem.ports, peer]
+    for circuit in np.flatnonzero(~keeps)[:1].tolist():
+        got = f"a circuit from rank {rank[circuit]} to {peer[circuit]}"
+        findings.refuse("circuits keep to their link budgets", "circuits", got, "no such one")
         return False
     return True
 
@@ -904,7 +891,6 @@ def _measure_rounds(
     round_of_hop = plan.sends[hops.send, 0].astype(np.int64)
     pair_of_hop = hops.source * n_ranks + hops.target
     flows, flow_of_hop = np.unique(round_of_hop * n_pairs + pair_of_hop, return_inverse=True)
-    flow_of_hop = flow_of_hop.reshape(-1)
     flow_bytes = np.bincount(flow_of_hop, weights=plan.sent_bytes[hops.send])
     round_of_flow, pair_of_flow = np.divmod(flows, n_pairs)
 
@@ -1123,8 +1109,8 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
 
     # Each block is cut into as many chunks, those of an all-to-all into one.
     if n_chunks < 1 or n_chunks % n_blocks:
-        rule = "each block has as many chunks"
-        findings.refuse(rule, "chunk_bytes", n_chunks, f"a multiple of {n_blocks}")
+        expected = f"a multiple of {n_blocks}"
+        findings.refuse("each block has as many chunks", "chunk_bytes", n_chunks, expected)
         return False
     if is_all_to_all and n_chunks != n_blocks:
         findings.refuse("each block is a chunk", "chunk_bytes", n_chunks, n_blocks)
@@ -1136,9 +1122,12 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
     if is_all_to_all:
         wanted_bytes = _wanted_blocks(problem, n_owners).reshape(-1)
     block_bytes = plan.chunk_bytes.reshape(n_blocks, -1).sum(axis=1)
-    is_wrong = block_bytes < wanted_bytes * (1 - RTOL)
     findings.expect_none(
-        "the chunks of a block hold its bytes", is_wrong, "block {}", block_bytes, wanted_bytes
+        "the chunks of a block hold its bytes",
+        block_bytes < wanted_bytes * (1 - RTOL),
+        "block {}",
+        block_bytes,
+        wanted_bytes,
     )
 
     is_wrong = plan.chunk_bytes < 0
@@ -1168,10 +1157,9 @@ def _time_rounds(
         durations_s = durations_s + problem.hop_s * loads.hops
     if problem.island > 1:
         # Circuits and the links of islands work side by side; a round takes what takes longer.
-        has_circuits = loads.hops > 0
-        has_links = loads.island_bytes >= 0
         links_s = problem.island_alpha_s + loads.island_bytes / problem.island_rate_bytes_per_s
-        durations_s = np.maximum(durations_s * has_circuits, links_s * has_links)
+        durations_s = np.where(loads.hops > 0, durations_s, 0.0)
+        durations_s = np.maximum(durations_s, links_s * (loads.island_bytes >= 0))
 
     # Circuits change before the first round of each epoch; the first ones may be there already.
     has_change = np.diff(plan.epoch_of_round, prepend=-1) > 0
@@ -1207,9 +1195,7 @@ def _conclude(
     """
     end_s = float(ends_s.max(initial=0.0))
     last_ready_s = float(problem.late.max(initial=0.0))
-    n_rounds_late = 0
-    if last_ready_s:
-        n_rounds_late = int((starts_s >= last_ready_s * (1 - RTOL)).sum())
+    n_rounds_late = np.count_nonzero((starts_s >= last_ready_s * (1 - RTOL)) & (last_ready_s > 0))
     findings.figures |= {
         "objective": end_s,
         "rounds": plan.n_rounds,
@@ -1218,8 +1204,12 @@ def _conclude(
     }
     if not math.isclose(plan.time_s, end_s, rel_tol=RTOL, abs_tol=_TINY_S):
         findings.refuse("the time is that of the replay", "time_s", plan.time_s, end_s)
-    rule = "rounds after the last late rank is ready are counted"
-    findings.expect(rule, "n_rounds_late", plan.n_rounds_late, n_rounds_late)
+    findings.expect(
+        "rounds after the last late rank is ready are counted",
+        "n_rounds_late",
+        plan.n_rounds_late,
+        n_rounds_late,
+    )
     return ends_s
 
 
@@ -1248,8 +1238,9 @@ def _check_schedule(
         return
     # The same circuits, delay and way of switching as in the plan.
     if not _has_circuits(problem, plan, schedule):
-        rule = "the schedule has the circuits of the plan"
-        findings.refuse(rule, "matchings", "others", "those")
+        findings.refuse(
+            "the schedule has the circuits of the plan", "matchings", "others", "those"
+        )
         return
     findings.expect("the delay is the problem's", "delay_s", schedule.delay_s, problem.delay_s)
     findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
@@ -1304,8 +1295,7 @@ def _keep_to_budget(problem: Collective, is_over: NDArray[np.bool_]) -> NDArray[
     within = ~is_over[:n_used, :n_used].reshape(shape)
     if not problem.two_way:
         within &= np.eye(problem.ports, dtype=bool)[None, :, None]
-    keeps: NDArray[np.bool_] = within.any(axis=3)
-    return keeps
+    return np.asarray(within.any(axis=3))
 
 
 def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule) -> bool:
@@ -1314,28 +1304,25 @@ def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule)
     One-way circuits join ports of equal numbers. A two-way circuit may join others, but it leads
     back from the port to which it leads.
     """
-    n_ports_of_rank = problem.ports
     shape = (plan.n_epochs, problem.fabric.n_ports)
     if schedule.matchings.shape != shape:
         return False
 
     # Port ``lane`` of a rank is ``rank * ports + lane``; ports behind those of all ranks are dark.
     peer_of_port = np.full(shape, IDLE, dtype=np.int32)
-    if plan.n_epochs:
-        n_used_ports = problem.n_ranks * n_ports_of_rank
-        peers = plan.circuits.swapaxes(1, 2).reshape(plan.n_epochs, n_used_ports)
-        peer_of_port[:, :n_used_ports] = peers
+    n_used_ports = problem.n_ranks * problem.ports
+    peers = plan.circuits.swapaxes(1, 2).reshape(plan.n_epochs, n_used_ports)
+    peer_of_port[:, :n_used_ports] = peers
     # Quotients are rounded down, so that a dark port, which is -1, faces rank -1.
     facing_port = schedule.matchings
-    facing_rank, facing_lane = np.divmod(facing_port, n_ports_of_rank)
+    facing_rank, facing_lane = np.divmod(facing_port, problem.ports)
     if not np.array_equal(facing_rank, peer_of_port):
         return False
 
     is_dark = facing_port == IDLE
-
     if problem.two_way:
         facing_back = np.take_along_axis(facing_port, facing_port, axis=1)
         port = np.arange(shape[1])
         return bool((is_dark | (facing_back == port)).all())
-    lane_of_port = np.arange(shape[1]) % n_ports_of_rank
+    lane_of_port = np.arange(shape[1]) % problem.ports
     return bool((is_dark | (facing_lane == lane_of_port)).all())
