@@ -140,17 +140,39 @@ class CellGraph(Value):
         return len(self.mate) // 4
 
     @property
+    @lru_cache(maxsize=64)  # noqa: B019 - equal graphs share it
     def links(self) -> Links:
-        """The waveguides: joins first come, first numbered, by their lower terminal."""
-        return _links(self)
+        """The waveguides: joins first come, first numbered, by their lower terminal.
+
+        A link joins two terminals, which have its number both, or is the stub behind a free one.
+        Those of the last few graphs are kept.
+        """
+        terminals = np.arange(len(self.mate))
+        # A link is told by the lower of its terminals, and numbered in the order of these.
+        lower = np.where(self.mate < 0, terminals, np.minimum(terminals, self.mate))
+        numbers, of_terminal = np.unique(lower, return_inverse=True)
+        numbering = of_terminal.astype(np.int32)
+        numbering.flags.writeable = False
+        return Links(numbering, len(numbers))
 
     @property
+    @lru_cache(maxsize=64)  # noqa: B019 - equal graphs share it
     def exits(self) -> NDArray[np.int32]:
         """``exits[terminal, state]``: where light that enters at a terminal leaves its cell.
 
         A stuck cell leads light one way in both states; a dead one back to where it came from.
+        Those of the last few graphs are kept.
         """
-        return _exits(self)
+        first = 4 * np.arange(self.n_cells, dtype=np.int32)[:, None, None]
+        # At first with the shape (cells, 4, 2).
+        exits: NDArray[np.int32] = first + EXITS[None]
+        for state in (BAR, CROSS):
+            exits[self.stuck == state] = exits[self.stuck == state][:, :, [state]]
+        same_terminal = first + np.arange(4, dtype=np.int32)[:, None]
+        exits[self.stuck == DEAD] = same_terminal[self.stuck == DEAD]
+        exits = exits.reshape(-1, 2)
+        exits.flags.writeable = False
+        return exits
 
     def terminal_name(self, terminal: int) -> str:
         """Return a name for messages, such as ``"cell 40 a2"``."""
@@ -184,53 +206,15 @@ class CellGraph(Value):
         end_a = self.ends[:, 0]
         end_b = self.ends[:, 1]
         axis = end_b - end_a
-        to_left = np.stack([-axis[:, 1], axis[:, 0]], axis=1)
-        return np.stack(
-            [
-                end_a + inset * axis + offset * to_left,
-                end_a + inset * axis - offset * to_left,
-                end_b - inset * axis + offset * to_left,
-                end_b - inset * axis - offset * to_left,
-            ],
-            axis=1,
-        ).reshape(-1, 2)
-
-
-@lru_cache(maxsize=64)
-def _links(graph: CellGraph) -> Links:
-    """Return the number of the waveguide (link) at each terminal of a graph of cells.
-
-    A link joins two terminals, which have its number both, or is the stub behind a free one. The
-    last few graphs are remembered.
-    """
-    terminals = np.arange(len(graph.mate))
-    # A link is told by the lower of its terminals, and numbered in the order of these.
-    lower = np.where(graph.mate < 0, terminals, np.minimum(terminals, graph.mate))
-    numbers, of_terminal = np.unique(lower, return_inverse=True)
-    numbering = of_terminal.astype(np.int32)
-    numbering.flags.writeable = False
-    return Links(numbering, len(numbers))
-
-
-@lru_cache(maxsize=64)
-def _exits(graph: CellGraph) -> NDArray[np.int32]:
-    """Return by which terminal light leaves a cell, as ``exits[terminal entered, state]``.
-
-    Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3. In bar a1 is joined
-    to b1 and a2 to b2, in cross a1 to b2 and a2 to b1. A stuck cell has its own state in both
-    columns; light that enters a dead cell stays at its terminal.
-    """
-    first = 4 * np.arange(graph.n_cells, dtype=np.int32)[:, None, None]
-    # At first with the shape (cells, 4, 2).
-    exits: NDArray[np.int32] = first + EXITS[None]
-    for state in (BAR, CROSS):
-        exits[graph.stuck == state] = exits[graph.stuck == state][:, :, [state]]
-    exits[graph.stuck == DEAD] = (first + np.arange(4, dtype=np.int32)[:, None])[
-        graph.stuck == DEAD
-    ]
-    exits = exits.reshape(-1, 2)
-    exits.flags.writeable = False
-    return exits
+        inward = inset * axis
+        to_left = offset * np.stack([-axis[:, 1], axis[:, 0]], axis=1)
+        positions = [
+            end_a + inward + to_left,
+            end_a + inward - to_left,
+            end_b - inward + to_left,
+            end_b - inward - to_left,
+        ]
+        return np.stack(positions, axis=1).reshape(-1, 2)
 
 
 def state_between(entered: int, left: int) -> int:
@@ -255,7 +239,7 @@ def state_between(entered: int, left: int) -> int:
 
 
 def check_parts(
-    name: str, given: Any, count: int, what: str, taken: dict[int, str] | None = None
+    name: str, numbers: Any, count: int, nouns: str, taken: dict[int, str] | None = None
 ) -> tuple[int, ...]:
     """Check a list of numbers of parts, such as cells or ports: each exists, and none is twice.
 
@@ -263,12 +247,12 @@ def check_parts(
     ----------
     name
         The argument, for messages.
-    given
+    numbers
         The list, as the caller gave it.
     count
         How many parts there are; they are numbered from 0.
-    what
-        The noun for messages, such as ``"ports"``.
+    nouns
+        The parts, for messages, such as ``"ports"``.
     taken
         By number where a part was listed before, as in another argument; the parts of this list
         are added. None if there is no other list.
@@ -282,20 +266,20 @@ def check_parts(
     InputError
         Naming the entry that is no number of a part, or was listed before.
     """
-    if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, np.ndarray)):
-        raise InputError(f"{name} = {given!r}: a list of {what}", where=name)
+    if isinstance(numbers, (str, bytes)) or not isinstance(numbers, (Sequence, np.ndarray)):
+        raise InputError(f"{name} = {numbers!r}: a list of {nouns}", where=name)
     taken = {} if taken is None else taken
-    found = []
-    for k, value in enumerate(given):
+    checked = []
+    for k, value in enumerate(numbers):
         place = f"{name}[{k}]"
         number = integer(place, value, at_least=0)
         if number >= count:
             exist = f"0 .. {count - 1}" if count else "none"
-            raise InputError(f"{place} = {number}: {what} are {exist}", where=place)
+            raise InputError(f"{place} = {number}: {nouns} are {exist}", where=place)
 
         # No part is listed twice, not even under another name.
         if number in taken:
             raise InputError(f"{place} = {number}: is {taken[number]} already", where=place)
         taken[number] = place
-        found.append(number)
-    return tuple(found)
+        checked.append(number)
+    return tuple(checked)

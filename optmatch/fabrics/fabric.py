@@ -216,9 +216,15 @@ class Fabric(Value):
     def over_budget(self) -> NDArray[np.bool_] | None:
         """``over_budget[source, destination]``: circuits that lose too much; None if none can.
 
-        Shape (ports, ports). Such a pair is dead: see `dead_pairs`.
+        Bool, shape (ports, ports). A bidirectional circuit is over its budget if one of its
+        directions is. Such a pair is dead: see `dead_pairs`.
         """
-        return None
+        loss_db = self.circuit_loss_db
+        budget_db = self.circuit_budget_db
+        if loss_db is None or budget_db is None:
+            return None
+        over_budget = np.asarray(loss_db > budget_db)
+        return over_budget | over_budget.T if self.bidirectional else over_budget
 
     @property
     def live_ports(self) -> NDArray[np.int64]:
@@ -270,8 +276,9 @@ class Fabric(Value):
         Returns
         -------
         str
-            Its number; on fabrics with cells also its name and the terminals of cells where its
-            light enters and leaves, one and the same if the port is bidirectional.
+            Its number, and its name if somebody gave one; on fabrics with cells its name in any
+            case, and the terminals of cells where its light enters and leaves, one and the same if
+            the port is bidirectional.
 
         Raises
         ------
@@ -282,7 +289,8 @@ class Fabric(Value):
         if port >= self.n_ports:
             raise InputError(f"port = {port}: ports are 0 .. {self.n_ports - 1}", where="port")
         if self.graph is None:
-            return f"port {port}"
+            label = self.labels[port]
+            return f"port {port}" if label == str(port) else f"port {port} ({label})"
         source = self.graph.terminal_name(int(self.source_terminals[port]))
         if self.bidirectional:
             return f"port {port} ({self.port_names[port]}, {source})"
@@ -353,17 +361,33 @@ class Fabric(Value):
             "dead_pairs": self.dead_pairs(),
         }
 
+    @lru_cache(maxsize=64)  # noqa: B019 - equal fabrics share it
     def route_cells(self) -> NDArray[np.int32]:
-        """Count the cells on the shortest route between each two ports.
+        """Count the cells on the shortest route between each two ports; the last few are kept.
 
         Returns
         -------
         NDArray
-            ``cells[source, destination]``, int32, shape (ports, ports); ``UNREACHED`` for a dead
-            pair, for pairs with a dead port, and for circuits over their link budget; 0 on the
-            diagonal of bidirectional ports and everywhere else on a fabric without cells.
+            ``cells[source, destination]``, int32, shape (ports, ports), read-only; ``UNREACHED``
+            for a dead pair, for pairs with a dead port, and for circuits over their link budget; 0
+            on the diagonal of bidirectional ports and everywhere else on a fabric without cells.
         """
-        return _route_cells(self)
+        graph: Any = self.graph
+        if graph is None:
+            table = np.zeros((self.n_ports, self.n_ports), dtype=np.int32)
+        else:
+            ends = (self.source_terminals, self.destination_terminals)
+            table = shortest_routes(graph, *ends).copy()
+        over_budget = self.over_budget
+        if over_budget is not None:
+            table[over_budget] = UNREACHED
+        for port in self.dead_ports:
+            # A port is at no distance from itself even if it is dead.
+            itself = table[port, port]
+            table[port] = table[:, port] = UNREACHED
+            table[port, port] = itself
+        table.flags.writeable = False
+        return table
 
     def dead_pairs(self) -> list[tuple[int, int]]:
         """Find the pairs of different live ports that nothing can connect.
@@ -399,11 +423,20 @@ class Fabric(Value):
         >>> from optmatch.fabrics import SquareMesh
         >>> SquareMesh(1, 1).explain_dead_pair(0, 2).split(": ")  # doctest: +ELLIPSIS
         ['port 0 (t0, cell 2 b1) and port 2 (t2, cell 1 b1)', 'no way of light leads from ...']
+        >>> switch = IdealSwitch(2, loss_db=[[1.0, 3.5], [2.0, 1.0]], budget_db=3.0)
+        >>> switch.explain_dead_pair(0, 1)
+        'port 0 to port 1: loss 3.5 dB, budget 3 dB'
         """
-        ports = f"{self.describe_port(source)} and {self.describe_port(destination)}"
         graph: Any = self.graph
         if graph is None:
-            return f"{ports}: their circuit is over its link budget"
+            losses_db: Any = self.circuit_loss_db
+            budgets_db: Any = self.circuit_budget_db
+            return (
+                f"{self.describe_port(source)} to {self.describe_port(destination)}:"
+                f" loss {losses_db[source, destination]:g} dB,"
+                f" budget {budgets_db[source, destination]:g} dB"
+            )
+        ports = f"{self.describe_port(source)} and {self.describe_port(destination)}"
         start = [int(self.source_terminals[source])]
         walked = walk(graph, start).cells[0, self.destination_terminals[destination]]
         if walked == UNREACHED:
@@ -487,40 +520,6 @@ def _find(part: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:
     if len(lists[0]) > _MOST_NAMES:
         listed += " and more"
     raise InputError(f"there is no {part} {text}: {part}s are {listed}", where=part)
-
-
-@lru_cache(maxsize=64)
-def _route_cells(fabric: Fabric) -> NDArray[np.int32]:
-    """Count the cells on the shortest route between any two ports; the last few are remembered.
-
-    Parameters
-    ----------
-    fabric
-        A fabric; without cells every route has 0 of them.
-
-    Returns
-    -------
-    NDArray
-        ``cells[source, destination]``, int32, shape (ports, ports), read-only; `UNREACHED` for
-        dead pairs: no state of the cells connects them, their circuit is over its link budget, or
-        a port is dead.
-    """
-    graph: Any = fabric.graph
-    table = (
-        np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int32)
-        if graph is None
-        else shortest_routes(graph, fabric.source_terminals, fabric.destination_terminals).copy()
-    )
-    over_budget = fabric.over_budget
-    if over_budget is not None:
-        table[over_budget] = UNREACHED
-    for port in fabric.dead_ports:
-        # A port is at no distance from itself even if it is dead.
-        itself = table[port, port]
-        table[port] = table[:, port] = UNREACHED
-        table[port, port] = itself
-    table.flags.writeable = False
-    return table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -649,42 +648,3 @@ class IdealSwitch(Fabric):
             return None
         budget_of_port = np.broadcast_to(np.array(self.budget_db, dtype=np.float64), (self.n,))
         return np.minimum(budget_of_port[:, np.newaxis], budget_of_port[np.newaxis, :])
-
-    @property
-    def over_budget(self) -> NDArray[np.bool_] | None:
-        """``over_budget[source, destination]``: whether the circuit loses more than its budget.
-
-        Bool, shape (ports, ports); None if no losses or no budgets are stated. A bidirectional
-        circuit is over its budget if one of its directions is.
-        """
-        circuit_budget_db = self.circuit_budget_db
-        if self.loss_db is None or circuit_budget_db is None:
-            return None
-        over_budget = np.asarray(self.loss_db > circuit_budget_db)
-        return over_budget | over_budget.T if self.bidirectional else over_budget
-
-    def describe_port(self, port: int) -> str:
-        """Return a port for messages, by its name if it has one."""
-        return f"port {port}" if self.names is None else f"port {port} ({self.names[port]})"
-
-    def explain_dead_pair(self, source: int, destination: int) -> str:
-        """Say how much the circuit between two ports loses, and how much it may.
-
-        Parameters
-        ----------
-        source, destination
-            Two ports whose circuit is over its budget.
-
-        Examples
-        --------
-        >>> switch = IdealSwitch(2, loss_db=[[1.0, 3.5], [2.0, 1.0]], budget_db=3.0)
-        >>> switch.explain_dead_pair(0, 1)
-        'port 0 to port 1: loss 3.5 dB, budget 3 dB'
-        """
-        losses_db: Any = self.loss_db
-        budgets_db: Any = self.circuit_budget_db
-        return (
-            f"{self.describe_port(source)} to {self.describe_port(destination)}:"
-            f" loss {losses_db[source, destination]:g} dB,"
-            f" budget {budgets_db[source, destination]:g} dB"
-        )

@@ -184,9 +184,17 @@ class Faulty(Fabric):
         return self.fabric.bidirectional
 
     @property
+    @lru_cache(maxsize=64)  # noqa: B019 - equal fabrics share it
     def graph(self) -> CellGraph | None:
-        """The cells, with their faults; dead ones are joined to nothing."""
-        return _broken_graph(self)
+        """The cells, with their faults; dead ones are joined to nothing. The last few are kept."""
+        graph = self.fabric.graph
+        if graph is None:
+            return None
+        stuck = np.full(graph.n_cells, FREE, dtype=np.int8)
+        for fault in self.faults:
+            if fault.kind in STATES:
+                stuck[fault.place] = STATES[fault.kind]
+        return break_cells(graph, stuck)
 
     @property
     def port_names(self) -> tuple[str, ...]:
@@ -205,19 +213,8 @@ class Faulty(Fabric):
 
     @property
     def circuit_budget_db(self) -> NDArray[np.float64] | None:
-        """What each circuit may lose, as of the fabric without faults, in dB."""
+        """The most that each circuit may lose, as of the fabric without faults, in dB."""
         return self.fabric.circuit_budget_db
-
-    @property
-    def over_budget(self) -> NDArray[np.bool_] | None:
-        """``over_budget[source, destination]``: as of the fabric without faults."""
-        return self.fabric.over_budget
-
-    def explain_dead_pair(self, source: int, destination: int) -> str:
-        """Say why no state of the cells connects two ports, or by how much their circuit fails."""
-        if self.graph is None:
-            return self.fabric.explain_dead_pair(source, destination)
-        return Fabric.explain_dead_pair(self, source, destination)
 
     @property
     def sender_names(self) -> tuple[str, ...]:
@@ -320,30 +317,6 @@ def break_cells(graph: CellGraph, stuck: NDArray[np.int8]) -> CellGraph:
     )
 
 
-@lru_cache(maxsize=64)
-def _broken_graph(fabric: Faulty) -> CellGraph | None:
-    """Return the graph of cells of a fabric with its faults in it; None if it has no cells.
-
-    Parameters
-    ----------
-    fabric
-        The fabric and its faults, of which those of ports change nothing here.
-
-    Returns
-    -------
-    CellGraph or None
-        The graph, in which stuck cells keep their state and dead ones are joined to nothing.
-    """
-    graph = fabric.fabric.graph
-    if graph is None:
-        return None
-    stuck = np.full(graph.n_cells, FREE, dtype=np.int8)
-    for fault in fabric.faults:
-        if fault.kind in STATES:
-            stuck[fault.place] = STATES[fault.kind]
-    return break_cells(graph, stuck)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedPorts(Fabric):
     """Some live ports of a fabric, numbered from 0 in the order given; files never have it.
@@ -407,23 +380,12 @@ class SelectedPorts(Fabric):
 
     @property
     def circuit_budget_db(self) -> NDArray[np.float64] | None:
-        """What each circuit between chosen ports may lose, in dB."""
+        """The most that each circuit between chosen ports may lose, in dB."""
         return self._between_chosen(self.fabric.circuit_budget_db)
-
-    @property
-    def over_budget(self) -> NDArray[np.bool_] | None:
-        """``over_budget[source, destination]`` of the chosen ports."""
-        return self._between_chosen(self.fabric.over_budget)
 
     def _between_chosen(self, matrix: NDArray[Any] | None) -> NDArray[Any] | None:
         """Return the rows and columns of the chosen ports; None has none."""
         return None if matrix is None else matrix[np.ix_(self.chosen, self.chosen)]
-
-    def explain_dead_pair(self, source: int, destination: int) -> str:
-        """Say why no state of the cells connects two ports, or by how much their circuit fails."""
-        if self.graph is None:
-            return self.fabric.explain_dead_pair(self.chosen[source], self.chosen[destination])
-        return Fabric.explain_dead_pair(self, source, destination)
 
     def _ends(self) -> Ends:
         ends = self.fabric.source_terminals, self.fabric.destination_terminals

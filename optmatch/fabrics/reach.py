@@ -267,6 +267,7 @@ def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int
     """
     # A branch is the set of terminals by which light may not leave a cell.
     best = UNREACHED
+    link_of = graph.links.of_terminal.tolist()
     open_branches = [frozenset[int]()]
     while open_branches:
         closed = open_branches.pop()
@@ -274,30 +275,20 @@ def _find_shortest_route(graph: CellGraph, source: int, destination: int) -> int
         length = int(walks.cells[0, destination])
         if length >= best:
             continue
-        reused = _find_reused_link(graph, walks, destination)
-        if reused is None:
+
+        # Follow the walk back from its end, one cell at a time, to a link that it passes twice:
+        # a route passes it from one of its two ends at most. Without one the walk is a route.
+        terminal_left = destination
+        passed = set[int]()
+        while terminal_left >= 0 and link_of[terminal_left] not in passed:
+            passed.add(link_of[terminal_left])
+            terminal_left = int(graph.mate[walks.entered[0, terminal_left]])
+        if terminal_left < 0:
             best = length
         else:
-            # A route passes the link from one of its two ends at most.
-            open_branches += [closed | {reused}, closed | {int(graph.mate[reused])}]
+            far_end = int(graph.mate[terminal_left])
+            open_branches += [closed | {terminal_left}, closed | {far_end}]
     return best
-
-
-def _find_reused_link(graph: CellGraph, walks: Walks, destination: int) -> int | None:
-    """Find a link that a walk of light passes in both directions.
-
-    The walk is followed back from its end, one cell at a time. The result is a terminal by which
-    light leaves a cell into that link; None if the walk is a route.
-    """
-    terminal_left = destination
-    passed = set[int]()
-    while terminal_left >= 0:
-        link = int(graph.links.of_terminal[terminal_left])
-        if link in passed:
-            return terminal_left
-        passed.add(link)
-        terminal_left = int(graph.mate[walks.entered[0, terminal_left]])
-    return None
 
 
 UNREACHED = np.iinfo(np.int32).max
@@ -321,13 +312,14 @@ def count_cells(mate: NDArray[np.int32], *, ahead: bool) -> NDArray[np.int64] | 
         return None
 
     # Longest paths by relaxation (Bellman and Ford): more rounds than cells mean a cycle.
-    counted, beyond = b_terminal // 4, a_terminal // 4
-    if not ahead:
-        counted, beyond = beyond, counted
+    # The count of a cell is one more than that of the cell at the other end of a join.
+    left_cell = b_terminal // 4
+    right_cell = a_terminal // 4
+    counted, neighbour = (left_cell, right_cell) if ahead else (right_cell, left_cell)
     counts = np.zeros(len(mate) // 4, dtype=np.int64)
     for _ in range(len(counts) + 1):
         former = counts.copy()
-        np.maximum.at(counts, counted, former[beyond] + 1)
+        np.maximum.at(counts, counted, former[neighbour] + 1)
         if np.array_equal(counts, former):
             return counts
     return None
