@@ -16,12 +16,12 @@ from .faults import (
     SelectedPorts as SelectedPorts,
     break_cells as break_cells,
 )
-from .feedforward.fabric import FeedForward as FeedForward
 from .feedforward.networks import (
     Benes as Benes,
     Clements as Clements,
     Crossbar as Crossbar,
     DilatedBenes as DilatedBenes,
+    FeedForward as FeedForward,
     Piloss as Piloss,
     Reck as Reck,
     SpankeBenes as SpankeBenes,
@@ -38,8 +38,9 @@ from .netlists.circuits import CellCircuit as CellCircuit, CellPart as CellPart
 from .netlists.flaws import NetlistError as NetlistError
 from .netlists.netlist import Netlist as Netlist
 from .netlists.tree import netlist_from_tree as netlist_from_tree
-from .racks.rack import RackFabric as RackFabric, RouteLengths as RouteLengths
-from .racks.switches import (
+from .racks.rack import (
+    RackFabric as RackFabric,
+    RouteLengths as RouteLengths,
     fibres_of_switch as fibres_of_switch,
     switch_schedules as switch_schedules,
 )

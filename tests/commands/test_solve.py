@@ -18,7 +18,7 @@ import pytest
 import optmatch as om
 from optmatch.commands.shared.progress import listening
 from optmatch.commands.solve import suggest_next_step
-from optmatch.fabrics.meshes.ports import spread
+from optmatch.fabrics.meshes.mesh import spread
 from optmatch.model import NewBest, uncounted
 from tests.helpers.command import (
     BROKEN,

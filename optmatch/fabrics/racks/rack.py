@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric
@@ -22,7 +22,15 @@ from optmatch.fabrics.racks.wiring import (
     wire,
 )
 from optmatch.fabrics.reach import UNREACHED
-from optmatch.model import Count, Index, InputError, check_fields, check_size, integer
+from optmatch.model import (
+    Count,
+    Index,
+    InputError,
+    Schedule,
+    check_fields,
+    check_size,
+    integer,
+)
 
 AXES = ("x", "y", "z")
 
@@ -42,7 +50,7 @@ class RackFabric(Fabric):
     A server is a block of chips on an interposer, which connects the ports of its chips and its
     fibres with one another; neighbours in the grid of servers are joined by fibres. A circuit goes
     from the transmitter of a chip's port to the receiver of another one's, over one fibre between
-    each two servers on its way, and has all of it for itself. So its fibres, not its ports
+    each two servers on its way, and has all of it for itself. Hence its fibres, not its ports
     alone, say which circuits hold at once; questions about one switch refuse a rack.
 
     Chips are numbered server by server, x fastest inside a server; servers rack by rack, x fastest
@@ -245,27 +253,27 @@ class RackFabric(Fabric):
     @property
     def n_rack_switches(self) -> int:
         """The number of optical switches that join racks; 0 unless they are joined."""
-        return len(_wire(self).switches)
+        return len(self._wiring.switches)
 
     @property
     def chip_coordinates(self) -> NDArray[np.int32]:
         """``chip_coordinates[chip] = rack, x, y, z``; int32, shape (chips, 4)."""
-        return _wire(self).chips
+        return self._wiring.chips
 
     @property
     def server_coordinates(self) -> NDArray[np.int32]:
         """``server_coordinates[server] = rack, x, y, z`` in the grid of servers."""
-        return _wire(self).servers
+        return self._wiring.servers
 
     @property
     def rack_switches(self) -> NDArray[np.int32]:
         """``rack_switches[k] = axis, i, j`` of node ``n_servers + k``; int32, shape (n, 3)."""
-        return _wire(self).switches
+        return self._wiring.switches
 
     @property
     def server_of_chip(self) -> NDArray[np.int32]:
         """``server_of_chip[chip]``; int32, shape (chips,)."""
-        return _wire(self).server_of_chip
+        return self._wiring.server_of_chip
 
     @property
     def server_of_unit(self) -> NDArray[np.int32]:
@@ -280,22 +288,22 @@ class RackFabric(Fabric):
     @property
     def edges(self) -> NDArray[np.int32]:
         """``edges[edge] = node from, node to``, servers or switches; rack by rack, ascending."""
-        return _wire(self).edges
+        return self._wiring.edges
 
     @property
     def edge_fibres(self) -> NDArray[np.int32]:
         """``edge_fibres[edge]``: how many fibres the edge has; int32, shape (edges,)."""
-        return _wire(self).edge_fibres
+        return self._wiring.edge_fibres
 
     @property
     def edge_of_fibre(self) -> NDArray[np.int32]:
         """``edge_of_fibre[fibre]``; int32, shape (fibres,)."""
-        return _wire(self).edge_of_fibre
+        return self._wiring.edge_of_fibre
 
     @property
     def graph(self) -> CellGraph | None:
         """The cells of all servers, joined by the fibres; None with ideal interposers."""
-        return None if self.interposer is None else _join(self).graph
+        return None if self.interposer is None else self._cells.graph
 
     @property
     def n_cells(self) -> int:
@@ -305,12 +313,12 @@ class RackFabric(Fabric):
     def _ends(self) -> Ends:
         if self.interposer is None:
             return Fabric._ends(self)
-        return _join(self).sources, _join(self).destinations
+        return self._cells.sources, self._cells.destinations
 
     @property
     def fibre_of_terminal(self) -> NDArray[np.int32]:
         """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
-        return np.empty(0, np.int32) if self.interposer is None else _join(self).fibre_of_terminal
+        return np.empty(0, np.int32) if self.interposer is None else self._cells.fibre_of_terminal
 
     def chip_at(self, x: int, y: int, z: int, rack: int = 0) -> int:
         """Return the chip at a place; coordinates beyond a side start again from 0.
@@ -398,50 +406,142 @@ class RackFabric(Fabric):
             **({"inter_rack_switches": self.n_rack_switches} if self.joined else {}),
         }
 
+    @lru_cache(maxsize=64)  # noqa: B019 - equal racks share it
     def route_lengths(self) -> RouteLengths:
         """Count the fibres between the servers of each two chips, and the cells that they need.
+
+        Light passes fibres from server to server, or, unless it may pass servers (``through``),
+        one switch between racks at most. The lengths of the last few racks are kept.
 
         Returns
         -------
         RouteLengths
-            With h fibres, h + 1 cells at least, or none with ideal interposers.
+            With h fibres, h + 1 cells at least, or none with ideal interposers; ``UNREACHED``
+            where no way leads.
 
         Examples
         --------
         >>> RackFabric().route_lengths().fibres[0, [1, 4, 20]].tolist()
         [0, 1, 2]
         """
-        return _route_lengths(self)
+        count = count_hops if self.through else count_direct_hops
+        hops = count(self.n_servers + self.n_rack_switches, self.edges[self.edge_fibres > 0])
+        fibres = hops[np.ix_(self.server_of_chip, self.server_of_chip)]
+        cells = np.where(fibres == UNREACHED, fibres, (fibres + 1) * (self.n_cells > 0))
+        for table in (cells, fibres):
+            table.flags.writeable = False
+        return RouteLengths(cells, fibres)
+
+    @property
+    @lru_cache(maxsize=64)  # noqa: B019 - equal racks share it
+    def _wiring(self) -> Wiring:
+        """How chips, servers and fibres are numbered and joined; of the last few racks."""
+        return wire(
+            self.server_grid,
+            self.server,
+            racks=self.racks,
+            fibres=self.fibres,
+            wrap=self.wrap,
+            joined=self.joined,
+        )
+
+    @property
+    @lru_cache(maxsize=8)  # noqa: B019 - equal racks share it
+    def _cells(self) -> Cells:
+        """The cells of all servers, joined by fibres to one graph; of the last few racks."""
+        interposer: Any = self.interposer
+        inner = self.chips_per_server * self.ports_per_chip
+        return join_cells(interposer, inner, self.server_grid[0], self._wiring)
 
 
-@lru_cache(maxsize=64)
-def _wire(rack: RackFabric) -> Wiring:
-    flags = {"wrap": rack.wrap, "joined": rack.joined}
-    return wire(rack.server_grid, rack.server, racks=rack.racks, fibres=rack.fibres, **flags)
+def fibres_of_switch(rack: RackFabric, switch: int, port: int | None = None) -> tuple[int, ...]:
+    """List the fibres that fail with an inter-rack switch, or with one of its ports.
 
+    Parameters
+    ----------
+    rack
+        Joined racks: switches between them join their faces.
+    switch
+        The number of the inter-rack switch, a row of ``rack.rack_switches``.
+    port
+        Its input and output of this number; None for all. They count rack by rack, in each the
+        fibres of the low face first.
 
-@lru_cache(maxsize=64)
-def _route_lengths(rack: RackFabric) -> RouteLengths:
-    """Return the lengths of shortest routes between chips, `UNREACHED` where no way leads.
+    Returns
+    -------
+    tuple of int
+        The numbers of the fibres that arrive or leave there, ascending.
 
-    The last few racks are remembered.
+    Raises
+    ------
+    InputError
+        If there is no such switch or port.
 
-    Light passes fibres from server to server, or, if it does not pass servers (``through``), one
-    switch between racks at most. Cells count one for each server on the way, a lower bound, and
-    none where interposers have no cells.
+    Examples
+    --------
+    Cube 3 sits at ports 6 (its low face) and 7 of each switch:
+
+    >>> pod = RackFabric.tpu_v4()
+    >>> len(fibres_of_switch(pod, 0)), fibres_of_switch(pod, 0, port=6)
+    (256, (1443, 1824))
     """
-    count = count_hops if rack.through else count_direct_hops
-    hops = count(rack.n_servers + rack.n_rack_switches, rack.edges[rack.edge_fibres > 0])
-    fibres = hops[np.ix_(rack.server_of_chip, rack.server_of_chip)]
-    cells = np.where(fibres == UNREACHED, fibres, (fibres + 1) * (rack.n_cells > 0))
-    for table in (cells, fibres):
-        table.flags.writeable = False
-    return RouteLengths(cells, fibres)
+    switch = _check_number("switch", switch, rack.n_rack_switches)
+    inputs, outputs = _ports(rack, switch)
+    if port is not None:
+        place = _check_number("port", port, len(inputs))
+        inputs = inputs[[place]]
+        outputs = outputs[[place]]
+    return tuple(sorted([*inputs.tolist(), *outputs.tolist()]))
 
 
-@lru_cache(maxsize=8)
-def _join(rack: RackFabric) -> Cells:
-    """Join the cells of all servers by fibres to one graph; the last few racks are remembered."""
-    interposer: Any = rack.interposer
-    inner = rack.chips_per_server * rack.ports_per_chip
-    return join_cells(interposer, inner, rack.server_grid[0], _wire(rack))
+def switch_schedules(rack: RackFabric, uses: ArrayLike) -> tuple[Schedule, ...]:
+    """Return which input each switch between racks connects to which output, as a schedule.
+
+    A circuit passes fibres one after the other. Where it arrives at a switch by one fibre and
+    leaves it by the next one, the switch has to connect the two. Circuits stay, so that there is
+    one slot.
+
+    Parameters
+    ----------
+    rack
+        Joined racks: switches between them join their faces.
+    uses
+        ``uses[use] = circuit, fibre``, of each circuit in the order of its light; circuits of
+        several slices one after the other. Shape (uses, 2).
+
+    Returns
+    -------
+    tuple of Schedule
+        One for each switch; ``matchings[0, input] = output``, -1 where idle. Inputs and outputs of
+        a switch are the fibres that arrive and that leave, in the order of their numbers. The slot
+        lasts 1 s.
+    """
+    circuit, fibre = np.asarray(uses, dtype=np.int64).reshape(-1, 2).T
+    # Light goes on from one use to the next where both are of one circuit.
+    continued = np.flatnonzero(circuit[1:] == circuit[:-1])
+    schedules = []
+    for switch in range(rack.n_rack_switches):
+        inputs, outputs = _ports(rack, switch)
+        # A circuit enters the switch by one fibre and leaves it by the next of its uses.
+        entering = continued[np.isin(fibre[continued], inputs)]
+        input_place = np.searchsorted(inputs, fibre[entering])
+        output_place = np.searchsorted(outputs, fibre[entering + 1])
+        matching = np.full((1, len(inputs)), -1, dtype=np.int32)
+        matching[0, input_place] = output_place
+        schedules.append(Schedule(matchings=matching, durations_s=np.ones(1), delay_s=0.0))
+    return tuple(schedules)
+
+
+def _check_number(name: str, value: int, count: int) -> int:
+    """Return a number from 0 to count - 1, or raise `InputError`."""
+    number = integer(name, value, at_least=0)
+    if number >= count:
+        raise InputError(f"{name} = {number}: there are {count}", where=name)
+    return number
+
+
+def _ports(rack: RackFabric, switch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the fibres of the inputs and of the outputs of a switch, ascending."""
+    tails, heads = rack.edges[rack.edge_of_fibre].T
+    node = rack.n_servers + switch
+    return np.flatnonzero(heads == node), np.flatnonzero(tails == node)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,14 +52,12 @@ def number_of(place: Sequence[int], sides: Sequence[int]) -> int:
     return place[0] + sides[0] * (place[1] + sides[1] * place[2])
 
 
-def _places(count: int, sides: tuple[int, int, int]) -> NDArray[np.int64]:
+def _places(count: int, sides: Sides) -> NDArray[np.int64]:
     """Return x, y, z of the numbers below `count`, x fastest."""
-    numbers = np.arange(count)
-    x, y, z = sides
-    return np.stack([numbers % x, numbers // x % y, numbers // (x * y) % z], axis=1)
+    numbers = np.arange(count) % prod(sides)
+    return np.stack(np.unravel_index(numbers, sides, order="F"), axis=1)
 
 
-@lru_cache(maxsize=64)
 def wire(
     grid: Sides, server: Sides, *, racks: int, fibres: int, wrap: bool, joined: bool
 ) -> Wiring:
@@ -99,8 +96,8 @@ def wire(
         - ``switches``: a row for each switch: its axis, and its place on the face.
     """
     # Servers and chips with their racks and places.
-    chips_per_server = int(np.prod(server))
-    per_rack = int(np.prod(grid))
+    chips_per_server = prod(server)
+    per_rack = prod(grid)
     n_servers = racks * per_rack
     places = _places(n_servers, grid)
     servers = np.concatenate([np.arange(n_servers)[:, None] // per_rack, places], axis=1)
@@ -109,21 +106,39 @@ def wire(
     # A chip is at the place of its server, plus its place within.
     chips[:, 1:] = places[server_of_chip] * server + _places(n_servers * chips_per_server, server)
 
-    # count[node, node]: fibres between neighbours in a rack, and from faces to the switches.
-    switches = _rack_switches(grid) if joined else {}
-    count: Counter[tuple[int, int]] = Counter()
-    for number, place in enumerate(places.tolist()):
-        for neighbour in _neighbours(place, grid, wrap and not joined):
-            count[number, number // per_rack * per_rack + number_of(neighbour, grid)] += fibres
-        for face in _faces(place, grid) if joined else ():
-            switch = n_servers + switches[face]
-            count[number, switch] += fibres
-            count[switch, number] += fibres
+    # A row (node from, node to) for each pair of neighbours in a rack; in a ring of two the same
+    # pair is there twice, as two fibres lead from one to the other.
+    number = np.arange(n_servers)
+    pairs: list[NDArray[np.int64]] = []
+    for axis, side in enumerate(grid):
+        for step in (-1, 1):
+            neighbour = places.copy()
+            neighbour[:, axis] += step
+            is_inside = (neighbour[:, axis] >= 0) & (neighbour[:, axis] < side)
+            is_joined = (is_inside | (wrap and not joined)) & (side > 1)
+            in_rack = np.ravel_multi_index(tuple(neighbour.T), grid, mode="wrap", order="F")
+            head = number // per_rack * per_rack + in_rack
+            pairs.append(np.stack([number, head], axis=1)[is_joined])
+
+    # Switches between racks stand by axis (0 to 2) and place i, j along the other two axes, of
+    # which i counts fastest. A switch joins the servers at its place on both faces across the
+    # axis, of all racks; a server that is at both faces has two fibres to it.
+    switches: list[tuple[int, int, int]] = []
+    for axis, side in enumerate(grid if joined else ()):
+        place_on_face = np.delete(places, axis, axis=1)
+        width, height = np.delete(grid, axis).tolist()
+        switch = n_servers + len(switches) + place_on_face @ [1, width]
+        switches += [(axis, i, j) for j in range(height) for i in range(width)]
+        to_switch = np.stack([number, switch], axis=1)
+        for face in (0, side - 1):
+            at_face = to_switch[places[:, axis] == face]
+            pairs += [at_face, at_face[:, ::-1]]
 
     # Edges are numbered rack by rack, and the fibres of an edge one after the other.
-    ordered = sorted(count, key=lambda edge: (min(edge) // per_rack, edge))
-    edges = np.array(ordered, dtype=np.int32).reshape(-1, 2)
-    edge_fibres = np.array([count[edge] for edge in ordered], dtype=np.int32)
+    edges, n_pairs = np.unique(np.concatenate(pairs), axis=0, return_counts=True)
+    order = np.argsort(edges.min(axis=1) // per_rack, kind="stable")
+    edges = edges[order]
+    edge_fibres = fibres * n_pairs[order]
     edge_of_fibre = np.repeat(np.arange(len(edges), dtype=np.int32), edge_fibres)
     return Wiring(
         chips=_read_only(chips),
@@ -132,52 +147,8 @@ def wire(
         edges=_read_only(edges),
         edge_fibres=_read_only(edge_fibres),
         edge_of_fibre=_read_only(edge_of_fibre),
-        switches=_read_only(np.array(list(switches), dtype=np.int32).reshape(-1, 3)),
+        switches=_read_only(np.array(switches, dtype=np.int32).reshape(-1, 3)),
     )
-
-
-def _rack_switches(grid: tuple[int, int, int]) -> dict[tuple[int, int, int], int]:
-    """Give numbers to the switches between racks.
-
-    They stand by axis (0 to 2) and place i, j along the other two axes, of which i counts fastest.
-    A switch joins the servers at its place on both faces across the axis, of all racks.
-    """
-    sides = [[side for k, side in enumerate(grid) if k != axis] for axis in range(3)]
-    places = [
-        (axis, i, j)
-        for axis in range(3)
-        for j in range(sides[axis][1])
-        for i in range(sides[axis][0])
-    ]
-    return {place: number for number, place in enumerate(places)}
-
-
-def _faces(place: list[int], grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """List the faces of a rack that a server at x, y, z stands at.
-
-    A face is an axis and the place along the other two; a server that stands at both faces of an
-    axis has the same entry twice.
-    """
-    faces = []
-    for axis, side in enumerate(grid):
-        i, j = (coordinate for k, coordinate in enumerate(place) if k != axis)
-        n_faces = (place[axis] == 0) + (place[axis] == side - 1)
-        faces += [(axis, i, j)] * n_faces
-    return faces
-
-
-def _neighbours(place: list[int], grid: tuple[int, int, int], wrap: bool) -> list[list[int]]:
-    """List x, y and z of the neighbours of a server along all axes.
-
-    In a ring of two the same one stands there twice, as two fibres lead to it.
-    """
-    neighbours = []
-    for axis, side in enumerate(grid):
-        for step in (-1, 1):
-            coordinate = place[axis] + step
-            if side > 1 and (wrap or 0 <= coordinate < side):
-                neighbours.append([*place[:axis], coordinate % side, *place[axis + 1 :]])
-    return neighbours
 
 
 def count_hops(n: int, edges: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import optmatch as om
 from optmatch.cli import main
 from optmatch.fabrics import FABRICS, FeedForward
-from optmatch.fabrics.feedforward.fabric import ColumnBuilder
+from optmatch.fabrics.feedforward.networks import ColumnBuilder
 from optmatch.fabrics.light import trace
 from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture

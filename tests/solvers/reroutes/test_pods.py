@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.fabrics.racks.switches import fibres_of_switch, switch_schedules
+from optmatch.fabrics.racks.rack import fibres_of_switch, switch_schedules
 from optmatch.model import InfeasibleError
 from optmatch.solvers.reroutes.states import fill_rack
 from tests.helpers.modes import examples
