@@ -71,7 +71,7 @@ class Instance(NamedTuple):
     settings: Mapping[str, Any]
     """Its parameters by name, such as a length in micrometres or a coupling."""
     computed: Mapping[str, Any] = MappingProxyType({})
-    """What the program that wrote the netlist computed of it, such as the length of a bend."""
+    """Figures that the program that wrote the netlist computed, such as the length of a bend."""
 
 
 class Part(NamedTuple):
@@ -151,6 +151,15 @@ def settings_level(part: Part) -> Level:
     return SETTINGS["switch" if part.kind == "switch" else "pass"]
 
 
+def read_number(value: Any) -> float | None:
+    """Return a finite number, or a text that is one; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
+
+
 def length_of(part: Part, key: str = "length") -> float | None:
     """Return a length among the settings of a part, in micrometres; None if it states none.
 
@@ -160,13 +169,8 @@ def length_of(part: Part, key: str = "length") -> float | None:
         If it is no finite number.
     """
     value = part.settings.get(key, part.computed.get(key))
-    if value is None:
-        return None
-    try:
-        length_um = float(value)
-    except (TypeError, ValueError):
-        length_um = math.inf
-    if isinstance(value, bool) or not math.isfinite(length_um):
+    length_um = read_number(value)
+    if value is not None and length_um is None:
         raise ValueError(f"{key} = {value}: a number of micrometres")
     return length_um
 
@@ -191,13 +195,13 @@ def make_parts(
     instances: Mapping[str, Instance],
     used_pins: Mapping[str, Sequence[str]],
     declared: Mapping[str, str],
-    given: PinNames,
+    user_names: PinNames,
 ) -> dict[str, Part]:
     """Tell for each instance what it does to light, and what its pins may be called.
 
     ``used_pins[instance]`` are the pins that joins and ports name, ``declared[component]`` is the
-    kind that the user has declared, and `given` are names of pins that the user says. Names of
-    pins are four, for a1, a2, b1 and b2, by convention; a 1x2 part (`NARROW`) has no a2.
+    kind that the user has declared, and `user_names` are names of pins that the user says. Pins
+    have four names, for a1, a2, b1 and b2, by convention; a 1x2 part (`NARROW`) has no a2.
     """
     # Whether an `mzi` is a 1x2 switch shows only if no instance of it uses a fourth pin.
     pins_of_component: dict[str, set[str]] = {}
@@ -206,7 +210,7 @@ def make_parts(
 
     narrow = NARROW | {
         key: (names[0], "", names[2], names[3])
-        for key, names in given.items()
+        for key, names in user_names.items()
         if names[0] and names[2] and names[3]
     }
     parts = {}
@@ -221,13 +225,13 @@ def make_parts(
         if is_narrow:
             names: PinNames = narrow
         elif kind == "switch":
-            names = given or CONVENTIONS
+            names = user_names or CONVENTIONS
         elif kind == "coupler":
-            names = {**CONVENTIONS, **given}
+            names = {**CONVENTIONS, **user_names}
         elif kind == "crossing":
-            names = {**_CROSSING, **given}
+            names = {**_CROSSING, **user_names}
         else:
-            names = _name_passing_pins(kind, used_pins[name], given)
+            names = _name_passing_pins(kind, used_pins[name], user_names)
         parts[name] = Part(component, kind, names, instance.settings, instance.computed)
     return parts
 
@@ -254,14 +258,14 @@ def _has_three_pins(
     return True
 
 
-def _name_passing_pins(kind: str | None, used: Sequence[str], given: PinNames) -> PinNames:
+def _name_passing_pins(kind: str | None, used: Sequence[str], user_names: PinNames) -> PinNames:
     """Name the pins of a part with two pins, of which maybe one is used, or with four.
 
     Light passes from the first pin of a part with two pins to the second. Parts of four pins have
     the names that the user gives, or the usual ones.
     """
     if len(used) > 2:
-        return {**CONVENTIONS, **given} if kind else {"own": used}
+        return {**CONVENTIONS, **user_names} if kind else {"own": used}
     first = used[0] if used else "o1"
     second = used[1] if len(used) > 1 else _OTHER_END.get(first, "the other pin")
     return {"own": (first, "", second, "")}
@@ -294,7 +298,8 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
     """
     coupling = _read_setting(part, "coupling", most=1.0)
     loss_db = _read_setting(part, "loss_dB", most=1000.0) or 0.0
-    crossing, staying = coupling, None
+    crossing = coupling
+    staying = None
     if not part.is_narrow:
         ratio_cross = _read_setting(part, "splitting_ratio_cross", most=1.0)
         staying = _read_setting(part, "splitting_ratio_thru", most=1.0)
@@ -311,26 +316,23 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
         raise ValueError(f"{crossing:g} of the power crosses and {staying:g} stays: more than all")
 
     # The amplitudes of a narrow coupler have one input, those of others are symmetric.
-    straight = np.sqrt(staying)
-    across = np.sqrt(crossing)
+    stays = np.sqrt(staying)
+    crosses = np.sqrt(crossing)
     if part.is_narrow:
-        outputs = (across, straight) if convention == "optical" else (straight, across)
+        outputs = [stays, crosses]
+        if convention == "optical":  # which counts outputs from below
+            outputs.reverse()
         matrix = np.array([[outputs[0], 0], [outputs[1], 0]], dtype=np.complex128)
     else:
-        matrix = np.array([[straight, 1j * across], [1j * across, straight]])
+        matrix = np.array([[stays, 1j * crosses], [1j * crosses, stays]])
     return np.asarray(10 ** (-loss_db / 20) * matrix, dtype=np.complex128)
 
 
 def _read_setting(part: Part, name: str, *, most: float) -> float | None:
     """Return a number from 0 to `most` among the settings of a part; None if it is not stated."""
     value = part.settings.get(name)
-    if value is None:
-        return None
-    try:
-        number = -1.0 if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = -1.0
-    if not 0 <= number <= most:
+    number = read_number(value)
+    if value is not None and (number is None or not 0 <= number <= most):
         raise ValueError(f"{name} = {value}: a number from 0 to {most:g}")
     return number
 

@@ -93,19 +93,46 @@ def find_flaws(
     ]
     flaws += [] if ports else ["there are no ports"]
 
-    # Everything that uses a pin is noted, so that pins with two users or none can be told.
-    users = _PinUsers(names_of, flaws)
+    # All uses of pins: the pin, where the netlist says so, and what the pin is connected to.
+    uses = []
     for first, second in joins:
-        users.add(first, f"connection {first} to {second}", f"pin {second}")
-        users.add(second, f"connection {first} to {second}", f"pin {first}")
-    for name, pin in ports:
-        users.add(pin, f"port {name} at {pin}", f"port {name}")
-    for pin in open_pins:
-        users.add(pin, f"open pin {pin}", "nothing, on purpose")
+        uses.append((first, f"connection {first} to {second}", f"pin {second}"))
+        uses.append((second, f"connection {first} to {second}", f"pin {first}"))
+    uses += [(pin, f"port {name} at {pin}", f"port {name}") for name, pin in ports]
+    uses += [(pin, f"open pin {pin}", "nothing, on purpose") for pin in open_pins]
 
-    flaws += users.find_pins_used_twice()
+    # users[instance, terminal]: each pin that was named, and what it is connected to. Thousands of
+    # instances share the same conventions, which are turned around once.
+    shared = {id(names): name_terminals(names) for names in names_of.values()}
+    users: dict[tuple[str, int], list[Pair]] = {}
+    for pin, place, user in uses:
+        instance, name = split_pin(pin)
+        if instance not in names_of:
+            flaws.append(f"{place}: there is no instance {instance or repr(pin)}")
+            continue
+        terminal = shared[id(names_of[instance])].get(name)
+        if terminal is None:
+            flaws.append(f"{place}: a cell has no pin {name}")
+        else:
+            users.setdefault((instance, terminal), []).append((pin, user))
+    for named in users.values():
+        if len(named) > 1:
+            listed = " and to ".join(user for _, user in named)
+            flaws.append(f"pin {named[0][0]} is connected twice: to {listed}")
+
+    # Pins without a user are named by the convention of which the netlist uses the most names, for
+    # this part or for all.
     for instance in dict.fromkeys(instances):
-        flaws += users.find_unused_pins(instance)
+        terminals = sorted(set(shared[id(names_of[instance])].values()))
+        unused = [k for k in terminals if (instance, k) not in users]
+        if unused:
+            of_part = [users.get((instance, k), []) for k in terminals]
+            pins = [pin for named in of_part for pin, _ in named]
+            pins = pins or [pin for named in users.values() for pin, _ in named]
+            used = {split_pin(pin)[1] for pin in pins}
+            conventions = names_of[instance].values()
+            names = max(conventions, key=lambda names: len(used & set(names)))
+            flaws += [f"pin {instance},{names[k]} is connected to nothing" for k in unused]
 
     # All instances are connected with each other.
     groups = group_connected(instances, joins)
@@ -113,71 +140,6 @@ def find_flaws(
         listed = " | ".join(list_names(group) for group in groups)
         flaws.append(f"{len(groups)} parts are not connected: {listed}")
     return flaws
-
-
-class _PinUsers:
-    """The users of each pin.
-
-    Parameters
-    ----------
-    names_of
-        For each instance how its pins may be called.
-    flaws
-        Pins and instances that do not exist are added here.
-    """
-
-    def __init__(
-        self, names_of: Mapping[str, Mapping[str, Sequence[str]]], flaws: list[str]
-    ) -> None:
-        """Begin with no pin in use."""
-        self._names_of = names_of
-        self._flaws = flaws
-        # Thousands of instances share the same conventions, which are turned around once.
-        shared = {id(names): name_terminals(names) for names in names_of.values()}
-        self._terminals = {name: shared[id(names)] for name, names in names_of.items()}
-        self._users: dict[tuple[str, int], list[Pair]] = {}
-
-    def add(self, pin: str, place: str, user: str) -> None:
-        """Note that `user`, such as ``port in``, is connected to a pin.
-
-        A pin that is not there is a flaw.
-        """
-        instance, name = split_pin(pin)
-        if instance not in self._terminals:
-            self._flaws.append(f"{place}: there is no instance {instance or repr(pin)}")
-        elif name not in self._terminals[instance]:
-            self._flaws.append(f"{place}: a cell has no pin {name}")
-        else:
-            terminal = self._terminals[instance][name]
-            self._users.setdefault((instance, terminal), []).append((pin, user))
-
-    def find_pins_used_twice(self) -> list[str]:
-        """List the pins that two or more things are connected to, by their first names."""
-        flaws = []
-        for entries in self._users.values():
-            if len(entries) > 1:
-                pin, _ = entries[0]
-                users = " and to ".join(user for _, user in entries)
-                flaws.append(f"pin {pin} is connected twice: to {users}")
-        return flaws
-
-    def find_unused_pins(self, instance: str) -> list[str]:
-        """Say in a sentence each which pins of a part nothing is connected to."""
-        terminals = sorted(set(self._terminals[instance].values()))
-        unused = [k for k in terminals if (instance, k) not in self._users]
-        if not unused:
-            return []
-
-        # They are named by the convention of which the netlist uses the most names, for this part
-        # or for all.
-        of_part = [
-            pin for (part, _), users in self._users.items() if part == instance for pin, _ in users
-        ]
-        pins = of_part or [pin for users in self._users.values() for pin, _ in users]
-        used = {split_pin(pin)[1] for pin in pins}
-        conventions = self._names_of[instance].values()
-        names = max(conventions, key=lambda names: len(used & set(names)))
-        return [f"pin {instance},{names[k]} is connected to nothing" for k in unused]
 
 
 def find_port_flaws(
@@ -215,28 +177,17 @@ def group_connected(instances: Sequence[str], joins: Iterable[Pair]) -> list[lis
     `joins` are pairs of pins such as ``"s1,b1"``, where s1 is the part. Groups are lists of parts
     in the order of their first ones. Pins of parts that are not listed are left out.
     """
-    neighbours: dict[str, set[str]] = {name: set() for name in instances}
+    # Each part is a group at first; a join puts the smaller group of its ends into the larger one.
+    group_of = {name: [name] for name in instances}
     for first_pin, second_pin in joins:
-        first = split_pin(first_pin)[0]
-        second = split_pin(second_pin)[0]
-        if first in neighbours and second in neighbours:
-            neighbours[first].add(second)
-            neighbours[second].add(first)
-
-    # Depth-first search from the first part that no group has yet.
-    place = {name: number for number, name in enumerate(neighbours)}
-    ungrouped = dict.fromkeys(instances)
+        first = group_of.get(split_pin(first_pin)[0])
+        second = group_of.get(split_pin(second_pin)[0])
+        if first is not None and second is not None and first is not second:
+            smaller, larger = sorted((first, second), key=len)
+            larger += smaller
+            group_of.update(dict.fromkeys(smaller, larger))
 
     # Parts of a group stand in the order of the netlist.
-    groups = []
-    while ungrouped:
-        waiting = [next(iter(ungrouped))]
-        group = []
-        while waiting:
-            name = waiting.pop()
-            if name in ungrouped:
-                del ungrouped[name]
-                group.append(name)
-                waiting += neighbours[name]
-        groups.append(sorted(group, key=place.__getitem__))
-    return groups
+    place = {name: number for number, name in enumerate(group_of)}
+    groups = {id(group): group for group in group_of.values()}
+    return [sorted(group, key=place.__getitem__) for group in groups.values()]

@@ -2,13 +2,14 @@
 
 Two couplers that two arms join are an interferometer, and with a phase shifter in an arm it may
 switch. Whether it does, and which phase sets which state, follows from the matrix of its circuit.
+Parts that neither split nor switch light only lead it on, from pin to pin (`LightPaths`).
 """
 
 from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,20 +17,126 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.netlists.circuits import CellCircuit, CellPart
-from optmatch.fabrics.netlists.components import NARROW, Part, coupler_matrix, length_of
-from optmatch.fabrics.netlists.flaws import CONVENTIONS, Pair, list_names
-from optmatch.fabrics.netlists.paths import (
-    LEFT,
-    RIGHT,
-    LightPaths,
-    Path,
-    Terminal,
-    height_of,
-    opposite,
-    side_of,
+from optmatch.fabrics.netlists.components import (
+    NARROW,
+    PASSING,
+    Part,
+    coupler_matrix,
+    length_of,
+)
+from optmatch.fabrics.netlists.flaws import (
+    CONVENTIONS,
+    Pair,
+    list_names,
+    name_terminals,
+    split_pin,
 )
 from optmatch.model import BAR, CROSS
 from optmatch.model.accounts import assume
+
+Terminal = tuple[str, int]
+"""An instance, and the number of one of its pins: 0 to 3 for a1, a2, b1, b2."""
+
+LEFT = 0
+RIGHT = 2
+"""The two sides of a part: the number of the first pin there."""
+
+
+def side_of(terminal: Terminal) -> int:
+    """Return the side of its part on which a pin is, `LEFT` or `RIGHT`."""
+    return terminal[1] & 2
+
+
+def height_of(terminal: Terminal) -> int:
+    """Return 0 for the upper and 1 for the lower pin of a side."""
+    return terminal[1] & 1
+
+
+def opposite(terminal: Terminal) -> Terminal:
+    """Return the pin of the same height on the other side of the part."""
+    return terminal[0], terminal[1] ^ 2
+
+
+class Path(NamedTuple):
+    """The way of light from a pin that it leaves a part by to the next part that it stops at."""
+
+    end: Terminal
+    """Where the light arrives: a pin of a switch or coupler, or the last pin before the open."""
+    passed: list[str]
+    """The parts that the light goes straight through, in order."""
+    joins: list[tuple[Terminal, Terminal]]
+    """The joins that the light takes, in order."""
+
+
+class LightPaths:
+    """Follows light through waveguides, phase shifters and crossings.
+
+    Parameters
+    ----------
+    parts
+        The parts by name.
+    joins
+        Pairs of pins ``"instance,pin"``; all pins are known to their parts.
+    """
+
+    def __init__(self, parts: Mapping[str, Part], joins: Iterable[Pair]) -> None:
+        """Note which pins of parts are joined to which."""
+        self.parts = parts
+        self._joined: dict[Terminal, Terminal] = {}
+        self._names_used: dict[Terminal, str] = {}
+        for first, second in joins:
+            first_terminal = self.terminal_of(first)
+            second_terminal = self.terminal_of(second)
+            self._joined[first_terminal] = second_terminal
+            self._joined[second_terminal] = first_terminal
+
+    def terminal_of(self, pin: str) -> Terminal:
+        """Return the terminal of a pin ``"instance,pin"``, and remember how it is called."""
+        instance, name = split_pin(pin)
+        terminal = (instance, name_terminals(self.parts[instance].names)[name])
+        self._names_used[terminal] = name
+        return terminal
+
+    def convention_of(self, instance: str) -> str:
+        """Return the key of the names by which the netlist calls the pins of a part."""
+        names = self.parts[instance].names
+        used = {self._names_used.get((instance, k)) for k in range(4)}
+        return max(names, key=lambda convention: len(used & set(names[convention])))
+
+    def pin_names(self, instance: str) -> tuple[str, str, str, str]:
+        """Return the names of pins a1, a2, b1 and b2 of a part; empty for one it does not have."""
+        standard = self.parts[instance].names[self.convention_of(instance)]
+        names = [self._names_used.get((instance, k), standard[k]) for k in range(4)]
+        return names[0], names[1], names[2], names[3]
+
+    def has_pin(self, terminal: Terminal) -> bool:
+        """Tell whether a part has a pin: 1x2 parts have only three."""
+        instance, k = terminal
+        return any(names[k] for names in self.parts[instance].names.values() if len(names) > k)
+
+    def follow(self, terminal: Terminal) -> Path:
+        """Follow light that leaves a part by a pin, as far as it is neither split nor switched."""
+        passed: list[str] = []
+        joins: list[tuple[Terminal, Terminal]] = []
+        while terminal in self._joined:
+            entered = self._joined[terminal]
+            joins.append((terminal, entered))
+            if self.parts[entered[0]].kind not in PASSING:
+                return Path(entered, passed, joins)
+            passed.append(entered[0])
+            terminal = opposite(entered)
+        return Path(terminal, passed, joins)
+
+    def enter(self, pin: str) -> Terminal:
+        """Return where light that enters at a pin from outside meets a switch or coupler.
+
+        If it meets none, that is where it leaves the last part.
+        """
+        terminal = self.terminal_of(pin)
+        if self.parts[terminal[0]].kind in PASSING:
+            return self.follow(opposite(terminal)).end
+        return terminal
+
 
 _MIN_EXTINCTION_DB = 10.0
 """A state counts as one if at most a tenth as much light leaks as goes where it should.
@@ -42,27 +149,21 @@ would mean little.
 _NO_LIGHT = 1e-12  # of the power that goes in: less is rounding
 
 
-class Link(NamedTuple):
-    """Two couplers that two arms join."""
+class _Interferometer(NamedTuple):
+    """Two couplers that two arms join, and the terminals of the cell that they are."""
 
     first: str
     """The name of a coupler, as of the next one."""
     second: str
     arms: tuple[Path, Path]
     """The arms from the first coupler to the second; arm 1 begins at its upper pin."""
-
-
-class _Interferometer(NamedTuple):
-    """Two couplers, two arms with a phase shifter, and the terminals of the cell that they are."""
-
-    link: Link
-    terminals: tuple[Terminal | None, ...]
+    terminals: Sequence[Terminal | None]
     """The pins at terminals a1, a2, b1, b2 of the cell; None for one that it does not have."""
 
     @property
     def name(self) -> str:
         """The names of both couplers, as ``"c1+c2"``."""
-        return f"{self.link.first}+{self.link.second}"
+        return f"{self.first}+{self.second}"
 
 
 class Found(NamedTuple):
@@ -86,10 +187,10 @@ def _find_interferometers(paths: LightPaths) -> Found:
     """
     # links[coupler][other]: the two arms from one side of a coupler to another coupler.
     couplers = [name for name, part in paths.parts.items() if part.kind == "coupler"]
-    links: dict[str, dict[str, Link]] = {name: {} for name in couplers}
+    links: dict[str, dict[str, _Interferometer]] = {name: {} for name in couplers}
     for name in couplers:
         for side in (RIGHT, LEFT):
-            link = _find_link(paths, name, side)
+            link = _follow_arms(paths, name, side)
             if link is not None:
                 links[name].setdefault(link.second, link)
 
@@ -114,23 +215,26 @@ def _find_interferometers(paths: LightPaths) -> Found:
     filters: list[_Interferometer] = []
     for pair in sorted(pairs, key=lambda pair: min(order[name] for name in pair)):
         first, second = sorted(pair, key=order.__getitem__)
-        link = links[first][second]
+        interferometer = links[first][second]
 
-        # A link begins at the left coupler, where the netlist tells which one it is.
-        if side_of(_start_of(link.arms[0])) == LEFT and side_of(link.arms[0].end) == RIGHT:
-            link = links[second][first]
-        interferometer = _Interferometer(link, _find_terminals(paths, link))
+        # It begins at the left coupler, where the netlist tells which one that is.
+        arm = interferometer.arms[0]
+        if side_of(_start_of(arm)) == LEFT and side_of(arm.end) == RIGHT:
+            interferometer = links[second][first]
         # One with a phase shifter in an arm is a cell, other ones are filters.
-        is_tuned = any(_shifters_of(paths, arm) for arm in link.arms)
-        (cells if is_tuned else filters).append(interferometer)
+        if any(_shifters_of(paths, arm) for arm in interferometer.arms):
+            cells.append(interferometer)
+        else:
+            filters.append(interferometer)
     return Found(cells, filters, list(unpaired))
 
 
-def _find_link(paths: LightPaths, name: str, side: int) -> Link | None:
+def _follow_arms(paths: LightPaths, name: str, side: int) -> _Interferometer | None:
     """Follow both arms on one side of a coupler, whose first pin is `side`.
 
-    Return None if the side has one pin, or the arms do not end at both pins of one side of another
-    coupler.
+    Terminals a1 and b1 are in line with arm 1. If the arms arrive exchanged at the second coupler,
+    b1 is its lower pin, hence equal phases of both arms are always the cross state. None if the
+    side has one pin, or the arms do not end at both pins of one side of another coupler.
     """
     starts = [(name, side), (name, side + 1)]
     if not all(map(paths.has_pin, starts)):
@@ -140,24 +244,15 @@ def _find_link(paths: LightPaths, name: str, side: int) -> Link | None:
     other = ends[0][0]
     is_same_side = ends[1][0] == other and side_of(ends[0]) == side_of(ends[1])
     is_other_coupler = other != name and paths.parts[other].kind == "coupler"
-    if is_same_side and is_other_coupler and ends[0] != ends[1]:
-        return Link(name, other, arms)
-    return None
+    if not (is_same_side and is_other_coupler) or ends[0] == ends[1]:
+        return None
 
-
-def _find_terminals(paths: LightPaths, link: Link) -> tuple[Terminal | None, ...]:
-    """Return the outer pins of both couplers, None for one that a coupler lacks.
-
-    Terminals a1 and b1 are in line with arm 1. If the arms arrive exchanged at the second coupler,
-    b1 is its lower pin, hence equal phases of both arms are always the cross state.
-    """
+    # The outer pins lie opposite those at which the arms begin, or end; a coupler may lack one.
     terminals: list[Terminal | None] = []
-    for starts in ([_start_of(arm) for arm in link.arms], [arm.end for arm in link.arms]):
-        # The outer pins lie opposite those at which the arms begin, or end.
-        in_line = [opposite(terminal) for terminal in starts]
-        outer = [terminal for terminal in in_line if paths.has_pin(terminal)]
-        terminals += [*outer, None, None][:2] if len(outer) < 2 else outer
-    return tuple(terminals)
+    for arm_pins in (starts, ends):
+        outer = [opposite(pin) for pin in arm_pins if paths.has_pin(opposite(pin))]
+        terminals += [*outer, None, None][:2]
+    return _Interferometer(name, other, arms, terminals)
 
 
 def _start_of(arm: Path) -> Terminal:
@@ -169,44 +264,35 @@ def _shifters_of(paths: LightPaths, arm: Path) -> list[str]:
     return [name for name in arm.passed if paths.parts[name].kind == "shifter"]
 
 
-class _ArmAmplitudes(NamedTuple):
-    r"""The matrix of an interferometer as a function of the phase :math:`d` of arm 1 less arm 2.
-
-    It is :math:`e^{jd} A_1 + A_2`, up to a common phase.
-    """
-
-    through_arm_1: NDArray[np.complex128]
-    """``A_1[b side, a side]``, shape (2, 2); 0 at terminals that the cell does not have."""
-    through_arm_2: NDArray[np.complex128]
-
-    def matrix(self, difference_rad: float) -> NDArray[np.complex128]:
-        """Return the amplitudes at b1 and b2 for light at a1 and a2, shape (2, 2)."""
-        return cmath.exp(1j * difference_rad) * self.through_arm_1 + self.through_arm_2
-
-
-def _find_amplitudes(paths: LightPaths, interferometer: _Interferometer) -> _ArmAmplitudes:
+def _find_amplitudes(paths: LightPaths, interferometer: _Interferometer) -> NDArray[np.complex128]:
     """Compute what goes through each arm, from each terminal on the left to each on the right.
 
     An amplitude is the product of those of both couplers, into the arm and out of it. The result
-    has a matrix ``[exit, entry]`` for each arm: entry 0 and 1 are terminals a1 and a2, exit 0 and
-    1 are b1 and b2. It is 0 for a terminal that the cell does not have.
+    is ``through[arm, exit, entry]``, shape (2, 2, 2): arm 0 is arm 1, entry 0 and 1 are terminals
+    a1 and a2, exit 0 and 1 are b1 and b2. It is 0 for a terminal that the cell does not have.
     """
     terminals = interferometer.terminals
-    through = []
-    for arm in interferometer.link.arms:
-        amplitudes = np.zeros((2, 2), dtype=np.complex128)
-        for exit_ in (0, 1):
-            for entry in (0, 1):
-                outside_left = terminals[entry]
-                outside_right = terminals[2 + exit_]
-                if outside_left is not None and outside_right is not None:
-                    # Light enters the first coupler outside and leaves it into the arm, and so on
-                    # at the other end.
-                    into_arm = _amplitude(paths, outside_left, _start_of(arm))
-                    out_of_arm = _amplitude(paths, arm.end, outside_right)
-                    amplitudes[exit_, entry] = out_of_arm * into_arm
-        through.append(amplitudes)
-    return _ArmAmplitudes(*through)
+    through = np.zeros((2, 2, 2), dtype=np.complex128)
+    for k, exit_, entry in np.ndindex(through.shape):
+        outside_left = terminals[entry]
+        outside_right = terminals[2 + exit_]
+        if outside_left is not None and outside_right is not None:
+            # Light enters the first coupler outside and leaves it into the arm, and so on at the
+            # other end.
+            arm = interferometer.arms[k]
+            into_arm = _amplitude(paths, outside_left, _start_of(arm))
+            out_of_arm = _amplitude(paths, arm.end, outside_right)
+            through[k, exit_, entry] = out_of_arm * into_arm
+    return through
+
+
+def _matrix_at(through: NDArray[np.complex128], difference_rad: float) -> NDArray[np.complex128]:
+    r"""Return the matrix ``[exit, entry]`` of an interferometer, up to a common phase.
+
+    :math:`d`, `difference_rad`, is the phase of arm 1 less that of arm 2: the matrix is
+    :math:`e^{jd} A_1 + A_2`, with :math:`A_1` and :math:`A_2` through the arms.
+    """
+    return np.asarray(cmath.exp(1j * difference_rad) * through[0] + through[1])
 
 
 def _amplitude(paths: LightPaths, entered: Terminal, left: Terminal) -> complex:
@@ -219,20 +305,20 @@ def _amplitude(paths: LightPaths, entered: Terminal, left: Terminal) -> complex:
 
 
 def _find_states(
-    amplitudes: _ArmAmplitudes, terminals: Sequence[Terminal | None]
+    through: NDArray[np.complex128], terminals: Sequence[Terminal | None]
 ) -> tuple[list[float], list[float]]:
     r"""Find the two phases that make a switch of an interferometer: bar and cross.
 
-    With :math:`A_1, A_2` through the arms and the difference d of their phases, the power between
-    two terminals is :math:`|A_1|^2 + |A_2|^2 + 2 \Re(A_1 \bar A_2 e^{jd})`. The power that leaks,
-    less the power that goes where it should, is such a sinusoid of d, too, whose minimum is known
-    in closed form. The results are d in rad for bar and cross, and the extinction of both states
-    in dB: how much less light leaks than goes where it should. It is minus infinity if the phase
-    changes nothing. `terminals` are a1, a2, b1, b2, None for one that the cell lacks.
+    With :math:`A_1, A_2`, `through` the arms, and the difference d of their phases, the power
+    between two terminals is :math:`|A_1|^2 + |A_2|^2 + 2 \Re(A_1 \bar A_2 e^{jd})`. The power that
+    leaks, less the power that goes where it should, is such a sinusoid of d, too, whose minimum is
+    known in closed form. The results are d in rad for bar and cross, and the extinction of both
+    states in dB: how much less light leaks than goes where it should. It is minus infinity if the
+    phase changes nothing. `terminals` are a1, a2, b1, b2, None for one that the cell lacks.
     """
     # exists[b, a]: whether the cell has both terminals. Tables below are by exit b and entry a.
     exists = np.array([[bool(b and a) for a in terminals[:2]] for b in terminals[2:]])
-    beat = amplitudes.through_arm_1 * amplitudes.through_arm_2.conj()
+    beat = through[0] * through[1].conj()
     differences = []
     extinctions = []
     for state in (BAR, CROSS):
@@ -243,15 +329,15 @@ def _find_states(
         is_fixed = abs(slope) < _NO_LIGHT
         difference_rad = 0.0 if is_fixed else _round_phase(math.pi - cmath.phase(slope))
         differences.append(difference_rad)
-        power = np.abs(amplitudes.matrix(difference_rad)) ** 2
+        power = np.abs(_matrix_at(through, difference_rad)) ** 2
         extinctions.append(
             -math.inf if is_fixed else _extinction_db(power, goes_there & exists, exists)
         )
 
     # A gate, with one terminal on each side, is in cross where it is dark: compare on and off.
     if exists.sum() == 1:
-        on = np.abs(amplitudes.matrix(differences[BAR])[exists]) ** 2
-        off = np.abs(amplitudes.matrix(differences[CROSS])[exists]) ** 2
+        on = np.abs(_matrix_at(through, differences[BAR])[exists]) ** 2
+        off = np.abs(_matrix_at(through, differences[CROSS])[exists]) ** 2
         contrast_db = _ratio_db(float(on[0]), float(off[0]))
         extinctions = [contrast_db, contrast_db]
     return differences, extinctions
@@ -295,9 +381,9 @@ def _make_circuit(
     paths: LightPaths, interferometer: _Interferometer, difference_rad: tuple[float, float]
 ) -> CellCircuit:
     """Record what a cell is made of, and which phases set it to bar and to cross."""
-    link = interferometer.link
-    passed = dict.fromkeys(name for arm in link.arms for name in arm.passed)
-    arm_1, arm_2 = link.arms
+    arm_1, arm_2 = interferometer.arms
+    passed = dict.fromkeys([*arm_1.passed, *arm_2.passed])
+    names = (interferometer.first, *passed, interferometer.second)
 
     def pin(terminal: Terminal | None) -> str:
         """Name a pin as the netlist does."""
@@ -305,10 +391,27 @@ def _make_circuit(
             return ""
         return f"{terminal[0]},{paths.pin_names(terminal[0])[terminal[1]]}"
 
+    # Couplers and the parts of both arms; couplers have a matrix.
+    parts = []
+    for name in names:
+        part = paths.parts[name]
+        matrix = None
+        if part.kind == "coupler":
+            amplitudes = coupler_matrix(part, paths.convention_of(name))
+            matrix = np.stack([amplitudes.real, amplitudes.imag], axis=-1)
+        parts.append(
+            CellPart(
+                name=name,
+                component=part.component,
+                kind=part.kind,  # type: ignore[arg-type]  # a switch is no part of a cell
+                pins=paths.pin_names(name),
+                matrix=matrix,
+            )
+        )
     a1, a2, b1, b2 = map(pin, interferometer.terminals)
     return CellCircuit(
-        parts=[_make_part(paths, name) for name in (link.first, *passed, link.second)],
-        joins=[(pin(start), pin(end)) for arm in link.arms for start, end in arm.joins],
+        parts=parts,
+        joins=[(pin(start), pin(end)) for start, end in (*arm_1.joins, *arm_2.joins)],
         terminals=(a1, a2, b1, b2),
         arms=(_shifters_of(paths, arm_1), _shifters_of(paths, arm_2)),
         difference_rad=difference_rad,
@@ -319,46 +422,43 @@ def _make_circuit(
 def _compare_arms(paths: LightPaths, interferometer: _Interferometer) -> float:
     """Return by how many micrometres arm 1 is longer than arm 2; 0 where nobody says.
 
-    ``interferometer.link.arms[k].passed`` are the names of the parts that light passes in an arm.
+    ``interferometer.arms[k].passed`` are the names of the parts that light passes in an arm.
     Parts of both arms with the same component and settings cancel. Where arms differ, or only some
     of the other parts state their lengths, the account of the netlist says so (`assume`).
     """
-    first, second = (
-        [
-            (part.component, dict(part.settings), part)
-            for part in (paths.parts[name] for name in arm.passed)
-        ]
-        for arm in interferometer.link.arms
-    )
-    for entry in list(first):
-        equal = next((other for other in second if other[:2] == entry[:2]), None)
-        if equal is not None:
-            first.remove(entry)
-            second.remove(equal)
+    arm_1, arm_2 = interferometer.arms
+    first = [paths.parts[name] for name in arm_1.passed]
+    second = [paths.parts[name] for name in arm_2.passed]
+    for part in list(first):
+        for other in second:
+            if other.component == part.component and other.settings == part.settings:
+                first.remove(part)
+                second.remove(other)
+                break
 
     # The parts that differ are compared by width first, since that changes the speed of light.
-    widths = [{str(part.settings.get("width")) for _, _, part in arm} for arm in (first, second)]
-    if first and second and widths[0] != widths[1] and "None" not in widths[0] | widths[1]:
+    first_widths = {str(part.settings.get("width")) for part in first}
+    second_widths = {str(part.settings.get("width")) for part in second}
+    all_state_widths = "None" not in first_widths | second_widths
+    if first and second and first_widths != second_widths and all_state_widths:
         assume(
             f"arms of {interferometer.name} have other widths: its phase without power is not"
             " known"
         )
 
     # Then by length, where all parts state theirs.
-    lengths_um = [[length_of(part) for _, _, part in arm] for arm in (first, second)]
-    stated = [length for arm in lengths_um for length in arm if length is not None]
-    if not stated:
+    first_um = [length_of(part) for part in first]
+    second_um = [length_of(part) for part in second]
+    stated_um = [length for length in (*first_um, *second_um) if length is not None]
+    if not stated_um:
         return 0.0
-    if any(length is None for arm in lengths_um for length in arm):
+    if len(stated_um) < len(first_um) + len(second_um):
         assume(
             f"arms of {interferometer.name}: only some parts state their lengths; the arms are"
             " taken for equally long"
         )
         return 0.0
-    first_um, second_um = (
-        math.fsum(length for length in arm if length is not None) for arm in lengths_um
-    )
-    longer_um = first_um - second_um
+    longer_um = math.fsum(stated_um[: len(first)]) - math.fsum(stated_um[len(first) :])
     if abs(longer_um) < 1e-6:
         return 0.0
     assume(
@@ -366,22 +466,6 @@ def _compare_arms(paths: LightPaths, interferometer: _Interferometer) -> float:
         " is not known, and no phases are exported for it"
     )
     return longer_um
-
-
-def _make_part(paths: LightPaths, name: str) -> CellPart:
-    """Record one part of a cell; a coupler has a matrix."""
-    part = paths.parts[name]
-    matrix = None
-    if part.kind == "coupler":
-        amplitudes = coupler_matrix(part, paths.convention_of(name))
-        matrix = np.stack([amplitudes.real, amplitudes.imag], axis=-1)
-    return CellPart(
-        name=name,
-        component=part.component,
-        kind=part.kind,  # type: ignore[arg-type]  # a switch is no part of a cell
-        pins=paths.pin_names(name),
-        matrix=matrix,
-    )
 
 
 def find_cells(
@@ -400,24 +484,23 @@ def find_cells(
             " with a phase shifter in an arm between are a cell, others are no part of a switch"
         )
     for interferometer in couplers.filters:
-        link = interferometer.link
-        matrix = _find_amplitudes(paths, interferometer).matrix(0.0)
+        matrix = _matrix_at(_find_amplitudes(paths, interferometer), 0.0)
         flaws.append(
-            f"couplers {link.first}, {link.second} have no phase shifter in the arms between"
-            " them: they are filters and do not switch; their matrix is"
+            f"couplers {interferometer.first}, {interferometer.second} have no phase shifter in"
+            " the arms between them: they are filters and do not switch; their matrix is"
             f" {_format_matrix(matrix)}"
         )
     for interferometer in couplers.cells:
-        link = interferometer.link
-        amplitudes = _find_amplitudes(paths, interferometer)
-        phases_rad, extinctions_db = _find_states(amplitudes, interferometer.terminals)
+        through = _find_amplitudes(paths, interferometer)
+        phases_rad, extinctions_db = _find_states(through, interferometer.terminals)
         # States 0 and 1 are bar and cross: a cell has to be good in both.
         if min(extinctions_db) < _MIN_EXTINCTION_DB:
             worst = int(np.argmin(extinctions_db))
             difference_rad = phases_rad[worst]
-            matrix = amplitudes.matrix(difference_rad)
+            matrix = _matrix_at(through, difference_rad)
             flaws.append(
-                f"couplers {link.first}, {link.second} are no switch: no phase between their arms"
+                f"couplers {interferometer.first}, {interferometer.second} are no switch: no phase"
+                " between their arms"
                 f" sets {('bar', 'cross')[worst]} with {_MIN_EXTINCTION_DB:g} dB of extinction;"
                 f" the best is {difference_rad:.4g} rad, where the matrix is"
                 f" {_format_matrix(matrix)}"
@@ -449,13 +532,22 @@ def _format_matrix(matrix: NDArray[np.complex128]) -> str:
     return f"(({rows[0]}), ({rows[1]}))"
 
 
-def assume_circuit(name: str, *, is_narrow: bool, longer_um: float) -> CellCircuit:
-    """Return the circuit of a switch of which only the name is known.
+def assume_circuit(name: str, part: Part) -> CellCircuit | None:
+    """Return the circuit of a switch of which only the name is known; None for an ideal 2x2 one.
 
     It is that of gdsfactory's ``mzi1x2_2x2`` or ``mzi2x2_2x2``: two couplers, and a phase shifter
-    in the upper arm, which is longer than the other one by `longer_um`. The names of its parts
-    begin with the name of the switch.
+    in the upper arm, which is longer than the other one by ``delta_length``. The names of its
+    parts begin with the name of the switch.
     """
+    longer_um = length_of(part, "delta_length") or 0.0
+    is_narrow = part.is_narrow
+    if longer_um:
+        assume(
+            f"arms of {name} differ by {abs(longer_um):.6g} um: its phase without power is not"
+            " known, and no phases are exported for it"
+        )
+    elif not is_narrow:
+        return None
     wide = {"optical": CONVENTIONS["optical"]}
     heater = Part("straight_heater_metal", "shifter", {"own": ("o1", "", "o2", "")}, {})
     splitter = Part("mmi2x2", "coupler", wide, {})

@@ -19,8 +19,8 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     """Place cells so that joined ones are near each other, and return ``ends[cell, end]``.
 
     Cells through which light goes from end a to end b only stand in columns, each to the right of
-    all that lead to it, and are sorted by the heights of their neighbours [2]_. Of others the two
-    slowest modes of the Laplacian are the coordinates [1]_, in time cubic in their number.
+    all that lead to it, and are sorted by the heights of their neighbours [2]_. The coordinates
+    of others are the two slowest modes of the Laplacian [1]_, in time cubic in their number.
     Positions are in lengths of a cell, and depend on `mate` alone.
 
     References
@@ -33,7 +33,19 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     columns = count_cells(mate, ahead=False)
     if columns is not None and (mate >= 0).any():
         return _stack_columns(mate, columns)
-    ends = _point_cells(mate, _spread(_place_by_modes(mate)))
+    middle = _spread(_place_by_modes(mate))
+
+    # Each cell is turned from the neighbours of its end a towards those of its end b, else to the
+    # right. neighbours[cell, end, side]: the cell that a terminal is joined to.
+    neighbours = mate.reshape(-1, 2, 2) // 4
+    is_joined = (neighbours >= 0)[..., None]
+    n_joined = is_joined.sum(axis=2)
+    mean = np.where(is_joined, middle[neighbours], 0.0).sum(axis=2) / np.maximum(n_joined, 1)
+    beyond_end = np.where(n_joined > 0, mean, middle[:, None])
+    vector = beyond_end[:, 1] - beyond_end[:, 0]
+    length = np.linalg.norm(vector, axis=1, keepdims=True)
+    direction = np.where(length > 1e-9, vector / np.maximum(length, 1e-9), [1.0, 0.0])
+    ends = np.stack([middle - direction / 2, middle + direction / 2], axis=1)
     if (ends[:, 1, 0] - ends[:, 0, 0]).sum() < 0:
         ends[:, :, 0] *= -1  # light that goes from a to b goes to the right
     return ends
@@ -132,25 +144,3 @@ def _spread(middle: NDArray[np.float64]) -> NDArray[np.float64]:
         n_close = np.maximum(is_close.sum(axis=1), 1)[:, None]
         moved += (direction * push[:, :, None]).sum(axis=1) / n_close
     return moved
-
-
-def _point_cells(mate: NDArray[np.int32], middle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn each cell from its neighbours at end a towards those at end b; else to the right.
-
-    ``mate[terminal]`` is the joined terminal or -1, and ``middle[cell]`` is x and y. Returned are
-    ``ends[cell, end]``, the points of end a (0) and b (1), each half a length of a cell from the
-    middle.
-    """
-    ends = np.zeros((len(middle), 2, 2))
-    for cell in range(len(middle)):
-        sides = []
-        # Terminals 4 * cell and the next are of end a, the two after them of end b.
-        for first in (4 * cell, 4 * cell + 2):
-            neighbours = mate[first : first + 2]
-            joined = neighbours[neighbours >= 0] // 4
-            sides.append(middle[joined].mean(axis=0) if len(joined) else middle[cell])
-        vector = sides[1] - sides[0]
-        length = float(np.linalg.norm(vector))
-        direction = vector / length if length > 1e-9 else np.array([1.0, 0.0])
-        ends[cell] = middle[cell] - direction / 2, middle[cell] + direction / 2
-    return ends

@@ -136,9 +136,26 @@ class Netlist(Fabric):
         return self.tx is None
 
     @property
+    @lru_cache(maxsize=32)  # noqa: B019 - equal netlists share it
     def graph(self) -> CellGraph:
-        """The cells and how they join."""
-        return _graph(self)
+        """The cells and how they join; in its perimeter ports come first, in their order."""
+        number = {name: cell for cell, name in enumerate(self.instances)}
+        mate = np.full(4 * len(number), -1, dtype=np.int32)
+        for first_pin, second_pin in self.connections.items():
+            first = _terminal(first_pin, number)
+            second = _terminal(second_pin, number)
+            mate[first] = second
+            mate[second] = first
+
+        ports = [_terminal(pin, number) for _, pin in self.ports]
+        open_terminals = np.setdiff1d(np.flatnonzero(mate < 0), ports)
+        return CellGraph(
+            mate=mate,
+            ends=lay_out(mate) if self.ends is None else self.ends,
+            perimeter=np.concatenate([ports, open_terminals]).astype(np.int32),
+            names=tuple(self.instances),
+            placed=self.ends is not None,
+        )
 
     @property
     def port_names(self) -> tuple[str, ...]:
@@ -206,28 +223,6 @@ class Netlist(Fabric):
             np.array([terminal_of_port[name] for name in senders], dtype=np.int32),
             np.array([terminal_of_port[name] for name in receivers], dtype=np.int32),
         )
-
-
-@lru_cache(maxsize=32)
-def _graph(netlist: Netlist) -> CellGraph:
-    """Make the graph of the cells; in its perimeter ports come first, in their order."""
-    number = {name: cell for cell, name in enumerate(netlist.instances)}
-    mate = np.full(4 * len(number), -1, dtype=np.int32)
-    for first_pin, second_pin in netlist.connections.items():
-        first = _terminal(first_pin, number)
-        second = _terminal(second_pin, number)
-        mate[first] = second
-        mate[second] = first
-
-    ports = [_terminal(pin, number) for _, pin in netlist.ports]
-    open_terminals = np.setdiff1d(np.flatnonzero(mate < 0), ports)
-    return CellGraph(
-        mate=mate,
-        ends=lay_out(mate) if netlist.ends is None else netlist.ends,
-        perimeter=np.concatenate([ports, open_terminals]).astype(np.int32),
-        names=tuple(netlist.instances),
-        placed=netlist.ends is not None,
-    )
 
 
 def _terminal(pin: str, number: Mapping[str, int]) -> int:

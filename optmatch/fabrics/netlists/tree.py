@@ -6,13 +6,14 @@ import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import TERMINAL_NAMES
-from optmatch.fabrics.netlists.circuits import CellCircuit
+from optmatch.fabrics.netlists.circuits import CellCircuit, cell_circuits
 from optmatch.fabrics.netlists.components import (
     KINDS,
     PASSING,
@@ -22,11 +23,11 @@ from optmatch.fabrics.netlists.components import (
     guessed_switches,
     length_of,
     make_parts,
+    read_number,
     settings_level,
 )
 from optmatch.fabrics.netlists.flaws import (
     NetlistError,
-    Pair,
     find_flaws,
     find_port_flaws,
     group_connected,
@@ -34,16 +35,19 @@ from optmatch.fabrics.netlists.flaws import (
     name_terminals,
     split_pin,
 )
-from optmatch.fabrics.netlists.interferometers import assume_circuit, find_cells
+from optmatch.fabrics.netlists.interferometers import (
+    LightPaths,
+    Terminal,
+    assume_circuit,
+    find_cells,
+)
 from optmatch.fabrics.netlists.netlist import Netlist
-from optmatch.fabrics.netlists.paths import LightPaths, Terminal
 from optmatch.fabrics.netlists.wiring import (
     Place,
     Wiring,
     WiringReader,
     find_array_flaws,
     mapping,
-    read_number,
 )
 from optmatch.model import InputError
 from optmatch.model.accounts import Level, accounting, assume
@@ -138,7 +142,7 @@ def netlist_from_tree(
     with accounting("netlist") as account:
         # Instances, joins and ports are read from any of the forms. All that is wrong is gathered
         # in `all_flaws`, to be told at once.
-        given = _given_pins(pins)
+        pin_names = _given_pins(pins)
         declared = form_of(Mapping[str, Any]).check("components", components or {})
         for name, kind in declared.items():
             if not isinstance(kind, str) or kind not in KINDS:
@@ -157,7 +161,7 @@ def netlist_from_tree(
         wiring.leave_out(leave_out, all_flaws)
 
         # Instances become parts, of which those without a cell are left out.
-        parts = make_parts(wiring.instances, wiring.used_pins(), declared, given)
+        parts = make_parts(wiring.instances, wiring.used_pins(), declared, pin_names)
         parts = _leave_out_parts_without_cells(wiring, parts)
         for name, part in parts.items():
             stated = [str(key) for key, value in part.settings.items() if value is not None]
@@ -192,18 +196,23 @@ def netlist_from_tree(
                 component,
                 component,
             )
-        cells = _keep_cells(parts, wiring)
-        _name_unused_lengths(parts, cells)
-        netlist = Netlist(
-            instances=cells.instances,
-            connections=cells.connections,
-            ports=cells.ports,
-            tx=tx,
-            rx=rx,
-            open_pins=cells.open_pins,
-            ends=_place(cells, wiring.places, info.get("cell_length")) if wiring.places else None,
-            circuits=cells.circuits if any(cells.circuits) else (),
-        )
+        netlist = _keep_cells(parts, wiring, tx, rx)
+        circuits = filter(None, netlist.circuits)
+        within = {part.name for circuit in circuits for part in circuit.parts}
+        between = [
+            name
+            for name, part in parts.items()
+            if part.kind in PASSING and name not in within and length_of(part)
+        ]
+        if between:
+            assume(
+                f"lengths of the waveguides between cells, {list_names(between)}, are not used:"
+                " losses and delays are those of the ways from cell to cell, as these are placed"
+                " or drawn"
+            )
+        if wiring.places:
+            ends = _place(netlist, wiring.places, info.get("cell_length"))
+            netlist = replace(netlist, ends=ends)
         return netlist.rename(_texts(info, "cell_names"), {})
 
 
@@ -213,23 +222,6 @@ _INFO = Level(
     {"states": "states are those of a schedule"},
     "it says nothing of the fabric",
 )
-
-
-def _name_unused_lengths(parts: Mapping[str, Part], cells: _Cells) -> None:
-    """Name the waveguides between cells with a length: places of cells decide in its stead."""
-    within = {
-        part.name for circuit in cells.circuits if circuit is not None for part in circuit.parts
-    }
-    between = [
-        name
-        for name, part in parts.items()
-        if part.kind in PASSING and name not in within and length_of(part)
-    ]
-    if between:
-        assume(
-            f"lengths of the waveguides between cells, {list_names(between)}, are not used: losses"
-            " and delays are those of the ways from cell to cell, as these are placed or drawn"
-        )
 
 
 def _texts(info: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -337,29 +329,16 @@ def _find_directions(
     return (tx, rx) if directed or (directed is None and tells_all) else (None, None)
 
 
-class _Cells(NamedTuple):
-    """A netlist without other parts: cells, with our names of pins, as ``"s1,b1"``."""
-
-    instances: list[str]
-    """The names of the cells; those of an interferometer are as ``"c1+c2"``."""
-    connections: dict[str, str]
-    """Pins that are joined, each pair once."""
-    ports: list[Pair]
-    """Name and pin of each port."""
-    open_pins: list[str]
-    """Pins of cells that no join and no port uses."""
-    circuits: list[CellCircuit | None]
-    """The parts inside each cell; None where they are not known."""
-
-
-def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
-    """Reduce a netlist to its cells, and how light joins these.
+def _keep_cells(
+    parts: Mapping[str, Part], wiring: Wiring, tx: Sequence[str] | None, rx: Sequence[str] | None
+) -> Netlist:
+    """Reduce a netlist to its cells, with our names of pins, and how light joins these.
 
     A cell is a switch, or an interferometer of two couplers and two arms with a phase shifter. All
     other parts become joins: ``s1 -- waveguide -- crossing -- s2`` becomes ``s1,b1 -- s2,a1``.
     ``parts[name]`` are all parts of the flat netlist, and `wiring` has its joins and ports by the
-    names of pins that the author uses. Raise `NetlistError` if a part belongs to no switch, there
-    are no cells, or a port reaches none.
+    names of pins that the author uses; ports `tx` send and `rx` receive. Raise `NetlistError` if a
+    part belongs to no switch, there are no cells, or a port reaches none.
     """
     flaws: list[str] = []
     paths = LightPaths(parts, wiring.joins)
@@ -373,7 +352,7 @@ def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
     for name, part in parts.items():
         if part.kind == "switch":
             terminals_of[name] = [(name, k) for k in range(4)]
-            circuit_of[name] = _assume_circuit(name, part)
+            circuit_of[name] = assume_circuit(name, part)
     for interferometer, circuit in find_cells(paths, flaws):
         terminals_of[interferometer.name] = interferometer.terminals
         circuit_of[interferometer.name] = circuit
@@ -414,30 +393,20 @@ def _keep_cells(parts: Mapping[str, Part], wiring: Wiring) -> _Cells:
 
     used = {*connections, *connections.values(), *(pin for _, pin in ports)}
     all_pins = [f"{name},{terminal}" for name in names for terminal in TERMINAL_NAMES]
-    return _Cells(
+    circuits = [circuit_of[name] for name in names]
+    return Netlist(
         instances=names,
         connections=connections,
         ports=ports,
+        tx=tx,
+        rx=rx,
         open_pins=[pin for pin in all_pins if pin not in used],
-        circuits=[circuit_of[name] for name in names],
+        circuits=circuits if any(circuits) else (),
     )
 
 
-def _assume_circuit(name: str, part: Part) -> CellCircuit | None:
-    """Return the circuit of a switch whose name alone is known; None for an ideal one of 2x2."""
-    longer_um = length_of(part, "delta_length") or 0.0
-    if longer_um:
-        assume(
-            f"arms of {name} differ by {abs(longer_um):.6g} um: its phase without power is not"
-            " known, and no phases are exported for it"
-        )
-    if not (part.is_narrow or longer_um):
-        return None
-    return assume_circuit(name, is_narrow=part.is_narrow, longer_um=longer_um)
-
-
 def _place(
-    cells: _Cells, places: Mapping[str, Place | None], cell_length: Any
+    netlist: Netlist, places: Mapping[str, Place | None], cell_length: Any
 ) -> NDArray[np.float64] | None:
     """Return ``ends[cell, end]``, where cells lie on the chip in lengths of a cell.
 
@@ -449,13 +418,14 @@ def _place(
     """
     rows = []
     spans = []
-    for name, circuit in zip(cells.instances, cells.circuits, strict=True):
+    for name, circuit in zip(netlist.instances, cell_circuits(netlist), strict=True):
         place = places.get(name)
         if place is None and circuit is not None:
             couplers = [part.name for part in circuit.parts if part.kind == "coupler"]
             first, last = (places.get(couplers[end]) for end in (0, -1))
             if first is not None and last is not None:
-                way_x, way_y = last.x - first.x, last.y - first.y
+                way_x = last.x - first.x
+                way_y = last.y - first.y
                 spans.append(math.hypot(way_x, way_y))
                 rotation = math.degrees(math.atan2(way_y, way_x))
                 place = Place((first.x + last.x) / 2, (first.y + last.y) / 2, rotation)

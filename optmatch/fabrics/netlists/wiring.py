@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-from optmatch.fabrics.netlists.components import Instance, kind_of
+from optmatch.fabrics.netlists.components import Instance, kind_of, read_number
 from optmatch.fabrics.netlists.flaws import NetlistError, Pair, split_pin
 from optmatch.model import check_size
 from optmatch.model.accounts import Level, take
@@ -91,7 +91,8 @@ class Place(NamedTuple):
         y = sense * self.y
         # Quarter turns are exact, so that a turned layout has the same distances.
         quarter = outer.rotation % 360 / 90
-        cos, sin = math.cos(math.radians(outer.rotation)), math.sin(math.radians(outer.rotation))
+        cos = math.cos(math.radians(outer.rotation))
+        sin = math.sin(math.radians(outer.rotation))
         if quarter == int(quarter):
             cos, sin = ((1, 0), (0, 1), (-1, 0), (0, -1))[int(quarter)]
         return Place(
@@ -142,15 +143,6 @@ def _place_in(tree: Mapping[str, Any], name: str) -> Place | None:
         return None
     x = base.x + column * (steps[0] or 0.0)
     return base._replace(x=x, y=base.y + row * (steps[1] or 0.0))
-
-
-def read_number(value: Any) -> float | None:
-    """Return a finite number, or a text that is one; None for anything else."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 @dataclass
@@ -537,6 +529,7 @@ def _from_kfactory(tree: Any) -> Any:
     nets = _value_of(tree, "nets")
     if not isinstance(nets, list) or not nets or not all(isinstance(net, list) for net in nets):
         return tree
+
     joins: list[dict[str, str]] = []
     ports: dict[str, str] = {}
     for net in nets:
@@ -651,11 +644,11 @@ def _read_joins(tree: Mapping[str, Any], flaws: list[str]) -> list[Pair]:
 
     # Routes have links, each of which may stand for a bundle.
     for name, route in mapping(tree, "routes", flaws).items():
-        links = mapping(route, "links", flaws) if isinstance(route, Mapping) else {}
         if not isinstance(route, Mapping):
             flaws.append(f"routes: {name}: a mapping with links is expected")
-        if isinstance(route, Mapping):
-            take(_ROUTE, map(str, route), str(name))
+            continue
+        take(_ROUTE, map(str, route), str(name))
+        links = mapping(route, "links", flaws)
         for first, second in _read_pairs(f"routes: {name}", links, flaws):
             # A bundle with sides of different sizes joins nothing.
             first_pins = _expand_pin(first)
