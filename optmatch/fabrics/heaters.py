@@ -2,8 +2,8 @@ r"""From states of cells to voltages of heaters: drive tables.
 
 A cell is in a state if the phases of its arms differ by a known angle (`find_differences`), up to
 whole turns. A heater can only add to the phase of its arm, hence the wanted difference is reached
-by arm 1, or by arm 2 with what is left to a whole turn. Of the arms in reach the one is taken that
-needs less power.
+by arm 1, or by arm 2 with the rest of a whole turn. The arm that needs less power is taken, of
+those in reach.
 
 A heater warms other cells, too. With ``share[j, i]``, the part of the turn of heater j that cell i
 gets, the difference of cell i is :math:`a_1 - a_2 + u_1 - u_2 + \sum_j share_{ji} (u_1 + u_2)_j`
@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.netlists.circuits import cell_circuits, with_cell_phases
 from optmatch.fabrics.waveguides import heat_shares
-from optmatch.model import FREE, InputError
-from optmatch.model.device import CellDevice
+from optmatch.model import FREE, CellDevice, InputError
 from optmatch.model.heaters import ARMS, Heater
 
 _WHOLE_TURN_RAD = 2 * math.pi
@@ -195,12 +194,31 @@ class _Driver:
             change_rad = np.abs(next_turns_rad - turns_rad).max(initial=0.0)
             turns_rad = next_turns_rad
             if change_rad < _CLOSE_RAD:
-                self._check_reached(slot, cells, missing_rad, turns_rad)
-                return turns_rad
-        raise InputError(
-            f"slot {slot}: heat of other cells is too strong for phases to be compensated"
-            f" (thermal_crosstalk = {self.table.cells.device.thermal_crosstalk:g})"
-        )
+                break
+        else:
+            raise InputError(
+                f"slot {slot}: heat of other cells is too strong for phases to be compensated"
+                f" (thermal_crosstalk = {self.table.cells.device.thermal_crosstalk:g})"
+            )
+
+        # Each cell has a heater that reaches what it lacks.
+        for cell, missing in zip(cells.tolist(), missing_rad, strict=True):
+            reach_rad = self.largest_rad[cell]
+            needed_rad = _wrapped(np.array([missing, -missing]))
+            if (needed_rad <= np.maximum(reach_rad, 0.0)).any():
+                continue
+            if (reach_rad < 0).all():
+                raise InputError(f"slot {slot}, cell {self.names[cell]}: no heater is calibrated")
+            # Arms without a calibrated heater have a negative reach.
+            reached = [
+                f"arm {arm} reaches {reach:.3g} of {needed:.3g} rad"
+                for arm, reach, needed in zip(ARMS, reach_rad, needed_rad, strict=True)
+                if reach >= 0
+            ]
+            raise InputError(
+                f"slot {slot}, cell {self.names[cell]}: {' and '.join(reached)} within its voltage"
+            )
+        return turns_rad
 
     def _choose_arms(
         self,
@@ -229,34 +247,6 @@ class _Driver:
         rows = np.arange(len(cells))
         turns_rad[rows, arm] = by_arm_rad[rows, arm]
         return turns_rad
-
-    def _check_reached(
-        self,
-        slot: int,
-        cells: NDArray[np.intp],
-        missing_rad: NDArray[np.float64],
-        turns_rad: NDArray[np.float64],
-    ) -> None:
-        """Refuse a slot with a cell whose heaters do not reach its phase.
-
-        ``missing_rad[k]`` is what ``cells[k]`` lacks.
-        """
-        for cell, missing in zip(cells.tolist(), missing_rad, strict=True):
-            reach_rad = self.largest_rad[cell]
-            needed_rad = _wrapped(np.array([missing, -missing]))
-            if (needed_rad <= np.maximum(reach_rad, 0.0)).any():
-                continue
-            if (reach_rad < 0).all():
-                raise InputError(f"slot {slot}, cell {self.names[cell]}: no heater is calibrated")
-            # Arms without a calibrated heater have a negative reach.
-            reached = [
-                f"arm {arm} reaches {reach:.3g} of {needed:.3g} rad"
-                for arm, reach, needed in zip(ARMS, reach_rad, needed_rad, strict=True)
-                if reach >= 0
-            ]
-            raise InputError(
-                f"slot {slot}, cell {self.names[cell]}: {' and '.join(reached)} within its voltage"
-            )
 
     def order_changes(
         self,

@@ -101,8 +101,27 @@ def _cross(
     # The area between the link and the axis of its cell is 0 if both are parallel.
     area = axis[:, 0] * drawn[:, 1] - axis[:, 1] * drawn[:, 0]
     bends = 2 * (np.abs(area) > 1e-6).astype(np.int64)
-    crossings = [_count_crossed(start[k], end[k], start, end) for k in range(len(first))]
-    return np.array(crossings, dtype=np.int64), bends
+
+    def side(
+        a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return twice the area of the triangle abc, whose sign tells on which side of ab c lies.
+
+        Areas below 1e-9 are 0: c is on the line. Points have the shape (..., 2).
+        """
+        to_b = b - a
+        to_c = c - a
+        area: NDArray[np.float64] = to_b[..., 0] * to_c[..., 1] - to_b[..., 1] * to_c[..., 0]
+        return np.where(np.abs(area) < 1e-9, 0.0, area)
+
+    # Two links cross if each has the ends of the other one on both of its sides; links that only
+    # touch do not.
+    crossings = np.zeros(len(first), dtype=np.int64)
+    for k, (p, q) in enumerate(zip(start, end, strict=True)):
+        split = side(p, q, start) * side(p, q, end) < 0
+        splits = side(start, end, p) * side(start, end, q) < 0
+        crossings[k] = np.count_nonzero(split & splits)
+    return crossings, bends
 
 
 def waveguide_loss_db(graph: CellGraph, device: Device) -> NDArray[np.float64]:
@@ -130,8 +149,7 @@ def heat_turns(graph: CellGraph, cells: CellDevice, states: ArrayLike) -> NDArra
     own_turn_rad = cells.turn_rad[np.arange(graph.n_cells), np.asarray(states)]
     if not cells.device.thermal_crosstalk:
         return np.zeros_like(own_turn_rad)
-    turned: NDArray[np.float64] = own_turn_rad @ heat_shares(graph, cells.device)
-    return turned
+    return np.asarray(own_turn_rad @ heat_shares(graph, cells.device))
 
 
 def heat_shares(graph: CellGraph, device: Device) -> NDArray[np.float64]:
@@ -189,32 +207,3 @@ def places_on_chip(graph: CellGraph) -> NDArray[np.float64]:
 def _is_drawn_in_columns(graph: CellGraph) -> bool:
     """Tell whether all cells lie along x; those of meshes lie in all directions."""
     return bool((np.abs(graph.ends[:, 0, 1] - graph.ends[:, 1, 1]) <= 1e-9).all())
-
-
-def _count_crossed(
-    p: NDArray[np.float64],
-    q: NDArray[np.float64],
-    start: NDArray[np.float64],
-    end: NDArray[np.float64],
-) -> int:
-    """Count the lines that cross the line from p to q; lines that only touch do not.
-
-    Line k leads from ``start[k]`` to ``end[k]``.
-    """
-
-    def side(
-        a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Return twice the area of the triangle abc, whose sign tells on which side of ab c lies.
-
-        Areas below 1e-9 are 0: c is on the line. Points have the shape (..., 2).
-        """
-        to_b = b - a
-        to_c = c - a
-        area: NDArray[np.float64] = to_b[..., 0] * to_c[..., 1] - to_b[..., 1] * to_c[..., 0]
-        return np.where(np.abs(area) < 1e-9, 0.0, area)
-
-    # Which lines have their ends on both sides of p q, and which have p and q on both sides.
-    split = side(p, q, start) * side(p, q, end) < 0
-    splits = side(start, end, p) * side(start, end, q) < 0
-    return int(np.count_nonzero(split & splits))

@@ -186,8 +186,7 @@ class Optics(Value):
     @property
     def lit(self) -> NDArray[np.bool_]:
         """``lit[slot, source]``: whether there is a circuit."""
-        lit: NDArray[np.bool_] = self.matchings != IDLE
-        return lit
+        return np.asarray(self.matchings != IDLE)
 
     @property
     def signal(self) -> NDArray[np.float64]:
@@ -225,17 +224,27 @@ class Optics(Value):
     @property
     def insertion_loss_db(self) -> NDArray[np.float64]:
         """``insertion_loss_db[slot, source]``: from fibre to fibre, both facets; NaN if idle."""
-        with np.errstate(divide="ignore"):
-            loss: NDArray[np.float64] = -10 * np.log10(self.signal.min(axis=1))
-        return loss + 2 * self.device.coupling_loss_db
+        return np.asarray(self._loss_db.max(axis=1))
 
     @property
     def signal_to_crosstalk_db(self) -> NDArray[np.float64]:
         """``signal_to_crosstalk_db[slot, source]``, all inputs loaded; NaN if idle."""
+        return np.asarray(self._ratio_db.min(axis=1))
+
+    @property
+    def _loss_db(self) -> NDArray[np.float64]:
+        """``loss_db[slot, frequency, source]``, with the coupling of both fibres; NaN if idle."""
+        with np.errstate(divide="ignore"):
+            return -10 * np.log10(self.signal) + 2 * self.device.coupling_loss_db
+
+    @property
+    def _ratio_db(self) -> NDArray[np.float64]:
+        """``ratio_db[slot, frequency, source]``: infinite without crosstalk, NaN if idle."""
+        signal = self.signal
+        crosstalk = self.crosstalk
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(self.crosstalk > 0, self.signal / self.crosstalk, np.inf)
-            worst: NDArray[np.float64] = 10 * np.log10(ratio.min(axis=1))
-        return np.where(self.lit, worst, np.nan)
+            ratio = np.where(crosstalk > 0, signal / crosstalk, np.inf)
+            return np.where(np.isnan(signal), np.nan, 10 * np.log10(ratio))
 
     def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
         """Return a figure of matplotlib with the loss and the crosstalk of every circuit.
@@ -270,11 +279,8 @@ class Optics(Value):
         """
         if not self.lit.any():
             return []
-        # In dB; the coupling loss is lost at both fibres. Without crosstalk the ratio is infinite.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            loss_db = -10 * np.log10(self.signal) + 2 * self.device.coupling_loss_db
-            ratio = np.where(self.crosstalk > 0, self.signal / self.crosstalk, np.inf)
-            ratio_db = np.where(np.isnan(self.signal), np.nan, 10 * np.log10(ratio))
+        loss_db = self._loss_db
+        ratio_db = self._ratio_db
         center_hz = frequency_of_nm(self.device.wavelength_nm)
         rows = []
         for place, offset_hz in enumerate(self.frequencies_hz):

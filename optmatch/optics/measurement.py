@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.fabrics import CellGraph, Fabric
-from optmatch.fabrics.cellgraph import DEAD
+from optmatch.fabrics import DEAD, CellGraph, Fabric
 from optmatch.fabrics.light import trace
-from optmatch.fabrics.netlists.circuits import with_cell_phases
+from optmatch.fabrics.netlists.circuits import cell_circuits, with_cell_phases
 from optmatch.fabrics.waveguides import heat_turns, measure_waveguides, waveguide_loss_db
 from optmatch.model import (
     BAR,
     CROSS,
     FREE,
     IDLE,
+    CellDevice,
+    Device,
     InputError,
     Problem,
     Schedule,
     Solution,
+    cells_of,
     frozen,
     integer,
 )
-from optmatch.model.device import CellDevice, Device, cells_of
-from optmatch.optics.cells import cell_matrices
 from optmatch.optics.figures import Loop, Optics
-from optmatch.optics.loops import find_loops
+from optmatch.verify.light import circuit_matrices, ideal_matrix
 
 Idle = Literal["cross", "bar", "keep"]
 
@@ -155,8 +156,18 @@ def measure_optics(
     if errors_rad is None:
         errors_rad = np.zeros((graph.n_cells, 2))
     waveguide_amplitude = 10 ** (-waveguide_loss_db(graph, cells.device) / 20)
-    chip = _Chip(fabric, graph, cells, errors_rad, waveguide_amplitude)
-    slots = [_solve_slot(chip, row, frequencies, fabric.source_terminals) for row in states]
+    slots = [
+        _solve_slot(fabric, cells, errors_rad, waveguide_amplitude, row, frequencies)
+        for row in states
+    ]
+    notes = []
+    for number, slot in enumerate(slots):
+        error = np.abs(slot.power.sum(axis=2) + slot.lost - 1).max(initial=0.0)
+        if error > DIGITS_LOST:
+            notes.append(
+                f"slot {number}: energy is off by {error:.1e}: light goes round almost without"
+                " loss, and figures have few digits"
+            )
 
     # Which cells change before each slot: before the first one all, but for those that are stuck.
     changes = np.ones(states.shape, dtype=bool)
@@ -167,8 +178,14 @@ def measure_optics(
     place_in_perimeter = np.full(len(graph.mate), -1)
     place_in_perimeter[graph.perimeter] = np.arange(len(graph.perimeter))
 
-    n_cells_passed, waveguide_lengths = _measure_routes(fabric, graph, schedule.matchings, states)
-    route_lengths = n_cells_passed + waveguide_lengths  # in lengths of a cell
+    # The cells on each circuit, and its length in lengths of a cell, waveguides included.
+    is_idle = schedule.matchings == IDLE
+    light = trace(graph, states, np.where(is_idle, -1, fabric.source_terminals))
+    n_cells_passed = np.zeros(is_idle.shape, dtype=np.int32)
+    np.add.at(n_cells_passed, (light.slot, light.beam), 1)
+    route_lengths = n_cells_passed.astype(np.float64)
+    behind_cell = measure_waveguides(graph).length[graph.links.of_terminal[light.left]]
+    np.add.at(route_lengths, (light.slot, light.beam), behind_cell)
     route_delay_s = route_lengths * cells.device.cell_delay_s + cells.device.access_delay_s
     return Optics(
         device=cells.device,
@@ -180,26 +197,14 @@ def measure_optics(
         exits=place_in_perimeter[fabric.destination_terminals].astype(np.int32),
         cells=n_cells_passed,
         length_m=route_lengths * cells.device.cell_length_m,
-        delay_s=np.where(schedule.matchings != IDLE, route_delay_s, 0.0),
+        delay_s=np.where(is_idle, 0.0, route_delay_s),
         loops=tuple(slot.loops for slot in slots),
         loop_power=np.array([slot.loop_power for slot in slots]),
         heater_mw=cells.power_mw[np.arange(graph.n_cells), states].sum(axis=1),
         heat_rad=heat_turns(graph, cells, states),
         settling_s=np.where(changes, cells.settling_s, 0.0).max(initial=0.0, axis=1),
-        notes=_note_lost_digits(slots),
+        notes=tuple(notes),
     )
-
-
-class _Chip(NamedTuple):
-    """The device applied to the cells of a fabric."""
-
-    fabric: Fabric
-    graph: CellGraph
-    cells: CellDevice
-    errors_rad: NDArray[np.float64]
-    """(cells, arms): errors of the phases of the arms."""
-    waveguide_amplitude: NDArray[np.float64]
-    """(links,): the amplitude that is left at the end of a waveguide."""
 
 
 class _Slot(NamedTuple):
@@ -229,20 +234,6 @@ def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
             f"cell_states of {schedule.cell_states.shape[1]} cells, a fabric of {fabric.n_cells}"
         )
     return schedule
-
-
-def _note_lost_digits(slots: Sequence[_Slot]) -> tuple[str, ...]:
-    """Write a note for each slot whose balance of energy is off: its figures have few digits."""
-    notes = []
-    for number, slot in enumerate(slots):
-        balance = slot.power.sum(axis=2) + slot.lost - 1
-        error = np.abs(balance).max(initial=0.0)
-        if error > DIGITS_LOST:
-            notes.append(
-                f"slot {number}: energy is off by {error:.1e}: light goes round almost without"
-                " loss, and figures have few digits"
-            )
-    return tuple(notes)
 
 
 def _settle_free_cells(
@@ -284,28 +275,30 @@ def _settle_free_cells(
 
 
 def _solve_slot(
-    chip: _Chip,
+    fabric: Fabric,
+    cells: CellDevice,
+    errors_rad: NDArray[np.float64],
+    waveguide_amplitude: NDArray[np.float64],
     states: NDArray[np.int8],
     frequencies_hz: NDArray[np.float64],
-    inputs: NDArray[np.int32],
 ) -> _Slot:
     """Compute where light goes on a chip in one slot, at every frequency.
 
-    ``states[cell]`` is `BAR` or `CROSS`. Light of each source enters at its terminal of `inputs`,
-    and is followed alone over all leaks and loops, as the solution of one linear system for each
-    frequency. Powers are parts of what a source sends, without losses at facets.
+    ``errors_rad[cell, arm]`` are errors of phases, ``waveguide_amplitude[link]`` is what is left
+    of an amplitude at the end of a waveguide, and ``states[cell]`` is `BAR` or `CROSS`. Light of
+    each source is followed alone over all leaks and loops, as the solution of one linear system
+    for each frequency. Powers are parts of what a source sends, without losses at facets.
     """
     from optmatch.optics.scattering import scatter  # here only, since it needs SciPy
 
     # Heat of other cells turns the difference of the phases of both arms: half of it is added to
     # the phase of one arm, and half taken from that of the other.
-    graph = chip.graph
-    heat_rad = heat_turns(graph, chip.cells, states)[:, None] / 2 * np.array([1, -1])
-    errors_rad = chip.errors_rad + heat_rad
+    graph: Any = fabric.graph
+    heat_rad = heat_turns(graph, cells, states)[:, None] / 2 * np.array([1, -1])
 
     # The part of the power that a waveguide absorbs, by the terminal at which light leaves a cell;
     # 0 at a free terminal.
-    left_of_power = chip.waveguide_amplitude[graph.links.of_terminal] ** 2
+    left_of_power = waveguide_amplitude[graph.links.of_terminal] ** 2
     faded = np.where(graph.mate < 0, 0.0, 1 - left_of_power)
 
     # Rings of cells that no port leads into: leaks may fill them with light.
@@ -315,11 +308,11 @@ def _solve_slot(
     power = []
     lost = []
     loop_power = 0.0
-    coupling_changes = chip.cells.device.coupling_changes(frequencies_hz)
+    coupling_changes = cells.device.coupling_changes(frequencies_hz)
     for frequency_hz, coupling_change in zip(frequencies_hz, coupling_changes, strict=True):
         # Couplers split otherwise at another wavelength. No light passes a dead cell.
         matrices = cell_matrices(
-            chip.fabric, chip.cells, states, errors_rad, float(coupling_change)
+            fabric, cells, states, errors_rad + heat_rad, float(coupling_change)
         )
         matrices[graph.stuck == DEAD] = 0.0
 
@@ -330,10 +323,10 @@ def _solve_slot(
         absorbed = 1 - passed_on.ravel()
 
         # A delay turns the phase by 2 pi f tau, in cells and, by their length, in waveguides.
-        turn = 2j * np.pi * frequency_hz * chip.cells.device.cell_delay_s
+        turn = 2j * np.pi * frequency_hz * cells.device.cell_delay_s
         turned_cells = matrices * np.exp(turn)
-        turned_waveguides = chip.waveguide_amplitude * np.exp(turn * waveguide_lengths)
-        waves = scatter(graph, turned_cells, turned_waveguides, inputs)
+        turned_waveguides = waveguide_amplitude * np.exp(turn * waveguide_lengths)
+        waves = scatter(graph, turned_cells, turned_waveguides, fabric.source_terminals)
         entering_power = np.abs(waves.entering) ** 2
         leaving_power = np.abs(waves.leaving) ** 2
         power.append(leaving_power[graph.perimeter].T)
@@ -348,14 +341,114 @@ def _solve_slot(
     )
 
 
-def _measure_routes(
-    fabric: Fabric, graph: CellGraph, matchings: NDArray[np.int32], states: NDArray[np.int8]
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Return the number of cells on each circuit, and the length of its waveguides in cells."""
-    light = trace(graph, states, np.where(matchings == IDLE, -1, fabric.source_terminals))
-    n_cells_passed = np.zeros(matchings.shape, dtype=np.int32)
-    np.add.at(n_cells_passed, (light.slot, light.beam), 1)
-    waveguide_lengths = np.zeros(matchings.shape)
-    behind_cell = measure_waveguides(graph).length[graph.links.of_terminal[light.left]]
-    np.add.at(waveguide_lengths, (light.slot, light.beam), behind_cell)
-    return n_cells_passed, waveguide_lengths
+def cell_matrices(
+    fabric: Fabric,
+    cells: CellDevice,
+    states: NDArray[np.int8],
+    errors_rad: NDArray[np.float64] | None = None,
+    coupling_change: float = 0.0,
+) -> NDArray[np.complex128]:
+    """Return ``T[..., cell, b side, a side]`` of all cells in given states of a device.
+
+    A device states losses, leaks and phase errors of an ideal cell. Where the circuit of a cell is
+    known (the parts that it is made of), its matrix takes the place of the ideal one, and the
+    effect of the device is multiplied with it. ``errors_rad[cell, arm]`` are errors of phases;
+    `coupling_change` is by how much more of the power crosses in each coupler than at the central
+    wavelength.
+    """
+    real = cells.cell(states, errors_rad)
+    detuned = detune_couplers(real, coupling_change)
+    circuits = circuit_matrices(fabric, coupling_change)
+    if circuits is None:
+        return detuned
+    # The effect of the device on an ideal cell: its matrix times the inverse of the ideal one.
+    numbers = np.arange(len(circuits))
+    ideal_by_state = np.stack([ideal_matrix(BAR), ideal_matrix(CROSS)])
+    factor = real @ ideal_by_state[states].conj().swapaxes(-1, -2)  # the inverse: it is unitary
+    matrices: NDArray[np.complex128] = factor @ circuits[numbers, states]
+
+    # Light that leaks towards a terminal that a cell does not have is lost in its coupler.
+    has_terminal = np.ones((len(circuits), 4), dtype=bool)
+    for cell, circuit in enumerate(cell_circuits(fabric)):
+        if circuit is not None:
+            has_terminal[cell] = [bool(pin) for pin in circuit.terminals]
+    exists = has_terminal[:, 2:, None] & has_terminal[:, None, :2]
+    has_circuit = np.array([circuit is not None for circuit in cell_circuits(fabric)])
+    return np.where(has_circuit[:, None, None], np.where(exists, matrices, 0.0), detuned)
+
+
+def detune_couplers(
+    matrices: NDArray[np.complex128], coupling_change: float
+) -> NDArray[np.complex128]:
+    r"""Return the matrices of interferometers whose couplers split unevenly.
+
+    With 50:50 couplers a cell has the matrix :math:`g j e^{j\Delta} ((s, c), (c, -s))` with
+    :math:`s = \sin\vartheta` and :math:`c = \cos\vartheta`. If both couplers send the share
+    :math:`1/2 + \delta` of the power across, multiplying couplers and arms out gives :math:`g j
+    e^{j\Delta} ((s + 2j\delta c, c w), (c w, -s + 2j\delta c))` with :math:`w^2 = 1 - 4\delta^2`.
+    In cross the power :math:`4\delta^2` thus stays on its side, and bar does not change.
+    ``matrices[..., b side, a side]`` has the first form, and `coupling_change` is :math:`\delta`.
+    """
+    if coupling_change == 0.0:
+        return matrices
+    crossing = matrices[..., 0, 1]
+    detuned = matrices.copy()
+    detuned[..., 0, 0] += 2j * coupling_change * crossing
+    detuned[..., 1, 1] += 2j * coupling_change * crossing
+    detuned[..., [0, 1], [1, 0]] *= math.sqrt(1 - 4 * coupling_change**2)
+    return detuned
+
+
+class LightLoop(NamedTuple):
+    """A closed way of light through set cells that no light from outside takes, in one direction.
+
+    A loop breaks no rule. Stray light that leaks into one goes round, as in a ring resonator.
+    """
+
+    entered: tuple[int, ...]
+    """The terminals at which cells are entered, in order."""
+    left: tuple[int, ...]
+    """The terminals by which they are left."""
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The cells, in order; one that is passed twice is there twice."""
+        return tuple(terminal // 4 for terminal in self.entered)
+
+
+def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[LightLoop]:
+    """Find the closed loops of light, each once, in the order of their lowest terminals.
+
+    Light is sent in at free terminals and out of cells that are not set (``states[cell]`` is
+    free); terminals of set cells that stay dark form the loops. A stuck cell is as it is, whatever
+    `states` says. Time is proportional to the number of cells.
+    """
+    # By terminal: whether its cell guides light, where light that enters leaves the cell, and
+    # where it then enters the next one (-1 outside).
+    guides = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
+    guides_at = np.repeat(guides, 4)
+    crossed_at = np.repeat(states == CROSS, 4).astype(np.int64)
+    exits = graph.exits[np.arange(len(graph.mate)), crossed_at]
+    exit_at = exits.tolist()
+    next_at = graph.mate[exits].tolist()
+
+    # Light from outside, or out of a cell that is not set, makes all terminals on its way lit.
+    dark = set(np.flatnonzero(guides_at).tolist())
+    fed_by_set_cell = (graph.mate >= 0) & guides_at[graph.mate]
+    for terminal in np.flatnonzero(guides_at & ~fed_by_set_cell).tolist():
+        while terminal in dark:
+            dark.remove(terminal)
+            terminal = next_at[terminal]
+
+    loops = []
+    for first in sorted(dark):
+        entered = []
+        terminal = first
+        while terminal in dark:
+            # The exits are taken off too: they belong to the same loop, turned round.
+            dark -= {terminal, exit_at[terminal]}
+            entered.append(terminal)
+            terminal = next_at[terminal]
+        if entered:
+            loops.append(LightLoop(tuple(entered), tuple(exit_at[entry] for entry in entered)))
+    return loops

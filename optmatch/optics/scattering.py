@@ -281,8 +281,8 @@ def _prepare_pattern(graph: CellGraph) -> _Pattern:
     diagonal = np.arange(len(joined))
     rows = np.concatenate([diagonal, unknown_of_terminal[entered_next]])
     columns = np.concatenate([diagonal, unknown_of_terminal[entered_before]])
-    kept = np.flatnonzero(columns >= 0)
-    order = kept[np.lexsort((rows[kept], columns[kept]))]
+    inside = np.flatnonzero(columns >= 0)
+    order = inside[np.lexsort((rows[inside], columns[inside]))]
     column_starts = np.searchsorted(columns[order], np.arange(len(joined) + 1))
     return _Pattern(
         terminal_of_unknown=joined,

@@ -13,7 +13,7 @@ from optmatch.fabrics import CellGraph, SmartLightMesh
 from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS
 from optmatch.model.device import transfer
-from optmatch.optics.loops import find_loops
+from optmatch.optics.measurement import find_loops
 from optmatch.optics.scattering import Waves, scatter as unchecked
 from tests.helpers import oracles
 from tests.helpers.crosscheck import SaxCircuit
