@@ -10,14 +10,13 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value
+from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value, write_amount
 from optmatch.model.declarations import form_of
 from optmatch.model.display import html_summary
-from optmatch.model.problem import write_amount
 from optmatch.problems import Demand, PlaneSchedules
 
 _EPSILON = 1e-9
-"""What is left of a demand below this share of the largest demand is a rounding error."""
+"""A remainder below this share of the largest demand is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,10 +136,34 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     left_s = np.where(is_left, demand_s - served_s, 0.0)
     over_circuits_s = demand_s - left_s
 
-    # Replay the rest segment by segment.
-    replay = _Replay(over_circuits_s, tolerance_s)
-    for segment in _list_segments(problem, schedules):
-        replay.send(segment)
+    # Replay the rest segment by segment: what remains of each flow (a pair of ports), when it was
+    # complete, and at some times what waits at each source.
+    n_ports = problem.fabric.n_ports
+    remaining_s = over_circuits_s.reshape(-1).copy()
+    complete_s = np.zeros(len(remaining_s))
+    event_s = [0.0]
+    waiting_s = [over_circuits_s.sum(axis=1)]
+    for start_s, end_s, circuits in _list_segments(problem, schedules):
+        # A circuit of two planes is there twice, and sends twice as fast; rounding errors are 0.
+        flows, n_planes = np.unique(circuits, return_counts=True)
+        before_s = remaining_s[flows]
+        sent_s = np.minimum(before_s, n_planes * (end_s - start_s))
+        after_s = before_s - sent_s
+        after_s[after_s <= tolerance_s] = 0.0
+        remaining_s[flows] = after_s
+
+        # Flows that have sent all now: when, in the middle of the segment perhaps.
+        is_complete = (before_s > 0) & (after_s == 0)
+        duration_s = sent_s[is_complete] / n_planes[is_complete]
+        complete_s[flows[is_complete]] = start_s + duration_s
+
+        # Queues are constant until the segment starts, and fall until it ends.
+        if start_s > event_s[-1]:
+            event_s.append(start_s)
+            waiting_s.append(waiting_s[-1])
+        sent_by_source_s = np.bincount(flows // n_ports, before_s - after_s, minlength=n_ports)
+        event_s.append(end_s)
+        waiting_s.append(np.maximum(waiting_s[-1] - sent_by_source_s, 0.0))
 
     # The packet network, if there is one, carries what is left; its busiest port decides.
     packet_end_s = 0.0
@@ -149,9 +172,19 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
         busiest_port_s = float(max(left_s.sum(axis=0).max(), left_s.sum(axis=1).max()))
         packet_end_s = busiest_port_s / problem.packet_share
         lost_s = np.zeros_like(left_s)
-    completion_s = np.where(
-        left_s > 0, np.maximum(replay.completion_s, packet_end_s), replay.completion_s
-    )
+    completion_s = complete_s.reshape(n_ports, n_ports)
+    completion_s = np.where(left_s > 0, np.maximum(completion_s, packet_end_s), completion_s)
+
+    # Queues are linear between two events. Demand for the packet network waits there, too.
+    times_s = np.array(event_s)
+    queue_s = np.array(waiting_s)
+    if packet_end_s > times_s[-1]:
+        times_s = np.append(times_s, packet_end_s)
+        queue_s = np.vstack([queue_s, queue_s[-1:]])
+    packet_share = np.ones_like(times_s)  # of what is left, how much waits at each time
+    if packet_end_s:
+        packet_share = np.maximum(1.0 - times_s / packet_end_s, 0.0)
+    queue_s = queue_s + packet_share[:, None] * left_s.sum(axis=1)
 
     # Shares of time are of the time of all planes until the last one ends.
     ends_s = [
@@ -161,7 +194,6 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     makespan_s = max(ends_s)
     n_slots = sum(schedule.n_slots for schedule in schedules)
     plane_time_s = makespan_s * len(schedules) or 1.0
-    times_s, queue_s = replay.list_queues(left_s, packet_end_s)
     return Simulation(
         flow_completion_s=np.where(lost_s > 0, -1.0, completion_s),
         left_bytes=lost_s * rate,
@@ -183,80 +215,6 @@ class _Segment(NamedTuple):
     end_s: float
     circuits: NDArray[np.int64]
     """The circuits as ``source * ports + destination``; one of several planes is there twice."""
-
-
-class _Replay:
-    """Flows on their way: what remains for circuits, and when each flow was complete.
-
-    All amounts are in seconds of a circuit.
-
-    Parameters
-    ----------
-    planned_s
-        ``planned_s[source, destination]``: what circuits will carry.
-    tolerance_s
-        A remainder up to this is a rounding error.
-    """
-
-    def __init__(self, planned_s: NDArray[np.float64], tolerance_s: float) -> None:
-        """Begin at time 0 with what circuits will carry, in seconds of a circuit.
-
-        A remainder up to `tolerance_s` is a rounding error.
-        """
-        self._n_ports = len(planned_s)
-        self._tolerance_s = tolerance_s
-        self._remaining_s = planned_s.reshape(-1).copy()
-        self.completion_s = np.zeros_like(planned_s)
-        self._times_s = [0.0]
-        self._queue_s = [planned_s.sum(axis=1)]
-        """For each time what waits at each source."""
-
-    def send(self, segment: _Segment) -> None:
-        """Let the circuits of a segment send, and note when pairs of ports have sent all.
-
-        A circuit of two planes is there twice, and sends twice as fast.
-        """
-        # The rest that each pair of ports has before and after the segment; rounding errors are 0.
-        start_s, end_s, circuits = segment
-        flows, n_planes = np.unique(circuits, return_counts=True)
-        before_s = self._remaining_s[flows]
-        sent_s = np.minimum(before_s, n_planes * (end_s - start_s))
-        after_s = before_s - sent_s
-        after_s[after_s <= self._tolerance_s] = 0.0
-
-        # Pairs that have sent all now: when, in the middle of the segment perhaps.
-        is_complete = (before_s > 0) & (after_s == 0)
-        duration_s = sent_s[is_complete] / n_planes[is_complete]
-        self.completion_s.reshape(-1)[flows[is_complete]] = start_s + duration_s
-        self._remaining_s[flows] = after_s
-
-        # Queues are constant until the segment starts, and fall until it ends.
-        if start_s > self._times_s[-1]:
-            self._times_s.append(start_s)
-            self._queue_s.append(self._queue_s[-1])
-        sources = flows // self._n_ports
-        sent_by_source_s = np.bincount(sources, before_s - after_s, minlength=self._n_ports)
-        self._times_s.append(end_s)
-        self._queue_s.append(np.maximum(self._queue_s[-1] - sent_by_source_s, 0.0))
-
-    def list_queues(
-        self, left_s: NDArray[np.float64], packet_end_s: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the times of events, and ``queue_s[event, source]`` in seconds of a circuit.
-
-        Queues are linear between two events. ``left_s[source, destination]`` goes over the packet
-        network, which has carried it at `packet_end_s` (0 without one).
-        """
-        times_s = np.array(self._times_s)
-        queue_s = np.array(self._queue_s)
-        if packet_end_s > times_s[-1]:
-            times_s = np.append(times_s, packet_end_s)
-            queue_s = np.vstack([queue_s, queue_s[-1:]])
-
-        packet_share = np.ones_like(times_s)  # of what is left, how much waits at each time
-        if packet_end_s:
-            packet_share = np.maximum(1.0 - times_s / packet_end_s, 0.0)
-        return times_s, queue_s + packet_share[:, None] * left_s.sum(axis=1)
 
 
 def _list_schedules(

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Amount, InputError, Value, integer, number
+from optmatch.model import IDLE, Amount, InputError, Value, integer, number, write_amount
 from optmatch.model.declarations import form_of
 from optmatch.model.display import html_summary
-from optmatch.model.problem import write_amount
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.problems.rails.execution.orders import link
-from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
-from optmatch.problems.rails.training.phases import Phase
+from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE
 from optmatch.problems.rails.training.times import ends_s, find_rounds, orders
 from optmatch.solvers.rails.policies import NO_SPLIT, plan_policy
@@ -215,155 +213,98 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
             f"a plan of {len(plan.start_s)} operations, the step has {step.n_operations}",
             where="start_s",
         )
-    replay = _PlanReplay(job, plan)
-    boundaries = [replay.measure_boundary(phase) for phase in job.phases()]
+    delay_s = job.network.delay_s
+    ports_per_gpu = job.network.ports_per_gpu
+    ranks_of_rail = ranks_of_rails(step)
+    timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
+    # partners_of[id(timeline)][state, way, port]: the port that a port sends to (way 0), or
+    # receives from (way 1).
+    partners_of = {
+        id(timeline): _partners_both_ways(timeline.matchings) for timeline in plan.rails
+    }
 
-    def column(name: str, dtype: type) -> NDArray[Any]:
-        """Return one figure of all boundaries as an array, shape (boundaries,)."""
-        return np.array([getattr(boundary, name) for boundary in boundaries], dtype=dtype)
+    # ``data_ready_s[match]``: when all operations before a communication have ended. The last
+    # entry, index -1, is of operations that are no communications.
+    data_ready_s = np.zeros(2 + int(step.match.max(initial=-1)))
+    before, after = orders(step, np.arange(step.n_operations))
+    np.maximum.at(data_ready_s, step.match[after], plan.end_s[before])
 
+    # ``holds_s[operation]``: a time at which it still uses its last circuits. An operation that
+    # changes circuits while it is under way has them only shortly before its end.
+    changes_circuits = step.kind == ALL_TO_ALL
+    for operations, _ in find_rounds(step, job.collectives):
+        changes_circuits[operations] = True
+    holds_s = np.where(changes_circuits, np.nextafter(plan.end_s, -np.inf), plan.start_s)
+
+    # Each phase begins with a boundary; the phases of a stage follow each other.
+    phases = job.phases()
+    switched = np.zeros(len(phases), dtype=np.bool_)
+    circuits = np.zeros(len(phases), dtype=np.int64)
+    asked_s, begun_s, ready_s, window_s, exposed_s = np.zeros((5, len(phases)))
+    for k, phase in enumerate(phases):
+        if phase.rail not in timeline_of_rail:
+            raise InputError(f"the plan lacks rail {phase.rail}", where="rails")
+        timeline = timeline_of_rail[phase.rail]
+        partners = partners_of[id(timeline)]
+
+        # A stage begins: its ports. No phase was before.
+        if phase.position == 0:
+            members = np.searchsorted(ranks_of_rail[phase.rail], phase.ranks)
+            ports = members[:, None] * ports_per_gpu + np.arange(ports_per_gpu)
+            ports = ports.reshape(-1)
+            former_end_s = 0.0
+            former_holds_s = -np.inf
+
+        # The operation whose data are ready first is the one that waits for circuits.
+        first = phase.first[np.argmin(data_ready_s[step.match[phase.first]])]
+        wanted_s = float(data_ready_s[step.match[first]])
+        started_s = float(plan.start_s[first])
+        window_s[k] = max(0.0, wanted_s - former_end_s)
+
+        # The states of the switch when the phase before used its last circuits, and now: state
+        # s + 1 is there from ``starts_s[s + 1]`` on.
+        times_s = [former_holds_s, started_s]
+        old_state, state = np.searchsorted(timeline.starts_s[1:], times_s, side="right").tolist()
+        old = partners[old_state][:, ports]
+        new = partners[state][:, ports]
+        if (new != old).any():
+            # Later changes may have been for other ports: go back to the one for these circuits.
+            while (partners[state - 1][:, ports] == new).all():
+                state -= 1
+            switched[k] = True
+            asked_s[k] = timeline.asked_s[state]
+            begun_s[k] = timeline.starts_s[state]
+            ready_s[k] = begun_s[k] + delay_s
+            # The change is exposed as far as it delays the start of the phase.
+            exposed_s[k] = max(0.0, started_s - max(wanted_s, former_end_s))
+            circuits[k] = np.count_nonzero((new[0] != old[0]) & (new[0] != IDLE))
+
+        # For the next phase: when this one ends, and a time at which it uses its last circuits.
+        former_end_s = float(plan.end_s[phase.last].max())
+        former_holds_s = float(holds_s[phase.last].max())
+
+    # The circuits that all rails set up.
+    n_changed = 0
+    for timeline in plan.rails:
+        former = timeline.matchings[:-1]
+        later = timeline.matchings[1:]
+        n_new = np.count_nonzero((later != former) & (later != IDLE))
+        n_changed += int(n_new) * len(timeline.rails)
     return RailSimulation(
         policy="plan",
-        delay_s=job.network.delay_s,
+        delay_s=delay_s,
         step_s=plan.step_s,
         start_s=plan.start_s,
         end_s=plan.end_s,
-        switched=column("switched", np.bool_),
-        asked_s=column("asked_s", np.float64),
-        begun_s=column("begun_s", np.float64),
-        ready_s=column("ready_s", np.float64),
-        window_s=column("window_s", np.float64),
-        exposed_s=column("exposed_s", np.float64),
-        circuits=column("circuits", np.int64),
-        circuits_changed=sum(_count_new_circuits(t) * len(t.rails) for t in plan.rails),
+        switched=switched,
+        asked_s=asked_s,
+        begun_s=begun_s,
+        ready_s=ready_s,
+        window_s=window_s,
+        exposed_s=exposed_s,
+        circuits=circuits,
+        circuits_changed=n_changed,
     )
-
-
-class _Boundary(NamedTuple):
-    """What is measured where one phase of a stage follows another; as in `RailSimulation`."""
-
-    switched: bool
-    """Whether circuits of the stage change; if not, the other figures but `window_s` are 0."""
-    asked_s: float
-    begun_s: float
-    ready_s: float
-    """When the change was asked for, began, and was over."""
-    window_s: float
-    """From the end of the phase before until the data of this one are ready."""
-    exposed_s: float
-    """How long this phase waited for circuits."""
-    circuits: int
-    """How many new circuits the stage has."""
-
-
-class _PlanReplay:
-    """Goes through the phases of all stages, in their order, with the times of a plan.
-
-    ``_partners[id(timeline)][state, way, port]`` are the ports at the other ends of circuits, and
-    ``_match[operation]`` is the number of the communication that an operation belongs to.
-    """
-
-    def __init__(self, job: RailJob, plan: RailPlan) -> None:
-        step = job.step()
-        self._plan = plan
-        self._delay_s = job.network.delay_s
-        self._ports_per_gpu = job.network.ports_per_gpu
-        self._ranks_of_rail = ranks_of_rails(step)
-        self._match = step.match
-        self._timeline_of_rail = {rail: t for t in plan.rails for rail in t.rails}
-        self._partners = {id(t): _partners_both_ways(t.matchings) for t in plan.rails}
-
-        # ``_data_ready_s[match]``: when all operations before a communication have ended. The last
-        # entry, index -1, is of operations that are no communications.
-        self._data_ready_s = np.zeros(2 + int(step.match.max(initial=-1)))
-        before, after = orders(step, np.arange(step.n_operations))
-        np.maximum.at(self._data_ready_s, step.match[after], plan.end_s[before])
-
-        # ``_holds_s[operation]``: a time at which it still uses its last circuits. An operation
-        # that changes circuits while it is under way has them only shortly before its end.
-        changes_circuits = step.kind == ALL_TO_ALL
-        for operations, _ in find_rounds(step, job.collectives):
-            changes_circuits[operations] = True
-        self._holds_s = np.where(changes_circuits, np.nextafter(plan.end_s, -np.inf), plan.start_s)
-
-        # Of the stage whose phases are measured now: its ports, when its phase before has ended,
-        # and a time at which that phase used its last circuits.
-        self._ports = np.zeros(0, dtype=np.int64)
-        self._phase_end_s = 0.0
-        self._phase_holds_s = -np.inf
-
-    def measure_boundary(self, phase: Phase) -> _Boundary:
-        """Measure what happens before a phase; phases of a stage come in their order.
-
-        The boundary begins when the phase before has ended, and its change counts as exposed as
-        far as it keeps this phase waiting.
-        """
-        plan = self._plan
-        if phase.rail not in self._timeline_of_rail:
-            raise InputError(f"the plan lacks rail {phase.rail}", where="rails")
-        if phase.position == 0:
-            self._begin_stage(phase)
-
-        # The operation whose data are ready first is the one that waits for circuits.
-        data_ready_s = self._data_ready_s[self._match[phase.first]]
-        first = phase.first[np.argmin(data_ready_s)]
-        wanted_s = float(self._data_ready_s[self._match[first]])
-        started_s = float(plan.start_s[first])
-        boundary = self._measure_change(phase.rail, wanted_s, started_s)
-
-        # For the next phase: when this one ends, and a time at which it uses its last circuits.
-        self._phase_end_s = float(plan.end_s[phase.last].max())
-        self._phase_holds_s = float(self._holds_s[phase.last].max())
-        return boundary
-
-    def _begin_stage(self, phase: Phase) -> None:
-        """Forget the phase before, and look up the ports of a stage."""
-        self._phase_end_s = 0.0
-        self._phase_holds_s = -np.inf
-        members = np.searchsorted(self._ranks_of_rail[phase.rail], phase.ranks)
-        ports = members[:, None] * self._ports_per_gpu + np.arange(self._ports_per_gpu)
-        self._ports = ports.reshape(-1)
-
-    def _measure_change(self, rail: int, wanted_s: float, started_s: float) -> _Boundary:
-        """Measure the change of circuits of a stage between two phases, if there is one.
-
-        `wanted_s` is when the data of the next phase are ready, `started_s` when it started. Of
-        the window between the phases, the change is exposed as far as it delays the start.
-        """
-        timeline = self._timeline_of_rail[rail]
-        partners = self._partners[id(timeline)]
-        window_s = max(0.0, wanted_s - self._phase_end_s)
-
-        # The states of the switch when the phase before used its last circuits, and now. State
-        # k + 1 is there from ``starts_s[k + 1]`` on. partners[state][way, port] is the port that a
-        # port sends to (way 0) or receives from (way 1).
-        times_s = [self._phase_holds_s, started_s]
-        old_state, state = np.searchsorted(timeline.starts_s[1:], times_s, side="right").tolist()
-        old = partners[old_state][:, self._ports]
-        new = partners[state][:, self._ports]
-        if not (new != old).any():
-            return _Boundary(False, 0.0, 0.0, 0.0, window_s, 0.0, 0)
-
-        # Later changes may have been for other ports: go back to the one for these circuits.
-        while (partners[state - 1][:, self._ports] == new).all():
-            state -= 1
-        begun_s = float(timeline.starts_s[state])
-        is_new_circuit = (new != old) & (new != IDLE)
-        return _Boundary(
-            switched=True,
-            asked_s=float(timeline.asked_s[state]),
-            begun_s=begun_s,
-            ready_s=begun_s + self._delay_s,
-            window_s=window_s,
-            exposed_s=max(0.0, started_s - max(wanted_s, self._phase_end_s)),
-            circuits=int(is_new_circuit[0].sum()),
-        )
-
-
-def _count_new_circuits(timeline: RailTimeline) -> int:
-    """Count the circuits that are set up."""
-    rows = timeline.matchings
-    return int(((rows[1:] != rows[:-1]) & (rows[1:] != IDLE)).sum())
 
 
 def _partners_both_ways(matchings: NDArray[np.int32]) -> NDArray[np.int32]:
