@@ -7,15 +7,15 @@ shown, inside functions, so that a solve loads neither another kind nor pictures
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optmatch import problems
 from optmatch.model import InputError, Problem, Solution
+from optmatch.model.limits import start_in_thread
 from optmatch.verify.report import Findings
 
 if TYPE_CHECKING:
@@ -72,8 +72,10 @@ def _views() -> dict[str, View]:
         list_ports,
     )
 
-    def view_of(room: Any, plot: Callable[..., Axes | Figure]) -> View:
-        return View(plot, room.tabulate, room.draw_problem, room.tabulate_problem, room.page)
+    def view_of(module: Any, plot: Callable[..., Axes | Figure]) -> View:
+        return View(
+            plot, module.tabulate, module.draw_problem, module.tabulate_problem, module.page
+        )
 
     schedules = View(draw_schedule, tabulate, draw_fabric, list_ports)
     return {
@@ -224,25 +226,14 @@ def _load_in_time(load: Callable[[], Any]) -> Any:
 
     After `PLUGIN_TIME_S` seconds it is a `TimeoutError`; any exception becomes a `RuntimeError`.
     """
-    ended = Event()
-    loaded: list[Any] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        """Load the plugin in the thread, and put the outcome into `loaded` or `errors`."""
-        try:
-            loaded.append(load())
-        except BaseException as error:  # a plugin that exits, or interrupts, is left out
-            errors.append(error)
-        finally:
-            ended.set()
-
-    Thread(target=run, name="optmatch-plugin", daemon=True).start()
-    if not ended.wait(PLUGIN_TIME_S):
-        raise TimeoutError(f"not loaded after {PLUGIN_TIME_S:g} s")
-    for error in errors:
+    loading = start_in_thread(load, "optmatch-plugin")
+    try:
+        error = loading.exception(PLUGIN_TIME_S)
+    except TimeoutError:
+        raise TimeoutError(f"not loaded after {PLUGIN_TIME_S:g} s") from None
+    if error is not None:  # also of a plugin that exits, or interrupts
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
-    return loaded[0]
+    return loading.result()
 
 
 @cache
@@ -250,33 +241,27 @@ def _plugin_methods() -> tuple[Method, ...]:
     """Load the methods of other packages; one that cannot be loaded is a warning, not an error."""
     from importlib.metadata import entry_points
 
+    from optmatch.solvers.method import Method
+
+    our_names = {own_method.name for kind in all_kinds() for own_method in kind.methods}
     methods: list[Method] = []
     for entry in entry_points(group="optmatch.methods"):
         try:
             offered = _load_in_time(entry.load)
             for method in offered if isinstance(offered, tuple) else (offered,):
-                _check_plugin_method(method, entry.value, methods)
+                if not isinstance(method, Method):
+                    raise TypeError(f"{entry.value} is no optmatch.solvers.Method")
+
+                # Two methods of plugins may share a name if they solve different kinds; none may
+                # have the name of one of ours.
+                taken = {(other.name, other.solves) for other in methods}
+                if method.name in our_names or (method.name, method.solves) in taken:
+                    raise ValueError(f"there is a method {method.name!r} already")
                 methods.append(method)
         except Exception as error:
             source = entry.dist.name if entry.dist else "an unknown distribution"
             _log.warning("method %r of %s cannot be used: %s", entry.name, source, error)
     return tuple(methods)
-
-
-def _check_plugin_method(method: object, place: str, others: Sequence[Method]) -> None:
-    """Refuse what is no method, or has the name of another one.
-
-    `place` is where it comes from. Two methods of plugins, `others`, may share a name if they
-    solve different kinds; none may have the name of one of ours.
-    """
-    from optmatch.solvers.method import Method
-
-    if not isinstance(method, Method):
-        raise TypeError(f"{place} is no optmatch.solvers.Method")
-    our_names = {own_method.name for kind in all_kinds() for own_method in kind.methods}
-    taken = {(other.name, other.solves) for other in others}
-    if method.name in our_names or (method.name, method.solves) in taken:
-        raise ValueError(f"there is a method {method.name!r} already")
 
 
 def all_methods() -> tuple[Method, ...]:
@@ -322,8 +307,8 @@ def check_method_name(name: str, kind: str | None = None, where: str = "method")
         hint = f"methods for {kind} are {', '.join(known_names)}"
     else:
         hint = "`optmatch methods` lists them"
-    what = "no method" if kind is None else f"no method for {kind}"
-    raise InputError(f"method = {name!r:.60}: {what} has this name; {hint}", where=where)
+    nothing = "no method" if kind is None else f"no method for {kind}"
+    raise InputError(f"method = {name!r:.60}: {nothing} has this name; {hint}", where=where)
 
 
 def find_method(name: str, problem: Problem) -> Method:

@@ -36,7 +36,7 @@ class UnusableStoreError(StoreError, InputError):
 
 
 class Layout(NamedTuple):
-    """What a kind of database holds."""
+    """The mark, version and tables of a kind of database."""
 
     noun: str
     """The kind in messages, such as ``store of a sweep``."""
@@ -155,7 +155,20 @@ class Database:
         if read_only:
             return
 
-        self._use_write_ahead_log()
+        # In a write-ahead log readers do not wait for a writer. SQLite does not wait for others
+        # that switch to it at the same time, so that is tried again for some time.
+        give_up_s = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            try:
+                self.connection.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                if time.monotonic() > give_up_s:
+                    message = f"another program kept it locked for {_LOCK_WAIT_S:g} s"
+                    raise StoreError(f"{self.path}: {message}") from exc
+                time.sleep(_LOCK_RETRY_S)
         self.connection.execute("PRAGMA synchronous = NORMAL")
         if version != 0:
             return
@@ -168,23 +181,6 @@ class Database:
                     self.connection.execute(statement)
                 self.connection.execute(f"PRAGMA application_id = {self._layout.application_id}")
                 self.connection.execute(f"PRAGMA user_version = {self._layout.version}")
-
-    def _use_write_ahead_log(self) -> None:
-        """Switch to a write-ahead log, in which readers do not wait for a writer.
-
-        SQLite itself does not wait here for others that do the same, so it is tried again for
-        `_LOCK_WAIT_S` seconds.
-        """
-        for _ in range(int(_LOCK_WAIT_S / _LOCK_RETRY_S)):
-            try:
-                self.connection.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError as exc:
-                if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                    raise
-                time.sleep(_LOCK_RETRY_S)
-            else:
-                return
-        raise StoreError(f"{self.path}: another program kept it locked for {_LOCK_WAIT_S:g} s")
 
     def _check_version(self, read_only: bool) -> int:
         """Return the version of the tables, 0 if there are none yet, which a reader refuses.

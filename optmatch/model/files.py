@@ -188,23 +188,16 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
     shared
         Whether other holders of a shared lock may hold it at the same time.
     """
-    # Without fcntl, or where the folder cannot be opened or locked, the block runs without a lock.
+    # Where the folder cannot be opened or locked, the block runs without a lock.
     handle = None
-    with suppress(ImportError, OSError):
-        import fcntl  # which Windows does not have
-
-        operation = fcntl.LOCK_NB | fcntl.LOCK_EX
-        if shared:
-            operation = fcntl.LOCK_NB | fcntl.LOCK_SH
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
 
         # Tried every 10 ms, for ten seconds.
         for _ in range(1000):
-            try:
-                fcntl.flock(handle, operation)
+            if lock_at_once(handle, shared=shared):
                 break
-            except BlockingIOError:
-                time.sleep(0.01)
+            time.sleep(0.01)
     try:
         yield
     finally:
@@ -212,17 +205,19 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
             os.close(handle)
 
 
-def lock_at_once(file: IO[Any]) -> bool:
+def lock_at_once(file: IO[Any] | int, *, shared: bool = False) -> bool:
     """Lock an open file for this process until it is closed; False if another one holds it.
 
-    Where the system knows no locks, as on Windows, the result is True.
+    A shared lock keeps out those alone that are not. Where the system knows no locks, as on
+    Windows, the result is True.
     """
     try:
         import fcntl
     except ImportError:
         return True
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

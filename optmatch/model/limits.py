@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
@@ -218,6 +219,25 @@ def for_other_threads(function: Callable[Arguments, Result]) -> Callable[Argumen
     return run
 
 
+def start_in_thread(function: Callable[[], Result], name: str) -> Future[Result]:
+    """Call a function in a thread of its own that does not keep the program alive.
+
+    The result, or whatever the function raises, ``SystemExit`` and ``KeyboardInterrupt`` included,
+    is in the future that is returned.
+    """
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        """Call the function and keep its result or its error."""
+        try:
+            outcome.set_result(function())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return outcome
+
+
 def running_clock() -> Clock | None:
     """Return the clock of the solve that this thread is in, or None."""
     return _running.get()
@@ -340,14 +360,9 @@ class Clock:
 
         A count inside another one has no more time than the outer count.
         """
-        if self.interrupted:
+        if self.stopped:
             return 0.0
-        remaining_s = float("inf")
-        if self.limits.time_s is not None:
-            remaining_s = max(0.0, self.limits.time_s - self.elapsed_s)
-        if self.outer is not None:
-            remaining_s = min(remaining_s, self.outer.remaining_s)
-        return remaining_s
+        return max(0.0, self.deadline_s - self.now())
 
     @property
     def stopped(self) -> bool:

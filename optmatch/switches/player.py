@@ -41,8 +41,9 @@ from optmatch.switches.protocol import (
     SwitchError,
     match_all_switches,
     own_circuits,
+    run_in_thread,
+    run_side_by_side,
 )
-from optmatch.switches.threads import run_in_thread, run_side_by_side
 
 _PREPARE_S = 0.03
 """How long before the end of a slot the next one is compared and noted. At 320 ports that takes 5
@@ -163,7 +164,6 @@ class PlayReport:
 class _Moment(NamedTuple):
     """A point in time at which one or more switches change; times are those of the plan."""
 
-    start_s: float
     state_of_switch: dict[int, int]
     """``state_of_switch[switch]``: the state to which each switch goes on."""
     planned_delay_s: float  # from the start until the last of them is tuned
@@ -199,7 +199,6 @@ def _list_moments(switches: Sequence[NamedSwitch]) -> tuple[_Moment, ...]:
     for key, next_start_s in zip(keys, next_starts_s, strict=True):
         moments.append(
             _Moment(
-                start_s=key[0],
                 state_of_switch=states_at[key],
                 planned_delay_s=ready_at[key] - key[0],
                 hold_s=max(0.0, next_start_s - ready_at[key]),
@@ -284,7 +283,7 @@ class _PreparedMoment(NamedTuple):
     targets: dict[int, frozenset[CrossConnect]]
     """The circuits that each switch of the moment holds from then on."""
     differences: dict[int, Difference]
-    """What each of them has to change for that."""
+    """The change of each of them that leads there."""
     due_s: float
     """When the slot before it is over, on the monotonic clock."""
 
@@ -320,7 +319,7 @@ class _Player:
         that do not fit the plan are refused, and so is a plan without slots, or with a moment that
         is shorter than a change of the switch takes.
         """
-        # What is to be played, and where.
+        # The plan, and the switches that play it.
         self.options = options
         self.on_moment = on_moment
         named = name_switches(solution, ports)
@@ -331,7 +330,7 @@ class _Player:
         if isinstance(switch, Mapping):
             idle = [plan.plan for plan in named if not plan.plan.n_states]
             idle_names = {name for plan in idle for name in (plan.name, plan.file_name)}
-            switch = {name: each for name, each in switch.items() if name not in idle_names}
+            switch = {name: driver for name, driver in switch.items() if name not in idle_names}
         self.switches = match_all_switches(self.plans, switch)
         self.moments = _list_moments(self.plans)
         self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
@@ -349,7 +348,7 @@ class _Player:
                     where=f"slot {place}",
                 )
 
-        # What the journal and the claims on the switches say of this run.
+        # The marks of this run in its journal and in the claims on the switches.
         self.plan_digest = digest(dumps(solution).encode())
         self.owner = f"optmatch {uuid.uuid4().hex[:12]}"
         self.journal: PlayJournal | None = None
@@ -372,8 +371,8 @@ class _Player:
         """
         claimed: list[Switch] = []
         try:
-            # A journal is locked by its player. Who can open it to go on knows that the former run
-            # has ended, and takes over its claims, which may not have expired yet.
+            # A journal is locked by its player. A player that can open it knows that the former
+            # run has ended, and takes over its claims, which may not have expired yet.
             if self.options.resume:
                 self._open_journal()
             for switch in self.switches:

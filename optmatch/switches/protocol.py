@@ -1,10 +1,12 @@
-"""What a driver of a switch has to do, the names that it gets, and addresses of switches."""
+"""The protocol of drivers, addresses of switches, and work that Ctrl-C does not end halfway."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
-from typing import NamedTuple, Protocol, runtime_checkable
+import threading
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from optmatch.io.switches.circuits import (
@@ -17,6 +19,9 @@ from optmatch.io.switches.circuits import (
 )
 from optmatch.io.switches.exports import NamedSwitch
 from optmatch.model import InputError, OptMatchError
+from optmatch.model.limits import start_in_thread
+
+Outcome = TypeVar("Outcome")
 
 CLAIM_EVERY_S = 5.0
 """How often the claim on a switch is renewed by those who play or watch. A claim of SONiC's driver
@@ -35,7 +40,7 @@ class SwitchError(OptMatchError):
 
 
 class SwitchReading(NamedTuple):
-    """What a switch holds at one moment."""
+    """The circuits and ports of a switch at one moment."""
 
     circuits: tuple[CrossConnect, ...]
     """The circuits that it is told to hold, its own and those of others."""
@@ -50,7 +55,7 @@ class Tuning(NamedTuple):
     delay_s: float
     """From the call to the moment when the last circuit was tuned, or the wait was over."""
     status_of_untuned: Mapping[CrossConnect, str]
-    """What the switch says of circuits that are not tuned: ``tuning``, ``failed``, ``absent``."""
+    """The state of each circuit that is not tuned: ``tuning``, ``failed``, ``absent``."""
 
 
 @runtime_checkable
@@ -224,3 +229,35 @@ def refuse_address(parts: SplitResult) -> InputError:
     if "@" in url:
         url = f"{parts.scheme}://..."
     return InputError(f"switch {url[:80]!r}: {_EXPECTED}", where="switch")
+
+
+def run_in_thread(run: Callable[[], Outcome], stop: threading.Event) -> Outcome:
+    """Run a function in a thread of its own, so that Ctrl-C does not end it halfway.
+
+    A KeyboardInterrupt in the calling thread sets `stop`, at which the function looks from time to
+    time; it ends what it has begun. Its result is returned, or its error raised again.
+    """
+    running = start_in_thread(run, "optmatch player")
+    while True:
+        try:
+            running.exception()  # waits for the end, and does not raise the error
+            break
+        except KeyboardInterrupt:
+            stop.set()
+    return running.result()
+
+
+def run_side_by_side(calls: Sequence[Callable[[], object]]) -> None:
+    """Run some calls, each in a thread of its own, and return when all of them have ended.
+
+    The error of the first call that has raised one is raised again. A single call runs in the
+    calling thread.
+    """
+    if len(calls) <= 1:
+        for call in calls:
+            call()
+        return
+    with ThreadPoolExecutor(max_workers=len(calls), thread_name_prefix="optmatch switch") as pool:
+        running = [pool.submit(call) for call in calls]
+    for ended in running:
+        ended.result()

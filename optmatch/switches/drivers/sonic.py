@@ -458,18 +458,18 @@ class SonicSwitch:
         as a port that has failed may name no target. The worst one of both sides is returned;
         other circuits are left out.
         """
-        queries = [
-            (circuit, side, target, f"{PORT_TABLE}{spelling}|{side}")
-            for circuit in circuits
-            for side, target in (circuit, tuple(reversed(circuit)))
-            for spelling in self._spellings
-        ]
-        keys = [key for _circuit, _side, _target, key in queries]
+        # Each side of a circuit, and the side that it has to be joined to, in each table.
+        keys = []
+        asked = []
+        for circuit in circuits:
+            a_side, b_side = circuit
+            for side, target in ((a_side, b_side), (b_side, a_side)):
+                for spelling in self._spellings:
+                    keys.append(f"{PORT_TABLE}{spelling}|{side}")
+                    asked.append((circuit, target))
         rows = self._read_fields(keys, "status", "target_simplex_port_id")
         statuses_of_circuit: dict[CrossConnect, list[str]] = {}
-        for (circuit, _side, target, _key), (status, told_target) in zip(
-            queries, rows, strict=True
-        ):
+        for (circuit, target), (status, told_target) in zip(asked, rows, strict=True):
             if status is not None and (told_target == target or status == "failed"):
                 statuses_of_circuit.setdefault(circuit, []).append(status)
         # Both sides have to confirm the circuit, but one that has failed is enough to fail it.

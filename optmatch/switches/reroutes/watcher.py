@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optmatch.control.reroutes.answering import Proposal
-from optmatch.control.reroutes.rerouter import Rerouter
+from optmatch.control import Proposal, Rerouter
 from optmatch.fabrics import RackFabric
 from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
 from optmatch.io.switches.exports import NamedSwitch, name_ports
@@ -48,8 +47,9 @@ from optmatch.switches.protocol import (
     SwitchError,
     match_switches,
     own_circuits,
+    run_in_thread,
+    run_side_by_side,
 )
-from optmatch.switches.threads import run_in_thread, run_side_by_side
 
 _LONGEST_READING_S = 1.0
 """A switch that has not answered by then counts as lost. Its thread goes on waiting, and the other
@@ -172,11 +172,11 @@ class _SearchClock(Clock):
         self._is_interrupted = is_interrupted
 
     @property
-    def remaining_s(self) -> float:
-        """Seconds left: infinite, or none after an interrupt."""
+    def stopped(self) -> bool:
+        """Whether something else has to be done, which is asked until it is so."""
         if not self.interrupted:
             self.interrupted = self._is_interrupted()
-        return 0.0 if self.interrupted else float("inf")
+        return self.interrupted
 
 
 class Watcher:
