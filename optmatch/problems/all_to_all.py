@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.model import (
-    DEVICES,
     Amount,
     CellDevice,
     Displayed,
@@ -25,8 +23,7 @@ from optmatch.problems.routing import (
     OBJECTIVES,
     bound_power,
     bound_worst_loss,
-    cells_alike,
-    check_cells,
+    cells_for,
 )
 
 Objective = Literal["total-cells", "worst-loss-db", "worst-snr-db", "power-mw"]
@@ -97,14 +94,7 @@ class AllToAll(Displayed):
         check_fields(self)
         self.fabric.require_switch()
 
-        # Losses are those of a typical device unless devices are given.
-        if self.cells is None:
-            typical = DEVICES["smartlight"]
-            losses_db = typical.bar_loss_db, typical.cross_loss_db
-            self._set(cells=cells_alike(self.fabric, self.objective, *losses_db))
-        check_cells(self.fabric, self.objective, self.cells)
-        if self.cells is not None:
-            self._set(cells=with_cell_phases(self.fabric, self.cells))
+        self._set(cells=cells_for(self.fabric, self.objective, self.cells))
 
         # A delay that cells decide needs the settling times of their devices.
         if self.delay_s == "cells":

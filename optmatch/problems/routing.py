@@ -138,12 +138,8 @@ class Routing(Displayed):
         """
         check_fields(self)
         self.fabric.require_switch()
-        if self.cells is None:
-            losses_db = self.bar_loss_db, self.cross_loss_db
-            self._set(cells=cells_alike(self.fabric, self.objective, *losses_db))
-        check_cells(self.fabric, self.objective, self.cells)
-        if self.cells is not None:
-            self._set(cells=with_cell_phases(self.fabric, self.cells))
+        losses_db = (self.bar_loss_db, self.cross_loss_db)
+        self._set(cells=cells_for(self.fabric, self.objective, self.cells, losses_db))
 
         # The matching is one of the ports of the fabric. It is checked as the only row of several,
         # hence the names in messages are changed.
@@ -154,10 +150,18 @@ class Routing(Displayed):
         except InputError as exc:
             message = exc.message.replace("matchings[0, ", "matching[")
             raise InputError(message.replace("matchings[0]", "matching")) from None
-        if self.fabric.bidirectional:
-            _check_mutual(matching)
-
         sends = matching != IDLE
+        for port in np.flatnonzero(sends & self.fabric.bidirectional).tolist():
+            partner = matching[port]
+            if partner == port:
+                raise InputError(
+                    f"matching[{port}] = {port}: a bidirectional port cannot meet itself"
+                )
+            if matching[partner] != port:
+                raise InputError(
+                    f"matching[{port}] = {partner}, but matching[{partner}] ="
+                    f" {matching[partner]}: circuits of bidirectional ports are mutual"
+                )
         receives = np.isin(np.arange(len(matching)), matching)
         self.fabric.refuse_dead_ports("matching", sends | receives)
 
@@ -257,70 +261,33 @@ _BOUNDS: dict[str, Callable[[Routing], float]] = {
 """The lower bound of each objective; all circuits have a route."""
 
 
-def _check_mutual(matching: NDArray[np.int32]) -> None:
-    """Refuse a matching of bidirectional ports whose circuits do not lead back."""
-    for port in np.flatnonzero(matching != IDLE):
-        partner = matching[port]
-        if partner == port:
-            raise InputError(f"matching[{port}] = {port}: a bidirectional port cannot meet itself")
-        if matching[partner] != port:
-            raise InputError(
-                f"matching[{port}] = {partner}, but matching[{partner}] ="
-                f" {matching[partner]}: circuits of bidirectional ports are mutual"
-            )
-
-
-def cells_alike(
-    fabric: Fabric, objective: str, bar_loss_db: float, cross_loss_db: float
+def cells_for(
+    fabric: Fabric,
+    objective: str,
+    cells: CellDevice | None,
+    losses_db: tuple[float, float] | None = None,
 ) -> CellDevice | None:
-    """Return the device of each cell where nobody gave one and the objective needs one.
+    """Return the device of each cell that an objective needs, with the phases of its states.
 
-    All cells are alike: they have the two losses, and leak and heat as those of SmartLight do.
-
-    Parameters
-    ----------
-    fabric
-        The switch.
-    objective
-        The name of the objective.
-    bar_loss_db, cross_loss_db
-        The loss of a cell in each state, in dB.
-
-    Returns
-    -------
-    CellDevice or None
-        None where the objective needs no device, or the fabric has no cells.
-    """
-    if objective not in ON_CHIP or not fabric.n_cells:
-        return None
-    device = replace(DEVICES["smartlight"], bar_loss_db=bar_loss_db, cross_loss_db=cross_loss_db)
-    return CellDevice.of(device, fabric.n_cells)
-
-
-def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> None:
-    """Refuse a device of each cell that does not fit, or is missing, or has no use.
-
-    Parameters
-    ----------
-    fabric
-        The switch, which says how many cells there are.
-    objective
-        The name of the objective.
-    cells
-        The device of each cell; None if none is given.
+    Where nobody gave one and the objective needs one, all cells are alike: those of SmartLight,
+    with `losses_db` in bar and in cross if these are given. None if the objective needs none.
 
     Raises
     ------
     InputError
-        If the objective needs a device and there is none, or has no use for it, or the numbers of
-        cells differ.
+        If the objective needs a device and the fabric has no cells, or has no use for a device, or
+        the numbers of cells differ.
     """
+    if cells is None and objective in ON_CHIP and fabric.n_cells:
+        device = DEVICES["smartlight"]
+        if losses_db is not None:
+            bar_loss_db, cross_loss_db = losses_db
+            device = replace(device, bar_loss_db=bar_loss_db, cross_loss_db=cross_loss_db)
+        cells = CellDevice.of(device, fabric.n_cells)
+    if cells is None and objective in ON_CHIP:
+        raise InputError(f"cells: a device of each cell is needed for {objective}", where="cells")
     if cells is None:
-        if objective in ON_CHIP:
-            raise InputError(
-                f"cells: a device of each cell is needed for {objective}", where="cells"
-            )
-        return
+        return None
     if objective not in (*ON_CHIP, "total-cells"):
         raise InputError(
             f"cells: a device of each cell is of no use for {objective}", where="cells"
@@ -330,6 +297,7 @@ def check_cells(fabric: Fabric, objective: str, cells: CellDevice | None) -> Non
             f"cells: a device of {cells.n_cells} cells, a fabric of {fabric.n_cells}",
             where="cells",
         )
+    return with_cell_phases(fabric, cells)
 
 
 @lru_cache(maxsize=16)

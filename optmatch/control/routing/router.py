@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.entrances import solve, verify
 from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.model import (
-    DEVICES,
     FREE,
     IDLE,
     CellDevice,
@@ -34,7 +33,7 @@ from optmatch.model import (
 )
 from optmatch.model.declarations import Amount, form_of
 from optmatch.model.limits import for_other_threads
-from optmatch.problems.routing import Routing, cells_alike, check_cells
+from optmatch.problems.routing import Routing, cells_for
 
 if TYPE_CHECKING:
     from optmatch.solvers.routing.row_router import RowRouter
@@ -174,14 +173,9 @@ class Router:
         form_of(Fabric).check("fabric", fabric)
         fabric.require_switch()
 
-        # Without devices all cells lose as much as those of a typical one.
-        if cells is None:
-            typical = DEVICES["smartlight"]
-            losses_db = typical.bar_loss_db, typical.cross_loss_db
-            cells = cells_alike(fabric, str(prefer), *losses_db)
         self._prefer = form_of(Preference | None).check("prefer", prefer)
+        cells = cells_for(fabric, str(prefer), cells)
         self._cells = cells
-        check_cells(fabric, str(prefer), cells)
         self._time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)
 
         # The check of light is code of the verifier; without cells there is none to trace.
