@@ -24,7 +24,7 @@ The packages `io`, `plotting`, `rails` and `switches` have what belongs to one t
 `control`, `fabrics`, `model`, `problems`, `solvers`, `studies`, `sweeps`, `testing` and `verify`.
 """
 
-# What handles Ctrl-C comes before what takes time.
+# The handler of Ctrl-C comes before imports that take time.
 try:
     from optmatch import startup as _startup
 except KeyboardInterrupt:

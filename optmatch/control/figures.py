@@ -1,4 +1,4 @@
-"""What an operator sees of a controller: counts, histograms of times."""
+"""Figures of a controller for its operator: counts of calls, histograms of their times."""
 
 from __future__ import annotations
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from optmatch.entrances import solve
+from optmatch.fabrics import (
+    Benes,
+    Clements,
+    Crossbar,
+    DilatedBenes,
+    Fabric,
+    HexMesh,
+    Piloss,
+    SpankeBenes,
+    SwitchAndSelect,
+)
 from optmatch.kinds import KIND_NAMES, kind_named
-from optmatch.model import InputError, Limits, OnEvent, ignore
+from optmatch.model import CellDevice, InputError, Limits, OnEvent, ignore
 from optmatch.model.declarations import form_of
 from optmatch.model.numbers import list_entries
-
-if TYPE_CHECKING:
-    from optmatch.fabrics import Fabric
 
 _STEPS = 60
 """Iterations of one method, enough to call each of its kernels."""
@@ -64,10 +71,27 @@ def warm_up(
         for problem in kind_named(name).small_problems():
             solve(problem, seed=0, limits=Limits(iterations=_STEPS), on_event=on_event)
     if controllers:
-        from optmatch.control import Rerouter
+        from optmatch.control import Rerouter, Router
         from optmatch.control.demands.warming import warm_schedulers
 
-        _warm_routers()
+        # Small fabrics of each type: kernels are compiled for types of arrays, whatever their
+        # size. A router compiles, or loads, its kernels as it is made, and is then thrown away.
+        small_fabrics: tuple[Fabric, ...] = (
+            HexMesh(4, 4, ports=8),
+            HexMesh(4, 4, tx=[0, 4, 8, 12], rx=[2, 6, 10, 14]),
+            Benes(8),
+            DilatedBenes(4),
+            SpankeBenes(4),
+            Crossbar(4),
+            Piloss(4),
+            SwitchAndSelect(4),
+            Clements(4),
+        )
+        for fabric in small_fabrics:
+            Router(fabric, check=True, warm=True)
+            cells = CellDevice.of("smartlight", fabric.n_cells)
+            for aim in ("worst-loss-db", "worst-snr-db", "power-mw"):
+                Router(fabric, prefer=aim, cells=cells, warm=True)
         Rerouter.warm_up()
         warm_schedulers()
 
@@ -82,40 +106,3 @@ def _names(kinds: str | Iterable[str] | None) -> Sequence[str]:
         if name not in KIND_NAMES:
             raise InputError(f"kinds: {name!r} is none of {', '.join(KIND_NAMES)}", where="kinds")
     return names
-
-
-def _warm_routers() -> None:
-    """Make routers of one fabric of each type, for each aim of routes, with and without a check.
-
-    Each compiles, or loads, its kernels as it is made (``warm=True``), and is then thrown away.
-    """
-    from optmatch.control.routing.router import Router
-    from optmatch.fabrics import (
-        Benes,
-        Clements,
-        Crossbar,
-        DilatedBenes,
-        HexMesh,
-        Piloss,
-        SpankeBenes,
-        SwitchAndSelect,
-    )
-    from optmatch.model import CellDevice
-
-    # Small fabrics of each type: kernels are compiled for types of arrays, whatever their size.
-    fabrics: tuple[Fabric, ...] = (
-        HexMesh(4, 4, ports=8),
-        HexMesh(4, 4, tx=[0, 4, 8, 12], rx=[2, 6, 10, 14]),
-        Benes(8),
-        DilatedBenes(4),
-        SpankeBenes(4),
-        Crossbar(4),
-        Piloss(4),
-        SwitchAndSelect(4),
-        Clements(4),
-    )
-    for fabric in fabrics:
-        Router(fabric, check=True, warm=True)
-        cells = CellDevice.of("smartlight", fabric.n_cells)
-        for aim in ("worst-loss-db", "worst-snr-db", "power-mw"):
-            Router(fabric, prefer=aim, cells=cells, warm=True)

@@ -65,11 +65,11 @@ class Level:
 
 @dataclass(slots=True)
 class _Account:
-    """What was used, passed over and assumed while something was read."""
+    """The names that a reader has used, passed over and assumed."""
 
     path: str
     fates: dict[tuple[str, str], str] = field(default_factory=dict)
-    """What became of a name, by its level and the name, in the order in which they were met."""
+    """The fate of each name, by its level and the name, in the order in which they were met."""
     warnings: list[str] = field(default_factory=list)
     """Sentences on what is not understood, with what is assumed in its place."""
     _known: dict[str, set[str]] = field(default_factory=dict)
@@ -92,9 +92,9 @@ class _Account:
         FormatError
             If a name is unknown, and the level assumes nothing in its place.
         """
-        known = self._known.setdefault(level.what, set())
+        known_names = self._known.setdefault(level.what, set())
         for name in names:
-            if name in known:
+            if name in known_names:
                 continue
 
             # A name is used, passed over for a reason, assumed to say nothing, or refused.
@@ -111,7 +111,7 @@ class _Account:
                 raise FormatError(
                     f"unknown {level.what} {name!r}: known are {listed}", where=where
                 )
-            known.add(name)
+            known_names.add(name)
 
     def assume(self, sentence: str) -> None:
         """Say what is not understood, and what is assumed in its place; once for each sentence."""
@@ -170,7 +170,7 @@ def accounting(path: str | os.PathLike[str] = "") -> Iterator[_Account]:
     finally:
         _OPEN.reset(token)
 
-    # What was not understood is one line in the log.
+    # All names that were not understood are one line in the log.
     sentences = account.sentences()
     if sentences:
         name = f"{account.path}: " if account.path else ""

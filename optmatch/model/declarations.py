@@ -147,7 +147,7 @@ class Plain:
 
     @property
     def wanted(self) -> str:
-        """What a message calls it."""
+        """The noun for messages."""
         names = {str: "a text", bool: "true or false", int: "a whole number"}
         return names.get(self.type, "a number")
 
@@ -201,7 +201,7 @@ class Word:
 
     @property
     def wanted(self) -> str:
-        """What a message calls it."""
+        """The noun for messages."""
         return " or ".join(self.options)
 
     def takes(self, value: Any) -> bool:
@@ -287,7 +287,7 @@ class Listed:
 
     @property
     def wanted(self) -> str:
-        """What a message calls it."""
+        """The noun for messages."""
         return "a list"
 
     def takes(self, value: Any) -> bool:

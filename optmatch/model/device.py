@@ -96,8 +96,7 @@ def _matrix(
     """
     rows = np.stack([bar_amplitude, cross_amplitude, cross_amplitude, -bar_amplitude], axis=-1)
     factor = 1j * np.exp(1j * np.asarray(delta_rad, dtype=np.float64))
-    matrix: NDArray[np.complex128] = factor[..., None, None] * rows.reshape(*rows.shape[:-1], 2, 2)
-    return matrix
+    return np.asarray(factor[..., None, None] * rows.reshape(*rows.shape[:-1], 2, 2))
 
 
 NO_LEAK_DB = 1000.0
@@ -283,8 +282,7 @@ class Device(Value):
                 f"couplers send {0.5 + largest:.3g} of the power across at the edge of the band:"
                 " from 0 to 1"
             )
-        result: NDArray[np.float64] = changes
-        return result
+        return np.asarray(changes)
 
     def _share_at(self, wavelengths_nm: ArrayLike) -> NDArray[np.float64]:
         """Interpolate the table of couplers at wavelengths in nm, and refuse those outside of it.
@@ -303,10 +301,7 @@ class Device(Value):
                 f" {first_nm:g} to {last_nm:g} nm",
                 where="coupler_wavelengths_nm",
             )
-        shares: NDArray[np.float64] = np.interp(
-            asked_nm, self.coupler_wavelengths_nm, self.coupler_shares
-        )
-        return shares
+        return np.asarray(np.interp(asked_nm, self.coupler_wavelengths_nm, self.coupler_shares))
 
     def cell(
         self, states: ArrayLike, errors_rad: NDArray[np.float64] | None = None
@@ -423,8 +418,7 @@ def mix_ways(
 
     # The stated loss is that of the wanted way; both outputs together give no more than came in.
     gain = np.sqrt(np.minimum(1.0, 10 ** (-loss_db / 10) * (1 + ratio)))
-    scaled: NDArray[np.complex128] = gain[..., None, None] * matrix
-    return scaled
+    return np.asarray(gain[..., None, None] * matrix)
 
 
 def _ratio(extinction_db: float | None) -> float:
@@ -650,9 +644,15 @@ class CellDevice(Value):
         """
         chosen_device = find_device(device)
         n_cells = form_of(Count).check("n_cells", n_cells)
-        columns = {name: np.full(n_cells, _default(chosen_device, name)) for name in CELL_FIELDS}
+        columns = {}
+        for name in CELL_FIELDS:
+            # A device has no phases, so these are those of an ideal cell.
+            value = getattr(chosen_device, name, _IDEAL_PHASES_RAD.get(name, 0.0))
+            if value is None:  # an extinction without a limit
+                value = NO_LEAK_DB
+            columns[name] = np.full(n_cells, float(value))
 
-        # What was measured of a cell goes before the figures of the device.
+        # Measured figures of a cell go before those of the device.
         for cell, values in (measured or {}).items():
             if not 0 <= cell < n_cells:
                 allowed = f"cells are 0 .. {n_cells - 1}"
@@ -744,8 +744,7 @@ class CellDevice(Value):
         power = self._power_by_state
         # A cell may send all light the other way.
         wanted_power = np.maximum(power[:, :, 0], 1e-100)
-        leak: NDArray[np.float64] = power[:, :, 1] / wanted_power
-        return leak
+        return np.asarray(power[:, :, 1] / wanted_power)
 
     @property
     def loss_db(self) -> NDArray[np.float64]:
@@ -758,12 +757,9 @@ class CellDevice(Value):
         """
         if self.arm_1_error_rad is None and self.arm_2_error_rad is None:
             stated = np.stack([self.bar_loss_db, self.cross_loss_db], axis=1)
-            loss_db: NDArray[np.float64] = np.maximum(stated, 10 * np.log10(1 + self.leak))
-            return loss_db
-        wanted_db: NDArray[np.float64] = -10 * np.log10(
-            np.maximum(self._power_by_state[:, :, 0], 1e-100)
-        )
-        return wanted_db
+            return np.asarray(np.maximum(stated, 10 * np.log10(1 + self.leak)))
+        wanted_power = np.maximum(self._power_by_state[:, :, 0], 1e-100)
+        return np.asarray(-10 * np.log10(wanted_power))
 
     @property
     def _stated_leak(self) -> NDArray[np.float64]:
@@ -809,8 +805,7 @@ class CellDevice(Value):
     @property
     def power_mw(self) -> NDArray[np.float64]:
         """``power_mw[cell, state]``: of the heaters that hold a state."""
-        power: NDArray[np.float64] = self.heater_mw_per_pi[:, None] * self.turn_rad / np.pi
-        return power
+        return np.asarray(self.heater_mw_per_pi[:, None] * self.turn_rad / np.pi)
 
     def cell(
         self, states: ArrayLike, errors_rad: NDArray[np.float64] | None = None
@@ -849,18 +844,6 @@ class CellDevice(Value):
             drawn_rad = 0.0 if all_errors_rad is None else all_errors_rad
             all_errors_rad = np.broadcast_to(self.arm_errors_rad + drawn_rad, (*chosen.shape, 2))
         return mix_ways(chosen, loss_db, leak, all_errors_rad)
-
-
-def _default(device: Device, name: str) -> float:
-    """Return the value that a column has where nothing was measured.
-
-    It is the figure of the device, `NO_LEAK_DB` for an extinction without a limit.
-    """
-    # A device has no phases, so these are those of an ideal cell.
-    value = getattr(device, name, _IDEAL_PHASES_RAD.get(name, 0.0))
-    if value is None:  # an extinction without a limit
-        return NO_LEAK_DB
-    return float(value)
 
 
 def cells_of(device: Device | CellDevice | str, n_cells: int) -> CellDevice:

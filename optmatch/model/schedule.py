@@ -170,8 +170,7 @@ class Schedule(Value):
     @property
     def ends_s(self) -> NDArray[np.float64]:
         """``ends_s[slot]``: when it ends, in seconds; float64."""
-        ends: NDArray[np.float64] = np.cumsum(self.durations_s + self.waits_s)
-        return ends
+        return np.asarray(np.cumsum(self.durations_s + self.waits_s))
 
     def check_fits(self, problem: Any, where: str = "") -> None:
         """Refuse a schedule whose arrays belong to another switch, or whose time is too long."""

@@ -40,10 +40,10 @@ class Stats(TypedDict, total=False):
     --------
     >>> from optmatch.model import Stats
     >>> sorted(Stats.__annotations__)[:2]
-    ['algorithm', 'alike_bound_s']
+    ['algorithm', 'bound_by']
     """
 
-    # What is proved, and why.
+    # The proof.
     reason: str
     """All kinds: why there is no answer."""
     bound_by: str
@@ -67,13 +67,6 @@ class Stats(TypedDict, total=False):
     causes_minimal: bool
     """Routing, all-to-all: whether an answer is possible as soon as any one of `causes` is
     repaired."""
-    alike_bound_s: float
-    """Rail-job: only in files of older versions: a bound for some plans only; the times of other
-    plans may be lower."""
-    family: str
-    """Collective: only in files of older versions: a set of plans."""
-    family_bound_s: float
-    """Collective: a proved lower bound for the plans of `family`."""
     fewest_rounds_late: int
     """Collective: a lower bound on the rounds of an all-reduce after its late rank is ready."""
 
@@ -331,7 +324,7 @@ class Solution(Value, Generic[Answer]):
             question += f" on {fabric.title}, {fabric.n_ports} ports"
         lines = [f"{question}, by {self.method}", self._summarize_claim()]
 
-        # What the answer is like, or why there is none.
+        # Properties of the answer, or why there is none.
         if self.schedule is not None:
             lines.append(f"slots: {self.schedule.n_slots}")
         elif hasattr(self.answer, "summary"):

@@ -151,40 +151,37 @@ def compare_costs(sizes: Sequence[int], prices: Prices) -> tuple[CostComparison,
         # Rails have two levels; the published model takes k = sqrt(4 s) ports for s servers.
         k = int((4 * servers) ** 0.5 + 0.5)
         rails = k * (servers // (k // 2) * 2 * per_server + per_server * servers // k)
-        networks = tuple(
-            _price(design, n, ports, ocs_ports, prices)
-            for design, ports, ocs_ports in zip(
-                DESIGNS, (tree, rails, 0), (0, 0, 2 * n), strict=True
+
+        # US dollars and watts of each network; each GPU has a transceiver.
+        networks = []
+        for design, switch_ports, ocs_ports in zip(
+            DESIGNS, (tree, rails, 0), (0, 0, 2 * n), strict=True
+        ):
+            transceivers = n
+            if prices.switch_transceivers:
+                transceivers += switch_ports
+            counted = (
+                (transceivers, prices.transceiver),
+                (switch_ports, prices.switch_port),
+                (ocs_ports, prices.ocs_port),
             )
-        )
+            network = NetworkCost(
+                design=design,
+                n_gpus=n,
+                switch_ports=switch_ports,
+                ocs_ports=ocs_ports,
+                transceivers=transceivers,
+                cost_usd=sum(count * part.usd for count, part in counted),
+                power_w=sum(count * part.watts for count, part in counted),
+            )
+            networks.append(network)
         _, electrical, photonic = networks
         rows.append(
             CostComparison(
                 n_gpus=n,
-                networks=networks,
+                networks=tuple(networks),
                 cost_ratio=electrical.cost_usd / photonic.cost_usd,
                 power_ratio=electrical.power_w / photonic.power_w,
             )
         )
     return tuple(rows)
-
-
-def _price(
-    design: Design, n: int, switch_ports: int, ocs_ports: int, prices: Prices
-) -> NetworkCost:
-    """Add up US dollars and watts of one network of n GPUs, each of which has a transceiver."""
-    transceivers = n + (switch_ports if prices.switch_transceivers else 0)
-    counted = (
-        (transceivers, prices.transceiver),
-        (switch_ports, prices.switch_port),
-        (ocs_ports, prices.ocs_port),
-    )
-    return NetworkCost(
-        design=design,
-        n_gpus=n,
-        switch_ports=switch_ports,
-        ocs_ports=ocs_ports,
-        transceivers=transceivers,
-        cost_usd=sum(count * part.usd for count, part in counted),
-        power_w=sum(count * part.watts for count, part in counted),
-    )

@@ -195,7 +195,7 @@ def topologies(solution: Solution) -> Topologies:
 def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | CollectivePlan:
     """Return what a solution holds over time: a schedule, one for each plane, or a plan.
 
-    Of a collective it is the plan only if its planes change circuits by themselves.
+    For a collective it is the plan only if its planes change circuits by themselves.
     """
     answer = solution.schedule if solution.schedule is not None else solution.answer
     if isinstance(answer, Schedule | PlaneSchedules | RailPlan):

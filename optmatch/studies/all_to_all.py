@@ -185,7 +185,7 @@ CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
 _NORMAL_95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
-# What arrays of a study say about the fault of a single cell, in words.
+# The words for the codes of `_CODE_OF_OUTCOME`.
 _WORD_OF_ALONE = {1: "survives", 0: "fails", -1: None}
 
 
@@ -542,7 +542,12 @@ def study_yield(
         rng = np.random.default_rng(seed)
         for first in range(0, samples, PART):
             n_samples = min(PART, samples - first)
-            drawn = [_draw_faults(rng, n_cells, faults, table.kinds) for _ in range(n_samples)]
+            drawn = []
+            for _ in range(n_samples):
+                places = rng.choice(n_cells, size=faults, replace=False).tolist()
+                numbers = rng.integers(len(table.kinds), size=faults).tolist()
+                pairs = zip(numbers, places, strict=True)
+                drawn.append(tuple(Fault(table.kinds[number], place) for number, place in pairs))
             yield Part(solution, fixed, table.kinds, drawn, first, samples, remaining_s())
 
     # Parts come back in their order, hence a study that stops early is the first part of it.
@@ -571,16 +576,6 @@ def study_yield(
         alone=table.alone,
         how=dict(sorted(table.how.items())),
     )
-
-
-def _draw_faults(
-    rng: np.random.Generator, n_cells: int, n_faults: int, kinds: Sequence[FaultKind]
-) -> tuple[Fault, ...]:
-    """Draw faults of different cells, cells and kinds all equally likely."""
-    places = rng.choice(n_cells, size=n_faults, replace=False).tolist()
-    kind_numbers = rng.integers(len(kinds), size=n_faults).tolist()
-    pairs = zip(kind_numbers, places, strict=True)
-    return tuple(Fault(kinds[kind_number], place) for kind_number, place in pairs)
 
 
 def _solve_subject(subject: Any, seed: int | None) -> Solution:

@@ -48,6 +48,8 @@ from optmatch.verify.routing.replay import count_toggles
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from optmatch.plotting.comparison import Line
+
 _FABRIC_COLUMNS = (
     *("name", "cells", "stages", "crossings", "area_cells", "routed", "matchings"),
     *("worst_route_cells", "worst_insertion_loss_db", "worst_signal_to_crosstalk_db"),
@@ -213,13 +215,8 @@ def compare_fabrics(
     return rows
 
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from optmatch.plotting.comparison import Line
-
 _MOST_BARS = 12
-"""So many problems are drawn as bars; more of them as a performance profile."""
+"""The most problems that are drawn as bars; more of them are a performance profile."""
 
 
 class Crossing(NamedTuple):

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import optmatch
 from optmatch.entrances import verify
-from optmatch.io import load
+from optmatch.io import load, problem_digest
 from optmatch.io.fields import from_object, to_object
-from optmatch.io.problems import problem_digest
 from optmatch.io.text import layout, parse_json, plain
 from optmatch.model import (
     FormatError,

@@ -90,7 +90,10 @@ def stream(
             gathered = _gather_results(executor, futures)
             for number in ready:
                 task, future = under_way.pop(number)
-                yield number, task, gathered.get(id(future), future.result)
+                outcome = future.result
+                if id(future) in gathered:
+                    outcome = partial(gathered.get, id(future))
+                yield number, task, outcome
     finally:
         for _, future in under_way.values():
             future.cancel()
@@ -116,7 +119,7 @@ def in_order(
             next_number += 1
 
 
-def _gather_results(executor: Any, futures: list[Any]) -> dict[int, Callable[[], Any]]:
+def _gather_results(executor: Any, futures: list[Any]) -> dict[int, Any]:
     """Fetch the results of many futures of Dask in one message, by the `id` of a future.
 
     A message for each result would take milliseconds. Futures that are missing, and those of other
@@ -129,14 +132,7 @@ def _gather_results(executor: Any, futures: list[Any]) -> dict[int, Callable[[],
         results = executor.gather(successful)
     except Exception:  # each future, asked by itself, shows its own error
         return {}
-    outcomes: dict[int, Callable[[], Any]] = {}
-    for future, result in zip(successful, results, strict=True):
-        outcomes[id(future)] = partial(_identity, result)
-    return outcomes
-
-
-def _identity(result: R) -> R:
-    return result
+    return {id(future): result for future, result in zip(successful, results, strict=True)}
 
 
 _LOCAL = "local"

@@ -280,16 +280,17 @@ def _method_row(label: str, rows: list[Row], ratios: _Ratios) -> dict[str, Any]:
     """Return the figures of one method as a row of the table; None where nothing is known."""
     gaps = [row.gap for row in rows if row.gap is not None and math.isfinite(row.gap)]
     times_s = [row.time_s for row in rows if row.done]
+    n_of_status = Counter(row.status for row in rows)
     ranks = ratios.rank[label]
     finite_ratios = [ratio for ratio in ratios.quality[label] if math.isfinite(ratio)]
     return {
         "method": label,
         "tasks": len(rows),
-        "optimal": sum(row.status == "optimal" for row in rows),
+        "optimal": n_of_status["optimal"],
         "answers": sum(row.objective is not None for row in rows),
-        "infeasible": sum(row.status == "infeasible" for row in rows),
-        "failed": sum(row.status in (FAILED, REFUSED) for row in rows),
-        "best": sum(ratio == 1.0 for ratio in finite_ratios),
+        "infeasible": n_of_status["infeasible"],
+        "failed": n_of_status[FAILED] + n_of_status[REFUSED],
+        "best": finite_ratios.count(1.0),
         "rank": fmean(ranks) if ranks else None,
         "mean_gap": fmean(gaps) if gaps else None,
         "worst_gap": max(gaps, default=None),
@@ -418,7 +419,7 @@ def html_page(report: SweepReport, title: str) -> str:
                     gaps = [[100 * gap for gap in gaps_of_number[number]] for number in numbers]
                     curves[method] = Spread(
                         numbers,
-                        [fmean(each) for each in gaps],
+                        list(map(fmean, gaps)),
                         list(map(min, gaps)),
                         list(map(max, gaps)),
                     )

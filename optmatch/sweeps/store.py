@@ -7,6 +7,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -25,7 +26,7 @@ from optmatch.kinds import check_method_name, default_method
 from optmatch.model import FormatError, Limits, Problem, Score, Solution, Value, integer
 from optmatch.model.databases import Database, Layout, StoreError as StoreError
 
-# What a row may say beside the values of `Status`.
+# Statuses of a row beside the values of `Status`.
 REFUSED = "refused"
 """The method does not take the problem."""
 FAILED = "failed"
@@ -424,22 +425,16 @@ class Store:
                 )
                 table = cursor.fetchall()
             except sqlite3.DatabaseError:
-                # A broken page fails the whole query: read its rows one by one.
-                table = [self._read_or_blank(select, rowid, key) for rowid, key in batch]
+                # A broken page fails the whole query: read its rows one by one. A row that is lost
+                # keeps its key, the first column; seal and answer come last.
+                table = []
+                for rowid, key in batch:
+                    values = (key, *[None] * (len(COLUMNS) + 2))
+                    with suppress(sqlite3.DatabaseError):
+                        values = self._db.execute(f"{select} = ?", (rowid,)).fetchone() or values
+                    table.append(values)
             for values in table:
                 yield _to_row(values, answers)
-
-    def _read_or_blank(self, select: str, rowid: int, key: str) -> tuple[Any, ...]:
-        """Return the columns of one row, and None for all but the key where damage hides them."""
-        try:
-            values = self._db.execute(f"{select} = ?", (rowid,)).fetchone()
-        except sqlite3.DatabaseError:
-            values = None
-        if values is not None:
-            return tuple(values)
-
-        # The key is the first column; seal and answer come after all of them.
-        return (key, *[None] * (len(COLUMNS) + 2))
 
     def problem(self, sha256: str) -> Problem:
         """Return a problem by its digest.

@@ -181,7 +181,7 @@ def _run_tasks(
                 store.add(row, task.problem)
             yield row
 
-        # What others have done meanwhile is read from the store.
+        # Rows that other sweeps have written meanwhile are read from the store.
         for key in keys_done_by_others:
             assert store is not None
             yield store.row(key)

@@ -98,7 +98,7 @@ def _island_problems(draw: st.DrawFn, most_ranks: int) -> Collective:
     island = draw(st.integers(2, max(2, most_ranks // 2)))
     seconds = st.sampled_from([0.0, 1e-6, 2.7e-6])
     return Collective(
-        draw(st.sampled_from([each for each in OPERATIONS if each != "broadcast"])),
+        draw(st.sampled_from([operation for operation in OPERATIONS if operation != "broadcast"])),
         island * draw(st.integers(1, max(1, most_ranks // island))),
         draw(st.sampled_from([8.0, 1000.0, 1e6])),
         alpha_s=draw(seconds),

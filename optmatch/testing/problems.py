@@ -56,31 +56,28 @@ def fabrics(draw: st.DrawFn, *, tiny: bool = False, most_ports: int = 8) -> Fabr
     mesh = draw(st.sampled_from((*_TINY, ideal) if tiny else (*_TINY, *_SMALL, ideal)))
     if not isinstance(mesh, Mesh):
         return mesh
-    return _with_faults(_with_ports(mesh, draw, most_ports), draw)
 
+    # Ports at drawn terminals: bidirectional ones, or ports with a terminal for each direction.
+    n_terminals = len(mesh.graph.perimeter)
+    is_bidirectional = draw(st.booleans())
+    terminals_per_port = 1 if is_bidirectional else 2
+    n_ports = draw(st.integers(1, min(most_ports, n_terminals // terminals_per_port)))
+    terminals = draw(st.permutations(range(n_terminals)))
+    senders = terminals[:n_ports]
+    fabric: Fabric
+    if is_bidirectional:
+        fabric = replace(mesh, ports=senders)  # type: ignore[type-var]
+    else:
+        receivers = terminals[n_ports : 2 * n_ports]
+        fabric = replace(mesh, tx=senders, rx=receivers)  # type: ignore[type-var]
 
-def _with_faults(fabric: Fabric, draw: st.DrawFn) -> Fabric:
-    """Break up to two cells of a fabric, stuck in bar or cross or dead, in one case of four."""
+    # One fabric of four has up to two broken cells.
     if draw(st.integers(0, 3)):
         return fabric
     cells = st.lists(st.integers(0, fabric.n_cells - 1), max_size=2, unique=True)
     kinds: st.SearchStrategy[FaultKind]
     kinds = st.sampled_from(["stuck-bar", "stuck-cross", "dead-cell"])
     return Faulty.of(fabric, [Fault(draw(kinds), cell) for cell in draw(cells)])
-
-
-def _with_ports(mesh: Mesh, draw: st.DrawFn, most_ports: int) -> Fabric:
-    """Put ports anywhere around a mesh, bidirectional ones, or as many that send as receive."""
-    n_terminals = len(mesh.graph.perimeter)
-    is_bidirectional = draw(st.booleans())
-    terminals_per_port = 1 if is_bidirectional else 2
-    n_ports = draw(st.integers(1, min(most_ports, n_terminals // terminals_per_port)))
-    terminals = draw(st.permutations(range(n_terminals)))
-    if is_bidirectional:
-        return replace(mesh, ports=terminals[:n_ports])  # type: ignore[type-var]
-    senders = terminals[:n_ports]
-    receivers = terminals[n_ports : 2 * n_ports]
-    return replace(mesh, tx=senders, rx=receivers)  # type: ignore[type-var]
 
 
 @st.composite

@@ -35,22 +35,26 @@ def rail_problems(draw: st.DrawFn, *, tiny: bool = False) -> RailJob:
     """
     sizes = [(1, 2), (2, 1), (1, 3)] if tiny else [(1, 2), (2, 1), (2, 2), (1, 3)]
     dp, pp = draw(st.sampled_from(sizes))
-    tp = 1 if tiny else draw(st.sampled_from([1, 2]))
-    ports = 1 if tiny else draw(st.sampled_from([1, 1, 2]))
-
-    # Each stage of the pipeline gets equally many layers.
+    tp = 1
+    ports = 1
+    layers_per_stage = 1
+    if not tiny:
+        tp = draw(st.sampled_from([1, 2]))
+        ports = draw(st.sampled_from([1, 1, 2]))
+        layers_per_stage = draw(st.sampled_from([1, 2]))
     model = TransformerModel(
-        layers=pp * (1 if tiny else draw(st.sampled_from([1, 2]))),
+        layers=pp * layers_per_stage,
         hidden=16,
         heads=2,
         sequence=8,
         vocabulary=draw(st.sampled_from([10, 200])),
         ffn=32,
     )
+    zero_stage = 0
+    if not tiny:
+        zero_stage = draw(st.sampled_from([0, 1, 3]))
     return RailJob(
-        parallelism=Parallelism(
-            dp=dp, tp=tp, pp=pp, zero_stage=0 if tiny else draw(st.sampled_from([0, 1, 3]))
-        ),
+        parallelism=Parallelism(dp=dp, tp=tp, pp=pp, zero_stage=zero_stage),
         network=RailNetwork(
             gpus_per_server=tp,
             ports_per_gpu=ports,

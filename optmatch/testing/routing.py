@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -83,28 +82,19 @@ def best_all_to_all(problem: AllToAll) -> float | None:
     if not pairs or problem.fabric.graph is None:
         return 0.0
     pairs_per_slot = len(pairs) // problem.min_slots
-    cost_of_matching = dict(_full_matchings(problem.fabric, pairs, pairs_per_slot))
-    best = _cheapest_partition(pairs, cost_of_matching)
-    return None if math.isinf(best) else best
-
-
-def _full_matchings(
-    fabric: Fabric, pairs: Matching, pairs_per_slot: int
-) -> Iterator[tuple[Matching, float]]:
-    """Yield the matchings of full slots that some state of the cells holds, with their costs.
-
-    A cost is the fewest cells that their light passes in any such state.
-    """
-    traces = _trace_every_state(fabric)
 
     # Many states lead the ports to the same destinations; the cheapest of each such group counts.
+    traces = _trace_every_state(problem.fabric)
     rows, row_of_state = np.unique(traces.destination, axis=0, return_inverse=True)
+    cost_of_matching = {}
     for k, row in enumerate(rows.tolist()):
-        matching = [(source, port) for source, port in enumerate(row) if (source, port) in pairs]
+        matching = [pair for pair in enumerate(row) if pair in pairs]
         if len(matching) == pairs_per_slot:
             sources = [source for source, _ in matching]
             n_cells = traces.cells[row_of_state.ravel() == k][:, sources]
-            yield frozenset(matching), float(n_cells.sum(axis=1).min())
+            cost_of_matching[frozenset(matching)] = float(n_cells.sum(axis=1).min())
+    best = _cheapest_partition(pairs, cost_of_matching)
+    return None if math.isinf(best) else best
 
 
 def _cheapest_partition(pairs: Matching, cost_of_matching: dict[Matching, float]) -> float:

@@ -82,13 +82,7 @@ class Runs:
 
     def _answer(self, problem: Any, number: int = 0) -> Solution:
         """Solve a problem once for all tests that only look at the answer."""
-        solution, _ = self._answer_and_events(problem, number)
-        return solution
-
-    def _answer_and_events(self, problem: Any, number: int = 0) -> tuple[Solution, list[Event]]:
-        """Return the answer of `_answer`, and the events on the way to it."""
-        run = self._first_run(problem, number)
-        return run.solution, run.events
+        return self._first_run(problem, number).solution
 
     def _first_run(self, problem: Any, number: int = 0) -> Run:
         """Return the run of `_answer`, which is the first one on its copy of the problem."""
@@ -143,14 +137,6 @@ class Runs:
     def _needs_determinism(self) -> None:
         if not self._method().deterministic:
             pytest.skip("the method does not claim to be deterministic")
-
-    @staticmethod
-    def _in_fewest_slots(problem: Problem, solution: Solution) -> bool:
-        """Tell whether a schedule has the fewest slots there can be; True if not known."""
-        fewest = fewest_slots(problem)
-        if fewest is None or solution.schedule is None:
-            return True
-        return solution.schedule.n_slots == fewest
 
 
 def _run_hypothesis(problems: Problems, n_examples: int, check: Callable[[Any], Any]) -> None:

@@ -36,10 +36,15 @@ def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
     slice_problems(tiny=True)
     """
     joined = draw(st.booleans())
-    chips = (4, 4, 3)
-    if tiny:
-        chips = (2, 2, 2) if joined else draw(st.sampled_from([(4, 4, 1), (2, 2, 4), (2, 2, 3)]))
-    racks = draw(st.integers(1, 2)) if not tiny else 2 if joined else 1
+    if not tiny:
+        chips = (4, 4, 3)
+        racks = draw(st.integers(1, 2))
+    elif joined:
+        chips = (2, 2, 2)
+        racks = 2
+    else:
+        chips = draw(st.sampled_from([(4, 4, 1), (2, 2, 4), (2, 2, 3)]))
+        racks = 1
     fabric = RackFabric(
         chips=chips,
         fibres=draw(st.sampled_from((4, 2, 1, 8))),
