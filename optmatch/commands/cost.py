@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,13 +12,11 @@ from optmatch.commands.shared.options import (
     FORCE,
     JSON,
     NUMBERS,
+    take,
     without_none,
 )
 from optmatch.commands.shared.outcome import print_object, print_table, say
 from optmatch.io.text import csv_text
-
-if TYPE_CHECKING:
-    from optmatch.problems.costs import CostComparison, Prices
 
 _SIZES = "128,256,512,1024,2048,4096,8192,16384"
 PRICE_LISTS = ("h200", "gb200")
@@ -53,7 +51,17 @@ def cost(
         raise click.UsageError("either --csv or --json")
     from optmatch.problems.costs import PRICES, compare_costs
 
-    prices = _replace_prices(PRICES[hardware], **changes)
+    # Parts with a new price, or a new power, name the command line as their source.
+    new_figures = {
+        "transceiver": {"usd": changes["transceiver_usd"]},
+        "ocs_port": {"usd": changes["ocs_port_usd"], "watts": changes["ocs_port_watts"]},
+    }
+    prices = replace(PRICES[hardware], **without_none(take(changes, ["gpus_per_server"])))
+    for part, figures in new_figures.items():
+        stated: dict[str, Any] = without_none(figures)
+        if stated:
+            new_part = replace(getattr(prices, part), **stated, source="given at the command line")
+            prices = replace(prices, **{part: new_part})
     comparisons = compare_costs(gpus, prices)
     if output is not None:
         from optmatch.plotting import plot_costs, save_figure
@@ -71,58 +79,26 @@ def cost(
                 lines.append([comparison.n_gpus, *(getattr(network, name) for name in _COLUMNS)])
         click.echo(csv_text(lines), nl=False)
     else:
-        _print_table(comparisons)
+        rows = [("GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW")]
+        for comparison in comparisons:
+            for network in comparison.networks:
+                row = (
+                    str(comparison.n_gpus),
+                    network.design,
+                    str(network.switch_ports),
+                    str(network.ocs_ports),
+                    str(network.transceivers),
+                    f"{network.cost_usd / 1e6:.3f}",
+                    f"{network.power_w / 1e3:.1f}",
+                )
+                rows.append(row)
+        print_table(rows)
+
+        # Below the table, the photonic design against the electrical one at each size.
+        for comparison in comparisons:
+            click.echo(
+                f"{comparison.n_gpus} GPUs: photonic against electrical rail:"
+                f" {comparison.cost_ratio:.2f}x cheaper, {comparison.power_ratio:.2f}x less power"
+            )
     if output is not None:
         say(f"{output}: written")
-
-
-def _replace_prices(
-    prices: Prices,
-    gpus_per_server: int | None,
-    transceiver_usd: float | None,
-    ocs_port_usd: float | None,
-    ocs_port_watts: float | None,
-) -> Prices:
-    """Return a price list with other values, where they are not None.
-
-    Parts with a new price in US dollars, or a new power, name the command line as their source.
-    """
-    new_figures = {
-        "transceiver": {"usd": transceiver_usd},
-        "ocs_port": {"usd": ocs_port_usd, "watts": ocs_port_watts},
-    }
-    for part, figures in new_figures.items():
-        changes: dict[str, Any] = without_none(figures)
-        if changes:
-            changes["source"] = "given at the command line"
-            new_part = replace(getattr(prices, part), **changes)
-            prices = replace(prices, **{part: new_part})
-
-    if gpus_per_server is not None:
-        prices = replace(prices, gpus_per_server=gpus_per_server)
-    return prices
-
-
-def _print_table(comparisons: tuple[CostComparison, ...]) -> None:
-    """Print a line for each size and design, and how the designs compare at each size."""
-    lines = [("GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW")]
-    for comparison in comparisons:
-        for network in comparison.networks:
-            line = (
-                str(comparison.n_gpus),
-                network.design,
-                str(network.switch_ports),
-                str(network.ocs_ports),
-                str(network.transceivers),
-                f"{network.cost_usd / 1e6:.3f}",
-                f"{network.power_w / 1e3:.1f}",
-            )
-            lines.append(line)
-    print_table(lines)
-
-    # Below the table, the photonic design against the electrical one at each size.
-    for row in comparisons:
-        click.echo(
-            f"{row.n_gpus} GPUs: photonic against electrical rail: {row.cost_ratio:.2f}x cheaper,"
-            f" {row.power_ratio:.2f}x less power"
-        )

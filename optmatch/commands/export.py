@@ -139,8 +139,14 @@ def export(
     format_options = without_none({**options, "component": component or None, "pins": pins})
     solution = read_solution(file)
     if device is not None or device_cells is not None:
-        format_options["cells"] = _cells_of_chip(solution, device, device_cells)
-
+        fabric = solution.problem.fabric
+        n_cells = 0 if fabric is None else fabric.n_cells
+        if n_cells == 0:
+            raise InputError("a switch without cells has no heaters", where="device")
+        chip = choose_device(device)
+        format_options["cells"] = CellDevice.of(chip, n_cells)
+        if device_cells is not None:
+            format_options["cells"] = read_chip(device_cells, fabric, chip)
     # A format of one file can go to stdout.
     with naming(name_of(file)):
         if output == STDIN:
@@ -154,21 +160,6 @@ def export(
         say(f"{files[0]}: written")
     else:
         say(f"{files[0]} to {files[-1]}, {len(files)} files: written")
-
-
-def _cells_of_chip(solution: Solution, device: str | None, table: str | None) -> CellDevice:
-    """Return the device of each cell of the solution's chip.
-
-    It is that of a file of what was measured of each cell, else one device for all; a switch
-    without cells is an `InputError`.
-    """
-    fabric = solution.problem.fabric
-    n_cells = 0 if fabric is None else fabric.n_cells
-    if n_cells == 0:
-        raise InputError("a switch without cells has no heaters", where="device")
-    if table is not None:
-        return read_chip(table, fabric, choose_device(device))
-    return CellDevice.of(choose_device(device), n_cells)
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from inspect import getdoc
@@ -210,38 +211,31 @@ def collect() -> dict[str, Any]:
 
     The version of a package that is not installed is None.
     """
-    from optmatch import __version__
-
-    return {
-        "optmatch": __version__,
-        "python": platform.python_version(),
-        **{package: _version(package) for package in _PACKAGES},
-        "platform": platform.platform(),
-        "cpu_count": os.cpu_count(),
-        "numba_cache": _cache_folder(),
-    }
-
-
-def _version(package: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version
 
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _cache_folder() -> str:
-    """Return where compiled kernels are kept, with "(read-only)" where they cannot be."""
+    from optmatch import __version__
     from optmatch.solvers.kernels.folders import kernel_folder
 
-    # The folder is made with the first kernel: until then its first existing parent decides.
+    versions: dict[str, str | None] = dict.fromkeys(_PACKAGES)
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+
+    # The folder of kernels is made with the first one: until then its first existing parent says
+    # whether it can be written.
     folder = kernel_folder()
     existing = folder
     while not existing.exists():
         existing = existing.parent
     is_writable = existing.is_dir() and os.access(existing, os.W_OK)
-    return str(folder) if is_writable else f"{folder} (read-only)"
+    return {
+        "optmatch": __version__,
+        "python": platform.python_version(),
+        **versions,
+        "platform": platform.platform(),
+        "cpu_count": os.cpu_count(),
+        "numba_cache": str(folder) if is_writable else f"{folder} (read-only)",
+    }
 
 
 @click.command()

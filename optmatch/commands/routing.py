@@ -50,7 +50,7 @@ def routing(
         raise click.UsageError("either --matching or --random-matching")
     fabric, cells = take_chip(build_fabric(type_, options), options)
     if matching is None:
-        chosen = draw_matching(fabric, seed)
+        chosen = draw_ports(fabric.n_ports, fabric.bidirectional, seed)
     else:
         chosen = _find_destinations(fabric, matching)
     write_problem(Routing(fabric, chosen, cells=cells, **options), output, force)
@@ -71,11 +71,3 @@ def _find_destinations(fabric: Fabric, labels: list[int | str]) -> list[int]:
         if fabric.n_ports > len(names):
             rule += ",..."
         raise InputError(f"{exc}; {rule}", where="matching") from None
-
-
-def draw_matching(fabric: Fabric, seed: int) -> list[int]:
-    """Draw a matching of all ports: ``matching[source] = destination``.
-
-    No port meets itself, unless it is alone; of an odd number of bidirectional ports one is idle.
-    """
-    return draw_ports(fabric.n_ports, fabric.bidirectional, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,6 @@ from optmatch.commands.shared.options import (
     FieldOption,
     count,
     field_options,
-    take,
     with_options,
     without_none,
     write_problem,
@@ -65,7 +63,13 @@ def slice_allocation(
     # take. `routes` is how many routes are tried between two servers. `options` are of the racks.
     from optmatch.problems.slices.problem import draw_occupancy
 
-    fabric = replace(_build_racks(options), joined=joined)
+    rack_options = without_none(options)
+    for name in rack_options.keys() & {"chips", "server"}:
+        try:
+            rack_options[name] = _parse_shape(rack_options[name])
+        except InputError as exc:
+            raise InputError(f"--{name} {exc.message}", where=name) from exc
+    fabric = RackFabric(**rack_options, joined=joined)
     placed_shapes = []
     if placed is not None:
         placed_shapes = [_parse_shape(part) for part in placed.split(",")]
@@ -76,17 +80,6 @@ def slice_allocation(
     chips = _parse_shape(shape)
     problem = SliceAllocation(fabric, chips, placed=slices, twisted=twisted, **limits)
     write_problem(problem, output, force)
-
-
-def _build_racks(options: dict[str, Any]) -> RackFabric:
-    """Make the racks that the options of the command describe, and remove these options."""
-    arguments = without_none(take(options, ("racks", "fibres", "chips", "server")))
-    for name in arguments.keys() & {"chips", "server"}:
-        try:
-            arguments[name] = _parse_shape(arguments[name])
-        except InputError as exc:
-            raise InputError(f"--{name} {exc.message}", where=name) from exc
-    return RackFabric(**arguments)
 
 
 def _parse_shape(text: str) -> Shape:

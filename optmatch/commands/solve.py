@@ -186,18 +186,43 @@ def _solve_file(file: str, target: str | None, options: dict[str, Any], *, is_al
                 on_event=listen,
             )
             solution = replace(solution, time_s=clock.elapsed_s)
+        # A schedule is written, or the proof that there is none.
+        saved_to = None
         with uncounted("writing"):
-            saved_to = _save(solution, target, options["force"])
+            from optmatch.io import dumps, problem_digest, save
 
+            if target is not None and solution.status is not Status.UNKNOWN:
+                saved_to = target
+                if target == STDIN:
+                    click.echo(dumps(solution))
+                else:
+                    save(solution, target, force=options["force"])
     # Print the answer, unless the schedule itself goes to stdout.
     uncounted_here_s = {}
     for reason, time_s in uncounted_s().items():
         if time_s > uncounted_before_s.get(reason, 0.0):
             uncounted_here_s[reason] = time_s - uncounted_before_s.get(reason, 0.0)
     if options["as_json"]:
-        result = _result_object(solution)
-        result |= {"uncounted_s": uncounted_here_s, "saved": saved_to}
-        print_object("result", {"file": file, **result})
+        has_answer = solution.objective is not None
+        result = {
+            "file": file,
+            "kind": solution.problem.kind,
+            "problem_sha256": problem_digest(solution.problem),
+            "status": solution.status.value,
+            "limit": solution.limit and solution.limit.value,
+            "objective": solution.objective,
+            "lower_bound": solution.lower_bound,
+            "gap": solution.gap,
+            "proof": solution.proof,
+            "slots": sum(_slots_of_planes(solution)) if has_answer else None,
+            "method": solution.method,
+            "seed": solution.seed,
+            "time_s": solution.time_s,
+            "stats": solution.stats,
+            "uncounted_s": uncounted_here_s,
+            "saved": saved_to,
+        }
+        print_object("result", result)
     elif target != STDIN:
         _print_solution(name, solution, uncounted_here_s, options["verbose"])
 
@@ -282,50 +307,6 @@ def _choose_targets(files: Sequence[str], output: str | None) -> dict[str, str |
     if len(set(stem_of_file.values())) < len(files):
         raise click.UsageError("two FILEs of one name cannot go to one folder")
     return {file: str(folder / f"{stem}.schedule.json") for file, stem in stem_of_file.items()}
-
-
-def _save(solution: Solution, target: str | None, force: bool) -> str | None:
-    """Write a schedule, or the proof that there is none, and return the file.
-
-    None says that nothing is written, since there is no target or nothing was found.
-    """
-    from optmatch.io import dumps, save
-
-    if target is None or solution.status is Status.UNKNOWN:
-        return None
-    if target == STDIN:
-        click.echo(dumps(solution))
-    else:
-        save(solution, target, force=force)
-    return target
-
-
-def _result_object(solution: Solution) -> dict[str, Any]:
-    """Return what `--json` prints of a solution.
-
-    Its gap is relative, not in percent, and ``slots`` is the number of slots of all planes, None
-    without an answer.
-    """
-    from optmatch.io import problem_digest
-
-    n_slots = None
-    if solution.objective is not None:
-        n_slots = sum(_slots_of_planes(solution))
-    return {
-        "kind": solution.problem.kind,
-        "problem_sha256": problem_digest(solution.problem),
-        "status": solution.status.value,
-        "limit": solution.limit and solution.limit.value,
-        "objective": solution.objective,
-        "lower_bound": solution.lower_bound,
-        "gap": solution.gap,
-        "proof": solution.proof,
-        "slots": n_slots,
-        "method": solution.method,
-        "seed": solution.seed,
-        "time_s": solution.time_s,
-        "stats": solution.stats,
-    }
 
 
 def _print_solution(

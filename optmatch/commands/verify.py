@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.shared import optics
-from optmatch.commands.shared.options import JSON_LINES, SectionedCommand, with_options
+from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device, read_chip
+from optmatch.commands.shared.options import (
+    AMOUNTS,
+    JSON_LINES,
+    SectionedCommand,
+    count,
+    with_options,
+)
 from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
     SOLVED,
@@ -19,12 +26,203 @@ from optmatch.commands.shared.outcome import (
     print_rows,
     read_solution,
 )
-from optmatch.model import unit_of, write_score
+from optmatch.fabrics import Fabric
+from optmatch.model import CellDevice, Device, Solution, unit_of, write_score
 
 if TYPE_CHECKING:
     from optmatch.io.switches.exports import NearestState
-    from optmatch.model import Solution
     from optmatch.verify import Report
+
+_OPTICS_OPTIONS = (
+    click.option("--optics", is_flag=True, help="Measure losses, crosstalk, delays and loops."),
+    DEVICE,
+    DEVICE_CELLS,
+    click.option(
+        "--idle",
+        type=click.Choice(["least-leak", "cross", "bar", "keep"]),
+        help="States of free cells; keep: as they were last driven.  [default: least-leak]",
+    ),
+    click.option(
+        "--frequencies",
+        "frequencies_hz",
+        metavar="HZ,...",
+        type=AMOUNTS,
+        help="Distances from the central frequency in Hz; the worst one counts.  [default: 0]",
+    ),
+    click.option(
+        "--wavelengths",
+        "wavelengths_nm",
+        metavar="NM,...",
+        type=AMOUNTS,
+        help="Instead: wavelengths in nm; couplers change with them as the device says.",
+    ),
+    count("--chip-seed", None, "Seed of the phase errors.  [default: 0]"),
+    *(
+        click.option(flag, type=click.FloatRange(min=0), help=f"Budget: {text}.")
+        for flag, text in (
+            ("--max-loss-db", "largest insertion loss of a circuit"),
+            ("--min-signal-to-crosstalk-db", "least signal to crosstalk, all inputs loaded"),
+            ("--max-delay-spread", "largest difference of delays, in seconds"),
+        )
+    ),
+    click.option("--per-slot", is_flag=True, help="Print the worst values of each slot."),
+)
+
+
+def _check_optics_options(options: dict[str, Any]) -> None:
+    """Refuse options of optics that are set without `--optics`."""
+    if options["optics"]:
+        return
+    for name, value in options.items():
+        is_set = value is not None and value is not False
+        if is_set:
+            # The field has its unit in its name, the option has not.
+            units = {"frequencies_hz": "frequencies", "wavelengths_nm": "wavelengths"}
+            option = units.get(name, name)
+            raise click.UsageError(f"--{option.replace('_', '-')}: only with --optics")
+
+
+def use_one_thread() -> None:
+    """Keep SciPy from threads, unless the user wants them; called before SciPy is loaded.
+
+    The systems of optics are many and small. Threads that share one of them wait for each other,
+    on a busy machine for longer than all the rest takes.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """Compute losses, crosstalk, delays and loops of light in a valid schedule, and their margins.
+
+    `options` are those of ``verify --optics`` by name, among them the device of the cells, or a
+    table of what was measured of each; `idle`, what cells without light do; and the seed of the
+    errors of a chip. The margins say how the optics keep the limits of the options: of loss and
+    signal to crosstalk in dB, and of the spread of delays in seconds, None for no limit.
+    """
+    from optmatch import settle_free_cells
+    from optmatch.model.device import frequency_of_nm
+    from optmatch.optics import Budget, measure_optics
+
+    use_one_thread()
+    problem = solution.problem
+    fabric = problem.fabric
+
+    # One device for all cells, or what was measured of each of them.
+    chip = choose_device(options["device"])
+    device: Device | CellDevice = chip
+    if options["device_cells"] is not None and fabric is not None:
+        device = read_chip(options["device_cells"], fabric, chip)
+
+    # Optical frequencies at which light is measured, in Hz from that of the device.
+    frequencies_hz = options["frequencies_hz"] or [0.0]
+    wavelengths_nm = options["wavelengths_nm"]
+    if wavelengths_nm is not None:
+        if options["frequencies_hz"] is not None:
+            raise click.UsageError("either --frequencies or --wavelengths")
+        if 0.0 in wavelengths_nm:
+            raise click.UsageError("--wavelengths: a wavelength of 0 nm: must be > 0")
+        center_hz = frequency_of_nm(chip.wavelength_nm)
+        frequencies_hz = [frequency_of_nm(nm) - center_hz for nm in wavelengths_nm]
+
+    # Cells without light are free to take the state that leaks least.
+    idle: Any = options["idle"]
+    if idle in (None, "least-leak"):
+        idle = settle_free_cells(
+            problem,
+            solution,
+            device,
+            frequencies_hz=frequencies_hz,
+            seed=options["chip_seed"],
+        )
+
+    optics = measure_optics(
+        problem,
+        solution,
+        device,
+        idle=idle,
+        frequencies_hz=frequencies_hz,
+        seed=options["chip_seed"] or 0,
+    )
+    budget = Budget(
+        insertion_loss_db=options["max_loss_db"],
+        signal_to_crosstalk_db=options["min_signal_to_crosstalk_db"],
+        delay_spread_s=options["max_delay_spread"],
+    )
+    return optics, budget.margins(optics)
+
+
+def _print_optics(optics: Any, margins: list[Any], fabric: Fabric, *, per_slot: bool) -> None:
+    """Print figures, budget and notes and, if asked for (`per_slot`), a line for each slot.
+
+    A margin says how a figure keeps its limit. At several frequencies, a line for each follows.
+    """
+    click.echo(f"  optics of {optics.device.name}:")
+
+    # Worst loss and worst signal to crosstalk also name the slot, and the ports of the circuit.
+    rows_with_circuits = [row for row in optics.slot_rows() if row["circuits"]]
+    place_of_figure = {}
+    if rows_with_circuits:
+        faint = max(rows_with_circuits, key=lambda row: row["worst_insertion_loss_db"])
+        noisy = min(rows_with_circuits, key=lambda row: row["worst_signal_to_crosstalk_db"])
+        for figure, row, circuit in (
+            ("worst_insertion_loss_db", faint, "worst_loss_circuit"),
+            ("worst_signal_to_crosstalk_db", noisy, "worst_crosstalk_circuit"),
+        ):
+            ports = _describe_ports(fabric, *row[circuit])
+            place_of_figure[figure] = f"  (slot {row['slot']}, {ports})"
+    figures = {}
+    for figure, value in optics.figures.items():
+        figures[figure] = f"{value:.4g}{place_of_figure.get(figure, '')}"
+    print_rows(figures, indent=4)
+    if len(optics.frequencies_hz) > 1:
+        for row in optics.band_rows():
+            click.echo(
+                f"    {row['wavelength_nm']:.2f} nm: loss {row['worst_insertion_loss_db']:.2f} dB,"
+                f" signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB"
+            )
+    for margin in margins:
+        verdict = paint("ok" if margin.ok else "FAILED", margin.ok)
+        click.echo(f"    budget {verdict}: {margin}")
+    if per_slot:
+        for row in optics.slot_rows():
+            click.echo(f"    slot {row['slot']}: {_describe_slot(row, fabric)}")
+    for note in optics.notes:
+        click.echo(f"    note: {note}")
+
+
+def _describe_ports(fabric: Fabric, source: int, destination: int) -> str:
+    """Return a pair of ports in words, by their names if the fabric is a netlist."""
+    if fabric.graph is None or fabric.graph.names is None:
+        return f"port {source} to port {destination}"
+    # A port that sends at one pin and receives at another has both names: in0>out0.
+    sends = fabric.port_names[source].partition(">")[0]
+    receives = fabric.port_names[destination].rpartition(">")[2]
+    return f"port {sends} to port {receives}"
+
+
+def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
+    """Describe the worst values of a slot in one line, each with its circuit.
+
+    `row` has these values by name, as ``"worst_insertion_loss_db"``, and circuits as source and
+    destination port.
+    """
+    if not row["circuits"]:
+        return "no circuit"
+    loss_circuit = _describe_ports(fabric, *row["worst_loss_circuit"])
+    crosstalk_circuit = _describe_ports(fabric, *row["worst_crosstalk_circuit"])
+    route_mm = 1e3 * row["longest_route_m"]
+    delay_ps = 1e12 * row["longest_delay_s"]
+    parts = [
+        f"loss {row['worst_insertion_loss_db']:.2f} dB ({loss_circuit})",
+        f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB ({crosstalk_circuit})",
+        f"route {route_mm:.3g} mm, {delay_ps:.4g} ps",
+    ]
+    if row["loops"]:
+        n_loops = len(row["loops"])
+        loops = "1 loop" if n_loops == 1 else f"{n_loops} loops"
+        parts.append(f"{loops} with at most {row['loop_power_db']:.1f} dB")
+    return ", ".join(parts)
+
 
 _WORDS_OF_FIGURE = {
     "lower_bound_recomputed": "lower bound by counting",
@@ -38,7 +236,7 @@ _SEVERITY = (SOLVED, UNPROVED, CHECK_FAILED)
 
 @click.command(cls=SectionedCommand)
 @click.argument("files", metavar="SCHEDULE...", nargs=-1, required=True, type=click.Path())
-@with_options(optics.OPTIONS)
+@with_options(_OPTICS_OPTIONS)
 @click.option(
     "--accept-unproved",
     is_flag=True,
@@ -81,7 +279,7 @@ def verify(
     # `files` are solutions or, with `whole_store`, stores of sweeps. `against` is a configuration
     # of a switch to compare with, and `ports` a file with the two sides of each port; None for
     # none. `options` are those of the check of light.
-    optics.check_options(options)
+    _check_optics_options(options)
     if discard and not whole_store:
         raise click.UsageError("--discard: only with --all")
     if ports is not None and against is None:
@@ -189,23 +387,35 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
     report = replay(solution.problem, solution)
 
     # Light through wrong states means nothing, so a refused schedule is not measured.
-    measured = None
+    optics = None
+    margins: list[Any] = []
     if options["optics"] and report.valid:
-        measured = optics.measure(solution, options)
-
+        optics, margins = _measure(solution, options)
+    budget_is_kept = all(margin.ok for margin in margins)
     if as_json:
         content = {"file": file, **report.to_json()}
         if options["optics"]:
-            content["optics"] = None if measured is None else optics.optics_object(measured)
+            content["optics"] = None
+        if optics is not None:
+            content["optics"] = {
+                "device": optics.device.name,
+                "frequencies_hz": optics.frequencies_hz,
+                "figures": optics.figures,
+                "band": optics.band_rows(),
+                "budget_ok": budget_is_kept,
+                "budget": [margin._asdict() | {"ok": margin.ok} for margin in margins],
+                "slots": optics.slot_rows(),
+                "notes": list(optics.notes),
+            }
         print_object("report", content)
     else:
         _print_report(name_of(file), report, unit_of(solution.problem))
-        if measured is not None:
-            optics.print_optics(measured, per_slot=options["per_slot"])
+        if optics is not None:
+            fabric = solution.problem.fabric
+            _print_optics(optics, margins, fabric, per_slot=options["per_slot"])
         elif options["optics"]:
             click.echo("  optics: not measured, since the schedule is refused")
 
-    budget_is_kept = measured is None or measured.ok
     if not report.valid or not budget_is_kept:
         return CHECK_FAILED
     return SOLVED if report.ok else UNPROVED

@@ -1,19 +1,21 @@
-"""Figures of schedules: one slot, all slots, and a table of partners by port and slot."""
+"""Figures of schedules, fabrics and problems on one switch: slots, tables, heat maps, outlines."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import FREE, scale_of
-from optmatch.plotting import palette
+from optmatch.model import FREE, IDLE, InputError, scale_of
+from optmatch.plotting import large, palette
 from optmatch.plotting.blocks import (
     MOST_ROWS,
     choose_evenly,
+    choose_ticks,
     draw_blocks,
     explain_blocks,
     merge_blocks,
@@ -24,14 +26,16 @@ from optmatch.plotting.drawing import (
     axes_of,
     blank_figure,
     count,
+    draw_lines,
     draw_slot,
     figure_of,
     frame,
     readable_font,
+    thin_line,
 )
-from optmatch.plotting.geometry import MeshData, mesh_data
-from optmatch.plotting.large import draw_large_switch, draw_some_light, is_large, range_of
+from optmatch.plotting.geometry import MeshData, Points, mesh_data
 from optmatch.plotting.slots import (
+    CircuitData,
     Drawable,
     SlotData,
     all_slots_data,
@@ -39,6 +43,125 @@ from optmatch.plotting.slots import (
     schedule_data,
     slot_data,
 )
+
+MOST_CELLS = 5000
+"""The cells of a larger fabric are below two points on a picture of usual size."""
+_MOST_EXAMPLES = 16
+_FONT = 9
+
+
+def is_large(fabric: Fabric) -> bool:
+    """Tell whether ports or cells of a fabric are too many to be drawn one by one."""
+    if fabric.graph is None:
+        return fabric.n_ports > MOST_ROWS
+    return fabric.n_cells > MOST_CELLS
+
+
+def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
+    """Draw a switch of many ports as a box with its first and last six ports.
+
+    A fabric is drawn as its outline, too: the cells would be a grey area. Heights are in rows of a
+    port, and the box reaches from x = 2 to 10.
+    """
+    n_ports = fabric.n_ports
+    n_named = 6
+    rows = [*range(n_named), *range(n_ports - n_named, n_ports)]
+    height = 2 * n_named + 1.0
+
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((2.0, 0.0), 8.0, height, fc=palette.CELL_FILL, ec=palette.INK, lw=0.8))
+    inside = fabric.title if fabric.graph is None else f"{fabric.title}\n{fabric.n_cells:,} cells"
+    ax.text(6.0, height / 2, inside, ha="center", va="center", fontsize=_FONT + 2)
+    for place, port in enumerate(rows):
+        # The gap between the first and the last ports is as high as one of them.
+        y = height - 0.5 - place - (place >= n_named)
+        ax.plot([1.4, 2.0], [y, y], color=palette.INK, lw=1.0)
+        ax.plot([10.0, 10.6], [y, y], color=palette.INK, lw=1.0)
+        for x, side in ((1.2, "right"), (10.8, "left")):
+            ax.text(x, y, fabric.labels[port], ha=side, va="center", fontsize=_FONT)
+
+    # The gap says how many ports are left out, on both sides of the box.
+    n_left_out = n_ports - len(rows)
+    for x, side in ((1.8, "right"), (10.2, "left")):
+        ax.text(
+            x, height / 2, f"{n_left_out:,} more", ha=side, va="center", fontsize=_FONT,
+            color=palette.FAINT_INK,
+        )  # fmt: skip
+    ax.set(xlim=(-2.0, 14.0), ylim=(-0.3, height + 0.3))
+    ax.set_axis_off()
+
+
+def choose_examples(n_circuits: int) -> list[int]:
+    """Choose circuits that stand for all, evenly spread, by their places."""
+    examples: list[int] = choose_evenly(n_circuits, _MOST_EXAMPLES).tolist()
+    return examples
+
+
+def range_of(numbers: Sequence[int] | NDArray[np.int64]) -> str:
+    """Write the least and the largest number, or the one that all are."""
+    low = int(min(numbers))
+    high = int(max(numbers))
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def draw_some_light(shown: Drawable, ax: Axes | None) -> Axes:
+    """Draw the light of 16 circuits of slot 0 over the outline of a large fabric.
+
+    `shown` is a solution, or a fabric and a schedule. The scales across and upwards differ, as
+    fabrics of many ports are far higher than wide.
+    """
+    from matplotlib.patches import Rectangle
+
+    fabric, _ = parts(shown)
+    data = mesh_data(fabric)
+    light = slot_data(shown, 0)
+    ax = axes_of(ax, 7.2, 4.8)
+    frame(ax, data)
+    ax.set_aspect("auto")
+    left, lower, right, upper = data.bounds
+    style: dict[str, Any] = {"fc": "none", "ec": palette.FAINT_INK, "lw": 0.8}
+    ax.add_patch(Rectangle((left, lower), right - left, upper - lower, **style))
+
+    # Circuits that are evenly spread over all; every third point of a curve lies on it.
+    chosen = [light.circuits[place] for place in choose_examples(len(light.circuits))]
+    for place, circuit in enumerate(chosen):
+        ax.plot(*circuit.curve[::3].T, color=palette.circuit_colour(place), lw=1.3)
+
+    # Where all light enters on the left and leaves on the right, circuits have their ports.
+    inputs = [mark.position[0] for mark in data.ports if mark.role == "in"]
+    outputs = [mark.position[0] for mark in data.ports if mark.role == "out"]
+    if inputs and outputs and max(inputs) < min(outputs):
+        _name_ends(ax, data, chosen)
+    ax.margins(0.1, 0.02)
+    ax.autoscale_view()
+
+    n_circuits = len(light.circuits)
+    title = f"{fabric.title}: the light of {len(chosen)} chosen circuits of {n_circuits:,}"
+    if fabric.graph is not None and n_circuits:
+        title += f"\n{light.cells_used:,} of {fabric.n_cells:,} cells; "
+        title += f"a circuit passes {range_of([len(c.cells) for c in light.circuits])} cells"
+    ax.set_title(title, fontsize=_FONT + 1)
+    return ax
+
+
+def _name_ends(ax: Axes, data: MeshData, circuits: list[CircuitData]) -> None:
+    """Write sources on the left and destinations on the right, where numbers do not meet."""
+    left, lower, right, upper = data.bounds
+    least_distance = 0.05 * (upper - lower)
+    gap = 0.02 * (right - left)
+    named = [
+        [(float(c.curve[0, 1]), float(c.curve[0, 0]) - gap, c.source) for c in circuits],
+        [(float(c.curve[-1, 1]), float(c.curve[-1, 0]) + gap, c.destination) for c in circuits],
+    ]
+    for ends, side in zip(named, ("right", "left"), strict=True):
+        # From below upwards, a number is left out if it would touch the last one written.
+        last_y = -np.inf
+        for y, x, port in sorted(ends):
+            if y - last_y >= least_distance:
+                ax.text(x, y, f"{port}", fontsize=_FONT, ha=side, va="center")
+                last_y = y
+
 
 MOST_SLOTS = 12
 """A sheet shows so many slots in full."""
@@ -351,3 +474,193 @@ def draw_schedule(shown: Drawable, slot: int | None = None, ax: Axes | None = No
     if ax is None and not is_large(fabric):
         return plot_contact_sheet(shown)
     return figure_of(plot_matchings(shown, ax=ax))
+
+
+_COLOURS = "cividis"  # even in lightness, and for readers who do not see red or green
+
+
+class HeatData(NamedTuple):
+    """A fabric with a figure for each cell."""
+
+    mesh: MeshData
+    bodies: Points
+    """``bodies[cell]``: both ends of what is drawn of a cell, shape (cells, 2, 2)."""
+    values: NDArray[np.float64]
+    """``values[cell]``; NaN where there is none."""
+
+
+def heat_data(fabric: Fabric, values: NDArray[np.float64]) -> HeatData:
+    """Lay out a fabric with a figure for each cell.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    values
+        Shape (cells,); NaN where there is none.
+
+    Raises
+    ------
+    InputError
+        If there are no cells, or not one figure for each.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import HexMesh
+    >>> heat_data(HexMesh(1, 1), np.arange(6.0)).bodies.shape
+    (6, 2, 2)
+    """
+    graph = fabric.graph
+    given = np.asarray(values, dtype=np.float64)
+    if graph is None or given.shape != (fabric.n_cells,):
+        raise InputError(
+            f"values of shape {given.shape}: one for each of {fabric.n_cells} cells",
+            where="values",
+        )
+    # A bar of heat is drawn inside its cell, a fifth of the cell away from both ends.
+    end_a = graph.ends[:, 0]
+    end_b = graph.ends[:, 1]
+    inset = 0.2 * (end_b - end_a)
+    bars = np.stack([end_a + inset, end_b - inset], axis=1)
+    return HeatData(mesh_data(fabric), bars, given)
+
+
+def plot_heat(
+    fabric: Fabric, values: NDArray[np.float64], *, label: str, ax: Axes | None = None
+) -> Axes:
+    """Draw a fabric with every cell coloured by its figure; cells without one are pale.
+
+    Parameters
+    ----------
+    fabric
+        A fabric with cells.
+    values : array, shape (cells,)
+        The figure of each cell, 0 or more; NaN for none.
+    label
+        The meaning of the colours, with the unit.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes, in lengths of a cell; the colours begin at 0.
+
+    See Also
+    --------
+    heat_data : What is drawn.
+    plot_slot : The states of the cells, and the light through them.
+    """
+    data = heat_data(fabric, values)
+    ax = axes_for(data.mesh, ax)
+    stroke = 72 * frame(ax, data.mesh)
+
+    # Links between cells (x and y of both ends) are thin lines, and cells short thick ones.
+    links = data.mesh.links[:, [0, 3]]
+    draw_lines(ax, links, palette.STATE_COLOURS["free"], thin_line(stroke), "links")
+    is_known = ~np.isnan(data.values)
+    style: dict[str, Any] = {"capstyle": "butt", "zorder": 2}
+    width = 0.34 * stroke
+    draw_lines(ax, data.bodies[~is_known], palette.CELL_FILL, width, "unknown", **style)
+
+    # Cells with a figure take their colours from a scale that begins at 0.
+    cells = draw_lines(ax, data.bodies[is_known], None, width, "cells", cmap=_COLOURS, **style)
+    cells.set_array(data.values[is_known])
+    cells.set_clim(0.0, max(1e-12, float(np.nanmax(data.values, initial=0.0))))
+    for mark in data.mesh.ports:
+        ax.plot(*mark.position, marker="o", markersize=3, color=palette.FAINT_INK)
+    figure_of(ax).colorbar(cells, ax=ax, label=label, shrink=0.8)
+    return ax
+
+
+def draw_fabric(problem: Any, ax: Axes | None = None) -> Figure:
+    """Draw the switch that a problem is asked of, without light, into `ax` or a new figure.
+
+    An `InputError` says that the problem has no switch.
+    """
+    if problem.fabric is None:
+        raise InputError(f"nothing to draw: a problem of kind {problem.kind} has no switch")
+    fabric = problem.fabric
+    title = f"{problem.kind} on {fabric.title}"
+    if large.is_large(fabric):
+        title += f" of {fabric.n_ports:,} ports"
+    return plot_fabric(fabric, ax=ax, title=title)
+
+
+def list_ports(problem: Any) -> dict[str, Any]:
+    """List a row for each port."""
+    names = [] if problem.fabric is None else problem.fabric.port_names
+    return {"port": np.arange(len(names)), "name": names}
+
+
+def list_pairs(problem: Any) -> dict[str, Any]:
+    """List a row for each pair that has to meet."""
+    source, destination = np.array(problem.pairs, dtype=np.int64).reshape(-1, 2).T
+    return {"source": source, "destination": destination}
+
+
+def list_circuits(problem: Any) -> dict[str, Any]:
+    """List a row for each circuit that is asked for."""
+    source = np.flatnonzero(problem.matching != IDLE)
+    return {"source": source, "destination": problem.matching[source]}
+
+
+_MOST_CHORDS = 128
+"""A chord diagram of more ports would be a grey disk: chosen circuits stand for all."""
+
+
+def draw_circuits(problem: Any, ax: Axes | None = None) -> Figure:
+    """Draw ports on a ring, and a curve between the two ports of each circuit (a chord diagram).
+
+    ``problem.matching[source]`` is the port that a source is joined to, `IDLE` for none. Port 0 is
+    at the top, the others follow clockwise. On a switch whose circuits go one way, an arrow shows
+    where light leaves. With more than 128 ports the picture has 16 circuits, evenly spread over
+    their sources.
+    """
+    fabric = problem.fabric
+    n_ports = fabric.n_ports
+    ax = axes_of(ax, 6.0, 6.0)
+
+    # Port 0 is at the top, the others follow clockwise on a ring of radius 1.
+    angle = 2 * np.pi * np.arange(n_ports) / n_ports
+    positions = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+
+    # A circuit of both ways is drawn from its lower port.
+    sources = np.flatnonzero(problem.matching != IDLE)
+    if fabric.bidirectional:
+        sources = sources[sources <= problem.matching[sources]]
+    n_circuits = len(sources)
+    is_large = n_ports > _MOST_CHORDS
+    if is_large:
+        sources = sources[large.choose_examples(n_circuits)]
+
+    # A curve is a quadratic Bezier curve that is pulled to the centre of the ring: t = 0 is at the
+    # source port, t = 1 at the destination port.
+    t = np.linspace(0, 1, 40)[:, None]
+    for place, source in enumerate(sources):
+        colour = palette.circuit_colour(place)
+        curve = (1 - t) ** 2 * positions[source] + t**2 * positions[problem.matching[source]]
+        ax.plot(curve[:, 0], curve[:, 1], color=colour, lw=1.6)
+        if not fabric.bidirectional:
+            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0.8}
+            ax.annotate("", curve[-2], curve[-4], arrowprops=arrow)
+
+    # Ports are dots, and 64 of them at most have their names.
+    size = 2 if is_large else 24
+    ax.scatter(positions[:, 0], positions[:, 1], s=size, c=palette.INK, zorder=3)
+    labels = fabric.labels
+    named = choose_ticks(n_ports, 16) if is_large else range(0, n_ports, math.ceil(n_ports / 64))
+    for port in named:
+        x, y = 1.09 * positions[port]
+        # Long names begin or end at the ring, so that they do not cover it.
+        side = "center" if len(labels[port]) <= 3 else ("left" if x > 0 else "right")
+        ax.text(x, y, labels[port], ha=side, va="center", fontsize=8)
+    ax.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
+    ax.set_axis_off()
+    title = f"{count(n_circuits, 'circuit')} of {n_ports:,} ports on {fabric.title}"
+    if len(sources) < n_circuits:
+        title = f"{len(sources)} chosen circuits of {n_circuits:,}\n{title}"
+    if not fabric.bidirectional:
+        title += "; arrows: where light leaves"
+    ax.set_title(title, fontsize=11)
+    return figure_of(ax)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from optmatch.commands.routing import draw_matching
+from optmatch.commands.shared.options import draw_ports
 from optmatch.fabrics import SmartLightMesh
 from optmatch.model import CellDevice
 from tests.helpers.command import (
@@ -105,14 +105,14 @@ def test_generate_refuses(command: str, message: str, tmp_path: Path) -> None:
 def test_random_matchings_repeat_and_use_every_port() -> None:
     """The same seed gives the same; an involution on bidirectional ports, one idle if odd."""
     mesh, switch = om.HexMesh(4, 4, ports=7), om.IdealSwitch(6)
-    drawn = draw_matching(mesh, 3)
-    assert drawn == draw_matching(mesh, 3) != draw_matching(mesh, 4)
+    drawn = draw_ports(mesh.n_ports, mesh.bidirectional, 3)
+    assert drawn == draw_ports(7, True, 3) != draw_ports(7, True, 4)
     assert drawn.count(-1) == 1
     assert all(drawn[drawn[i]] == i != drawn[i] for i in range(7) if drawn[i] >= 0)
     for seed in range(20):
-        drawn = draw_matching(switch, seed)
+        drawn = draw_ports(switch.n_ports, switch.bidirectional, seed)
         assert sorted(drawn) == list(range(6)) and all(i != j for i, j in enumerate(drawn))
-    assert draw_matching(om.IdealSwitch(1), 0) == [0]
+    assert draw_ports(1, False, 0) == [0]
 
 
 def test_coflows_are_drawn_over_all_entries() -> None:

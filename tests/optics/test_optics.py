@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.commands.shared.optics import use_one_thread
+from optmatch.commands.verify import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.model import BAR, CROSS, DEVICES, CellDevice

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.commands.compare import build
+from optmatch.commands.studies import build
 from optmatch.fabrics import SmartLightMesh
 from optmatch.model.comparison import FabricRow
 from optmatch.plotting import fabrics_data, plot_fabrics

@@ -11,7 +11,7 @@ import pytest
 
 import optmatch as om
 from optmatch.commands.shared.options import BYTES, Duration
-from optmatch.commands.vary import read_values
+from optmatch.commands.studies import read_values
 from optmatch.studies.comparisons import find_field
 from tests.helpers.command import call
 

@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from optmatch.commands.shared.outcome import HINTS, STDIN, name_of, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.model import InputError, Problem, Solution
-from optmatch.model.declarations import Choice, Form, Plain, Word, forms_of, meanings_of
+from optmatch.model.declarations import Choice, Plain, Word, forms_of, meanings_of
 from optmatch.model.files import is_stream
 
 
@@ -171,18 +171,26 @@ def field_options(
 def type_of_field(cls: Any, name: str) -> Any:
     """Return the type of click for a field of a data class.
 
-    Times, rates and bytes are typed in their unit or with another one.
+    Times, rates and bytes are typed in their unit or with another one. A `TypeError` says that an
+    option of a field of another form has to name its type.
     """
-    option_type = _option_type(forms_of(cls)[name])
-    if option_type is not float:
-        return option_type
+    # Of a choice between forms the first counts.
+    form = forms_of(cls)[name]
+    while isinstance(form, Choice):
+        form = form.parts[0]
+    if isinstance(form, Word):
+        return click.Choice(form.options)
+    if not isinstance(form, Plain):
+        raise TypeError(f"{form}: an option of this form needs a type")
+    if form.type is not float:
+        return form.type
     if name.endswith("bytes_per_s"):
         return RATE
     if name.endswith("_bytes"):
         return BYTES
     if name.endswith("_s") and not name.endswith("_per_s"):
         return Duration()
-    return option_type
+    return float
 
 
 def _write_default(default: Any, option_type: Any) -> str:
@@ -202,22 +210,6 @@ def _write_default(default: Any, option_type: Any) -> str:
     if isinstance(default, float):
         return f"{default:g}"
     return str(default)
-
-
-def _option_type(form: Form) -> Any:
-    """Return the type of click for the declared form of a field.
-
-    Of a choice between forms the first counts. A `TypeError` says that an option of another form
-    has to name its type.
-    """
-    match form:
-        case Word(options):
-            return click.Choice(options)
-        case Choice(parts):
-            return _option_type(parts[0])
-        case Plain(kind):
-            return kind
-    raise TypeError(f"{form}: an option of this form needs a type")
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg] # no generic class before click 8.3.2
@@ -465,8 +457,16 @@ def read_fabric_and_problem(file: str, options: dict[str, Any]) -> tuple[Fabric,
     A pipe, which can be read but once, has no netlist; a problem without a fabric is an
     `InputError`.
     """
-    if not (file == STDIN or is_stream(file) or _is_tagged_json(file)):
-        return _read_fabric(file, options), None
+    if not (file == STDIN or is_stream(file)):
+        # Problems and schedules are JSON with the key ``format``; all else may be a netlist.
+        from optmatch.io.text import read_bytes
+
+        try:
+            tree = json.loads(read_bytes(file))
+        except (ValueError, RecursionError):
+            tree = None
+        if not isinstance(tree, dict) or "format" not in tree:
+            return _read_fabric(file, options), None
 
     content = read(file)
     problem = content.problem if isinstance(content, Solution) else content
@@ -474,18 +474,6 @@ def read_fabric_and_problem(file: str, options: dict[str, Any]) -> tuple[Fabric,
     if fabric is None:
         raise InputError("a problem without a fabric", path=name_of(file))
     return fabric, problem
-
-
-def _is_tagged_json(file: str) -> bool:
-    """Tell whether a file is JSON with the key ``format``, as problems and schedules are."""
-    from optmatch.io.text import read_bytes
-
-    content = read_bytes(file)
-    try:
-        tree = json.loads(content)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(tree, dict) and "format" in tree
 
 
 # Options that have another name than their field, which formulas use.

@@ -105,14 +105,27 @@ class LaterGroup(Group):
         """Import a command; None if there is none of this name."""
         if cmd_name not in self._places:
             return None
+
+        def end_process(number: int) -> bool:
+            """End the process at once because of the signal of this number."""
+            say("interrupted")
+            end(number, None)
+            return True
+
         # An exception in the middle of an import comes out of it as another one, so a signal ends
         # the process there and then.
-        with heeding() as signals, signals.held(_end_process):
+        with heeding() as signals, signals.held(end_process):
             module_name, _, function_name = self._places[cmd_name].partition(":")
             module = import_module(f"optmatch.commands.{module_name}")
         command: click.Command = getattr(module, function_name)
-        if ctx.auto_envvar_prefix:
-            _name_variables(command, f"{ctx.auto_envvar_prefix}_{cmd_name}")
+
+        # The variable of an option is named as the option is typed, not as our code calls it.
+        for option in command.params:
+            if isinstance(option, click.Option) and ctx.auto_envvar_prefix:
+                typed = max(option.opts, key=len).lstrip("-")
+                variable = f"{ctx.auto_envvar_prefix}_{cmd_name}_{typed}"
+                option.envvar = variable.replace("-", "_").upper()
+                option.allow_from_autoenv = False
         _with_example(command, ctx, cmd_name)
         return command
 
@@ -124,22 +137,6 @@ class LaterGroup(Group):
         if args[0] not in self._places and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
-
-
-def _end_process(number: int) -> bool:
-    """End the process at once because of the signal of this number."""
-    say("interrupted")
-    end(number, None)
-    return True
-
-
-def _name_variables(command: click.Command, prefix: str) -> None:
-    """Name the variable of each option as the option is typed, not as our code calls it."""
-    for option in command.params:
-        if isinstance(option, click.Option):
-            typed = max(option.opts, key=len).lstrip("-")
-            option.envvar = f"{prefix}_{typed}".replace("-", "_").upper()
-            option.allow_from_autoenv = False
 
 
 SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, UNPROVED = range(7)
@@ -365,8 +362,16 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
             no_more = (errno.EPIPE, *_DISK_FULL)
             if isinstance(exc, OSError) and not exc.filename and exc.errno in no_more:
                 raise
-            code = _report_error(exc, file, as_json=as_json)
 
+            # An error of input that names no file is given the name of this one.
+            name = name_of(file)
+            if isinstance(exc, InputError) and not exc.path:
+                exc.path = name
+            code = _code_of(exc)
+            message = describe(exc)
+            say(message if message.startswith(name) else f"{name}: {message}")
+            if as_json:
+                print_object("error", {"file": file, "error": message, "exit_code": code})
         # 5, a failed check, is worse than 6, a claim that is unproved.
         if {worst_code, code} == {CHECK_FAILED, UNPROVED}:
             worst_code = CHECK_FAILED
@@ -377,23 +382,6 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
             if code == INTERRUPTED or signals.received:
                 break
     return worst_code
-
-
-def _report_error(error: Exception, file: str, *, as_json: bool) -> int:
-    """Write an error about one file on stderr, and return its exit code.
-
-    With `as_json` an object on stdout says the same. An error of input that names no file is given
-    the name of this one.
-    """
-    name = name_of(file)
-    if isinstance(error, InputError) and not error.path:
-        error.path = name
-    code = _code_of(error)
-    message = describe(error)
-    say(message if message.startswith(name) else f"{name}: {message}")
-    if as_json:
-        print_object("error", {"file": file, "error": message, "exit_code": code})
-    return code
 
 
 def name_of(file: str) -> str:
@@ -411,7 +399,15 @@ def read(file: str) -> Problem | Solution:
     # A pipe may make this wait for ever, so a signal ends it at once.
     with heeding() as signals, signals.held(lambda _number: False):
         if file != STDIN:
-            _refuse_table(file)
+            # The ending tells a table; the message has the command that makes a problem of it.
+            suffixes = [suffix.lower() for suffix in PurePath(file).suffixes]
+            is_table = bool(suffixes) and suffixes[-1] in _TABLE_SUFFIXES
+            if is_table or suffixes[-2:] == [".csv", ".gz"]:
+                raise InputError(
+                    "a table, and no problem file: `optmatch generate demand --matrix"
+                    f" {file} --delay TIME -o problem.json` makes one of it",
+                    path=file,
+                )
             return load(file)
         if sys.stdin is None:  # as after `<&-` in a shell
             raise InputError("stdin is closed; a file was expected there", path=name_of(file))
@@ -423,21 +419,6 @@ def read(file: str) -> Problem | Solution:
 
 
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".mtx", ".npy", ".npz")
-
-
-def _refuse_table(file: str) -> None:
-    """Refuse a table of numbers where a problem file is expected.
-
-    The ending of the file tells, and the message has the command that makes a problem of it.
-    """
-    suffixes = [suffix.lower() for suffix in PurePath(file).suffixes]
-    is_table = bool(suffixes) and suffixes[-1] in _TABLE_SUFFIXES
-    if is_table or suffixes[-2:] == [".csv", ".gz"]:
-        raise InputError(
-            "a table, and no problem file: `optmatch generate demand --matrix"
-            f" {file} --delay TIME -o problem.json` makes one of it",
-            path=file,
-        )
 
 
 def say_remarks(problem: Problem, file: str) -> None:

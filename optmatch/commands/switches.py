@@ -1,4 +1,4 @@
-"""`optmatch play`: play a plan on real switches."""
+"""`optmatch play` and `watch`: a plan on real switches, and failed ports of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import closing
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,19 +22,61 @@ from optmatch.commands.shared.outcome import (
     name_of,
     print_object,
     print_rows,
+    read_problem,
     read_solution,
     say,
 )
 from optmatch.commands.shared.progress import StatusLine
-from optmatch.commands.shared.switches import (
-    SWITCH_OPTIONS,
-    TIME_LIMIT,
-    opened_switches,
-)
 from optmatch.model import InputError, naming
 
 if TYPE_CHECKING:
-    from optmatch.switches import PlayedMoment
+    from optmatch.switches import PlayedMoment, Switch, WatchEvent
+
+SWITCH_OPTIONS = (
+    click.option(
+        "--switch",
+        "switches",
+        multiple=True,
+        required=True,
+        metavar="[NAME=]URL",
+        help="redis://HOST:6379 (SONiC), scpi://HOST:5025 (Polatis) or dry:; where there are"
+        " several switches once for each, as rail-0=redis://... or server-3=redis://...",
+    ),
+    click.option("--ports", type=click.Path(), help="CSV with the sides of each port: port,A,B."),
+)
+"""Which switches, and how their ports are named."""
+
+TIME_LIMIT = click.option(
+    "--time-limit", type=Duration(), default=10.0, help="How long circuits may take to be tuned."
+)
+
+
+@contextmanager
+def opened_switches(addresses: tuple[str, ...]) -> Iterator[dict[str, Switch]]:
+    """Open connections to all switches for a block, which gets them by name.
+
+    Addresses are URLs such as ``redis://host:6379``, with names before them where there are
+    several, as ``rail-0=redis://host:6379``; a single one may go without, and has the empty name.
+    Where two names are equal, or one is missing, it is a usage error.
+    """
+    from optmatch.switches import open_switch
+
+    opened: dict[str, Switch] = {}
+    try:
+        for text in addresses:
+            # An address may have an equals sign itself; a name stands before the scheme.
+            name = ""
+            url = text
+            if "=" in text.partition(":")[0]:
+                name, _, url = text.partition("=")
+            if name in opened or (opened and "" in (*opened, name)):
+                raise click.UsageError(f"--switch {name or url}: a name of its own for each")
+            opened[name] = open_switch(url)
+        yield opened
+    finally:
+        for switch in opened.values():
+            switch.close()
+
 
 _STDIN_POLL_S = 0.2
 _RANGE = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
@@ -207,3 +250,81 @@ class _Progress(StatusLine):
             parts.insert(0, f"[{bar:<12}]")
             parts.append(f"{left_s:.0f} s to go")
         self.show(", ".join(parts))
+
+
+@click.command()
+@click.argument("file", metavar="STATE", type=click.Path())
+@with_options(SWITCH_OPTIONS)
+@click.option(
+    "--begin",
+    type=click.Path(),
+    help="A problem file of kind reroute, to begin with where STATE is not there yet.",
+)
+@click.option("--apply", is_flag=True, help="Apply answers; otherwise they are only told.")
+@TIME_LIMIT
+@click.option("--for", "watch_s", type=Duration(), help="Stop after this time.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each event.")
+def watch(
+    *,
+    file: str,
+    switches: tuple[str, ...],
+    ports: str | None,
+    begin: str | None,
+    apply: bool,
+    time_limit: float,
+    watch_s: float | None,
+    as_json: bool,
+) -> None:
+    """Watch switches: a port that fails is a failure, and is answered.
+
+    STATE is a controller in files, as `om.Rerouter.open` keeps it: each change is on record there
+    before it is sent. At the start, circuits on the switches that differ from the record are told,
+    or with --apply mended.
+    """
+    # `file` is the controller, `begin` the problem with which a new one begins (None: it is there
+    # already), `switches` are URLs of the switches, and `ports` is a file with the two sides of
+    # each port (None: as numbered). `time_limit` says how long circuits may take to be tuned, and
+    # `watch_s` how long to watch, both in seconds (None: for ever).
+    import optmatch as om
+    from optmatch.switches import Watcher
+
+    # A controller that is not there begins with a problem.
+    if file in ("", STDIN):
+        raise click.UsageError(f"STATE = {file!r}: the name of files is expected, as pool")
+    state: Any = None
+    if not Path(file).exists():
+        if begin is None:
+            raise InputError("is not there: --begin PROBLEM says what runs", path=name_of(file))
+        state = read_problem(begin)
+    stop = threading.Event()
+
+    def tell(event: WatchEvent) -> None:
+        """Print what has happened on a switch, as a JSON object or a line."""
+        if as_json:
+            print_object("watch", {"at": round(time.time(), 3), **event._asdict()})
+        else:
+            took = f" ({1e3 * event.time_s:.0f} ms)" if event.time_s else ""
+            click.echo(f"{event.what}: {event.message}{took}")
+
+    with opened_switches(switches) as opened, ExitStack() as stack:
+        # Files are begun only once it is known that the switches are those of the state.
+        if state is not None:
+            Watcher.check_switches(state, opened.get("", opened), ports=ports)
+        controller = stack.enter_context(om.Rerouter.open(file, state))
+        with naming(name_of(file)):
+            watcher = Watcher(
+                controller,
+                opened.get("", opened),
+                apply=apply,
+                ports=ports,
+                time_limit_s=time_limit,
+                on_event=tell,
+            )
+
+        # It watches until it is stopped, or until the time is over.
+        if watch_s is not None:
+            timer = threading.Timer(watch_s, stop.set)
+            timer.daemon = True
+            timer.start()
+            stack.callback(timer.cancel)
+        watcher.run_until(stop)

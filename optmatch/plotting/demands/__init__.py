@@ -1,1 +1,0 @@
-"""Pictures of demands: circuits over time, and matrices of what is to be carried or left."""
