@@ -61,12 +61,11 @@ class View(NamedTuple):
 def _views() -> dict[str, View]:
     """Return how each kind is shown; what it does not state is as of a schedule."""
     from optmatch.io.rails.timeline import tabulate
-    from optmatch.plotting import collectives, rails, reroutes, sharing, slices
-    from optmatch.plotting.demands import charts, matrices
-    from optmatch.plotting.figures import draw_schedule
-    from optmatch.plotting.problems import (
+    from optmatch.plotting import collectives, demands, rails, reroutes, sharing, slices
+    from optmatch.plotting.figures import (
         draw_circuits,
         draw_fabric,
+        draw_schedule,
         list_circuits,
         list_pairs,
         list_ports,
@@ -82,11 +81,11 @@ def _views() -> dict[str, View]:
         "all-to-all": schedules._replace(tabulate_problem=list_pairs),
         "collective": view_of(collectives, collectives.draw),
         "demand": View(
-            charts.plot_gantt,
+            demands.plot_gantt,
             tabulate,
-            matrices.draw_problem,
-            matrices.tabulate_problem,
-            charts.page,
+            demands.draw_problem,
+            demands.tabulate_problem,
+            demands.page,
         ),
         "port-sharing": view_of(sharing, sharing.plot_shares),
         "rail-job": View(

@@ -5,26 +5,35 @@ from .collectives import (
     rounds_data as rounds_data,
 )
 from .comparison import (
+    CostsData as CostsData,
     FabricsData as FabricsData,
     ProfileData as ProfileData,
+    costs_data as costs_data,
     fabrics_data as fabrics_data,
+    jitter_data as jitter_data,
     methods_data as methods_data,
+    plot_costs as plot_costs,
     plot_fabrics as plot_fabrics,
+    plot_jitter as plot_jitter,
     plot_methods as plot_methods,
     plot_optics as plot_optics,
     plot_profiles as plot_profiles,
     plot_variation as plot_variation,
     profile_data as profile_data,
 )
-from .demands.charts import (
+from .demands import (
     GanttData as GanttData,
     gantt_data as gantt_data,
+    left_bytes as left_bytes,
     plot_gantt as plot_gantt,
+    plot_left as plot_left,
 )
-from .demands.matrices import left_bytes as left_bytes, plot_left as plot_left
 from .figures import (
+    HeatData as HeatData,
+    heat_data as heat_data,
     plot_contact_sheet as plot_contact_sheet,
     plot_fabric as plot_fabric,
+    plot_heat as plot_heat,
     plot_matchings as plot_matchings,
     plot_slot as plot_slot,
 )
@@ -39,8 +48,6 @@ from .files import (
     solution_figure as solution_figure,
     solution_html as solution_html,
 )
-from .geometry import MeshData as MeshData, PortMark as PortMark, mesh_data as mesh_data
-from .heat import HeatData as HeatData, heat_data as heat_data, plot_heat as plot_heat
 from .rails import (
     RailGanttData as RailGanttData,
     plot_rails as plot_rails,
@@ -63,20 +70,16 @@ from .slices import (
 from .slots import (
     CircuitData as CircuitData,
     Drawable as Drawable,
+    MeshData as MeshData,
+    PortMark as PortMark,
     ScheduleData as ScheduleData,
     SlotData as SlotData,
     TogglesData as TogglesData,
     all_slots_data as all_slots_data,
+    mesh_data as mesh_data,
     schedule_data as schedule_data,
     slot_data as slot_data,
     toggles_data as toggles_data,
-)
-from .studies import (
-    CostsData as CostsData,
-    costs_data as costs_data,
-    jitter_data as jitter_data,
-    plot_costs as plot_costs,
-    plot_jitter as plot_jitter,
 )
 from .viewer import (
     CELL_LOSS_DB as CELL_LOSS_DB,

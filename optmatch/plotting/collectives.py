@@ -10,9 +10,17 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
-from optmatch.plotting.blocks import MOST_BLOCKS, choose_evenly, choose_ticks
-from optmatch.plotting.drawing import Axes, Figure, axes_of, figure_of, row_of_axes
-from optmatch.plotting.figures import draw_bars, label_time
+from optmatch.plotting.drawing import (
+    MOST_BLOCKS,
+    Axes,
+    Figure,
+    axes_of,
+    choose_evenly,
+    choose_ticks,
+    figure_of,
+    row_of_axes,
+)
+from optmatch.plotting.figures import draw_bars, draw_named_bar, label_time
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Collective, CollectivePlan
@@ -315,42 +323,27 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     )
 
 
-def _blocks_before_and_after(
-    problem: Collective,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return whose data each rank has before a collective, and must have after it, block by block.
-
-    Both arrays are ``origin[rank, block]``: the rank whose data it is, the number of ranks for the
-    sum of all, -1 where the rank has no such block.
-    """
-    n_ranks = problem.n_ranks
-    rank, block = np.indices((n_ranks, n_ranks))
-    root = np.full_like(rank, problem.root)
-    total = np.full_like(rank, n_ranks)
-    match problem.operation:
-        case "all-gather":
-            return np.where(rank == block, rank, -1), block
-        case "reduce-scatter":
-            return rank, np.where(rank == block, total, -1)
-        case "all-reduce":
-            return rank, total
-        case "broadcast":
-            return np.where(rank == root, root, -1), root
-        case _:  # all-to-all
-            return rank, block
-
-
 def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
     """Draw the blocks of each rank before and after a collective; with `ax` those after it.
 
     A block has the colour of the rank whose data it is; black is the sum of all. With more than
-    128 ranks, evenly chosen ones are shown. Both arrays of `_blocks_before_and_after` are
-    ``origin[rank, block]``: the rank whose data the block has, -1 for none, and the number of all
-    ranks for their sum.
+    128 ranks, evenly chosen ones are shown.
     """
     n_ranks = problem.n_ranks
     shown_ranks = choose_evenly(n_ranks, MOST_BLOCKS)
-    before, after = _blocks_before_and_after(problem)
+    rank, block = np.indices((n_ranks, n_ranks))
+    before = rank
+    after = block
+    match problem.operation:
+        case "all-gather":
+            before = np.where(rank == block, rank, -1)
+        case "reduce-scatter":
+            after = np.where(rank == block, n_ranks, -1)
+        case "all-reduce":
+            after = np.full_like(rank, n_ranks)
+        case "broadcast":
+            before = np.where(rank == problem.root, problem.root, -1)
+            after = np.full_like(rank, problem.root)
     panels = [(before, "before"), (after, "after")]
     side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
     axes = row_of_axes(ax, 2, 2 * side_inches, side_inches + 0.6)
@@ -413,12 +406,8 @@ def _plot_shares(plan: CollectivePlan, *, ax: Axes | None) -> Figure:
     for round_, plane in np.argwhere(plan.shares_bytes).tolist():
         start_s = float(plan.start_s[round_, plane])
         end_s = float(plan.end_s[round_, plane])
-        middle_s = (start_s + end_s) / 2
         colour = palette.circuit_colour(round_)
-        ink = palette.ink_on(colour)
-        ax.barh(plane, end_s - start_s, left=start_s, color=colour, height=0.7)
-        ax.text(middle_s, plane, str(round_), fontsize=8, ha="center", va="center", color=ink)
-
+        draw_named_bar(ax, plane, start_s, end_s, 0.7, colour, str(round_))
     label_time(ax, plan.time_s, n_planes)
     time_label = f"{ax.get_xlabel()}; a number is the round that a plane carries a share of"
     ax.set(xlabel=time_label, ylabel="plane", yticks=range(n_planes))

@@ -13,8 +13,15 @@ from optmatch.model import InputError, Score
 from optmatch.model.comparison import FabricRow
 from optmatch.model.problem import split_unit, write_amount
 from optmatch.plotting import palette
-from optmatch.plotting.blocks import choose_evenly
-from optmatch.plotting.drawing import Axes, Figure, axes_of, blank_figure, count, figure_of
+from optmatch.plotting.drawing import (
+    Axes,
+    Figure,
+    axes_of,
+    blank_figure,
+    choose_evenly,
+    count,
+    figure_of,
+)
 from optmatch.problems.costs import DESIGNS, CostComparison
 
 if TYPE_CHECKING:

@@ -11,17 +11,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError, Schedule, Solution, frozen, scale_of, write_amount
 from optmatch.plotting import palette
-from optmatch.plotting.blocks import (
+from optmatch.plotting.drawing import (
     MOST_BLOCKS,
     MOST_ROWS,
+    Axes,
+    Figure,
     choose_evenly,
     choose_ticks,
     explain_blocks,
+    figure_of,
     merge_blocks,
+    row_of_axes,
+    size_in_inches,
 )
-from optmatch.plotting.drawing import Axes, Figure, figure_of, row_of_axes, size_in_inches
 from optmatch.plotting.figures import (
     chart_axes,
+    corners_of_bars,
     draw_bars,
     label_time,
 )
@@ -150,6 +155,8 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     gantt_data : What is drawn.
     plot_rails : A training step over time.
     """
+    from matplotlib.colors import LinearSegmentedColormap
+
     data = gantt_data(solution)
     problem: Any = solution.problem
     labels = problem.fabric.labels
@@ -176,7 +183,19 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     # sends lies over the pale bar of the whole slot.
     has_shades = len(row) > _MOST_BARS_OF_EXAMPLES and is_large
     if has_shades:
-        _draw_shares_of_time(ax, shown, row, n_rows, span_s)
+        # The share of each 400th of the time that each row sends: the overlaps of its bars with
+        # it. The darkest shade is where a port sends for all of it.
+        edges_s = np.linspace(0.0, span_s, 401)
+        share = np.zeros((n_rows, 400))
+        for bar in range(len(row)):
+            sent_s = np.clip(edges_s, shown.start_s[bar], shown.sent_s[bar])
+            share[row[bar]] += np.diff(sent_s) * (400 / span_s)
+        shades = LinearSegmentedColormap.from_list(
+            "sends", ["#f4f6f9", palette.CIRCUIT_COLOURS[0]]
+        )
+        extent = (0.0, span_s, n_rows - 0.5, -0.5)
+        style: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
+        ax.imshow(share, cmap=shades, vmin=0.0, vmax=1.0, **style)
     else:
         for ends_s, alpha in ((shown.end_s, 0.25), (shown.sent_s, 1.0)):
             draw_bars(
@@ -231,27 +250,6 @@ _MOST_BARS_OF_EXAMPLES = 2500
 _BAR_FIELDS = "source", "destination", "plane", "start_s", "sent_s", "end_s"
 
 
-def _draw_shares_of_time(
-    ax: Axes, data: GanttData, row: NDArray[np.int64], n_rows: int, span_s: float
-) -> None:
-    """Draw when ports send as shades, the darkest where one sends for a whole 400th of the time.
-
-    ``row[bar]`` is the row of a bar, from the top.
-    """
-    from matplotlib.colors import LinearSegmentedColormap
-
-    # The share of each short time that each row sends: the overlaps of its bars with it.
-    edges_s = np.linspace(0.0, span_s, 401)
-    share = np.zeros((n_rows, 400))
-    for bar in range(len(row)):
-        sent_s = np.clip(edges_s, data.start_s[bar], data.sent_s[bar])
-        share[row[bar]] += np.diff(sent_s) * (400 / span_s)
-    colours = LinearSegmentedColormap.from_list("sends", ["#f4f6f9", palette.CIRCUIT_COLOURS[0]])
-    extent = (0.0, span_s, n_rows - 0.5, -0.5)
-    style: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
-    ax.imshow(share, cmap=colours, vmin=0.0, vmax=1.0, **style)
-
-
 # Eight colours that everybody can tell apart; further destinations have patterns as well.
 _HUES = palette.CIRCUIT_COLOURS[:8]
 
@@ -274,13 +272,10 @@ def _draw_patterns(ax: Axes, data: GanttData, row: NDArray[np.int64], span_s: fl
             continue
 
         # All bars of a pattern are one path: a patch for each would take seconds.
-        left = data.start_s[chosen]
-        right = data.end_s[chosen]
-        top = row[chosen] - 0.4
-        bottom = row[chosen] + 0.4
-        x = np.stack([left, right, right, left], axis=1)
-        y = np.stack([top, top, bottom, bottom], axis=1)
-        outline = Path.make_compound_path_from_polys(np.stack([x, y], axis=2))
+        corners = corners_of_bars(
+            data.start_s[chosen], data.end_s[chosen], row[chosen] - 0.4, row[chosen] + 0.4
+        )
+        outline = Path.make_compound_path_from_polys(corners)
         pattern = _PATTERNS[number % len(_PATTERNS)]
         ax.add_patch(PathPatch(outline, fill=False, hatch=pattern, edgecolor="white", lw=0.0))
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import BAR, CROSS, FREE, InputError, SolverUnavailable
 from optmatch.plotting import palette
-from optmatch.plotting.geometry import MeshData, Points, PortMark
-from optmatch.plotting.slots import SlotData
+from optmatch.plotting.slots import MeshData, Points, PortMark, SlotData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -37,11 +36,18 @@ def blank_figure(width: float, height: float) -> Figure:
         raise SolverUnavailable("pictures need matplotlib: pip install 'optmatch[plot]'") from exc
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+
+    def png(figure: Figure) -> bytes:
+        """Return a figure as a PNG file."""
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=100)
+        return buffer.getvalue()
+
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:  # Jupyter shows figures only once pyplot is loaded
         png_formatter = shell.display_formatter.formatters["image/png"]
         if Figure not in png_formatter:
-            png_formatter.for_type(Figure, _png)
+            png_formatter.for_type(Figure, png)
     return figure
 
 
@@ -68,12 +74,6 @@ def row_of_axes(
 def figure_of(drawn: Axes | Figure) -> Figure:
     """Return the whole figure that axes are in, or the figure itself."""
     return cast("Figure", drawn.get_figure(root=True))
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=100)
-    return buffer.getvalue()
 
 
 def frame(ax: Axes, data: MeshData) -> float:
@@ -165,8 +165,29 @@ def draw_slot(
     stroke = 72 * cell_inches  # a cell's length in points
     if fabric.graph is not None:
         _draw_cells(ax, data, light, stroke)
+
+        # A spot on each broken cell, in the middle of its four terminals, with its name where
+        # spots are larger than 8 points.
         broken = np.flatnonzero(fabric.graph.stuck != FREE).tolist()
-        _mark_faults(ax, data, broken, fabric.cell_names, stroke)
+        x, y = data.terminals.reshape(-1, 4, 2)[broken].mean(axis=1).T
+        spot_size = 0.6 * stroke
+        if broken:
+            ax.plot(
+                x, y, "o", color=palette.BROKEN, markersize=spot_size, zorder=3.5, label="faults"
+            )
+        for k, cell in enumerate(broken):
+            if spot_size > 8.0:
+                ax.text(
+                    x[k],
+                    y[k],
+                    fabric.cell_names[cell],
+                    color="white",
+                    fontsize=0.45 * spot_size,
+                    ha="center",
+                    va="center_baseline",
+                    zorder=3.6,
+                    parse_math=False,
+                )
     _draw_light(ax, light, stroke)
     _draw_ports(ax, fabric, data, light, cell_inches)
 
@@ -186,8 +207,15 @@ def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> Non
     # Links and free cells are thin lines, paler where there is light to be seen.
     free_lines = bar_lines[light.states == FREE].reshape(-1, 2, 2)
     pale = palette.STATE_COLOURS["free"] if light.circuits else palette.FAINT_INK
-    draw_lines(ax, [*_sample_bezier(data.links), *free_lines], pale, thin, "free")
-
+    t = np.linspace(0, 1, 6)[None, :, None]
+    start, handle_of_start, handle_of_end, end = (data.links[:, k, None] for k in range(4))
+    link_lines = (
+        (1 - t) ** 3 * start
+        + 3 * t * (1 - t) ** 2 * handle_of_start
+        + 3 * t**2 * (1 - t) * handle_of_end
+        + t**3 * end
+    )
+    draw_lines(ax, [*link_lines, *free_lines], pale, thin, "free")
     # Cells that have a state stand on a plate, a thick line along their axis.
     lit = terminals[light.states != FREE]
     middle = lit.mean(axis=1)
@@ -199,35 +227,6 @@ def _draw_cells(ax: Axes, data: MeshData, light: SlotData, stroke: float) -> Non
     for name, state, lines in (("bar", BAR, bar_lines), ("cross", CROSS, cross_lines)):
         chosen = lines[light.states == state].reshape(-1, 2, 2)
         draw_lines(ax, chosen, palette.STATE_COLOURS[name], 1.6 * thin, name, zorder=2)
-
-
-def _mark_faults(
-    ax: Axes, data: MeshData, cells: list[int], names: Sequence[str], stroke: float
-) -> None:
-    """Put a spot on each broken cell, with its name where spots are larger than 8 points."""
-    if not cells:
-        return
-
-    # A cell lies in the middle of its four terminals.
-    x, y = data.terminals.reshape(-1, 4, 2)[cells].mean(axis=1).T
-    spot_size = 0.6 * stroke
-    ax.plot(x, y, "o", color=palette.BROKEN, markersize=spot_size, zorder=3.5, label="faults")
-
-    # Names in smaller spots could not be read.
-    if spot_size <= 8.0:
-        return
-    for k, cell in enumerate(cells):
-        ax.text(
-            x[k],
-            y[k],
-            names[cell],
-            color="white",
-            fontsize=0.45 * spot_size,
-            ha="center",
-            va="center_baseline",
-            zorder=3.6,
-            parse_math=False,
-        )
 
 
 def count(number: int, noun: str) -> str:
@@ -353,9 +352,42 @@ def _draw_ports(
 
     # If the dots are too small, all numbers stand beside them, unless some would overlap.
     if fitting_font < least_font:
-        text_size = np.array([0.7 * n_digits, 0.9]) * least_font / cell_points
-        turned_marks = [_turn_to_room(ax, data, mark, positions, text_size) for mark in data.ports]
-        if _numbers_overlap(data, turned_marks, least_font / cell_points):
+        # A number is a rectangle, 0.7 of the font wide for each digit and 0.9 high, in lengths of
+        # a cell. It is turned outwards, down or up, to where it meets no other port, and limits
+        # of the axes grow with it; without room anywhere its mark stays.
+        font = least_font / cell_points
+        text_size = np.array([0.7 * n_digits, 0.9]) * font
+        turned_marks = []
+        for mark in data.ports:
+            turned_marks.append(mark)
+            for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0)):
+                turned_mark = mark._replace(outward=outward)
+                begin, side, half_size = _place_text(data, turned_mark, text_size, turned=True)
+                middle = begin + side * half_size
+                meets_port = np.abs(positions - middle) < half_size + 0.9 * data.port_radius
+                if not meets_port.all(axis=1).any():
+                    low, high = ax.get_ylim()
+                    bottom = middle[1] - half_size[1]
+                    ax.set_ylim(min(low, bottom), max(high, bottom + 2 * half_size[1]))
+                    turned_marks[-1] = turned_mark
+                    break
+
+        # Two numbers overlap if their middles are nearer than the sum of half sizes, and 0.05 of
+        # the font, in x and in y.
+        middles = []
+        half_sizes = []
+        for mark in turned_marks:
+            digits = len(str(mark.port))
+            size = font * np.array([0.7 * digits, 0.9])
+            begin, side, half_size = _place_text(data, mark, size, turned=digits > 1)
+            middles.append(begin + side * half_size)
+            half_sizes.append(half_size)
+        middle = np.array(middles)
+        half = np.array(half_sizes)
+        gaps = np.abs(middle[:, None] - middle) - (half[:, None] + half)
+        overlaps: NDArray[np.bool_] = np.all(gaps < 0.05 * font, axis=2)
+        np.fill_diagonal(overlaps, False)
+        if overlaps.any():
             return
         for mark in turned_marks:
             style: dict[str, Any] = {"weight": "bold", "color": palette.INK}
@@ -387,73 +419,21 @@ def _draw_ports(
             _write_outside(ax, data, mark, mark.name, least_font, color=palette.FAINT_INK)
 
 
-class _TextBox(NamedTuple):
-    """Where a text stands beside a port, in lengths of a cell."""
+def _place_text(
+    data: MeshData, mark: PortMark, size: Points, *, turned: bool
+) -> tuple[Points, NDArray[np.int64], Points]:
+    """Place a text of a width and height beside a port, away from the mesh; in lengths of a cell.
 
-    begin: Points
-    """A point next to the port, shape (2,)."""
-    side: NDArray[np.int64]
-    """In x and in y: -1 or 1 if the text ends or begins there, 0 if it is centred."""
-    half_size: Points
-
-    @property
-    def middle(self) -> Points:
-        """The middle of the text, shape (2,)."""
-        return np.asarray(self.begin + self.side * self.half_size)
-
-
-def _place_text(data: MeshData, mark: PortMark, size: Points, *, turned: bool) -> _TextBox:
-    """Place a text of a width and height beside a port, away from the mesh.
-
-    A direction counts as up or down if it is within about 37 degrees of the vertical. With
-    `turned` the text is turned by 90 degrees above and below a port.
+    Returns the point next to the port where it begins; in x and in y whether it ends (-1) or
+    begins (1) there, or is centred (0); and half of its size. A direction counts as up or down if
+    it is within about 37 degrees of the vertical. With `turned` the text is turned by 90 degrees
+    above and below a port.
     """
     outward = np.array(mark.outward)
     side = np.where(np.abs(outward) >= 0.6, np.sign(outward), 0).astype(np.int64)
     half_size = size[::-1] / 2 if turned and side[0] == 0 else size / 2
     begin = np.array(mark.position) + (data.port_radius + 0.1) * outward
-    return _TextBox(begin, side, half_size)
-
-
-def _turn_to_room(
-    ax: Axes, data: MeshData, mark: PortMark, positions: Points, text_size: NDArray[np.float64]
-) -> PortMark:
-    """Turn a mark outwards, down or up, to where its text meets no other port.
-
-    The limits of the axes grow with the text, which is turned by 90 degrees above or below a port.
-    Where there is no room anywhere, the mark stays.
-    """
-    for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0)):
-        turned_mark = mark._replace(outward=outward)
-        box = _place_text(data, turned_mark, text_size, turned=True)
-        meets_port = np.abs(positions - box.middle) < box.half_size + 0.9 * data.port_radius
-        if not meets_port.all(axis=1).any():
-            low, high = ax.get_ylim()
-            bottom = box.middle[1] - box.half_size[1]
-            ax.set_ylim(min(low, bottom), max(high, bottom + 2 * box.half_size[1]))
-            return turned_mark
-    return mark
-
-
-def _numbers_overlap(data: MeshData, marks: Sequence[PortMark], font: float) -> bool:
-    """Tell whether numbers beside ports would come closer than 0.05 of the font in x and in y.
-
-    Each number is a rectangle, 0.7 of the font wide for each digit and 0.9 high; above and below a
-    port, numbers of several digits are turned. The font is in lengths of a cell.
-    """
-    boxes = []
-    for mark in marks:
-        n_digits = len(str(mark.port))
-        size = font * np.array([0.7 * n_digits, 0.9])
-        boxes.append(_place_text(data, mark, size, turned=n_digits > 1))
-    middle = np.array([box.middle for box in boxes])
-    half = np.array([box.half_size for box in boxes])
-
-    # Two rectangles overlap if their middles are nearer than the sum of half sizes in x and in y.
-    gaps = np.abs(middle[:, None] - middle) - (half[:, None] + half)
-    overlaps: NDArray[np.bool_] = np.all(gaps < 0.05 * font, axis=2)
-    np.fill_diagonal(overlaps, False)
-    return bool(overlaps.any())
+    return begin, side, half_size
 
 
 def _write_outside(
@@ -464,9 +444,9 @@ def _write_outside(
     Numbers (bold, of several digits) are turned by 90 degrees above and below a row of ports,
     where they would meet their neighbours.
     """
-    box = _place_text(data, mark, np.zeros(2), turned=False)
-    x, y = box.begin.tolist()
-    across, up = box.side.tolist()
+    begin, side, _ = _place_text(data, mark, np.zeros(2), turned=False)
+    x, y = begin.tolist()
+    across, up = side.tolist()
     is_turned = across == 0 and "weight" in style and len(text) > 1
     ax.text(
         x,
@@ -479,19 +459,6 @@ def _write_outside(
         va={-1: "top", 0: "center", 1: "bottom"}[up],
         **style,
     )
-
-
-def _sample_bezier(pieces: Points, n_points: int = 6) -> list[Points]:
-    """Return points on cubic Bezier pieces, shape (pieces, 4, 2), with both ends of each."""
-    t = np.linspace(0, 1, n_points)[None, :, None]
-    start, handle_of_start, handle_of_end, end = (pieces[:, k, None] for k in range(4))
-    lines = (
-        (1 - t) ** 3 * start
-        + 3 * t * (1 - t) ** 2 * handle_of_start
-        + 3 * t**2 * (1 - t) * handle_of_end
-        + t**3 * end
-    )
-    return list(lines)
 
 
 MOST_BLOCKS = 128

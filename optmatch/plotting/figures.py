@@ -11,34 +11,33 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import FREE, IDLE, InputError, scale_of
-from optmatch.plotting import large, palette
-from optmatch.plotting.blocks import (
-    MOST_ROWS,
-    choose_evenly,
-    choose_ticks,
-    draw_blocks,
-    explain_blocks,
-    merge_blocks,
-)
+from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
+    MOST_ROWS,
     Axes,
     Figure,
     axes_of,
     blank_figure,
+    choose_evenly,
+    choose_ticks,
     count,
+    draw_blocks,
     draw_lines,
     draw_slot,
+    explain_blocks,
     figure_of,
     frame,
+    merge_blocks,
     readable_font,
     thin_line,
 )
-from optmatch.plotting.geometry import MeshData, Points, mesh_data
 from optmatch.plotting.slots import (
-    CircuitData,
     Drawable,
+    MeshData,
+    Points,
     SlotData,
     all_slots_data,
+    mesh_data,
     parts,
     schedule_data,
     slot_data,
@@ -92,12 +91,6 @@ def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
     ax.set_axis_off()
 
 
-def choose_examples(n_circuits: int) -> list[int]:
-    """Choose circuits that stand for all, evenly spread, by their places."""
-    examples: list[int] = choose_evenly(n_circuits, _MOST_EXAMPLES).tolist()
-    return examples
-
-
 def range_of(numbers: Sequence[int] | NDArray[np.int64]) -> str:
     """Write the least and the largest number, or the one that all are."""
     low = int(min(numbers))
@@ -124,7 +117,8 @@ def draw_some_light(shown: Drawable, ax: Axes | None) -> Axes:
     ax.add_patch(Rectangle((left, lower), right - left, upper - lower, **style))
 
     # Circuits that are evenly spread over all; every third point of a curve lies on it.
-    chosen = [light.circuits[place] for place in choose_examples(len(light.circuits))]
+    examples = choose_evenly(len(light.circuits), _MOST_EXAMPLES).tolist()
+    chosen = [light.circuits[place] for place in examples]
     for place, circuit in enumerate(chosen):
         ax.plot(*circuit.curve[::3].T, color=palette.circuit_colour(place), lw=1.3)
 
@@ -132,7 +126,17 @@ def draw_some_light(shown: Drawable, ax: Axes | None) -> Axes:
     inputs = [mark.position[0] for mark in data.ports if mark.role == "in"]
     outputs = [mark.position[0] for mark in data.ports if mark.role == "out"]
     if inputs and outputs and max(inputs) < min(outputs):
-        _name_ends(ax, data, chosen)
+        # Sources on the left and destinations on the right: from below upwards, a number is left
+        # out if it would touch the last one written.
+        gap = 0.02 * (right - left)
+        for end, x_shift, side in ((0, -gap, "right"), (-1, gap, "left")):
+            last_y = -np.inf
+            for circuit in sorted(chosen, key=lambda circuit: circuit.curve[end, 1]):
+                x, y = circuit.curve[end]
+                if y - last_y >= 0.05 * (upper - lower):
+                    port = circuit.source if end == 0 else circuit.destination
+                    ax.text(x + x_shift, y, f"{port}", fontsize=_FONT, ha=side, va="center")
+                    last_y = y
     ax.margins(0.1, 0.02)
     ax.autoscale_view()
 
@@ -143,24 +147,6 @@ def draw_some_light(shown: Drawable, ax: Axes | None) -> Axes:
         title += f"a circuit passes {range_of([len(c.cells) for c in light.circuits])} cells"
     ax.set_title(title, fontsize=_FONT + 1)
     return ax
-
-
-def _name_ends(ax: Axes, data: MeshData, circuits: list[CircuitData]) -> None:
-    """Write sources on the left and destinations on the right, where numbers do not meet."""
-    left, lower, right, upper = data.bounds
-    least_distance = 0.05 * (upper - lower)
-    gap = 0.02 * (right - left)
-    named = [
-        [(float(c.curve[0, 1]), float(c.curve[0, 0]) - gap, c.source) for c in circuits],
-        [(float(c.curve[-1, 1]), float(c.curve[-1, 0]) + gap, c.destination) for c in circuits],
-    ]
-    for ends, side in zip(named, ("right", "left"), strict=True):
-        # From below upwards, a number is left out if it would touch the last one written.
-        last_y = -np.inf
-        for y, x, port in sorted(ends):
-            if y - last_y >= least_distance:
-                ax.text(x, y, f"{port}", fontsize=_FONT, ha=side, va="center")
-                last_y = y
 
 
 MOST_SLOTS = 12
@@ -210,8 +196,17 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     draw_slot(ax, fabric, data, light, cell_inches)
 
     if fabric.graph is not None:
-        marks = _explain_marks(ax, data)
-        ax.set_xlabel(marks, fontsize=readable_font(ax), color=palette.STATE_COLOURS["bar"])
+        # The marks of cells and, if written, the names of terminals, as t12, are explained.
+        # On a narrow figure one line would be cut off.
+        explanation = _MARKS
+        written = {text.get_text() for text in ax.texts}
+        names = [mark.name for mark in data.ports if mark.name in written]
+        terminal_names = [name for name in names if name.startswith("t")]
+        if terminal_names:
+            separator = " " if figure_of(ax).get_figwidth() > 6.5 else "\n"
+            name = min(terminal_names)
+            explanation += f";{separator}{name}: terminal {name[1:]} of the boundary"
+        ax.set_xlabel(explanation, fontsize=readable_font(ax), color=palette.STATE_COLOURS["bar"])
 
     counts = [count(len(light.circuits), "circuit")]
     if fabric.graph is not None:
@@ -221,25 +216,6 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
         counts.append(f"light lost: {n_lost}")
     ax.set_title(f"slot {slot} (0 to {light.n_slots - 1}): {', '.join(counts)}")
     return ax
-
-
-def _explain_marks(ax: Axes, data: MeshData) -> str:
-    """Explain the marks of cells and, if some are written, the names of terminals, as t12.
-
-    The texts of `ax` are already there. The explanation has two lines on a narrow figure.
-    """
-    written = {text.get_text() for text in ax.texts}
-    terminal_names = []
-    for mark in data.ports:
-        if mark.name in written and mark.name.startswith("t"):
-            terminal_names.append(mark.name)
-    if not terminal_names:
-        return _MARKS
-
-    # On a narrow figure one line would be cut off.
-    separator = " " if figure_of(ax).get_figwidth() > 6.5 else "\n"
-    name = min(terminal_names)
-    return f"{_MARKS};{separator}{name}: terminal {name[1:]} of the boundary"
 
 
 def plot_contact_sheet(shown: Drawable, *, fig: Figure | None = None) -> Figure:
@@ -432,9 +408,28 @@ def draw_bars(
     """
     from matplotlib.collections import PolyCollection
 
+    ax.add_collection(PolyCollection(list(corners_of_bars(start, end, low, high)), **style))
+
+
+def corners_of_bars(
+    start: NDArray[np.floating],
+    end: NDArray[np.floating],
+    low: NDArray[np.floating],
+    high: NDArray[np.floating],
+) -> NDArray[np.float64]:
+    """Return ``corners[bar, corner] = x, y`` of rectangles, shape (bars, 4, 2)."""
     x = np.stack([start, end, end, start], axis=1)
     y = np.stack([low, low, high, high], axis=1)
-    ax.add_collection(PolyCollection(list(np.stack([x, y], axis=2)), **style))
+    return np.stack([x, y], axis=2)
+
+
+def draw_named_bar(
+    ax: Axes, row: int, start: float, end: float, height: float, colour: str, text: str
+) -> None:
+    """Draw one bar of a row, with a text in its middle that is read on its colour."""
+    ax.barh(row, end - start, left=start, height=height, color=colour)
+    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+    ax.text((start + end) / 2, row, text, color=palette.ink_on(colour), **style)
 
 
 def label_time(ax: Axes, span_s: float, rows: int) -> None:
@@ -582,7 +577,7 @@ def draw_fabric(problem: Any, ax: Axes | None = None) -> Figure:
         raise InputError(f"nothing to draw: a problem of kind {problem.kind} has no switch")
     fabric = problem.fabric
     title = f"{problem.kind} on {fabric.title}"
-    if large.is_large(fabric):
+    if is_large(fabric):
         title += f" of {fabric.n_ports:,} ports"
     return plot_fabric(fabric, ax=ax, title=title)
 
@@ -632,8 +627,7 @@ def draw_circuits(problem: Any, ax: Axes | None = None) -> Figure:
     n_circuits = len(sources)
     is_large = n_ports > _MOST_CHORDS
     if is_large:
-        sources = sources[large.choose_examples(n_circuits)]
-
+        sources = sources[choose_evenly(n_circuits, _MOST_EXAMPLES)]
     # A curve is a quadratic Bezier curve that is pulled to the centre of the ring: t = 0 is at the
     # source port, t = 1 at the destination port.
     t = np.linspace(0, 1, 40)[:, None]

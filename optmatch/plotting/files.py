@@ -144,11 +144,27 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
 def _encoded(figure: Figure, kind: str) -> bytes:
     """Return a figure as the bytes of a "png", "svg" or "pdf"; equal figures give equal bytes.
 
-    A large one gets fewer dots per inch, and a PNG of too many bytes 255 colours.
+    A large one gets fewer dots per inch, and a PNG of too many bytes 255 colours. Texts of the
+    figure are changed where they have control characters or formulas.
     """
     import matplotlib
+    from matplotlib.text import Text
+    from matplotlib.ticker import FixedFormatter, NullFormatter
 
-    _show_names_as_they_are(figure)
+    # Names from files are text: no formulas, and control characters are seen. The numbers of axes
+    # are ours, powers of ten among them.
+    counted = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if not isinstance(axis.get_major_formatter(), FixedFormatter | NullFormatter):
+                ticks = [*axis.get_ticklabels(which="both"), axis.get_offset_text()]
+                counted |= {id(text) for text in ticks}
+    for text in figure.findobj(Text):
+        if isinstance(text, Text) and id(text) not in counted:
+            text.set_parse_math(False)
+            text.set_text(
+                re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", text.get_text())
+            )
     buffer = io.BytesIO()
     dpi = min(_DPI, MOST_PIXELS / max(figure.get_size_inches()))
 
@@ -166,28 +182,6 @@ def _encoded(figure: Figure, kind: str) -> bytes:
         Image.open(buffer).convert("RGB").quantize(255).save(few, format="png", optimize=True)
         return few.getvalue()
     return buffer.getvalue()
-
-
-def _show_names_as_they_are(figure: Figure) -> None:
-    """Draw names from files as text: no formulas, and control characters are seen.
-
-    The figure is changed. Numbers of axes, which may be powers of ten, stay as they are.
-    """
-    from matplotlib.text import Text
-    from matplotlib.ticker import FixedFormatter, NullFormatter
-
-    counted = set()  # the numbers of axes are ours, powers of ten among them
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if not isinstance(axis.get_major_formatter(), FixedFormatter | NullFormatter):
-                ticks = [*axis.get_ticklabels(which="both"), axis.get_offset_text()]
-                counted |= {id(text) for text in ticks}
-    for text in figure.findobj(Text):
-        if isinstance(text, Text) and id(text) not in counted:
-            text.set_parse_math(False)
-            text.set_text(
-                re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", text.get_text())
-            )
 
 
 def problem_html(problem: Any) -> str:

@@ -14,6 +14,7 @@ from optmatch.plotting.drawing import Axes, Figure, axes_of, figure_of
 from optmatch.plotting.figures import (
     chart_axes,
     draw_bars,
+    draw_named_bar,
     label_time,
 )
 from optmatch.plotting.slots import answered
@@ -413,11 +414,8 @@ def draw_problem(job: RailJob, ax: Axes | None = None) -> Figure:
         most_phases = max(most_phases, len(phases_of_stage))
         for column, phase in enumerate(phases_of_stage[:MOST_RANKS]):
             colour = _COLOURS[1 + DIMENSIONS.index(phase.dimension)]
-            ax.barh(row, 0.94, left=column, height=0.8, color=colour)
-            ink = palette.ink_on(colour)
             text = f"{phase.dimension} {phase.n_operations}"
-            ax.text(column + 0.47, row, text, ha="center", va="center", fontsize=8, color=ink)
-
+            draw_named_bar(ax, row, column, column + 0.94, 0.8, colour, text)
     # Row 0 is at the top. The width is that of the stage with most phases.
     ax.set(xlim=(0, min(most_phases, MOST_RANKS)), ylim=(len(stages) - 0.4, -0.6), xticks=[])
     ax.set(xlabel="phases in order: dimension and operations", ylabel="stage")

@@ -24,8 +24,7 @@ from optmatch.plotting.drawing import (
     size_in_inches,
 )
 from optmatch.plotting.figures import plot_slot
-from optmatch.plotting.geometry import mesh_data
-from optmatch.plotting.slots import answered, keep_colours
+from optmatch.plotting.slots import answered, keep_colours, mesh_data
 from optmatch.plotting.viewer import page_data, panel, scene
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
@@ -80,7 +79,19 @@ def _rack_data(problem: Reroute, answer: Transition) -> RackData:
     rack = problem.fabric
     if not isinstance(rack, RackFabric):
         raise InputError("a drawing of a rack needs one")
-    chips, servers = _place_chips(rack)
+    # Places of servers, x to the right and y upwards in sides of a server: layers along z stand
+    # beside each other, racks below each other.
+    n_x, n_y, _ = rack.server_grid
+    rack_number, x, y, z = rack.server_coordinates.astype(float).T
+    servers = np.stack([x + (n_x + 0.6) * z, -y - (n_y + 0.6) * rack_number], axis=1)
+
+    # The chips of a server lie around its middle: of 2 by 2 chips they are half a step to each
+    # side.
+    chip_in_server = np.arange(rack.n_chips) % rack.chips_per_server
+    n_columns = max(1, rack.server[0])
+    offset = np.stack([chip_in_server % n_columns, -(chip_in_server // n_columns)], axis=1)
+    offset = offset - (offset.max(axis=0) + offset.min(axis=0)) / 2
+    chips = servers[rack.server_of_chip] + 2 * SPREAD * offset
 
     # Later roles go before earlier ones: a neighbour of a new circuit may be a spare.
     chips_of_new_circuits = answer.circuits // rack.ports_per_chip
@@ -93,27 +104,20 @@ def _rack_data(problem: Reroute, answer: Transition) -> RackData:
 
     # A circuit of either direction is one line.
     circuits = np.unique(np.sort(chips_of_new_circuits, axis=1), axis=0).reshape(-1, 2)
-    return RackData(chips, servers, role, circuits.astype(np.int64), _list_hops(rack, answer))
 
-
-def _place_chips(rack: RackFabric) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the places of chips and servers, x to the right and y upwards in sides of a server.
-
-    Layers along z stand beside each other, racks below each other; the chips of a server lie
-    around its middle.
-    """
-    n_x, n_y, _ = rack.server_grid
-    rack_number, x, y, z = rack.server_coordinates.astype(float).T
-    servers = np.stack([x + (n_x + 0.6) * z, -y - (n_y + 0.6) * rack_number], axis=1)
-
-    chip_in_server = np.arange(rack.n_chips) % rack.chips_per_server
-    n_columns = max(1, rack.server[0])
-
-    # Places of chips within a server, centred: of 2 by 2 chips they are half a step to each side.
-    offset = np.stack([chip_in_server % n_columns, -(chip_in_server // n_columns)], axis=1)
-    offset = offset - (offset.max(axis=0) + offset.min(axis=0)) / 2
-    chips = servers[rack.server_of_chip] + 2 * SPREAD * offset
-    return chips, servers
+    # Each pair of servers once between which new routes pass. Routes are fibres or, on a fabric
+    # with cells, terminals; nodes beyond the servers are switches between racks, not drawn.
+    hops: set[tuple[int, int]] = set()
+    for route in answer.routes:
+        fibres: NDArray[np.int32] = np.array(route, dtype=np.int32)
+        if rack.graph is not None:
+            fibres = rack.fibre_of_terminal[fibres]
+        nodes = rack.edges[rack.edge_of_fibre[fibres[fibres >= 0]]].ravel()
+        for tail, head in pairwise(nodes[nodes < rack.n_servers].tolist()):
+            if tail != head:
+                hops.add((tail, head))
+    hops_of_routes = np.array(sorted(hops), dtype=np.int64).reshape(-1, 2)
+    return RackData(chips, servers, role, circuits.astype(np.int64), hops_of_routes)
 
 
 def _roles_before(problem: Reroute, rack: RackFabric) -> NDArray[np.int64]:
@@ -121,27 +125,6 @@ def _roles_before(problem: Reroute, rack: RackFabric) -> NDArray[np.int64]:
     role = np.full(rack.n_chips, _IDLE)
     role[np.unique(problem.circuits // rack.ports_per_chip)] = _IN_USE
     return role
-
-
-def _list_hops(rack: RackFabric, answer: Transition) -> NDArray[np.int64]:
-    """List each pair of servers once between which new routes pass, shape (pairs, 2).
-
-    Nodes are servers and, after them, switches between racks. Routes are fibres or, on a fabric
-    with cells, terminals.
-    """
-    hops: set[tuple[int, int]] = set()
-    for route in answer.routes:
-        fibres: NDArray[np.int32] = np.array(route, dtype=np.int32)
-        if rack.graph is not None:
-            fibres = rack.fibre_of_terminal[fibres]
-
-        # Nodes beyond the servers are the switches between racks, which are not drawn.
-        nodes = rack.edges[rack.edge_of_fibre[fibres[fibres >= 0]]].ravel()
-        servers = nodes[nodes < rack.n_servers].tolist()
-        for tail, head in pairwise(servers):
-            if tail != head:
-                hops.add((tail, head))
-    return np.array(sorted(hops), dtype=np.int64).reshape(-1, 2)
 
 
 # The roles of chips: places in the table of names, colours and marks.
@@ -367,8 +350,18 @@ def page(solution: Solution) -> dict[str, Any]:
         data_of_slots["durations"] = [""] * len(names)
         return data_of_slots
     rack = problem.fabric
-    data = _put_racks_on_grid(transition_data(solution), rack)
+    data = transition_data(solution)
 
+    # Racks that stand below each other move beside each other, until all are about a square. Rack
+    # k was in row k and is in row k // n_columns now: it moves up by the difference.
+    n_x, n_y, n_z = rack.server_grid
+    rack_width = n_z * (n_x + 0.6) + 0.6
+    rack_height = n_y + 0.6
+    n_columns = max(1, round((rack.racks * rack_height / rack_width) ** 0.5))
+    number = np.arange(rack.racks)
+    shift_x = number % n_columns * rack_width
+    shift_y = rack_height * (number - number // n_columns)
+    data = _move_racks(data, rack, np.stack([shift_x, shift_y], axis=1))
     # Nodes are servers, then chips in the roles that they had before the failure.
     role_before = _roles_before(problem, rack)
     role_before[list(problem.spares)] = _IN_RESERVE
@@ -440,21 +433,6 @@ def page(solution: Solution) -> dict[str, Any]:
         steps=steps,
         list={"title": "Steps", "heads": ["step"], "rows": rows},
     )
-
-
-def _put_racks_on_grid(data: RackData, rack: RackFabric) -> RackData:
-    """Move racks that stand below each other beside each other, until all are about a square."""
-    n_x, n_y, n_z = rack.server_grid
-    width = n_z * (n_x + 0.6) + 0.6
-    height = n_y + 0.6
-
-    # A rack is `width` by `height`: as many stand beside each other as make all about square.
-    # Rack k was in row k and is in row k // n_columns now: it moves up by the difference.
-    n_columns = max(1, round((rack.racks * height / width) ** 0.5))
-    number = np.arange(rack.racks)
-    shift_x = number % n_columns * width
-    shift_y = height * (number - number // n_columns)
-    return _move_racks(data, rack, np.stack([shift_x, shift_y], axis=1))
 
 
 def _describe_failure(n_hit: int) -> str:

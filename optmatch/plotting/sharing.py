@@ -10,9 +10,16 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.blocks import choose_ticks, draw_groups, mean_by_group
-from optmatch.plotting.drawing import Axes, Figure, axes_of, figure_of
-from optmatch.plotting.large import range_of
+from optmatch.plotting.drawing import (
+    Axes,
+    Figure,
+    axes_of,
+    choose_ticks,
+    draw_groups,
+    figure_of,
+    mean_by_group,
+)
+from optmatch.plotting.figures import range_of
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import Assignment, PortSharing
@@ -154,7 +161,19 @@ def page(solution: Solution) -> dict[str, Any]:
 
     # A box is one resource or several alike ones. `served[job]` counts the resources of a job.
     n_jobs = problem.jobs.n_jobs
-    boxes = _list_boxes(problem, answer, folded=len(answer.job_of) > _MOST_NODES)
+    class_of = problem.classes.class_of
+    if len(answer.job_of) > _MOST_NODES:
+        class_and_job = np.stack([class_of, answer.job_of], axis=1)
+        pairs, counts = np.unique(class_and_job, axis=0, return_counts=True)
+        boxes = [
+            _Box(group, job, n_alike, f"{n_alike} resources of class {group}")
+            for (group, job), n_alike in zip(pairs.tolist(), counts.tolist(), strict=True)
+        ]
+    else:
+        boxes = [
+            _Box(int(class_of[resource]), int(answer.job_of[resource]), 1, f"resource {resource}")
+            for resource in np.lexsort((answer.job_of, class_of)).tolist()
+        ]
     jobs = problem.ranking.tolist()
     served = answer.served(n_jobs)
     node_of_job = {job: node for node, job in enumerate(jobs)}
@@ -307,27 +326,6 @@ def _find_cut(
         if problem.classes.eligible[box.group][open_groups].any():
             cut[str(node)] = 1
     return cut
-
-
-def _list_boxes(problem: PortSharing, answer: Assignment, *, folded: bool) -> list[_Box]:
-    """List boxes of resources class by class.
-
-    If `folded`, all that serve the same job are one box with their number.
-    """
-    class_of = problem.classes.class_of
-    job_of = answer.job_of
-    if folded:
-        class_and_job = np.stack([class_of, job_of], axis=1)
-        pairs, counts = np.unique(class_and_job, axis=0, return_counts=True)
-        return [
-            _Box(group, job, count, f"{count} resources of class {group}")
-            for (group, job), count in zip(pairs.tolist(), counts.tolist(), strict=True)
-        ]
-    order = np.lexsort((job_of, class_of)).tolist()
-    return [
-        _Box(int(class_of[resource]), int(job_of[resource]), 1, f"resource {resource}")
-        for resource in order
-    ]
 
 
 def draw_problem(problem: PortSharing, ax: Axes | None = None) -> Figure:

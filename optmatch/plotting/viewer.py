@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.model import (
     Limit,
-    Schedule,
     Score,
     Solution,
     Status,
@@ -29,9 +28,17 @@ from optmatch.model import (
     write_amount,
     write_score,
 )
-from optmatch.plotting.geometry import HANDLE, INSET, OFFSET, mesh_data
 from optmatch.plotting.palette import CIRCUIT_COLOURS
-from optmatch.plotting.slots import Drawable, kept_colours, parts, toggles_data
+from optmatch.plotting.slots import (
+    HANDLE,
+    INSET,
+    OFFSET,
+    Drawable,
+    kept_colours,
+    mesh_data,
+    parts,
+    toggles_data,
+)
 
 CELL_LOSS_DB = 0.48
 """Loss of a cell in dB: the mean of the iPronics SmartLight processor."""
@@ -155,10 +162,29 @@ def page_data(
 
     # Ports that are named 0, 1, 2, ... need no labels.
     has_labels = fabric.labels != tuple(map(str, range(fabric.n_ports)))
+
+    # The panel has slots, toggles and makespan, and what is known of a solution.
+    figures: list[list[Any]] = [["Slots", f"{schedule.n_slots}"]]
+    if schedule.cell_states is not None:
+        figures.append(["Toggles", write_amount(int(toggles_data(schedule).counts.sum()))])
+    figures.append(["Makespan", write_amount(schedule.makespan_s, "s")])
+    if isinstance(shown, Solution):
+        fewest = shown.stats.get("slots_lower_bound")
+        figures[0][1] += "" if fewest is None else f" (at least {fewest})"
+        figures = panel(shown, figures)
+
+    # Cell states of all slots are base 64 of bytes, five cells in base 3 each, cell 0 the lowest
+    # digit; a free cell, -1, becomes 2.
+    packed_states = b""
+    if graph is not None:
+        digits = np.asarray(schedule.cell_states) % 3
+        n_missing = -digits.shape[1] % 5
+        groups = np.pad(digits, ((0, 0), (0, n_missing))).reshape(-1, 5)
+        packed_states = (groups @ 3 ** np.arange(5)).astype(np.uint8).tobytes()
     return {
         "title": kind.replace("-", " ").capitalize(),
         "subtitle": _subtitle(fabric),
-        "figures": _figures(shown, schedule),
+        "figures": figures,
         "loss_db": loss_db,
         "loss_note": " (SmartLight mean)" if loss_db == CELL_LOSS_DB else "",
         "inset": INSET,
@@ -180,7 +206,7 @@ def page_data(
         "durations": durations,
         "labels": list(fabric.labels) if has_labels else [],
         "names": list(names),
-        "states": "" if graph is None else _pack_states(schedule),
+        "states": b64encode(packed_states).decode("ascii"),
     }
 
 
@@ -193,38 +219,12 @@ def _rounded(values: Any) -> list[float]:
     return [round(float(value), 4) for value in values]
 
 
-def _pack_states(schedule: Schedule) -> str:
-    """Write the cell states of all slots as base 64 of bytes, five cells in base 3 each.
-
-    Bar is 0, cross 1, free 2: states 1, 0, 2, 0, 0 are 1 + 0 * 3 + 2 * 9 = 19, and 3**5 = 243 fits
-    into a byte. A slot begins with a byte of its own.
-    """
-    digits = np.asarray(schedule.cell_states) % 3  # free is -1, which becomes 2
-    n_missing = -digits.shape[1] % 5
-    groups = np.pad(digits, ((0, 0), (0, n_missing))).reshape(-1, 5)
-    packed_bytes = (groups @ 3 ** np.arange(5)).astype(np.uint8)
-    return b64encode(packed_bytes.tobytes()).decode("ascii")
-
-
 def _subtitle(fabric: Fabric) -> str:
     """Return the name of a fabric with its numbers of ports and cells, for a page."""
     texts = [fabric.title, f"{fabric.n_ports:,} ports"]
     if fabric.graph is not None:
         texts.append(f"{fabric.n_cells:,} cells")
     return " · ".join(texts)
-
-
-def _figures(shown: Drawable, schedule: Schedule) -> list[list[Any]]:
-    """List slots, toggles and makespan for the panel, and what is known of a solution."""
-    rows: list[list[Any]] = [["Slots", f"{schedule.n_slots}"]]
-    if schedule.cell_states is not None:
-        rows.append(["Toggles", write_amount(int(toggles_data(schedule).counts.sum()))])
-    rows.append(["Makespan", write_amount(schedule.makespan_s, "s")])
-    if not isinstance(shown, Solution):
-        return rows
-    fewest = shown.stats.get("slots_lower_bound")
-    rows[0][1] += "" if fewest is None else f" (at least {fewest})"
-    return panel(shown, rows)
 
 
 def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]:
@@ -239,7 +239,16 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
     unit = unit_of(solution.problem)
     panel_rows.append(["Objective", _write_score_or_unknown(solution.objective, unit)])
     panel_rows.append(["Lower bound", _write_score_or_unknown(solution.lower_bound, unit)])
-    panel_rows.append(["Gap", _write_gap(solution)])
+
+    # Of an objective of levels, the gap is the first level that is open.
+    gap = f"{100 * solution.gap:.2f} %" if math.isfinite(solution.gap) else "unknown"
+    if isinstance(solution.objective, tuple) and isinstance(solution.lower_bound, tuple):
+        gap = "0.00 %"
+        levels = zip(solution.objective, solution.lower_bound, strict=True)
+        open_levels = [level for level, (value, least) in enumerate(levels, 1) if value != least]
+        if open_levels:
+            gap = f"open from level {open_levels[0]} of {len(solution.objective)} on"
+    panel_rows.append(["Gap", gap])
     if solution.proof is not None and is_known(solution.lower_bound):
         is_optimal = solution.status is Status.OPTIMAL
         panel_rows.append(["Proof" if is_optimal else "Bound by", solution.proof])
@@ -252,22 +261,6 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
     panel_rows.append(["Method", solution.method + seed])
     panel_rows.append(["Solved in", write_amount(solution.time_s, "s")])
     return panel_rows
-
-
-def _write_gap(solution: Solution) -> str:
-    """Write how far an answer may be from the best one, such as "2.50 %".
-
-    Of an objective of levels the first counts that differs from its bound ("open from level 2 of 3
-    on"): a share of it would say nothing of the others.
-    """
-    objective = solution.objective
-    bound = solution.lower_bound
-    if isinstance(objective, tuple) and isinstance(bound, tuple):
-        for level, (value, least) in enumerate(zip(objective, bound, strict=True)):
-            if value != least:
-                return f"open from level {level + 1} of {len(objective)} on"
-        return "0.00 %"
-    return f"{100 * solution.gap:.2f} %" if math.isfinite(solution.gap) else "unknown"
 
 
 def _write_score_or_unknown(value: Score | None, unit: str) -> str:

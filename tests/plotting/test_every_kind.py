@@ -18,8 +18,8 @@ from optmatch.cli import main
 from optmatch.kinds import all_kinds
 from optmatch.model import unit_of, write_amount, write_score
 from optmatch.plotting import save_picture, viewer_page
+from optmatch.plotting.comparison import Panel, draw_bars_by_label
 from optmatch.plotting.figures import draw_schedule
-from optmatch.plotting.studies import Panel, draw_bars_by_label
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.helpers.browsers import open_html
