@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from optmatch.io.rails.chakra.messages import COLLECTIVE, COMPUTE, SEND, Node, trace_bytes
+from optmatch.io.rails.chakra.traces import COLLECTIVE, COMPUTE, SEND, Node, trace_bytes
 from optmatch.io.rails.chakra.step import TraceOptions, step_of
 from optmatch.io.rails.chakra.traces import read_trace
 

@@ -308,21 +308,21 @@ def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
             marks.append("exact")
         suffix = f" ({', '.join(marks)})" if marks else ""
         click.echo(f"  {method.name:<{width}}  {method.summary}{suffix}")
-        if in_full:
-            _print_in_full(method)
+        if not in_full:
+            continue
 
-
-def _print_in_full(method: Method) -> None:
-    """Print the parameters of a method, and the docstring of its function without references."""
-    for param in _list_params(method):
-        upper_end = " or more" if param["most"] is None else f" to {param['most']:g}"
-        values = f"{param['type']}, {param['least']:g}{upper_end}; {param['default']} by default"
-        click.echo(f"    --param {param['name']}=...  {param['summary']} ({values})")
-    run = method.load()
-    docstring = getdoc(getattr(run, "func", run)) or ""
-    if docstring:
-        text = docstring.partition("\nReferences")[0].strip()
-        click.echo("\n" + indent(text, "    ") + "\n")
+        # The parameters of the method, and the docstring of its function without references.
+        for param in _list_params(method):
+            upper_end = " or more" if param["most"] is None else f" to {param['most']:g}"
+            values = (
+                f"{param['type']}, {param['least']:g}{upper_end}; {param['default']} by default"
+            )
+            click.echo(f"    --param {param['name']}=...  {param['summary']} ({values})")
+        run = method.load()
+        docstring = getdoc(getattr(run, "func", run)) or ""
+        if docstring:
+            text = docstring.partition("\nReferences")[0].strip()
+            click.echo("\n" + indent(text, "    ") + "\n")
 
 
 def _list_params(method: Method) -> list[dict[str, Any]]:

@@ -90,7 +90,14 @@ def reroute(
     if state is not None and _is_config(state):
         running = _read_config(state, port_sides, shape)
     elif state is not None:
-        running = _read_state(state)
+        # A problem, or what its answer leads to.
+        content = load(state)
+        problem = content.problem if isinstance(content, Solution) else content
+        if not isinstance(problem, Reroute):
+            raise InputError("holds no running state", path=state)
+        running = problem
+        if isinstance(content, Solution) and isinstance(content.answer, Transition):
+            running = problem.after(content.answer)
     elif rack:
         from optmatch.solvers.reroutes.states import fill_rack
 
@@ -133,18 +140,6 @@ def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Re
     if without_none(shape):
         switch = build_fabric("ideal-switch", shape)
     return read_running_state(path, ports, switch)
-
-
-def _read_state(path: str) -> Reroute:
-    """Return the running state of a file: a problem, or what its answer leads to."""
-    content = load(path)
-    if isinstance(content, Solution) and isinstance(content.problem, Reroute):
-        if isinstance(content.answer, Transition):
-            return content.problem.after(content.answer)
-        return content.problem
-    if not isinstance(content, Reroute):
-        raise InputError("holds no running state", path=path)
-    return content
 
 
 def _hold_random_matching(fabric: Any, busy: int | None, seed: int) -> Reroute:

@@ -351,7 +351,7 @@ def _simulate_rails(
     rows = []
     for k, phase in enumerate(job.phases()):
         is_switched = bool(outcome.switched[k])
-        row = {
+        row: dict[str, Any] = {
             "rail": phase.rail,
             "stage": phase.stage,
             "position": phase.position,

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.fabric import numbers_of_names
 from optmatch.fabrics.heaters import HeaterTable, plan_heater_steps
 from optmatch.fabrics.netlists.circuits import cell_circuits, find_differences
-from optmatch.io.fields import check_names, csv_records, json_records, read_entry, shorten
+from optmatch.io.fields import read_entry, read_records, shorten
 from optmatch.io.text import csv_text, layout, read_bytes
 from optmatch.model import (
     BAR,
@@ -73,13 +72,7 @@ def read_cells(
     measured: dict[int, dict[str, float]] = {}
     place_of_cell: dict[int, str] = {}
     with naming(name):
-        if content.lstrip()[:1] == b"{":
-            records = json_records(content, name, CELLS_FORMAT, "cells")
-            for record in records:
-                check_names("key", list(record.entries), columns, record.place)
-        else:
-            records = csv_records(content, name, columns, needed=columns[:1])
-
+        records = read_records(content, name, CELLS_FORMAT, "cells", columns)
         # A row is of one cell, by its number or its name, and of no cell twice.
         for place, _, entries in records:
             cell_name = entries.get("cell")
@@ -157,8 +150,6 @@ _LEVEL = Level(
     dict.fromkeys(("a_within_rad", "b_within_rad_per_v2"), "how certain a calibration is"),
 )
 
-_COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
-
 
 def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int, int], Heater]:
     """Read how the heaters of a chip turn the phase of light, by pairs of cell and arm.
@@ -172,11 +163,7 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
     name = path_name(path)
     content = read_bytes(path)
     with naming(name), accounting(name):
-        if content.lstrip()[:1] == b"{":
-            records = json_records(content, name, _HEATERS_FORMAT, "heaters")
-        else:
-            records = csv_records(_COMMENT.sub(b"", content), name)
-
+        records = read_records(content, name, _HEATERS_FORMAT, "heaters")
         # By cell and arm: what the lines so far have stated, and where the first one stands.
         points: dict[tuple[int, int], dict[str, Any]] = {}
         places: dict[tuple[int, int], str] = {}

@@ -10,27 +10,22 @@ import io
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
-from enum import Enum
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from optmatch.fabrics import FABRICS, Fabric
-from optmatch.io.text import decode, parse_json, place_in, plain, pointer
+from optmatch.io.text import decode, parse_json, plain, pointer
 from optmatch.model import FormatError, InputError, number
 from optmatch.model.declarations import (
-    Array,
-    Choice,
-    Form,
-    Instance,
-    Listed,
-    Mapped,
-    Plain,
-    Range,
-    Word,
-    forms_of,
     shorten as shorten,
+)
+from optmatch.problems.records import (
+    check_keys as check_keys,
+    check_object as check_object,
+    choose as choose,
+    from_object as from_object,
 )
 
 T = TypeVar("T")
@@ -79,169 +74,17 @@ def _write(entry: Any, keep_ndim: int | None) -> Any:
     return plain(entry)
 
 
-def from_object(
-    cls: Callable[..., T],
-    tree: Any,
-    where: str,
-    *,
-    tags: Collection[str] = (),
-    **nested: Callable[[Any, str], Any],
-) -> T:
-    """Build a data class from a JSON object at a pointer; its constructor checks the values.
-
-    Fields that have a default may be absent, and a field that a class once had may be there if it
-    is null. Data classes, fabrics, and tuples or mappings of them are built the same way. `tags`
-    are keys that are no fields, and were read before; `nested` has readers of single fields, which
-    get the value and its pointer. Errors name the place in the file.
-    """
-    check_object(tree, where)
-    removed = getattr(cls, "removed_fields", ())
-    for name in removed:
-        if tree.get(name) is not None:
-            raise FormatError(
-                f"key {name!r}: this field is gone, and only null may be here",
-                where=pointer(where, name),
-            )
-    field_of_name: dict[str, Field[Any]] = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    check_keys(
-        {name: entry for name, entry in tree.items() if name not in removed},
-        where,
-        allowed=(*tags, *field_of_name),
-        required=[
-            name
-            for name, field in field_of_name.items()
-            if field.default is MISSING and field.default_factory is MISSING
-        ],
-    )
-
-    # Each value is read by the form of its field, and the constructor checks it.
-    values = {}
-    for name in field_of_name:
-        if name in nested and name in tree:
-            values[name] = nested[name](tree[name], pointer(where, name))
-        elif name in tree:
-            values[name] = _read_value(forms_of(cls)[name], tree[name], pointer(where, name))
-    try:
-        return cls(**values)
-    except InputError as exc:
-        if not exc.where.startswith("/"):
-            exc.where = place_in(exc.where, exc.message, frozenset(field_of_name), where) or "/"
-        raise
-
-
-def check_object(tree: Any, where: str) -> None:
-    """Refuse a tree that is no JSON object."""
-    if not isinstance(tree, dict):
-        raise FormatError(f"{shorten(tree)}: an object is expected here", where=where or "/")
-
-
-def check_keys(
-    tree: Mapping[str, Any], where: str, *, allowed: Collection[str], required: Collection[str]
-) -> None:
-    """Refuse unknown keys, which may be misspelt ones, and the absence of required ones."""
-    for key in tree:
-        if key not in allowed:
-            raise FormatError(
-                f"unknown key {key!r}: known are {', '.join(allowed)}", where=pointer(where, key)
-            )
-    for key in required:
-        if key not in tree:
-            raise FormatError(f"key {key!r} is missing", where=where or "/")
-
-
-def choose(tree: Mapping[str, Any], key: str, class_of_tag: Mapping[str, T], where: str) -> T:
-    """Look up the class that a tag names, such as ``"kind": "demand"``."""
-    if key not in tree:
-        raise FormatError(f"key {key!r} is missing", where=where or "/")
-    name = tree[key]
-    if not isinstance(name, str) or name not in class_of_tag:
-        raise FormatError(
-            f"{key} = {shorten(name)}: unknown; known are {', '.join(class_of_tag)}",
-            where=pointer(where, key),
-        )
-    return class_of_tag[name]
-
-
 def check_format(tree: Any, where: str, *formats: str) -> str:
     """Return the format tag of an object, which has to be one of the given formats."""
     check_object(tree, where)
     return choose(tree, "format", {name: name for name in formats}, where)
 
 
-def _check_numbers(tree: Any, where: str) -> None:
-    """Refuse strings, booleans and null inside an array, which NumPy would turn into numbers."""
-    if isinstance(tree, np.ndarray):
-        return
-    if isinstance(tree, list):
-        if all(type(entry) in (int, float) for entry in tree):  # the common case, at full speed
-            return
-        for index, entry in enumerate(tree):
-            _check_numbers(entry, pointer(where, index))
-    elif type(tree) not in (int, float):
-        raise FormatError(f"{shorten(tree)}: a number is expected here", where=where)
-
-
-def _read_value(form: Form, tree: Any, where: str) -> Any:
-    """Read a JSON value by the form of its field, the type hint.
-
-    `tree` is the value, perhaps with arrays of NumPy inside, and `where` its JSON pointer, for
-    errors. Plain values are returned as they are, since the constructor of the record checks them.
-    """
-    match form:
-        case Choice(parts):
-            return _read_choice(parts, tree, where)
-        case Array():
-            if not isinstance(tree, np.ndarray | list):
-                raise FormatError(
-                    f"{shorten(tree)}: a list of numbers is expected here", where=where
-                )
-            _check_numbers(tree, where)
-        case Instance(cls) if issubclass(cls, Fabric):
-            check_object(tree, where)
-            classes = {name: entry for name, entry in FABRICS.items() if issubclass(entry, cls)}
-            return from_object(choose(tree, "type", classes, where), tree, where, tags=("type",))
-
-        # Members of an enumeration stand by their values, records as objects.
-        case Instance(cls) if issubclass(cls, Enum):
-            names = [member.value for member in cls]
-            if tree not in names:
-                raise FormatError(f"{shorten(tree)}: one of {', '.join(names)}", where=where)
-            return cls(tree)
-        case Instance(cls) if is_dataclass(cls):
-            return from_object(cls, tree, where)
-        case Listed(part) if not isinstance(part, Plain | Word):
-            if not isinstance(tree, list):
-                raise FormatError(f"{shorten(tree)}: a list is expected here", where=where)
-            return tuple(
-                _read_value(part, entry, pointer(where, index)) for index, entry in enumerate(tree)
-            )
-        case Mapped(part):
-            check_object(tree, where)
-            return {
-                key: _read_value(part, entry, pointer(where, key)) for key, entry in tree.items()
-            }
-        case Plain(span=Range(infinite=True)) if tree in ("inf", "-inf"):
-            return float(tree)
-    return tree
-
-
-def _read_choice(parts: tuple[Form, ...], tree: Any, where: str) -> Any:
-    """Read a value that may have one of several forms, by what it looks like.
-
-    A list is read as an array or a sequence, an object as a class or a mapping; plain values are
-    left to the constructor.
-    """
-    rows = [part for part in parts if isinstance(part, Array | Listed)]
-    records = [part for part in parts if isinstance(part, Instance | Mapped)]
-    plain_parts = [part for part in parts if isinstance(part, Plain)]
-    fitting = records if isinstance(tree, dict) else rows
-    if (rows and isinstance(tree, list | np.ndarray)) or (records and tree is not None):
-        return _read_value((fitting or records)[0], tree, where)
-    return _read_value(plain_parts[0], tree, where) if plain_parts else tree
-
-
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 """A number as spreadsheets write it."""
+
+
+_COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
 
 
 class Record(NamedTuple):
@@ -299,12 +142,25 @@ def csv_records(
     return records
 
 
-def json_records(content: bytes, path: str, form: str, key: str) -> list[Record]:
-    """Read ``{"format": form, key: [...]}``, a list of objects."""
+def read_records(
+    content: bytes, path: str, form: str, key: str, known: Collection[str] | None = None
+) -> list[Record]:
+    """Read ``{"format": form, key: [...]}``, a list of objects, or else a table of CSV.
+
+    With a list of `known` names of columns others are refused, and CSV needs the first of them.
+    Without it lines of CSV that begin with ``#`` are comments.
+    """
+    if content.lstrip()[:1] != b"{":
+        if known is None:
+            return csv_records(_COMMENT.sub(b"", content), path)
+        return csv_records(content, path, known, needed=list(known)[:1])
     tree = parse_json(content, path)
     check_format(tree, "", form)
     check_keys(tree, "", allowed=("format", key), required=())
-    return list_records(tree.get(key), pointer("", key))
+    records = list_records(tree.get(key), pointer("", key))
+    for record in records:
+        check_names("key", list(record.entries), known, record.place)
+    return records
 
 
 def list_records(rows: Any, where: str) -> list[Record]:

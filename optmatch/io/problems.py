@@ -17,7 +17,6 @@ from optmatch.io.text import (
     digest,
     layout,
     parse_json,
-    place_in,
     plain,
     pointer,
     read_bytes,
@@ -36,6 +35,7 @@ from optmatch.model import (
     naming,
 )
 from optmatch.model.declarations import forms_of
+from optmatch.model.errors import place_in
 from optmatch.model.files import path_name
 from optmatch.problems import (
     PROBLEMS,

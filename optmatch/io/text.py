@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import FormatError, InputError, check_size, largest
+from optmatch.model.errors import pointer as pointer
 from optmatch.model.files import path_name
 
 _log = logging.getLogger("optmatch")
@@ -533,12 +534,6 @@ def _is_half(text: Any) -> bool:
     return isinstance(text, str) and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def pointer(where: str, *parts: str | int) -> str:
-    """Extend a JSON pointer (RFC 6901)."""
-    escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in parts)
-    return "".join((where, *("/" + part for part in escaped)))
-
-
 def plain(value: Any) -> Any:
     """Turn numbers, texts, arrays, and mappings and sequences of these into JSON types.
 
@@ -619,14 +614,3 @@ def layout(tree: Any, indent: str = "") -> str:
     if flat and len(indent) + sum(len(entry) + 2 for entry in entries) <= WIDTH and indent:
         return f"{start}{', '.join(entries)}{end}"
     return f"{start}\n{deeper}" + f",\n{deeper}".join(entries) + f"\n{indent}{end}"
-
-
-def place_in(named: str, message: str, names: frozenset[str], where: str) -> str:
-    """Return the JSON pointer of a field that a constructor refused, else that of its object.
-
-    The error names the place, as ``demand[0, 1]``, or its message begins with it.
-    """
-    match = re.match(r"(\w+)(?:\[([\d, ]+)\])?", named or message)
-    if match is None or match[1] not in names:
-        return where
-    return pointer(where, match[1], *re.findall(r"\d+", match[2] or ""))

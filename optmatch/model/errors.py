@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -155,3 +156,20 @@ class SolverError(OptMatchError, RuntimeError):
     >>> issubclass(om.SolverError, om.OptMatchError)
     True
     """
+
+
+def pointer(where: str, *parts: str | int) -> str:
+    """Extend a JSON pointer (RFC 6901)."""
+    escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+    return "".join((where, *("/" + part for part in escaped)))
+
+
+def place_in(named: str, message: str, names: frozenset[str], where: str) -> str:
+    """Return the JSON pointer of a field that a constructor refused, else that of its object.
+
+    The error names the place, as ``demand[0, 1]``, or its message begins with it.
+    """
+    match = re.match(r"(\w+)(?:\[([\d, ]+)\])?", named or message)
+    if match is None or match[1] not in names:
+        return where
+    return pointer(where, match[1], *re.findall(r"\d+", match[2] or ""))

@@ -269,6 +269,12 @@ def test_the_public_names_stand_in_six_groups() -> None:
     names = [name for listed in groups.values() for name in listed]
     rooms = {"io", "plotting", "rails", "switches"}
     assert len(groups) == 6
+
+    # `help(om)` has the same groups, with the same names.
+    told = re.findall(r"^(\w.*):\n((?: {4}.*\n)+)", om.__doc__ or "", re.MULTILINE)
+    assert {title: set(re.findall(r"\w+", listed)) for title, listed in told} == {
+        title: set(listed) for title, listed in groups.items()
+    }
     assert sorted(names) == sorted(set(dir(om)) - rooms)
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from optmatch.io.rails.chakra.messages import (
+from optmatch.io.rails.chakra.traces import (
     COLLECTIVE,
     COLLECTIVES,
     SEND,

@@ -29,9 +29,8 @@ from optmatch.io.cells import read_cells, write_cells
 from optmatch.io.exports import exported
 from optmatch.io.problems import write_device
 from optmatch.io.rails.chakra.demand import read_chakra, read_groups
-from optmatch.io.rails.chakra.messages import COLLECTIVE, RECEIVE, SEND, Node, trace_bytes
 from optmatch.io.rails.chakra.step import read_step
-from optmatch.io.rails.chakra.traces import siblings
+from optmatch.io.rails.chakra.traces import COLLECTIVE, RECEIVE, SEND, Node, siblings, trace_bytes
 from optmatch.io.rails.phases import read_phase_list, read_recorded_step
 from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.text import digest

@@ -13,7 +13,7 @@ from optmatch.problems.costs import PRICES, compare_costs
 from optmatch.problems.rails.accelerators import ACCELERATORS
 from optmatch.problems.rails.presets import CALIBRATION, PRESETS, Preset, list_inputs, make_job
 from optmatch.problems.rails.published import CASES, HARDWARE, published_job
-from optmatch.problems.records import FOLDER, build_record, build_records, read_tables
+from optmatch.problems.records import FOLDER, build_records, from_object, read_tables
 
 KNOWN = json.loads((Path(__file__).parents[1] / "data" / "rail-figures.json").read_text("utf-8"))
 """Digests of jobs, from when their figures stood in Python."""
@@ -79,10 +79,10 @@ def test_a_file_says_what_it_is(path: Path) -> None:
     ("table", "message"),
     [
         ({"batch": 1}, "small: key 'model' is missing"),
-        ({"colour": 1}, "small: unknown key 'colour'; Preset has model, parallelism"),
-        ({"model": {"layers": 0}}, "small.model: key 'hidden' is missing"),
-        ({"parallelism": {"dp": 0}, "model": 3}, "small.model: 3: a table is expected"),
-        ({"parallelism": {"dp": 0}}, "small.parallelism.dp: dp = 0"),
+        ({"colour": 1}, "small/colour: unknown key 'colour': known are model, parallelism"),
+        ({"model": {"layers": 0}}, "small/model: key 'hidden' is missing"),
+        ({"parallelism": {"dp": 0}, "model": 3}, "small/model: 3: an object is expected"),
+        ({"parallelism": {"dp": 0}}, "small/parallelism/dp: dp = 0"),
         ({"batch": "many"}, "batch = 'many': not a whole number"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_record_is_checked_by_its_class(table: dict[str, Any], message: str) -
     if table.get("batch") == 1:
         changed = table
     with pytest.raises(om.InputError) as caught:
-        build_record(Preset, changed, "small")
+        from_object(Preset, changed, "/small")
     assert message in str(caught.value)
 
 

@@ -6,10 +6,11 @@ instances of QOBLIB, and networks of SNDlib (XML and JSON) and REPETITA.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,24 +18,22 @@ from numpy.typing import NDArray
 
 from optmatch.io.fields import shorten
 from optmatch.io.matrices.tables import (
-    LAYOUTS,
-    is_coflow_benchmark,
-    read_coflow_benchmark,
-    read_table,
-    stated_unit,
-    traffic_of_flows,
-)
-from optmatch.io.matrices.traffic import (
     BYTES,
     EXACT as EXACT,
+    LAYOUTS,
     Traffic,
     check_matrix,
     check_sparse,
+    is_coflow_benchmark,
     is_whole,
     number_ports,
+    read_coflow_benchmark,
     read_number,
+    read_table,
     size_unit,
     sparse_matrix,
+    stated_unit,
+    traffic_of_flows,
     warn_of_rate,
 )
 from optmatch.io.rails.chakra.demand import read_chakra, read_groups
@@ -59,19 +58,6 @@ from optmatch.problems.demands.matrices import (
     is_sparse,
     sparse_entries,
 )
-
-
-class _NodeDemand(NamedTuple):
-    """What one node of a network sends to another."""
-
-    place: str
-    """The file and the place in it, for messages."""
-    source: str
-    """The name of a node, as is the target."""
-    target: str
-    amount: float
-    """In bytes, or in the unit of a rate."""
-
 
 _NOT_TRAFFIC = "about links and routes, not about the traffic"
 _NOT_READ = "they are not read, as if they were not there"
@@ -103,31 +89,6 @@ _SNDLIB_RATES = {"BITPERSEC": "bit/s", "KBITPERSEC": "kbit/s", "MBITPERSEC": "Mb
 _SNDLIB_RATES |= {"GBITPERSEC": "Gbit/s", "TBITPERSEC": "Tbit/s"}
 
 
-def _bytes_each(unit: str, path: str) -> float:
-    """Return the bytes of the unit of demands that a network's description names; 1 without one.
-
-    The numbers of a rate are kept, with a warning.
-    """
-    named = unit.strip()
-    if named == "":
-        return 1.0
-    size = size_unit(_SNDLIB_RATES.get(named.upper(), named), path)
-    if size is None:
-        raise FormatError(f"unit {shorten(named)}: bytes, bits or a rate of them", path=path)
-    warn_of_rate(size)
-    return size.bytes_each
-
-
-def _check_routing_unit(routing_unit: str, place: str) -> None:
-    """Refuse a demand of which one unit takes another capacity than 1."""
-    if routing_unit.strip() and read_number(routing_unit.strip(), place) != 1.0:
-        raise FormatError(
-            f"routing unit {shorten(routing_unit.strip())}: only demands of the routing unit 1 are"
-            " read",
-            path=place,
-        )
-
-
 def read_sndlib_xml(content: bytes, path: str) -> Traffic:
     """Read the demands between the nodes of a network of SNDlib [1]_, in the unit of the file.
 
@@ -155,18 +116,14 @@ def read_sndlib_xml(content: bytes, path: str) -> Traffic:
     if root.tag != "network" or not nodes:
         raise FormatError("no network of SNDlib: nodes are missing", path=path)
 
-    # Demands are in one unit, and each has its ends and its amount.
+    # Demands are in one unit, and each has its ends, its amount and its routing unit.
     unit = "".join(element.text or "" for element in root.iter("unit"))
-    bytes_each = _bytes_each(unit, path)
     demands = []
     for number, demand in enumerate(root.iter("demand")):
         place = f"{path}: demand {demand.get('id', number)}"
-        ends = [(demand.findtext(key) or "").strip() for key in ("source", "target")]
-        amount = (demand.findtext("demandValue") or "").strip()
-        _check_routing_unit(demand.findtext("routingUnit") or "", place)
-        size_bytes = bytes_each * read_number(amount, place)
-        demands.append(_NodeDemand(place, ends[0], ends[1], size_bytes))
-    return _traffic_of_nodes(nodes, demands, path)
+        tags = ("source", "target", "demandValue", "routingUnit")
+        demands.append((place, *((demand.findtext(tag) or "").strip() for tag in tags)))
+    return _traffic_of_nodes(nodes, unit, demands, path)
 
 
 def is_sndlib_json(tree: Any) -> bool:
@@ -189,7 +146,6 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
     # The unit of all demands, and then the demands.
     meta = tree.get("meta")
     unit = tree.get("unit", meta.get("unit", "") if isinstance(meta, dict) else "")
-    bytes_each = _bytes_each(str(unit), path)
     demands = []
     listed = tree["demands"]
     for k, demand in enumerate(listed if isinstance(listed, list) else [None]):
@@ -204,32 +160,51 @@ def read_sndlib_json(tree: dict[str, Any], path: str) -> Traffic:
             raise FormatError(
                 f"demand_value = {shorten(amount)}: a number is expected", path=path, where=where
             )
-        _check_routing_unit(str(demand.get("routing_unit", "")), path)
-        value = bytes_each * read_number(repr(amount), path)
-        source, target = str(demand.get("source")), str(demand.get("target"))
-        demands.append(_NodeDemand(f"{path}:{where}", source, target, value))
-    return _traffic_of_nodes(nodes, demands, path)
+        source = str(demand.get("source"))
+        target = str(demand.get("target"))
+        routing_unit = str(demand.get("routing_unit", ""))
+        demands.append((f"{path}:{where}", source, target, repr(amount), routing_unit))
+    return _traffic_of_nodes(nodes, str(unit), demands, path)
 
 
-def _traffic_of_nodes(nodes: list[str], demands: list[_NodeDemand], path: str) -> Traffic:
-    """Make a sparse matrix of demands (source, target, amount) between nodes, which are ports.
+def _traffic_of_nodes(
+    nodes: list[str], unit: str, demands: Sequence[tuple[str, ...]], path: str
+) -> Traffic:
+    """Make a sparse matrix of demands between nodes, which are ports, in the unit of the file.
 
+    A demand is five texts: its place in messages, its source, its target, its amount, and its
+    routing unit, of which only 1 is read. Without a unit amounts are bytes.
     Demands of one pair add up.
     """
+    bytes_each = 1.0
+    if unit.strip():
+        size = size_unit(_SNDLIB_RATES.get(unit.strip().upper(), unit.strip()), path)
+        if size is None:
+            rule = f"unit {shorten(unit.strip())}: bytes, bits or a rate of them"
+            raise FormatError(rule, path=path)
+        warn_of_rate(size)
+        bytes_each = size.bytes_each
+    amounts = []
+    for place, _, _, amount, routing_unit in demands:
+        if routing_unit.strip() and read_number(routing_unit.strip(), place) != 1.0:
+            raise FormatError(
+                f"routing unit {shorten(routing_unit.strip())}: only demands of the routing unit 1"
+                " are read",
+                path=place,
+            )
+        amounts.append(bytes_each * read_number(amount, place))
+
+    # Nodes are ports, in their order.
     if len(set(nodes)) != len(nodes):
         raise FormatError("two nodes have the same id", path=path)
     port_of = {node: port for port, node in enumerate(nodes)}
-    for demand in demands:
-        for node in (demand.source, demand.target):
+    for place, source, target, *_ in demands:
+        for node in (source, target):
             if node not in port_of:
-                raise FormatError(f"{shorten(node)}: no node of this network", path=demand.place)
-    matrix = sparse_matrix(
-        [port_of[demand.source] for demand in demands],
-        [port_of[demand.target] for demand in demands],
-        [demand.amount for demand in demands],
-        (len(nodes), len(nodes)),
-        path,
-    )
+                raise FormatError(f"{shorten(node)}: no node of this network", path=place)
+    sources = [port_of[demand[1]] for demand in demands]
+    targets = [port_of[demand[2]] for demand in demands]
+    matrix = sparse_matrix(sources, targets, amounts, (len(nodes), len(nodes)), path)
     return Traffic(matrix, tuple(nodes))
 
 
@@ -524,7 +499,13 @@ def read_traffic(
         packed = sys.stdin.buffer.read(largest("bytes") + 1)
         check_content("bytes", len(packed), _STDIN_NAME)
         content = unzip(packed, file)
-        reader = _reader_of_content(content)
+
+        # Its first bytes, without the byte order mark of UTF-8 and blanks; else it is a table.
+        start = content[:64].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+        reader = _read_text
+        for beginning, reader_of_format in _READER_OF_BEGINNING.items():
+            if start.startswith(beginning):
+                reader = reader_of_format
     else:
         suffix = _suffix_of(path)
         if suffix not in _READERS:
@@ -632,23 +613,6 @@ def _suffix_of(path: str | os.PathLike[str]) -> str:
     return endings[-1] if endings else ""
 
 
-def _reader_of_content(content: bytes) -> Reader:
-    """Return the reader of content that begins as this one does, by default that of tables."""
-    # Without the byte order mark of UTF-8, and without blanks.
-    start = content[:64].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    for beginning, reader in (
-        (b"\x93numpy", _read_npy),
-        (b"pk", _read_npy),
-        (b"%%matrixmarket", read_market),
-        (b"{", _read_json),
-        (b"<", read_sndlib_xml),
-        (b"demands", read_repetita),
-    ):
-        if start.startswith(beginning):
-            return reader
-    return _read_text
-
-
 def _choose(matrices: Mapping[str, Any], name: str | None) -> Any:
     """Return the matrix of a name, or the only one of a file if the name is None."""
     if name is None and len(matrices) == 1:
@@ -678,31 +642,20 @@ def _read_npy(content: bytes, path: str) -> Any:
     arrays = read_arrays(content, path)
     if {"format", "shape", "data"} <= set(arrays):
         # `scipy.sparse.save_npz` writes ``format`` (csr, csc, bsr, coo or dia), ``shape``,
-        # ``data``, and the indices of that format.
-        from scipy.sparse import bsr_array, coo_array, csc_array, csr_array, dia_array
-
-        layout = arrays["format"].item()
-        layout = layout.decode() if isinstance(layout, bytes) else str(layout)
-        compressed = {"csr": csr_array, "csc": csc_array, "bsr": bsr_array}
+        # ``data``, and the indices of that format, of which compressed ones are checked here.
+        from scipy.sparse import csr_array, load_npz
 
         # Arrays that contradict each other make SciPy raise errors of several kinds.
         try:
             shape = tuple(int(side) for side in arrays["shape"])
             if arrays["data"].dtype.kind not in "iufb" or len(shape) != 2:
                 raise ValueError(f"data of {arrays['data'].dtype}, shape {shape}")
-            if layout in compressed:
-                parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-                matrix = compressed[layout](parts, shape=shape)
+            matrix = load_npz(io.BytesIO(content))
+            if hasattr(matrix, "check_format"):
                 matrix.check_format(full_check=True)
-            elif layout == "coo":
-                matrix = coo_array((arrays["data"], (arrays["row"], arrays["col"])), shape=shape)
-            elif layout == "dia":
-                matrix = dia_array((arrays["data"], arrays["offsets"]), shape=shape)
-            else:
-                raise ValueError(f"format {layout!r}")
-        except (ValueError, KeyError, TypeError, IndexError) as exc:
+            return csr_array(matrix)
+        except (ValueError, KeyError, TypeError, IndexError, NotImplementedError) as exc:
             raise FormatError(f"is no sparse matrix of SciPy: {exc}", path=path) from exc
-        return matrix.tocsr()
     return arrays[""] if list(arrays) == [""] else arrays
 
 
@@ -756,6 +709,14 @@ def _read_json(content: bytes, path: str) -> Any:
 Reader = Callable[[bytes, str], Any]
 """Returns a `Traffic`, a matrix, or several matrices by name."""
 
+_READER_OF_BEGINNING: dict[bytes, Reader] = {
+    b"\x93numpy": _read_npy,
+    b"pk": _read_npy,
+    b"%%matrixmarket": read_market,
+    b"{": _read_json,
+    b"<": read_sndlib_xml,
+    b"demands": read_repetita,
+}
 _READERS: dict[str, Reader] = {
     ".csv": _read_text,
     ".tsv": _read_text,

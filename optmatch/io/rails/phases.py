@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 
 from optmatch.io.fields import check_names, csv_records, list_records, shorten
 from optmatch.io.matrices.reader import EXACT
-from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
 from optmatch.io.rails.chakra.step import TraceOptions, step_of
-from optmatch.io.rails.chakra.traces import MISSING, NodeRow, Trace
+from optmatch.io.rails.chakra.traces import (
+    COLLECTIVE,
+    COLLECTIVES,
+    COMPUTE,
+    MISSING,
+    RECEIVE,
+    SEND,
+    NodeRow,
+    Trace,
+)
 from optmatch.io.text import (
     check_content,
     decode,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.rails.chakra.demand import groups_text
-from optmatch.io.rails.chakra.messages import step_traces
+from optmatch.io.rails.chakra.traces import step_traces
 from optmatch.io.text import csv_text
 from optmatch.model import InputError, Solution, number
 from optmatch.problems import Demand, RailJob, Step
@@ -59,7 +59,32 @@ def spans(solution: Solution) -> Iterator[Span]:
     problem = solution.problem
     system = topologies(solution)
     if isinstance(answer, RailPlan) and isinstance(problem, RailJob):
-        yield from _operation_spans(problem.step(), answer)
+        # What the ranks of a job do, rank by rank. Columns that a kind of operation does not have
+        # stay empty. By operation the ranks that forward it.
+        step = problem.step()
+        forwarders: dict[int, list[str]] = {}
+        for operation, rank, _ in answer.relays.tolist():
+            forwarders.setdefault(operation, []).append(str(rank))
+        for operation in range(step.n_operations):
+            kind = int(step.kind[operation])
+            span = Span(
+                what="operation",
+                name=OPERATIONS[kind],
+                rank=int(step.rank[operation]),
+                start_s=float(answer.start_s[operation]),
+                end_s=float(answer.end_s[operation]),
+                via=" ".join(forwarders.get(operation, ())),
+            )
+            if kind != COMPUTE:
+                group = step.groups[step.group[operation]]
+                span = span._replace(
+                    group=group.name,
+                    switch=f"rail {group.rail}" if group.rail >= 0 else "",
+                    size_bytes=float(step.size_bytes[operation]),
+                )
+            if kind >= SEND:
+                span = span._replace(peer=int(step.peer[operation]))
+            yield span
     else:
         # Nodes that have no label in the fabric have their number as name.
         labels = () if problem.fabric is None else problem.fabric.labels
@@ -118,39 +143,6 @@ def trace_events(solution: Solution) -> str:
     write = json.JSONEncoder(separators=(",", ":")).encode
     lines = ",\n".join(map(write, _events(solution)))
     return f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n]}}\n'
-
-
-def _operation_spans(step: Step, plan: RailPlan) -> Iterator[Span]:
-    """Yield what the ranks of a job do, rank by rank.
-
-    Communication has its group, the rail, its size in bytes and the ranks that forward it
-    (``plan.relays``: rows of operation, rank and ports), and a message the other rank.
-    """
-    # By operation the ranks that forward it. Columns that a kind of operation does not have stay
-    # empty.
-    forwarders: dict[int, list[str]] = {}
-    for operation, rank, _ in plan.relays.tolist():
-        forwarders.setdefault(operation, []).append(str(rank))
-    for operation in range(step.n_operations):
-        kind = int(step.kind[operation])
-        span = Span(
-            what="operation",
-            name=OPERATIONS[kind],
-            rank=int(step.rank[operation]),
-            start_s=float(plan.start_s[operation]),
-            end_s=float(plan.end_s[operation]),
-            via=" ".join(forwarders.get(operation, ())),
-        )
-        if kind != COMPUTE:
-            group = step.groups[step.group[operation]]
-            span = span._replace(
-                group=group.name,
-                switch=f"rail {group.rail}" if group.rail >= 0 else "",
-                size_bytes=float(step.size_bytes[operation]),
-            )
-        if kind >= SEND:
-            span = span._replace(peer=int(step.peer[operation]))
-        yield span
 
 
 class _Tracks:

@@ -17,7 +17,7 @@ from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.parallelism import Parallelism
 from optmatch.problems.rails.training.workload import TransformerModel, Workload
-from optmatch.problems.records import build_record, build_records, read_tables
+from optmatch.problems.records import build_records, from_object, read_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,8 +66,8 @@ class Calibration(Value):
 _TABLES = read_tables("presets.toml")
 PRESETS = build_records(Preset, _TABLES["presets"])
 """The jobs, by name; their least replicas are in the degrees."""
-CALIBRATION = build_record(Calibration, _TABLES["calibration"], "calibration")
-_SERVER = build_record(RailNetwork, _TABLES["network"], "network")
+CALIBRATION = from_object(Calibration, _TABLES["calibration"], "/calibration")
+_SERVER = from_object(RailNetwork, _TABLES["network"], "/network")
 """The network of all presets, unless another one is given."""
 
 _INPUTS_OF_ALL = ("attended", "peak_flops_per_s", "efficiency", "network")

@@ -15,7 +15,7 @@ from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.parallelism import Parallelism
 from optmatch.problems.rails.training.workload import TransformerModel, Workload
-from optmatch.problems.records import build_record, build_records, read_tables
+from optmatch.problems.records import build_records, from_object, read_tables
 
 _GIGABYTE = 2.0**30
 """The gigabyte of the simulator, in bytes."""
@@ -70,7 +70,7 @@ CASES = build_records(PublishedCase, _TABLES["cases"])
 """The cases, by name."""
 HARDWARE = build_records(PublishedHardware, _TABLES["hardware"])
 """The generations of hardware, by name."""
-_MODEL = build_record(TransformerModel, _TABLES["model"], "model")
+_MODEL = from_object(TransformerModel, _TABLES["model"], "/model")
 
 
 def published_job(

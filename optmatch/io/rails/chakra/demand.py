@@ -11,8 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.fields import check_object, shorten
-from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
-from optmatch.io.rails.chakra.traces import MISSING, Integers, Nodes, Trace, alike, read_traces
+from optmatch.io.rails.chakra.traces import (
+    COLLECTIVE,
+    COLLECTIVES,
+    MISSING,
+    RECEIVE,
+    SEND,
+    Integers,
+    Nodes,
+    Trace,
+    alike,
+    read_traces,
+)
 from optmatch.io.text import check_content, describe_tree, layout, parse_json, pointer, read_bytes
 from optmatch.model import FormatError, naming
 from optmatch.model.files import path_name

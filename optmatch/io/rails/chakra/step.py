@@ -20,9 +20,12 @@ from optmatch.io.rails.chakra.demand import (
     read_groups,
     roots_of,
 )
-from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, RECEIVE, SEND
 from optmatch.io.rails.chakra.traces import (
+    COLLECTIVE,
+    COLLECTIVES,
     MISSING,
+    RECEIVE,
+    SEND,
     Integers,
     Nodes,
     Trace,

@@ -14,9 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.rails.chakra.demand import add_up
-from optmatch.io.rails.chakra.messages import COLLECTIVE, COLLECTIVES, COMPUTE, RECEIVE, SEND
 from optmatch.io.rails.chakra.step import TraceOptions, step_of
-from optmatch.io.rails.chakra.traces import MISSING, NodeRow, Trace
+from optmatch.io.rails.chakra.traces import (
+    COLLECTIVE,
+    COLLECTIVES,
+    COMPUTE,
+    MISSING,
+    RECEIVE,
+    SEND,
+    NodeRow,
+    Trace,
+)
 from optmatch.io.rails.kineto.recordings import Activity, Call, Recording, read_recording
 from optmatch.model import FormatError
 from optmatch.problems.demands.traffic import Matrix

@@ -13,12 +13,12 @@ import optmatch as om
 from optmatch.cli import main
 from optmatch.io import loads, read_chakra, read_matrix
 from optmatch.io.rails.chakra.demand import groups_text
-from optmatch.io.rails.chakra.messages import (
+from optmatch.io.rails.chakra.traces import (
     COMPUTE,
     RECEIVE,
     Node,
+    siblings,
 )
-from optmatch.io.rails.chakra.traces import siblings
 from tests.helpers.chakra import collective, send, trace, workload_graph
 
 

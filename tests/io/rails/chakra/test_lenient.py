@@ -8,7 +8,8 @@ import pytest
 import optmatch as om
 from optmatch.io import read_chakra, read_matrix
 from optmatch.io.rails.chakra.demand import groups_text
-from optmatch.io.rails.chakra.messages import (
+from optmatch.io.rails.chakra.step import read_step
+from optmatch.io.rails.chakra.traces import (
     COLLECTIVE,
     RECEIVE,
     SEND,
@@ -16,7 +17,6 @@ from optmatch.io.rails.chakra.messages import (
     messages,
     trace_bytes,
 )
-from optmatch.io.rails.chakra.step import read_step
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 from tests.helpers.chakra import collective, send, trace
 from tests.helpers.command import call

@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 
 import optmatch as om
 from optmatch.io.rails.chakra.demand import groups_text
-from optmatch.io.rails.chakra.messages import (
+from optmatch.io.rails.chakra.step import TraceOptions, read_step
+from optmatch.io.rails.chakra.traces import (
     COLLECTIVE,
     COLLECTIVES,
     RECEIVE,
@@ -20,7 +21,6 @@ from optmatch.io.rails.chakra.messages import (
     step_traces,
     trace_bytes,
 )
-from optmatch.io.rails.chakra.step import TraceOptions, read_step
 from optmatch.problems.rails.training.step import OPERATIONS, Dimension, Group, Step
 from optmatch.simulation.rails.replay import simulate_rails
 from tests.helpers.rails import make_job

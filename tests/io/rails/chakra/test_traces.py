@@ -14,15 +14,17 @@ import optmatch as om
 from optmatch.io import read_chakra, read_matrix
 from optmatch.io.rails.chakra import traces
 from optmatch.io.rails.chakra.demand import groups_text, read_groups
-from optmatch.io.rails.chakra.messages import (
+from optmatch.io.rails.chakra.step import read_step
+from optmatch.io.rails.chakra.traces import (
     COLLECTIVE,
+    MISSING,
     NODE_TYPES,
     Node,
     messages,
+    read_trace,
+    siblings,
     trace_bytes,
 )
-from optmatch.io.rails.chakra.step import read_step
-from optmatch.io.rails.chakra.traces import MISSING, read_trace, siblings
 from tests.helpers.chakra import collective, send, trace, workload_graph
 
 few = settings(max_examples=40)  # each writes files
