@@ -17,9 +17,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from optmatch.io.rails.chakra.traces import COLLECTIVE, COMPUTE, SEND, Node, trace_bytes
 from optmatch.io.rails.chakra.step import TraceOptions, step_of
-from optmatch.io.rails.chakra.traces import read_trace
+from optmatch.io.rails.chakra.traces import (
+    COLLECTIVE,
+    COMPUTE,
+    SEND,
+    Node,
+    read_trace,
+    trace_bytes,
+)
 
 
 def nodes(kind: str, count: int) -> Iterator[Node]:
