@@ -33,7 +33,7 @@ from optmatch.plotting.figures import (
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Demand
-from optmatch.problems.topologies import topologies
+from optmatch.problems.topologies import list_carried
 
 _LABEL_INCHES = 0.13
 """Rows that are lower than this have colours but no numbers."""
@@ -97,34 +97,18 @@ def gantt_data(solution: Solution) -> GanttData:
     problem, _ = answered(solution, Demand, object)
     answer: Any = solution.schedule or solution.answer
     schedules: tuple[Schedule, ...] = getattr(answer, "schedules", (answer,))
-    bars = topologies(solution).list_circuits()
-
-    # With per-circuit switching, a circuit that the slot before has too stays up during the delay
-    # between both.
-    if problem.switching == "per-circuit":
-        held = {(bar.switch, bar.state, bar.source, bar.destination) for bar in bars}
-        for place, bar in enumerate(bars):
-            if (bar.switch, bar.state - 1, bar.source, bar.destination) in held:
-                delay_s = schedules[bar.switch].delay_s
-                bars[place] = bar._replace(start_s=bar.start_s - delay_s)
-
-    # Bars in the order of their starts: earlier bars of a pair of ports use up a part of its
-    # demand, here in seconds of sending.
-    bars.sort(key=lambda bar: bar.start_s)
-    remaining_s = problem.demand_bytes / problem.rate_bytes_per_s
-    sent_s = np.empty(len(bars))
-    for place, bar in enumerate(bars):
-        flow = (bar.source, bar.destination)
-        used_s = min(float(remaining_s[flow]), bar.end_s - bar.start_s)
-        remaining_s[flow] -= used_s
-        sent_s[place] = bar.start_s + used_s
+    carried = list_carried(solution)
+    bars = [bar for bar, _ in carried]
+    start_s = np.array([bar.start_s for bar in bars], dtype=np.float64)
+    end_s = np.array([bar.end_s for bar in bars], dtype=np.float64)
+    sending_s = np.array([size for _, size in carried]) / problem.rate_bytes_per_s
     return GanttData(
         source=np.array([bar.source for bar in bars], dtype=np.int64),
         destination=np.array([bar.destination for bar in bars], dtype=np.int64),
         plane=np.array([bar.switch for bar in bars], dtype=np.int64),
-        start_s=np.array([bar.start_s for bar in bars], dtype=np.float64),
-        sent_s=sent_s,
-        end_s=np.array([bar.end_s for bar in bars], dtype=np.float64),
+        start_s=start_s,
+        sent_s=np.minimum(start_s + sending_s, end_s),
+        end_s=end_s,
         makespan_s=max(float(schedule.makespan_s) for schedule in schedules),
         lower_bound_s=solution.lower_bound,
         n_ports=problem.fabric.n_ports,
@@ -186,16 +170,16 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
         # The share of each 400th of the time that each row sends: the overlaps of its bars with
         # it. The darkest shade is where a port sends for all of it.
         edges_s = np.linspace(0.0, span_s, 401)
-        share = np.zeros((n_rows, 400))
+        share_of_row = np.zeros((n_rows, 400))
         for bar in range(len(row)):
             sent_s = np.clip(edges_s, shown.start_s[bar], shown.sent_s[bar])
-            share[row[bar]] += np.diff(sent_s) * (400 / span_s)
+            share_of_row[row[bar]] += np.diff(sent_s) * (400 / span_s)
         shades = LinearSegmentedColormap.from_list(
             "sends", ["#f4f6f9", palette.CIRCUIT_COLOURS[0]]
         )
         extent = (0.0, span_s, n_rows - 0.5, -0.5)
         style: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
-        ax.imshow(share, cmap=shades, vmin=0.0, vmax=1.0, **style)
+        ax.imshow(share_of_row, cmap=shades, vmin=0.0, vmax=1.0, **style)
     else:
         for ends_s, alpha in ((shown.end_s, 0.25), (shown.sent_s, 1.0)):
             draw_bars(

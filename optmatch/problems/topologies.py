@@ -192,6 +192,35 @@ def topologies(solution: Solution) -> Topologies:
     )
 
 
+def list_carried(solution: Solution) -> list[tuple[TimedCircuit, float]]:
+    """List the circuits of an answer to a demand by their begin, each with the bytes it carries.
+
+    With per-circuit switching, a circuit that the state before has too stays up during the delay
+    between both, and begins with it. A pair of ports sends over its first circuits.
+    """
+    problem = solution.problem
+    assert isinstance(problem, Demand)
+    system = topologies(solution)
+    circuits = system.list_circuits()
+    if problem.switching == "per-circuit":
+        held = {(entry.switch, entry.state, entry.source, entry.destination) for entry in circuits}
+        for place, entry in enumerate(circuits):
+            if (entry.switch, entry.state - 1, entry.source, entry.destination) in held:
+                begin_s = float(system.switches[entry.switch].starts_s[entry.state])
+                circuits[place] = entry._replace(start_s=begin_s)
+    circuits.sort(key=lambda entry: entry.start_s)
+
+    left_bytes = problem.demand_bytes.copy()
+    carried = []
+    for entry in circuits:
+        pair = (entry.source, entry.destination)
+        room_bytes = (entry.end_s - entry.start_s) * problem.rate_bytes_per_s
+        size_bytes = min(float(left_bytes[pair]), room_bytes)
+        left_bytes[pair] -= size_bytes
+        carried.append((entry, size_bytes))
+    return carried
+
+
 def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | CollectivePlan:
     """Return what a solution holds over time: a schedule, one for each plane, or a plan.
 

@@ -322,6 +322,30 @@ def test_the_table_of_a_demand_says_what_each_circuit_carries(fabric: Any, plane
     assert (circuits["size_bytes"].astype(float) <= room + 1e-9).all()
 
 
+def test_a_circuit_that_stays_carries_while_others_change() -> None:
+    demand = om.Demand.from_matrix(
+        [[0, 5, 0, 0], [0] * 4, [2, 0, 0, 2], [0] * 4], delay_s=1.0, switching="per-circuit"
+    )
+    schedule = demand.schedule([[1, -1, 3, -1], [1, -1, 0, -1]], [2, 2])
+    solution = om.Solution(
+        problem=demand,
+        schedule=schedule,
+        status=om.Status.OPTIMAL,
+        objective=schedule.makespan_s,
+        lower_bound=schedule.makespan_s,
+        proof="counting",
+        method="by hand",
+    )
+    assert om.verify(solution).valid
+    circuits = solution.to_dataframe().query("what == 'circuit'")
+    assert circuits[["start_s", "size_bytes"]].astype(float).to_numpy().tolist() == [
+        [1.0, 2.0],
+        [1.0, 2.0],
+        [3.0, 3.0],
+        [4.0, 2.0],
+    ]
+
+
 def test_figures_on_the_screen_have_units() -> None:
     write_demand()
     call("solve", "demand.json", "-o", "s.json")

@@ -502,7 +502,7 @@ def read_traffic(
 
         # Its first bytes, without the byte order mark of UTF-8 and blanks; else it is a table.
         start = content[:64].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-        reader = _read_text
+        reader: Reader = _read_text
         for beginning, reader_of_format in _READER_OF_BEGINNING.items():
             if start.startswith(beginning):
                 reader = reader_of_format

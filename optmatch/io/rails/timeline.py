@@ -18,7 +18,13 @@ from optmatch.model import InputError, Solution, number
 from optmatch.problems import Demand, RailJob, Step
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, SCALE_UP, SEND
-from optmatch.problems.topologies import TimedCircuit, Topologies, answer_of, topologies
+from optmatch.problems.topologies import (
+    TimedCircuit,
+    Topologies,
+    answer_of,
+    list_carried,
+    topologies,
+)
 
 _NS_PER_S = 1e9
 
@@ -52,8 +58,8 @@ _COLUMNS = tuple(field for field in Span._fields if field != "port_name")
 def spans(solution: Solution) -> Iterator[Span]:
     """List the events of an answer: of rails operations, of other schedules circuits.
 
-    First comes what ranks do, rank by rank, or the circuits, slot by slot; then the
-    reconfigurations of each switch. Begin and end are in seconds.
+    First comes what ranks do, rank by rank, or the circuits, slot by slot (of a demand by their
+    begin); then the reconfigurations of each switch. Begin and end are in seconds.
     """
     answer = answer_of(solution)
     problem = solution.problem
@@ -89,19 +95,14 @@ def spans(solution: Solution) -> Iterator[Span]:
         # Nodes that have no label in the fabric have their number as name.
         labels = () if problem.fabric is None else problem.fabric.labels
         names = [*labels, *map(str, range(len(labels), system.n_nodes))]
-        circuits = system.list_circuits()
 
-        # What each circuit of a demand carries: what is left of its pair, and as much as it has
-        # time for. Circuits of several planes take turns by their begin.
-        size_bytes: dict[TimedCircuit, float] = {}
+        # What circuits of a demand carry is known, unless packets go another way at the same time.
+        circuits: list[tuple[TimedCircuit, float | str]]
         if isinstance(problem, Demand) and not problem.packet_bytes_per_s:
-            left_bytes = problem.demand_bytes.copy()
-            for circuit in sorted(circuits, key=lambda circuit: circuit.start_s):
-                pair = (circuit.source, circuit.destination)
-                room_bytes = (circuit.end_s - circuit.start_s) * problem.rate_bytes_per_s
-                size_bytes[circuit] = min(float(left_bytes[pair]), room_bytes)
-                left_bytes[pair] -= size_bytes[circuit]
-        for circuit in circuits:
+            circuits = [*list_carried(solution)]
+        else:
+            circuits = [(circuit, "") for circuit in system.list_circuits()]
+        for circuit, size_bytes in circuits:
             yield Span(
                 what="circuit",
                 name=f"{names[circuit.source]} to {names[circuit.destination]}",
@@ -110,7 +111,7 @@ def spans(solution: Solution) -> Iterator[Span]:
                 switch=system.switches[circuit.switch].name,
                 start_s=circuit.start_s,
                 end_s=circuit.end_s,
-                size_bytes=size_bytes.get(circuit, ""),
+                size_bytes=size_bytes,
                 port_name=names[circuit.source],
             )
 
