@@ -69,19 +69,6 @@ _OPTICS_OPTIONS = (
 )
 
 
-def _check_optics_options(options: dict[str, Any]) -> None:
-    """Refuse options of optics that are set without `--optics`."""
-    if options["optics"]:
-        return
-    for name, value in options.items():
-        is_set = value is not None and value is not False
-        if is_set:
-            # The field has its unit in its name, the option has not.
-            units = {"frequencies_hz": "frequencies", "wavelengths_nm": "wavelengths"}
-            option = units.get(name, name)
-            raise click.UsageError(f"--{option.replace('_', '-')}: only with --optics")
-
-
 def use_one_thread() -> None:
     """Keep SciPy from threads, unless the user wants them; called before SciPy is loaded.
 
@@ -279,7 +266,12 @@ def verify(
     # `files` are solutions or, with `whole_store`, stores of sweeps. `against` is a configuration
     # of a switch to compare with, and `ports` a file with the two sides of each port; None for
     # none. `options` are those of the check of light.
-    _check_optics_options(options)
+    for name, value in options.items():
+        if not options["optics"] and value is not None and value is not False:
+            # The field has its unit in its name, the option has not.
+            units = {"frequencies_hz": "frequencies", "wavelengths_nm": "wavelengths"}
+            option = units.get(name, name)
+            raise click.UsageError(f"--{option.replace('_', '-')}: only with --optics")
     if discard and not whole_store:
         raise click.UsageError("--discard: only with --all")
     if ports is not None and against is None:

@@ -141,12 +141,14 @@ class _HeldInterrupt:
         the user does not wait.
         """
         clock = running_clock()
-        if self.arrived and _is_importing():
-            # Out of the middle of an import an exception comes as another, or not at all.
-            self._is_reminder = False
-            self._remind_after(PATIENCE_S, number)
-            return True
         if self.arrived:
+            # Out of the middle of an import an exception comes as another, or not at all.
+            block = current_stopwatch().running_block()
+            if block is not None and block.reason == "importing":
+                self._is_reminder = False
+                self._remind_after(PATIENCE_S, number)
+                return True
+
             # A second signal of the user does not wait. The reminder of the first one does where
             # no solve runs any more: what is found is being checked or written then.
             waits = self._is_reminder and self.keep and clock is None
@@ -199,12 +201,6 @@ class _HeldInterrupt:
             signal.pthread_kill(thread, number)
         else:
             signal.raise_signal(number)
-
-
-def _is_importing() -> bool:
-    """Tell whether the solve of this thread loads modules now."""
-    block = current_stopwatch().running_block()
-    return block is not None and block.reason == "importing"
 
 
 @contextmanager

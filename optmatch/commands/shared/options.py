@@ -730,9 +730,21 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
     else:
         for name in netlist_options:
             raise click.UsageError(f"--{name.replace('_', '-')}: only with --netlist")
-        _read_stated_losses(shape)
-        fabric = _build_by_size(type_, shape)
 
+        # A file of losses becomes their matrix in dB, which has the size of the switch. They may
+        # be those at a frequency in THz, and perhaps degrees Celsius.
+        point = shape.pop("loss_at", ())
+        if point and "loss" not in shape:
+            raise click.UsageError("--loss-at: only with --loss")
+        if len(point) > 2:
+            raise click.UsageError("--loss-at: a frequency in THz, and perhaps degrees Celsius")
+        if "loss" in shape:
+            from optmatch.io.switches.sonic import Conditions
+            from optmatch.switches import read_losses
+
+            shape["loss"] = read_losses(shape["loss"], conditions=Conditions(*point))
+            shape.setdefault("size", len(shape["loss"]))
+        fabric = _build_by_size(type_, shape)
     # Faults name cells and ports of the whole fabric, so they come last.
     if faults:
         return Faulty(fabric, **number_parts(fabric, faults))
@@ -742,28 +754,6 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
 def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are set."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _read_stated_losses(shape: dict[str, Any]) -> None:
-    """Replace the file of ``--loss`` by its matrix in dB, shape (ports, ports).
-
-    Its size becomes the ``size`` of the switch if nothing else has set that. A command that has
-    drawn the matrix hands it over as an array, which stays. ``loss_at``, a frequency in THz and
-    perhaps degrees Celsius, is removed.
-    """
-    point = shape.pop("loss_at", ())
-    if "loss" not in shape:
-        if point:
-            raise click.UsageError("--loss-at: only with --loss")
-        return
-    if len(point) > 2:
-        raise click.UsageError("--loss-at: a frequency in THz, and perhaps degrees Celsius")
-    if not isinstance(shape["loss"], np.ndarray):
-        from optmatch.io.switches.sonic import Conditions
-        from optmatch.switches import read_losses
-
-        shape["loss"] = read_losses(shape["loss"], conditions=Conditions(*point))
-    shape.setdefault("size", len(shape["loss"]))
 
 
 def number_parts(

@@ -236,22 +236,6 @@ class Traffic(NamedTuple):
     """The names of the ports; None if the file has none, or they only count from 0."""
 
 
-def traffic_of_labels(
-    sources: Sequence[str],
-    destinations: Sequence[str],
-    demand_bytes: Sequence[float],
-    path: str,
-) -> Traffic:
-    """Make the sparse matrix of a list of demands between labels (see `number_ports`).
-
-    Demands of one pair add up.
-    """
-    source_ports, destination_ports, names = number_ports(sources, destinations, path)
-    shape = (len(names), len(names))
-    matrix = sparse_matrix(source_ports, destination_ports, demand_bytes, shape, path)
-    return Traffic(matrix, names_of_ports(names))
-
-
 def number_ports(
     sources: Sequence[str], destinations: Sequence[str], path: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
@@ -303,17 +287,6 @@ def sparse_matrix(
     except InputError as exc:
         raise FormatError(exc.message, path=path) from exc
     return csr_array((entries.amounts, (entries.sources, entries.destinations)), shape=shape)
-
-
-def check_order(row_labels: Sequence[str], column_labels: Sequence[str], path: str) -> None:
-    """Refuse labels of rows and columns that are not the same in the same order."""
-    for row, column in zip(row_labels, column_labels, strict=True):
-        if row != column:
-            raise FormatError(
-                f"row {shorten(row)} stands where column {shorten(column)} does: one order for"
-                " both is needed",
-                path=path,
-            )
 
 
 def check_matrix(matrix: Any) -> NDArray[np.float64]:
@@ -714,12 +687,13 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
                 " among them",
                 path=row.place,
             )
-    return traffic_of_labels(
-        [row.fields[source] for row in rows],
-        [row.fields[destination] for row in rows],
-        [unit.bytes_each * read_number(row.fields[amount], row.place) for row in rows],
-        path,
+    amounts = [unit.bytes_each * read_number(row.fields[amount], row.place) for row in rows]
+    source_ports, destination_ports, names = number_ports(
+        [row.fields[source] for row in rows], [row.fields[destination] for row in rows], path
     )
+    shape = (len(names), len(names))
+    matrix = sparse_matrix(source_ports, destination_ports, amounts, shape, path)
+    return Traffic(matrix, names_of_ports(names))
 
 
 def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
@@ -769,7 +743,13 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
         names = names_of_ports(columns)
     else:
         if len(row_labels) == len(columns):
-            check_order(row_labels, columns, path)
+            for row_label, column_label in zip(row_labels, columns, strict=True):
+                if row_label != column_label:
+                    raise FormatError(
+                        f"row {shorten(row_label)} stands where column {shorten(column_label)}"
+                        " does: one order for both is needed",
+                        path=path,
+                    )
         if row_labels and len(columns) in (0, n_rows):
             names = names_of_ports(row_labels)
     return Traffic(np.array(matrix), names)

@@ -826,8 +826,22 @@ class _NodeColumns:
             self.attribute_names.add(attribute.name)
             # Where one is there twice, the last one counts.
             column = self._column_of_attribute.get(attribute.name)
-            if column is not None:
-                row[column] = _read_attribute(attribute, self.groups)
+            if column is None:
+                continue
+
+            # The name of a group becomes its number, `MISSING` if it is empty; all other values
+            # are whole numbers of at most 64 bits.
+            field = attribute.WhichOneof("value")
+            value = getattr(attribute, field) if field else None
+            name = attribute.name.decode()
+            if name == "pg_name" and value is not None:
+                text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+                value = self.groups.setdefault(text, len(self.groups)) if text else MISSING
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise FormatError(f"{name} = {value!r}: a whole number is expected")
+            if abs(value) >= LARGEST:
+                raise FormatError(f"{name} = {value}: numbers are below 2**63")
+            row[column] = value
         if node.type == COLLECTIVE:
             has_group = row[self._column_of_attribute[b"pg_name"]] != MISSING
             check_dimensions(involved, has_group)
@@ -935,25 +949,6 @@ def _locate_message(content: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return at, at + size
     return at, len(content) + 1
-
-
-def _read_attribute(attribute: Any, groups: dict[str, int]) -> int:
-    """Return the value of an attribute of a node as a whole number of at most 64 bits.
-
-    That of ``pg_name`` is the number of the group that it names, which is added to `groups` if it
-    is new; `MISSING` of an empty name.
-    """
-    field = attribute.WhichOneof("value")
-    value = getattr(attribute, field) if field else None
-    name = attribute.name.decode()
-    if name == "pg_name" and value is not None:
-        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-        return groups.setdefault(text, len(groups)) if text else MISSING
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise FormatError(f"{name} = {value!r}: a whole number is expected")
-    if abs(value) >= LARGEST:
-        raise FormatError(f"{name} = {value}: numbers are below 2**63")
-    return value
 
 
 def _parse_name(path: str | os.PathLike[str]) -> re.Match[str]:
