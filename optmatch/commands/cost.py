@@ -44,7 +44,10 @@ def cost(
     force: bool,
     **changes: Any,
 ) -> None:
-    """Compare fat tree, electrical rails and photonic rails: parts, cost and power."""
+    """Compare fat tree, electrical rails and photonic rails: parts, cost and power.
+
+    Each number of GPUs is a cluster of its own.
+    """
     # `gpus` lists the sizes of clusters, and `hardware` is the name of a list of prices, of which
     # `changes` replace some. `output` is the file of a picture, None for none.
     if as_csv and as_json:
@@ -62,6 +65,8 @@ def cost(
         if stated:
             new_part = replace(getattr(prices, part), **stated, source="given at the command line")
             prices = replace(prices, **{part: new_part})
+
+    # The picture goes to its file, and the figures to stdout.
     comparisons = compare_costs(gpus, prices)
     if output is not None:
         from optmatch.plotting import plot_costs, save_figure

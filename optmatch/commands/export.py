@@ -125,7 +125,10 @@ def export(
     force: bool,
     **options: Any,
 ) -> None:
-    """Write a schedule or a plan of rails for other tools. `-` is stdin."""
+    """Write a schedule or a plan of rails for other tools. `-` is stdin.
+
+    A format of several files writes one for each slot, rank or switch.
+    """
     # `file` has the solution, `to` is the name of the format, and `output` the file that is
     # written, "-" for stdout. `rate` is that of a circuit in bytes per second. `device` and
     # `device_cells` say which device each cell is. All others but

@@ -144,6 +144,8 @@ def simulate(
             return _simulate_flows(file, options, each_flow=flows, as_json=as_json)
         if flow_options:
             raise InputError("--rate, --aim and --planes are for lists of flows")
+
+        # A problem or an answer: its kind tells whether it is a job or a demand.
         content = read(file)
         problem = content.problem if isinstance(content, Solution) else content
         if isinstance(problem, RailJob):

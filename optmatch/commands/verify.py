@@ -161,6 +161,8 @@ def _print_optics(optics: Any, margins: list[Any], fabric: Fabric, *, per_slot: 
     for figure, value in optics.figures.items():
         figures[figure] = f"{value:.4g}{place_of_figure.get(figure, '')}"
     print_rows(figures, indent=4)
+
+    # Frequencies, margins and slots, a line for each.
     if len(optics.frequencies_hz) > 1:
         for row in optics.band_rows():
             click.echo(
@@ -384,6 +386,7 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
     if options["optics"] and report.valid:
         optics, margins = _measure(solution, options)
     budget_is_kept = all(margin.ok for margin in margins)
+
     if as_json:
         content = {"file": file, **report.to_json()}
         if options["optics"]:
@@ -401,6 +404,7 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
             }
         print_object("report", content)
     else:
+        # The report comes first, and below it the optics of what is valid.
         _print_report(name_of(file), report, unit_of(solution.problem))
         if optics is not None:
             fabric = solution.problem.fabric

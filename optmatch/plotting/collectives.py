@@ -331,6 +331,9 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
     """
     n_ranks = problem.n_ranks
     shown_ranks = choose_evenly(n_ranks, MOST_BLOCKS)
+
+    # ``origin[rank, block]`` before and after: the rank whose data the block has, -1 for none, and
+    # the number of all ranks for their sum.
     rank, block = np.indices((n_ranks, n_ranks))
     before = rank
     after = block
@@ -344,6 +347,7 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
         case "broadcast":
             before = np.where(rank == problem.root, problem.root, -1)
             after = np.full_like(rank, problem.root)
+
     panels = [(before, "before"), (after, "after")]
     side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
     axes = row_of_axes(ax, 2, 2 * side_inches, side_inches + 0.6)

@@ -174,6 +174,8 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
         for bar in range(len(row)):
             sent_s = np.clip(edges_s, shown.start_s[bar], shown.sent_s[bar])
             share_of_row[row[bar]] += np.diff(sent_s) * (400 / span_s)
+
+        # From nearly white to blue.
         shades = LinearSegmentedColormap.from_list(
             "sends", ["#f4f6f9", palette.CIRCUIT_COLOURS[0]]
         )

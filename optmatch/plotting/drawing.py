@@ -352,46 +352,7 @@ def _draw_ports(
 
     # If the dots are too small, all numbers stand beside them, unless some would overlap.
     if fitting_font < least_font:
-        # A number is a rectangle, 0.7 of the font wide for each digit and 0.9 high, in lengths of
-        # a cell. It is turned outwards, down or up, to where it meets no other port, and limits
-        # of the axes grow with it; without room anywhere its mark stays.
-        font = least_font / cell_points
-        text_size = np.array([0.7 * n_digits, 0.9]) * font
-        turned_marks = []
-        for mark in data.ports:
-            turned_marks.append(mark)
-            for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0)):
-                turned_mark = mark._replace(outward=outward)
-                begin, side, half_size = _place_text(data, turned_mark, text_size, turned=True)
-                middle = begin + side * half_size
-                meets_port = np.abs(positions - middle) < half_size + 0.9 * data.port_radius
-                if not meets_port.all(axis=1).any():
-                    low, high = ax.get_ylim()
-                    bottom = middle[1] - half_size[1]
-                    ax.set_ylim(min(low, bottom), max(high, bottom + 2 * half_size[1]))
-                    turned_marks[-1] = turned_mark
-                    break
-
-        # Two numbers overlap if their middles are nearer than the sum of half sizes, and 0.05 of
-        # the font, in x and in y.
-        middles = []
-        half_sizes = []
-        for mark in turned_marks:
-            digits = len(str(mark.port))
-            size = font * np.array([0.7 * digits, 0.9])
-            begin, side, half_size = _place_text(data, mark, size, turned=digits > 1)
-            middles.append(begin + side * half_size)
-            half_sizes.append(half_size)
-        middle = np.array(middles)
-        half = np.array(half_sizes)
-        gaps = np.abs(middle[:, None] - middle) - (half[:, None] + half)
-        overlaps: NDArray[np.bool_] = np.all(gaps < 0.05 * font, axis=2)
-        np.fill_diagonal(overlaps, False)
-        if overlaps.any():
-            return
-        for mark in turned_marks:
-            style: dict[str, Any] = {"weight": "bold", "color": palette.INK}
-            _write_outside(ax, data, mark, str(mark.port), least_font, **style)
+        _write_numbers_beside(ax, data, positions, n_digits, least_font, cell_points)
         return
 
     # Numbers fit into the dots. Names are added where they are wanted and have room.
@@ -417,6 +378,58 @@ def _draw_ports(
         has_name = mark.name != str(mark.port)
         if has_name and dot_points >= 0.7 * least_font and not meets_other:
             _write_outside(ax, data, mark, mark.name, least_font, color=palette.FAINT_INK)
+
+
+def _write_numbers_beside(
+    ax: Axes, data: MeshData, positions: Points, n_digits: int, font: float, cell_points: float
+) -> None:
+    """Write the numbers of ports beside their dots, away from the mesh; none if two would overlap.
+
+    ``positions[mark]`` is the middle of a dot. A number is a rectangle, 0.7 of the font wide for
+    each digit and 0.9 high. The font is in points, of which a cell takes `cell_points`.
+    """
+    font_cells = font / cell_points
+
+    # A number is turned outwards, down or up, to where it meets no other port, and the limits of
+    # the axes grow with it; without room anywhere its mark stays.
+    text_size = np.array([0.7 * n_digits, 0.9]) * font_cells
+    turned_marks = []
+    for mark in data.ports:
+        turned_marks.append(mark)
+        for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0)):
+            turned_mark = mark._replace(outward=outward)
+            begin, side, half_size = _place_text(data, turned_mark, text_size, turned=True)
+            middle = begin + side * half_size
+            meets_port = np.abs(positions - middle) < half_size + 0.9 * data.port_radius
+            if not meets_port.all(axis=1).any():
+                low, high = ax.get_ylim()
+                bottom = middle[1] - half_size[1]
+                ax.set_ylim(min(low, bottom), max(high, bottom + 2 * half_size[1]))
+                turned_marks[-1] = turned_mark
+                break
+
+    # Two numbers overlap if their middles are nearer than the sum of half sizes, and 0.05 of
+    # the font, in x and in y.
+    middles = []
+    half_sizes = []
+    for mark in turned_marks:
+        digits = len(str(mark.port))
+        size = font_cells * np.array([0.7 * digits, 0.9])
+        begin, side, half_size = _place_text(data, mark, size, turned=digits > 1)
+        middles.append(begin + side * half_size)
+        half_sizes.append(half_size)
+
+    # Distances of each two, less what both take.
+    middle = np.array(middles)
+    half = np.array(half_sizes)
+    gaps = np.abs(middle[:, None] - middle) - (half[:, None] + half)
+    overlaps: NDArray[np.bool_] = np.all(gaps < 0.05 * font_cells, axis=2)
+    np.fill_diagonal(overlaps, False)
+    if overlaps.any():
+        return
+    for mark in turned_marks:
+        style: dict[str, Any] = {"weight": "bold", "color": palette.INK}
+        _write_outside(ax, data, mark, str(mark.port), font, **style)
 
 
 def _place_text(

@@ -350,18 +350,7 @@ def page(solution: Solution) -> dict[str, Any]:
         data_of_slots["durations"] = [""] * len(names)
         return data_of_slots
     rack = problem.fabric
-    data = transition_data(solution)
-
-    # Racks that stand below each other move beside each other, until all are about a square. Rack
-    # k was in row k and is in row k // n_columns now: it moves up by the difference.
-    n_x, n_y, n_z = rack.server_grid
-    rack_width = n_z * (n_x + 0.6) + 0.6
-    rack_height = n_y + 0.6
-    n_columns = max(1, round((rack.racks * rack_height / rack_width) ** 0.5))
-    number = np.arange(rack.racks)
-    shift_x = number % n_columns * rack_width
-    shift_y = rack_height * (number - number // n_columns)
-    data = _move_racks(data, rack, np.stack([shift_x, shift_y], axis=1))
+    data = _put_racks_on_grid(transition_data(solution), rack)
     # Nodes are servers, then chips in the roles that they had before the failure.
     role_before = _roles_before(problem, rack)
     role_before[list(problem.spares)] = _IN_RESERVE
@@ -433,6 +422,21 @@ def page(solution: Solution) -> dict[str, Any]:
         steps=steps,
         list={"title": "Steps", "heads": ["step"], "rows": rows},
     )
+
+
+def _put_racks_on_grid(data: RackData, rack: RackFabric) -> RackData:
+    """Move racks that stand below each other beside each other, until all are about a square."""
+    n_x, n_y, n_z = rack.server_grid
+    width = n_z * (n_x + 0.6) + 0.6
+    height = n_y + 0.6
+
+    # A rack is `width` by `height`: as many stand beside each other as make all about square.
+    # Rack k was in row k and is in row k // n_columns now: it moves up by the difference.
+    n_columns = max(1, round((rack.racks * height / width) ** 0.5))
+    number = np.arange(rack.racks)
+    shift_x = number % n_columns * width
+    shift_y = height * (number - number // n_columns)
+    return _move_racks(data, rack, np.stack([shift_x, shift_y], axis=1))
 
 
 def _describe_failure(n_hit: int) -> str:

@@ -349,15 +349,8 @@ def page(solution: Solution) -> dict[str, Any]:
     places = _place_servers_and_switches(fabric)
     switches = np.full(fabric.n_rack_switches, _SWITCH)
     kinds = np.concatenate([_kinds_of_owners(_owners(problem)), switches])
+    names = _names_of_nodes(problem)
 
-    # Names such as "slice 2, server 17". A switch, "switch x (1, 3)", is named by the axis that it
-    # joins, and the two coordinates on its face.
-    names = [f"server {server}" for server in range(n_servers)]
-    for number, placed in enumerate(problem.placed, 1):
-        for server in placed.servers.tolist():
-            names[server] = f"slice {number}, server {server}"
-    for axis, i, j in fabric.rack_switches.tolist():
-        names.append(f"switch {'xyz'[axis]} ({i}, {j})")
     # Of very many racks, those of the slice are shown alone, with all switches.
     shown = np.arange(len(places))
     if len(shown) > _MAX_NODES:
@@ -442,6 +435,21 @@ def _kinds_of_owners(owner: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the kind of each server, a place in `_LOOKS`; all placed slices look alike."""
     kind_of_owner = {0: _SLICE, 1: _OTHER_SLICES, -1: _FREE, -2: _RESERVED}
     return np.array([kind_of_owner[min(number, 1)] for number in owner.tolist()], dtype=np.int64)
+
+
+def _names_of_nodes(problem: SliceAllocation) -> list[str]:
+    """Return names of servers, "slice 2, server 17", and switches, "switch x (1, 3)".
+
+    A switch is named by the axis that it joins, and the two coordinates on its face.
+    """
+    fabric = problem.fabric
+    names = [f"server {server}" for server in range(fabric.n_servers)]
+    for number, placed in enumerate(problem.placed, 1):
+        for server in placed.servers.tolist():
+            names[server] = f"slice {number}, server {server}"
+    for axis, i, j in fabric.rack_switches.tolist():
+        names.append(f"switch {'xyz'[axis]} ({i}, {j})")
+    return names
 
 
 def _count_fibres(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:

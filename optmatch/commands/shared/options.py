@@ -184,6 +184,8 @@ def type_of_field(cls: Any, name: str) -> Any:
         raise TypeError(f"{form}: an option of this form needs a type")
     if form.type is not float:
         return form.type
+
+    # The unit of a number is the end of its name.
     if name.endswith("bytes_per_s"):
         return RATE
     if name.endswith("_bytes"):

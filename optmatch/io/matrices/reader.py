@@ -184,6 +184,8 @@ def _traffic_of_nodes(
             raise FormatError(rule, path=path)
         warn_of_rate(size)
         bytes_each = size.bytes_each
+
+    # Only demands of which a unit takes the capacity 1 are read.
     amounts = []
     for place, _, _, amount, routing_unit in demands:
         if routing_unit.strip() and read_number(routing_unit.strip(), place) != 1.0:

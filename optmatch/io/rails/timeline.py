@@ -81,6 +81,8 @@ def spans(solution: Solution) -> Iterator[Span]:
                 end_s=float(answer.end_s[operation]),
                 via=" ".join(forwarders.get(operation, ())),
             )
+
+            # A communication has its group, its rail and its size; a message its other rank.
             if kind != COMPUTE:
                 group = step.groups[step.group[operation]]
                 span = span._replace(

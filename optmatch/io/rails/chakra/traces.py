@@ -842,6 +842,8 @@ class _NodeColumns:
             if abs(value) >= LARGEST:
                 raise FormatError(f"{name} = {value}: numbers are below 2**63")
             row[column] = value
+
+        # A collective of some dimensions of a network alone has no ranks that are known.
         if node.type == COLLECTIVE:
             has_group = row[self._column_of_attribute[b"pg_name"]] != MISSING
             check_dimensions(involved, has_group)
