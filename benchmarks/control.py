@@ -138,7 +138,7 @@ def show_decompositions() -> None:
         ours = least_ms(lambda m=matrix: om.decompose(m), 50)
 
         def kernel(m: np.ndarray = matrix, a=arrays) -> None:
-            peeling.peel_bottleneck(set_up(m), 0, *a)
+            peeling.peel_permutations(set_up(m), peeling.BOTTLENECK, 0, *a)
 
         alone = least_ms(kernel, 50)
         print(

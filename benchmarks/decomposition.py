@@ -1,6 +1,7 @@
 """Kernels of decompositions: terms, times, scaling and memory.
 
-    python benchmarks/decomposition.py [--runs 5] [--seeds 3] [--large] [--qoblib FOLDER]
+    python benchmarks/decomposition.py [--runs 5] [--seeds 3] [--large] [--listed]
+        [--qoblib FOLDER]
 
 All matrices are sums of random permutations with weights 1 .. 1000 (`sparse`: 2 N of them,
 `dense`: N squared). Every decomposition is added up again before its row is printed. A time is the
@@ -20,7 +21,9 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from scipy import sparse
 
+import optmatch as om
 from optmatch.control.demands.schedules import Permutations
 from optmatch.solvers.demands.birkhoff import decompose, stuff
 
@@ -49,6 +52,16 @@ def least_ms(runs: int, work: Callable[[], object]) -> float:
         started = time.perf_counter()
         work()
         times.append(time.perf_counter() - started)
+    return 1e3 * min(times)
+
+
+def least_cpu_ms(runs: int, work: Callable[[], object]) -> float:
+    """Return the time of the processor of the fastest of some runs."""
+    times = []
+    for _ in range(runs):
+        started = time.process_time()
+        work()
+        times.append(time.process_time() - started)
     return 1e3 * min(times)
 
 
@@ -138,6 +151,51 @@ def run_one(n: int, count: int, rule: str) -> None:
     )
 
 
+def draw_few_entries(kind: str, n: int, per_port: int, seed: int) -> sparse.csr_array:
+    """Add up permutations with a random weight each; or draw entries, and fill up all lines."""
+    rng = np.random.default_rng(seed)
+    if kind == "permutations":
+        weights = np.repeat(rng.integers(1, 1001, per_port), n)
+        rows = np.tile(np.arange(n), per_port)
+        columns = np.concatenate([rng.permutation(n) for _ in range(per_port)])
+    else:
+        weights = rng.integers(1, 1001, per_port * n)
+        rows = np.repeat(np.arange(n), per_port)
+        columns = rng.integers(0, n, per_port * n)
+    return sparse.coo_array((weights, (rows, columns)), shape=(n, n)).tocsr()
+
+
+def show_listed(runs: int) -> None:
+    """Print time and terms of sparse matrices, whose entries are listed, and of full ones.
+
+    A change that makes lists faster or slower than sets of bits moves `_SHARE` of
+    `listed_peeling`; one that takes more terms, `_MUCH_LESS`.
+    """
+    sizes = (512, 1024, 2048, 4096, 8192)
+    for kind in ("permutations", "filled"):
+        is_filled = kind == "filled"
+        om.decompose(draw_few_entries(kind, 128, 2, 0), fill=is_filled)
+        times = []
+        for n in sizes:
+            matrix = draw_few_entries(kind, n, 8, 0)
+            n_terms = len(om.decompose(matrix, fill=is_filled).weights)
+            ms = least_cpu_ms(runs, lambda m=matrix, f=is_filled: om.decompose(m, fill=f))
+            times.append(ms)
+            print(f"{kind:12} N={n:<4} 8 entries a port: {n_terms:4} terms {ms:8.2f} ms")
+        slope = np.log(times[-1] / times[0]) / np.log(sizes[-1] / sizes[0])
+        print(f"{kind:12} time ~ N^{slope:.2f}   bar N^1.3")
+        for n, per_port in ((128, 4), (256, 4), (256, 8), (512, 8)):
+            matrix = draw_few_entries(kind, n, per_port, 1)
+            full = matrix.toarray()
+            listed_ms = least_cpu_ms(runs, lambda m=matrix, f=is_filled: om.decompose(m, fill=f))
+            full_ms = least_cpu_ms(runs, lambda m=full, f=is_filled: om.decompose(m, fill=f))
+            n_terms = [len(om.decompose(m, fill=is_filled).weights) for m in (matrix, full)]
+            print(
+                f"{kind:12} N={n:<4} {per_port} entries a port: listed {n_terms[0]} terms"
+                f" {listed_ms:.2f} ms, full {n_terms[1]} terms {full_ms:.2f} ms"
+            )
+
+
 def show_qoblib(folder: Path) -> None:
     """Print mean terms on QOBLIB: of one run, and of the best within a second."""
     bars = {"sparse": {8: 9.6, 10: 14.4, 12: 27, 16: 37}, "dense": {8: 35, 16: 79.8}}
@@ -175,6 +233,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--large", action="store_true", help="N = 512 and 1024 too")
+    parser.add_argument("--listed", action="store_true", help="matrices of few entries too")
     parser.add_argument("--qoblib", type=Path, help="folder of qbench_*.json")
     parser.add_argument("--one", nargs=3, metavar=("N", "COUNT", "RULE"), help="a single run")
     args = parser.parse_args()
@@ -184,6 +243,8 @@ def main() -> None:
     show_rules(args.runs, args.seeds)
     show_small_weights(args.runs)
     show_stuffing(args.runs)
+    if args.listed:
+        show_listed(args.runs)
     if args.large:
         show_large()
     if args.qoblib:

@@ -9,21 +9,22 @@ permutations exists (Birkhoff and von Neumann). *Peeling* takes one weighted per
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from functools import partial
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import InputError, counted_time, frozen
 from optmatch.solvers.demands import peeling
+from optmatch.solvers.demands.entries import Entries, LineSums
+from optmatch.solvers.demands.listed_peeling import THRESHOLD, list_matrix, peel_listed
+from optmatch.solvers.demands.peeling import BOTTLENECK, FIRST
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.workspace import set_up
 from optmatch.solvers.kernels.decorators import kernel
 
-Peel = Callable[[Any, int, NDArray[np.int32], NDArray[np.int64]], int]
-"""A kernel that takes terms off the matrix of a workspace, until line sums are down to a number or
-the arrays of permutations and weights are full; it returns how many terms it has written, or -1
-if there is no further permutation."""
+Rule = Literal["first", "bottleneck"]
 
 
 class Terms(NamedTuple):
@@ -67,35 +68,81 @@ def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
     return matrix.copy()
 
 
+def _check_task(rule: Rule, sums: NDArray[np.int64]) -> None:
+    """Refuse unknown rules, and sums of n rows and then n columns that are not all the same."""
+    if rule not in get_args(Rule):
+        raise InputError(f"rule = {rule!r}: one of {', '.join(get_args(Rule))}", where="rule")
+    n = len(sums) // 2
+    for k in np.flatnonzero(sums != sums[:1])[:1]:
+        line = f"row {k}" if k < n else f"column {k - n}"
+        raise InputError(
+            f"matrix: {line} sums to {sums[k]}, row 0 to {sums[0]}: must be equal", where="matrix"
+        )
+
+
 @kernel
-def _raise_entries(places, matrix, rows, columns):
+def _raise_entries(order, entries, rows, columns, added):
     """Raise entries one by one by the amount that both of their lines lack, and then all others.
 
-    Changes ``matrix[row, column]`` in place, in ticks. `places` are row * n + column; `rows` and
-    `columns` are what lines lack, and are used up. The others come row by row, in a staircase
-    (north-west corner rule) of which each step ends a line.
+    Changes ``entries.ticks``, in `order`. `rows` and `columns` are what lines lack, and are used
+    up. What is still lacking comes row by row, in a staircase (north-west corner rule) of which
+    each step ends a line: it is written to `added`, and the number of steps is returned.
     """
-    n = len(matrix)
-    for place in places:
-        row = place // n
-        column = place - row * n
+    for entry in order:
+        row = entries.row[entry]
+        column = entries.column[entry]
         add = min(rows[row], columns[column])
-        matrix[row, column] += add
+        entries.ticks[entry] += add
         rows[row] -= add
         columns[column] -= add
 
     # All others in a staircase: each step ends a row or a column.
+    n_added = 0
     row = 0
     column = 0
-    while row < n and column < n:
+    while row < len(rows) and column < len(rows):
         add = min(rows[row], columns[column])
-        matrix[row, column] += add
+        if add > 0:
+            added.row[n_added] = row
+            added.column[n_added] = column
+            added.ticks[n_added] = add
+            n_added += 1
         rows[row] -= add
         columns[column] -= add
         if rows[row] == 0:
             row += 1
         else:
             column += 1
+    return n_added
+
+
+def _raise_lines(entries: Entries) -> tuple[Entries, Entries]:
+    """Raise entries until the sum of each line is that of the largest, as `stuff` does.
+
+    Returns the entries as they are then, and further ones, of which some may be at their places.
+    """
+    n = entries.n_ports
+    sums = LineSums.of(entries).ticks
+    rows, columns = (sums.max(initial=0) - sums).reshape(2, n)
+    raised = entries._replace(ticks=entries.ticks.copy())
+    row, column = np.empty((2, 2 * n), dtype=np.int32)
+    added = Entries(n, row, column, np.empty(2 * n, dtype=np.int64))
+    order = np.argsort(-entries.ticks, kind="stable")
+    n_added = _raise_entries(order, raised, rows, columns, added)
+    return raised, Entries(n, row[:n_added], column[:n_added], added.ticks[:n_added])
+
+
+def stuff_entries(entries: Entries) -> Entries:
+    """Raise listed entries until the sum of each line is that of the largest, as `stuff` does."""
+    raised, added = _raise_lines(entries)
+    n = entries.n_ports
+    row = np.concatenate([raised.row, added.row])
+    column = np.concatenate([raised.column, added.column])
+    places, entry_of = np.unique(row.astype(np.int64) * n + column, return_inverse=True)
+    ticks = np.zeros(len(places), dtype=np.int64)
+    np.add.at(ticks, entry_of, np.concatenate([raised.ticks, added.ticks]))
+    row, column = np.divmod(places, max(1, n))
+    return Entries(n, row.astype(np.int32), column.astype(np.int32), ticks)
 
 
 def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
@@ -108,19 +155,11 @@ def stuff(ticks: ArrayLike) -> NDArray[np.int64]:
     Each entry in turn is raised as far as both its lines allow: first those that are not zero, the
     largest first, then zeros.
     """
-    matrix = whole_square(ticks)
-    if not matrix.any():
-        return matrix
-    row_sums = matrix.sum(axis=1)
-    column_sums = matrix.sum(axis=0)
-    most = max(row_sums.max(), column_sums.max())
-    places = np.flatnonzero(matrix)
-    by_size = places[np.argsort(-matrix.ravel()[places], kind="stable")]
-    _raise_entries(by_size, matrix, most - row_sums, most - column_sums)
+    raised, added = _raise_lines(Entries.of_matrix(whole_square(ticks)))
+    matrix = raised.to_matrix()
+    matrix[added.row, added.column] += added.ticks
     return matrix
 
-
-Rule = Literal["first", "bottleneck"]
 
 _SLICE = 1 << 15  # rows of output between two looks at the clock
 
@@ -170,30 +209,22 @@ def decompose(
     InputError
         If lines have different sums, or if the matrix or the rule is not valid.
     """
-    if rule not in get_args(Rule):
-        raise InputError(f"rule = {rule!r}: one of {', '.join(get_args(Rule))}", where="rule")
     matrix = whole_square(ticks)
 
     # Only a matrix whose lines all have the same sum is a sum of weighted permutations.
-    for axis, line in ((1, "row"), (0, "column")):
-        sums = matrix.sum(axis=axis)
-        for k in np.flatnonzero(sums != matrix[:1].sum())[:1]:
-            raise InputError(
-                f"matrix: {line} {k} sums to {sums[k]}, row 0 to {matrix[0].sum()}: must be equal",
-                where="matrix",
-            )
-    peel = peeling.peel_first if rule == "first" else peeling.peel_bottleneck
-    return peel_terms(matrix, peel, stop_ticks, max_terms, deadline)
+    _check_task(rule, np.concatenate([matrix.sum(axis=1), matrix.sum(axis=0)]))
+    chosen_rule = FIRST if rule == "first" else BOTTLENECK
+    return peel_terms(matrix, chosen_rule, stop_ticks, max_terms, deadline)
 
 
 def peel_terms(
     matrix: NDArray[np.int64],
-    peel: Peel,
+    rule: int,
     stop_ticks: int = 0,
     max_terms: int | None = None,
     deadline: float = np.inf,
 ) -> Terms:
-    """Write a matrix of equal line sums as a sum of terms by one of the kernels of `peeling`.
+    """Write a matrix of equal line sums as a sum of terms, by a rule of `peel_permutations`.
 
     It ends when line sums are down to `stop_ticks`, after `max_terms` terms, at the deadline (in
     counted seconds), or by Ctrl-C; `Terms.residual` is then what is left. For example ((5, 2), (2,
@@ -203,19 +234,57 @@ def peel_terms(
     most = int(np.count_nonzero(matrix))
     if max_terms is not None:
         most = min(most, max_terms)
-
-    # The kernel fills blocks of limited size, between which the clock and Ctrl-C come to their
-    # turn; it keeps its matching from one block to the next.
     n = len(matrix)
-    blocks = [Plan(np.empty((0, n), dtype=np.int32), np.empty(0, dtype=np.int64))]
-    space = None
+    space = set_up(matrix) if most > 0 else None
+    peel = partial(peeling.peel_permutations, space, rule, stop_ticks)
+    terms, is_whole = _take_terms(peel, n, most, deadline)
+
+    # After Ctrl-C the kernel's own rest cannot be trusted, and is computed from the terms.
+    if is_whole and space is not None:
+        return Terms(terms.matchings, terms.ticks, space.remaining.reshape(n, n))
+    taken = Terms(terms.matchings, terms.ticks, np.zeros_like(matrix))
+    return taken._replace(residual=matrix - taken.total())
+
+
+def decompose_entries(entries: Entries, rule: Rule = "bottleneck", stop_ticks: int = 0) -> Plan:
+    """Write a matrix of few entries as a sum of weighted permutations, as `decompose` does.
+
+    The slots of the plan are the terms, each with its weight as ticks. Ctrl-C is passed on.
+    """
+    _check_task(rule, LineSums.of(entries).ticks)
+    n_entries = len(entries.ticks)
+    if n_entries == 0:
+        return Plan.of([], [], entries.n_ports)
+    space = list_matrix(entries)
+    if rule == "first":
+        space.state[THRESHOLD] = 1
+    peel = partial(peel_listed, space, stop_ticks)
+    terms, is_whole = _take_terms(peel, entries.n_ports, n_entries, np.inf)
+    if not is_whole:
+        raise KeyboardInterrupt
+    return terms
+
+
+def _take_terms(
+    peel: Callable[[NDArray[np.int32], NDArray[np.int64]], int],
+    n_ports: int,
+    most: int,
+    deadline: float,
+) -> tuple[Plan, bool]:
+    """Fill block after block with terms, until there are no more, or `most`, or time is up.
+
+    `peel` writes permutations and weights to two arrays, and returns how many. False, beside the
+    terms, if Ctrl-C came: those of the last block are lost then, though taken off the matrix.
+    """
+    blocks = [Plan(np.empty((0, n_ports), dtype=np.int32), np.empty(0, dtype=np.int64))]
+    is_whole = True
     try:
-        if most > 0:
-            space = set_up(matrix)
+        # The kernel fills blocks of limited size, between which the clock and Ctrl-C come to their
+        # turn; it keeps its matching from one block to the next.
         while most > 0:
-            size = min(most, max(8, _SLICE // n))
-            block = Plan(np.empty((size, n), dtype=np.int32), np.empty(size, dtype=np.int64))
-            n_terms = peel(space, stop_ticks, block.matchings, block.ticks)
+            size = min(most, max(8, _SLICE // n_ports))
+            block = Plan(np.empty((size, n_ports), np.int32), np.empty(size, np.int64))
+            n_terms = peel(block.matchings, block.ticks)
             blocks.append(block.take(np.arange(n_terms)))
             most -= n_terms
 
@@ -223,12 +292,6 @@ def peel_terms(
             if n_terms < size or counted_time() >= deadline:
                 break
     except KeyboardInterrupt:
-        space = None  # the terms of a lost slice may be subtracted already
-
-    # After Ctrl-C the kernel's own rest cannot be trusted, and is computed from the terms.
+        is_whole = False
     permutations = np.concatenate([block.matchings for block in blocks])
-    weights = np.concatenate([block.ticks for block in blocks])
-    if space is not None:
-        return Terms(permutations, weights, space.remaining.reshape(n, n))
-    taken = Terms(permutations, weights, np.zeros_like(matrix))
-    return taken._replace(residual=matrix - taken.total())
+    return Plan(permutations, np.concatenate([block.ticks for block in blocks])), is_whole

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optmatch.model import TimeUp, counted_time
 from optmatch.solvers.demands.birkhoff import Terms, decompose, peel_terms, stuff
 from optmatch.solvers.demands.first_fit import complete
-from optmatch.solvers.demands.peeling import peel_halving
+from optmatch.solvers.demands.peeling import HALVING
 from optmatch.solvers.demands.plans import Plan, hold_as_needed, trim
 from optmatch.solvers.demands.tasks import CoverTask
 
@@ -37,7 +37,7 @@ def yield_solstice(task: CoverTask) -> Iterator[Plan]:
 
     Liu et al. 2015, doi 10.1145/2716281.2836126.
     """
-    terms = peel_terms(stuff(task.demand), peel_halving, deadline=task.deadline)
+    terms = peel_terms(stuff(task.demand), HALVING, deadline=task.deadline)
     yield trim(hold_terms(terms, 1, task), task.demand, task.shortest)
 
 

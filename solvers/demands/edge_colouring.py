@@ -13,9 +13,8 @@ are free, all slots of 256 ports and heavy tails are together 8 % longer, and wi
 Then two slots at a time are made as short as they can be: their entries form paths and cycles,
 each of which may be exchanged as a whole. The heavier side of each goes to the one slot.
 
-An entry is known by its *rank* in descending order, 0 for the most ticks. Kernels get the entries
-sorted: ``entries.ticks[rank]``, and ``entries.place[rank]``, source and destination packed into
-one number (`ports_of`). A *slot* is a colour. A *word* has a bit for each of 62 slots, 1 where a
+An entry is known by its *rank* in descending order, 0 for the most ticks: kernels get the
+`Entries` sorted. A *slot* is a colour. A *word* has a bit for each of 62 slots, 1 where a
 port is busy. A *component* is a path or a cycle that the entries of two slots form.
 """
 
@@ -27,12 +26,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import TimeUp, counted_time
+from optmatch.model import IDLE, TimeUp, counted_time
 from optmatch.solvers.demands.entries import UNLIMITED_WORK, Entries, LineSums
 from optmatch.solvers.demands.first_fit import (
     FULL,
     WORD,
-    ports_of,
     sort_heaviest_first,
 )
 from optmatch.solvers.demands.plans import Plan
@@ -146,8 +144,7 @@ def _exchange_path(entries, colouring, destination, freed, other):
         # Note the entry, and go on at its other port in the other slot.
         colouring.path[length] = entry
         length += 1
-        source, column = ports_of(np.int64(entries.place[entry]), entries.bits)
-        port = source if at_column else column
+        port = entries.row[entry] if at_column else entries.column[entry]
         at_column = not at_column
         slot, next_slot = next_slot, slot
     colouring.work[0] -= length
@@ -166,7 +163,8 @@ def _exchange_path(entries, colouring, destination, freed, other):
     next_slot = other
     for step in range(length):
         entry = colouring.path[step]
-        source, column = ports_of(np.int64(entries.place[entry]), entries.bits)
+        source = entries.row[entry]
+        column = entries.column[entry]
         # The entry before may have come to its place already.
         if colouring.entry_of_row[slot, source] == entry:
             colouring.entry_of_row[slot, source] = _NONE
@@ -188,7 +186,8 @@ def _colour_edges(entries, colouring):
     """
     n_slots = len(colouring.entry_of_row)
     for entry in range(len(entries.ticks)):
-        source, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
+        source = entries.row[entry]
+        destination = entries.column[entry]
         slot = _first_common_slot(colouring, source, destination)
         # Without a slot that is free at both ports, one that is free at the source is freed at the
         # destination.
@@ -248,10 +247,9 @@ def _list_component(entries, colouring, search, slots, start):
         for entry, other_slot in ((long_entry, short_slot), (short_entry, long_slot)):
             if entry < 0:
                 continue
-            _, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
-            other = colouring.entry_of_column[other_slot, destination]
+            other = colouring.entry_of_column[other_slot, entries.column[entry]]
             if other >= 0:
-                neighbour, _ = ports_of(np.int64(entries.place[other]), entries.bits)
+                neighbour = entries.row[other]
                 if search.pair_of[neighbour] != pair:
                     search.pair_of[neighbour] = pair
                     search.sources[n_sources] = neighbour
@@ -274,9 +272,8 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
         for slot in (long_slot, short_slot):
             entry = colouring.entry_of_row[slot, source]
             if entry >= 0:
-                _, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
-                colouring.entry_of_column[long_slot, destination] = _NONE
-                colouring.entry_of_column[short_slot, destination] = _NONE
+                colouring.entry_of_column[long_slot, entries.column[entry]] = _NONE
+                colouring.entry_of_column[short_slot, entries.column[entry]] = _NONE
 
     # Then each source exchanges its two entries, and these are noted at their destinations.
     for position in range(n_sources):
@@ -287,8 +284,7 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
         colouring.entry_of_row[short_slot, source] = long_entry
         for entry, slot in ((long_entry, short_slot), (short_entry, long_slot)):
             if entry >= 0:
-                _, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
-                colouring.entry_of_column[slot, destination] = entry
+                colouring.entry_of_column[slot, entries.column[entry]] = entry
 
 
 @kernel
@@ -334,23 +330,6 @@ def _shorten_pairs(entries, colouring, search, n_sweeps):
                     return
         if not is_changed:
             return
-
-
-@kernel
-def _write_slots(entries, entry_of_row, matchings, ticks):
-    """Write the matching of each slot, and the ticks of its heaviest entry.
-
-    Writes ``matchings[slot, source]``, the destination or -1, and raises ``ticks[slot]``, which is
-    0 before. ``entry_of_row[slot, source]`` is an entry, or -1.
-    """
-    for slot in range(len(entry_of_row)):
-        for source in range(entry_of_row.shape[1]):
-            entry = entry_of_row[slot, source]
-            matchings[slot, source] = -1
-            if entry >= 0:
-                _, destination = ports_of(np.int64(entries.place[entry]), entries.bits)
-                matchings[slot, source] = destination
-                ticks[slot] = max(ticks[slot], entries.ticks[entry])
 
 
 def _all_free(n_ports: int, n_slots: int) -> NDArray[np.int64]:
@@ -400,19 +379,20 @@ def cover_fewest_slots(
     if colouring.work[0] < 0:
         raise TimeUp
 
-    # Sweeps are of use only if slots take longer than the busiest line, the bound. A slot lasts as
-    # long as its entry of the least rank.
-    ranks = colouring.entry_of_row
-    heaviest = np.where(ranks == _NONE, len(order.ticks) - 1, ranks).min(axis=1)
-    if n_sweeps and order.ticks[heaviest].sum() > lines.ticks.max():
+    # Sweeps are of use only if slots take longer than the busiest line, the bound.
+    plan = _read_slots(order, colouring.entry_of_row, shortest)
+    if n_sweeps and plan.ticks.sum() > lines.ticks.max():
         search = PairSearch(np.empty(n_ports, dtype=np.int64), np.full(n_ports, -1))
         _shorten_pairs(order, colouring, search, n_sweeps)
-
-    matchings = np.empty((n_slots, n_ports), dtype=np.int32)
-    ticks = np.zeros(n_slots, dtype=np.int64)
-    _write_slots(order, colouring.entry_of_row, matchings, ticks)
-    plan = Plan(matchings, np.maximum(ticks, shortest))
+        plan = _read_slots(order, colouring.entry_of_row, shortest)
     return plan.take(np.argsort(-plan.ticks, kind="stable"))
+
+
+def _read_slots(entries: Entries, entry_of_row: NDArray[np.int32], shortest: int) -> Plan:
+    """Return the plan of ``entry_of_row[slot, source]``: each slot serves its heaviest entry."""
+    matchings = np.where(entry_of_row == _NONE, IDLE, entries.column[entry_of_row])
+    ticks = np.where(entry_of_row == _NONE, shortest, entries.ticks[entry_of_row])
+    return Plan(matchings.astype(np.int32), np.maximum(ticks.max(axis=1), shortest))
 
 
 def yield_fewest_slots(task: CoverTask, n_sweeps: int) -> Iterator[Plan]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.kernels.heap import pop, push
 
 UNLIMITED_WORK = 1 << 62
 """Work that no kernel can do."""
@@ -159,18 +160,34 @@ class PortVectors(NamedTuple):
     first: NDArray[np.int64]  # (n + 1,): the first entry of a row
     before: NDArray[np.int64]  # (n + 1,): the row by which a column was reached
     settled: NDArray[np.int64]  # (n + 1,): columns whose distance is final, in their order
-    heap: NDArray[np.int64]  # (n + 1,): columns reached that are not settled, the nearest in front
-    heap_place: NDArray[np.int64]  # (n + 1,): where in the heap a column is
     seen: NDArray[np.int64]  # (n + 1,): of columns: 0 not reached, 1 in the heap, 2 settled
-    work: NDArray[np.int64] = np.array([UNLIMITED_WORK])
-    # (1,): entries that may still be looked at; kernels end soon after it is negative
+    heap_distances: NDArray[np.float64]  # (entries,): of columns in the heap
+    heap_columns: NDArray[np.int64]  # (entries,): columns that were reached, the nearest in front;
+    # one that came nearer later is there several times
+    work: NDArray[
+        np.int64
+    ]  # (1,): entries that may still be looked at; kernels end soon after it is negative
 
 
-def port_vectors(n_ports: int) -> PortVectors:
-    """Make room for the kernels of a demand of `n_ports`."""
-    prices = np.zeros((3, n_ports))
-    indices = np.zeros((8, n_ports + 1), dtype=np.int64)
-    return PortVectors(*prices, *indices)._replace(work=np.array([UNLIMITED_WORK]))
+def port_vectors(n_ports: int, n_entries: int) -> PortVectors:
+    """Make room for the kernels of a demand."""
+    row_price, column_price, distance = np.zeros((3, n_ports))
+    indices = np.zeros((6, n_ports + 1), dtype=np.int64)
+    column_of, row_of, first, before, settled, seen = indices
+    return PortVectors(
+        row_price=row_price,
+        column_price=column_price,
+        distance=distance,
+        column_of=column_of,
+        row_of=row_of,
+        first=first,
+        before=before,
+        settled=settled,
+        seen=seen,
+        heap_distances=np.empty(n_entries),
+        heap_columns=np.empty(n_entries, dtype=np.int64),
+        work=np.array([UNLIMITED_WORK]),
+    )
 
 
 @inner_kernel
@@ -254,76 +271,19 @@ def _bid(ports, unserved):
 
 
 @inner_kernel
-def _move_up(ports, column, place):
-    """Put a column into the heap of reached columns, at a place or nearer to the front.
-
-    The column of the least distance is in front, at place 0. The children of place p are at
-    2 p + 1 and 2 p + 2, and have no smaller distance.
-    """
-    distance = ports.distance[column]
-    while place > 0:
-        parent = (place - 1) >> 1
-        other = ports.heap[parent]
-        if ports.distance[other] <= distance:
-            break
-        ports.heap[place] = other
-        ports.heap_place[other] = place
-        place = parent
-    ports.heap[place] = column
-    ports.heap_place[column] = place
-
-
-@inner_kernel
-def _take_nearest(ports, n_in_heap):
-    """Take the nearest column out of the heap of reached columns, in O(log(columns)).
-
-    Changes ``ports.heap`` and ``ports.heap_place``; the caller counts the heap one down. The heap
-    is a binary tree in an array. The column of the least distance is at place 0. The children of
-    place p are at 2 p + 1 and 2 p + 2, and have no smaller distance.
-    """
-    nearest = ports.heap[0]
-
-    # The last column goes to the front and sinks: nearer ones below it move up one level each.
-    size = n_in_heap - 1
-    column = ports.heap[size]
-    distance = ports.distance[column]
-    place = 0
-    while True:
-        # The nearer one of the two children, if there are any.
-        child = 2 * place + 1
-        if child >= size:
-            break
-        if child + 1 < size:
-            right = ports.heap[child + 1]
-            if ports.distance[right] < ports.distance[ports.heap[child]]:
-                child += 1
-
-        # It moves up, unless the sinking column is as near: then this is its place.
-        other = ports.heap[child]
-        if ports.distance[other] >= distance:
-            break
-        ports.heap[place] = other
-        ports.heap_place[other] = place
-        place = child
-    ports.heap[place] = column
-    ports.heap_place[column] = place
-    return nearest
-
-
-@inner_kernel
-def _reach_columns(ports, unserved, row, row_distance, limit, n_in_heap):
+def _reach_columns(ports, unserved, row, row_distance, limit, size):
     """Relax the entries of a row, a step of Dijkstra's algorithm: its columns may come nearer.
 
     The search looks for the shortest way from a row without a column to a column without a row. A
     step from a row to a column is an entry. Its length is the reduced cost, row price + column
     price - value, which is never negative. Here `row` is at the distance `row_distance`. Columns
-    that are reached, but whose distance is not final, are in ``ports.heap``, the nearest in front;
+    that are reached, but whose distance is not final, are in the heap, the nearest in front;
     ``ports.seen[column]`` is 0 before, 1 in the heap, and 2 when the distance is final.
 
     Writes ``ports.distance[column]`` and ``ports.before[column]``, the row before on the way, and
-    puts columns into the heap, which has `n_in_heap` of them before. Columns farther than `limit`
-    are of no use. Returns the limit, which falls to the distance of a free column, and how many
-    columns are in the heap.
+    puts columns into the heap, which has `size` places taken before; a column that comes nearer is
+    put there again. Columns farther than `limit` are of no use. Returns the limit, which falls to
+    the distance of a free column, and the size of the heap.
     """
     for entry in range(ports.first[row], ports.first[row + 1]):
         column = unserved.column[entry]
@@ -331,24 +291,16 @@ def _reach_columns(ports, unserved, row, row_distance, limit, n_in_heap):
         distance = row_distance + reduced_cost
         if distance > limit or ports.seen[column] == 2:
             continue
-
-        # A new column comes to the end of the heap; one that is nearer than before moves up from
-        # its place there.
-        place = n_in_heap
-        if ports.seen[column] == 0:
-            ports.seen[column] = 1
-            n_in_heap += 1
-        elif distance < ports.distance[column]:
-            place = ports.heap_place[column]
-        else:
+        if ports.seen[column] == 1 and distance >= ports.distance[column]:
             continue
+        ports.seen[column] = 1
         ports.distance[column] = distance
         ports.before[column] = row
-        _move_up(ports, column, place)
+        size = push(ports.heap_distances, ports.heap_columns, size, distance, column)
         if ports.row_of[column] < 0:
             limit = min(limit, distance)
     ports.work[0] -= ports.first[row + 1] - ports.first[row]
-    return limit, n_in_heap
+    return limit, size
 
 
 @inner_kernel
@@ -374,7 +326,7 @@ def _match_row(ports, unserved, start):
     row = start
     row_distance = 0.0
     n_settled = 0
-    n_in_heap = 0
+    size = 0
     least = ports.row_price[start]
     last_row = start
     free_column = -1
@@ -384,11 +336,12 @@ def _match_row(ports, unserved, start):
     # cost, or the distance of the nearest free column that is reached if that is less.
     limit = least
     while True:
-        limit, n_in_heap = _reach_columns(ports, unserved, row, row_distance, limit, n_in_heap)
-        if n_in_heap == 0 or ports.distance[ports.heap[0]] > least:
+        limit, size = _reach_columns(ports, unserved, row, row_distance, limit, size)
+        while size > 0 and ports.seen[ports.heap_columns[0]] == 2:
+            size = pop(ports.heap_distances, ports.heap_columns, size)
+        if size == 0 or ports.heap_distances[0] > least:
             break
-        column = _take_nearest(ports, n_in_heap)
-        n_in_heap -= 1
+        column = ports.heap_columns[0]
         ports.settled[n_settled] = column
         ports.seen[column] = 2  # final, whatever rounding does to the path back
         n_settled += 1
@@ -420,8 +373,8 @@ def _match_row(ports, unserved, start):
         ports.column_price[column] += least - ports.distance[column]
     for k in range(n_settled):
         ports.seen[ports.settled[k]] = 0
-    for k in range(n_in_heap):
-        ports.seen[ports.heap[k]] = 0
+    for k in range(size):
+        ports.seen[ports.heap_columns[k]] = 0
 
     # Exchange columns along the chain, from its end to `start`: each column goes to the row by
     # which it was reached, whose former column goes on to the row before. A chain without a free

@@ -507,7 +507,7 @@ def yield_cover(
     n_entries = len(task.entries.ticks)
     n_left = n_entries
     terms = CoverTerms(task.delay, task.shortest, choice, pressure, bonus)
-    ports = port_vectors(task.entries.n_ports)
+    ports = port_vectors(task.entries.n_ports, n_entries)
     unserved = copy_entries(task.entries, n_lengths)
     plans = [Plan.of([], [], task.entries.n_ports)]
     began_s = counted_time()

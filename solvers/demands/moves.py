@@ -373,7 +373,7 @@ class MoveSearch:
         """What the rounds so far did in a second."""
         self._unserved_ticks, self._served = np.empty((2, n_ports, n_ports), dtype=np.int64)
         self._seed = np.array([1], dtype=np.int64)
-        self._ports: PortVectors = port_vectors(n_ports)
+        self._ports: PortVectors = port_vectors(n_ports, size.n_entries)
         self._unserved = copy_entries(task.entries)
         self._make_room(_LEAST_ROOM)
 

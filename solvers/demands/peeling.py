@@ -12,9 +12,9 @@ may be used; smaller ones wait in *lists*, the larger ones in earlier lists. A r
 an alternating path leads to it from a waiting row; a column is *fresh* if no search has come to
 it. The *bottleneck* of a matching is its smallest entry.
 
-Each `peel_*` takes one permutation after the other off the matrix in `space`, until line sums are
-down to `stop` or the arrays are full. It writes ``permutations[term, row]``, a column, and
-``weights[term]``, and returns the number of terms, or -1 if there is no further permutation of
+`peel_permutations` takes one permutation after the other off the matrix in `space`, until line
+sums are down to `stop` or the arrays are full. It writes ``permutations[term, row]``, a column,
+and ``weights[term]``, and returns the number of terms, or -1 if there is no further permutation of
 entries above 0. The next call goes on with what is left.
 """
 
@@ -25,6 +25,9 @@ import numpy as np
 from optmatch.solvers.demands.words import number_of_bit
 from optmatch.solvers.demands.workspace import LINE_SUM, LISTS, THRESHOLD, WORD, lower, wait
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+
+FIRST, BOTTLENECK, HALVING = range(3)
+"""Rules of `peel_permutations`."""
 
 
 @inner_kernel
@@ -370,76 +373,52 @@ def _subtract_term(space, weight, permutation):
                 wait(space, place, value)
 
 
-@kernel
-def peel_bottleneck(space, stop, permutations, weights):
-    """Write a matrix as a sum of weighted permutations, those of the largest weights first.
+@inner_kernel
+def _match_halving(space):
+    """Complete the matching, while the threshold falls to the next power of two where it has to.
 
-    All rows and columns of the matrix have the same sum. In each step a permutation is chosen
-    whose smallest entry is as large as can be (a bottleneck matching). It is taken off the matrix
-    with this entry as its weight. For example, ((5, 2), (2, 5)) gives the identity with weight 5
-    and then the exchange with weight 2.
+    Changes the matching and the threshold; False if no perfect matching is left, which is so only
+    below a threshold of 1.
     """
+    # Rows whose entry fell below the threshold look for another column: first for the smallest
+    # free entry, then by alternating paths. While some wait, smaller entries are let in.
+    n_waiting = _match(space, _seize(space, _list_waiting(space)))
+    while n_waiting > 0 and space.state[THRESHOLD] > 1:
+        power = 1
+        while 2 * power < space.state[THRESHOLD]:
+            power *= 2
+        lower(space, power)
+        n_waiting = _match(space, n_waiting)
+    return n_waiting == 0
+
+
+@kernel
+def peel_permutations(space, rule, stop, permutations, weights):
+    """Write a matrix as a sum of weighted permutations, one after the other, by a rule.
+
+    All rows and columns of the matrix have the same sum. Each permutation is taken off the matrix
+    as often as its smallest entry, its weight. For example, ((5, 2), (2, 5)) gives the identity
+    with weight 5 and then the exchange with weight 2. The rules say which one comes next:
+
+    - FIRST: any one of entries above 0. Rows whose entry is used up look for another column by
+      augmenting paths, and all others keep theirs.
+    - BOTTLENECK: one whose smallest entry is as large as can be.
+    - HALVING: any one of entries of at least a threshold. If there is none, the threshold falls to
+      the next smaller power of two (the steps of Solstice, BigSlice).
+    """
+    if rule == FIRST:
+        lower(space, 1)  # all entries above 0 are in the graph
     for term in range(len(weights)):
         if space.state[LINE_SUM] <= stop:
             return term
-        if not _match_bottleneck(space):
+        if rule == FIRST:
+            is_matched = _match(space, _list_waiting(space)) == 0
+        elif rule == BOTTLENECK:
+            is_matched = _match_bottleneck(space)
+        else:
+            is_matched = _match_halving(space)
+        if not is_matched:
             return -1
-        weights[term] = space.state[THRESHOLD]
-        _subtract_term(space, weights[term], permutations[term])
-    return len(weights)
-
-
-@kernel
-def peel_first(space, stop, permutations, weights):
-    """Write a matrix as a sum of weighted permutations, each the first one that comes to hand.
-
-    As `peel_bottleneck`, but each permutation is any one of entries above 0: rows whose entry is
-    used up look for another column by augmenting paths, and all others keep theirs. For example,
-    ((2, 5), (5, 2)) gives the identity with weight 2 and then the exchange with weight 5.
-    """
-    # With a threshold of 1 all entries above 0 are in the graph.
-    lower(space, 1)
-    for term in range(len(weights)):
-        if space.state[LINE_SUM] <= stop:
-            return term
-
-        # Each row without a column gets one by an augmenting path, or there is no matching.
-        for row in range(len(space.word)):
-            if space.column_of[row] < 0:
-                space.queue[0] = row
-                for w in range(len(space.fresh)):
-                    space.fresh[w] = space.every[w]
-                if _search(space, 0) >= 0:
-                    return -1
-        weights[term] = _least_entry(space)
-        _subtract_term(space, weights[term], permutations[term])
-    return len(weights)
-
-
-@kernel
-def peel_halving(space, stop, permutations, weights):
-    """Write a matrix as a sum of weighted permutations of large entries, then of smaller ones.
-
-    As `peel_bottleneck`, but each permutation is any one of entries of at least a threshold. If
-    there is none, the threshold falls to the next smaller power of two (the steps of Solstice,
-    BigSlice). With a threshold of 1 there always is one.
-    """
-    state = space.state
-    for term in range(len(weights)):
-        if state[LINE_SUM] <= stop:
-            return term
-
-        # Rows whose entry fell below the threshold look for another column: first for the smallest
-        # free entry, then by alternating paths. While some wait, smaller entries are let in.
-        n_waiting = _match(space, _seize(space, _list_waiting(space)))
-        while n_waiting > 0:
-            if state[THRESHOLD] <= 1:
-                return -1
-            power = 1
-            while 2 * power < state[THRESHOLD]:
-                power *= 2
-            lower(space, power)
-            n_waiting = _match(space, n_waiting)
         weights[term] = _least_entry(space)
         _subtract_term(space, weights[term], permutations[term])
     return len(weights)

@@ -15,7 +15,14 @@ from optmatch.control.demands.entries_in_ticks import read_entries
 from optmatch.model import InputError, counted_time, frozen, number
 from optmatch.model.declarations import form_of
 from optmatch.model.schedule import check_matchings
-from optmatch.problems.demands.matrices import AnyMatrix, exact_matrix, plain_matrix
+from optmatch.problems.demands.matrices import (
+    AnyMatrix,
+    SparseEntries,
+    exact_matrix,
+    is_sparse,
+    plain_matrix,
+    sparse_entries,
+)
 
 if TYPE_CHECKING:
     from optmatch.solvers.demands.birkhoff import Rule
@@ -135,59 +142,104 @@ def decompose(
     ([[0, 1], [1, 0]], [5, 1])
     """
     from optmatch.solvers.demands import birkhoff
-    from optmatch.solvers.demands.birkhoff import stuff, whole_square
+    from optmatch.solvers.demands.entries import Entries
+    from optmatch.solvers.demands.plans import Plan
 
+    # `table` is the full matrix, or the amounts of the entries of a sparse one that has few.
     form_of(bool).check("fill", fill)
     part = None if tolerance is None else number("tolerance", tolerance)
-    entries = exact_matrix(matrix)
-    unit = _unit_of(entries, fill=fill, tolerance=_EQUAL if part is None else part)
+    listed = _list_few_entries(matrix)
+    table = exact_matrix(matrix) if listed is None else listed.amounts
+    unit = _unit_of(table, listed, fill=fill, tolerance=_EQUAL if part is None else part)
 
     # A unit (None for whole numbers) turns floats into whole numbers. `largest_residual` is how
     # many units of a line may be left when no more terms are made.
     largest_residual = 0
     if unit is not None:
         # Filled lines are at least the matrix, so floats are rounded up; otherwise to the nearest.
-        in_units = np.asarray(entries, dtype=np.float64) / unit
-        entries = np.ceil(in_units) if fill else np.rint(in_units)
+        in_units = np.asarray(table, dtype=np.float64) / unit
+        table = np.ceil(in_units) if fill else np.rint(in_units)
 
         # Rounding changes a line of n entries by n / 2 units at most. A rest of some times as
         # much may be nothing but rounding, and is not decomposed.
-        largest_residual = 0 if fill else 4 * len(entries)
+        n_ports = len(table) if listed is None else listed.shape[0]
+        largest_residual = 0 if fill else 4 * n_ports
     if part is not None:
-        entries = whole_square(entries)
-        largest_residual = _allowed_residual(entries, part, largest_residual)
+        if listed is None:
+            table = birkhoff.whole_square(table)
+        largest_residual = _allowed_residual(_sums_of_lines(table, listed), part, largest_residual)
 
     # Lines are made equal, and the matrix is written as a sum until at most that is left.
-    evened = stuff(entries) if fill or unit is not None or part is not None else entries
+    is_evened = fill or unit is not None or part is not None
     try:
-        terms = birkhoff.decompose(evened, rule, stop_ticks=largest_residual)
+        if listed is None:
+            evened = birkhoff.stuff(table) if is_evened else table
+            terms = birkhoff.decompose(evened, rule, stop_ticks=largest_residual)
+
+            # It returns the terms so far after Ctrl-C. A sum that lacks a part is no answer here,
+            # so that the interrupt is passed on.
+            if terms.residual.sum(axis=1).max(initial=0) > largest_residual:
+                raise KeyboardInterrupt
+            plan = Plan(terms.permutations, terms.weights)
+        else:
+            sources = listed.sources.astype(np.int32)
+            destinations = listed.destinations.astype(np.int32)
+            entries = Entries(listed.shape[0], sources, destinations, table.astype(np.int64))
+            if is_evened:
+                entries = birkhoff.stuff_entries(entries)
+            plan = birkhoff.decompose_entries(entries, rule, largest_residual)
     except InputError as error:
         if error.message.endswith("must be equal"):
             error.message += "; fill=True raises entries until they are"
         raise
-
-    # The inner function returns the terms so far after Ctrl-C. A sum that lacks a part is no
-    # answer here, so that the interrupt is passed on.
-    if terms.residual.sum(axis=1).max(initial=0) > largest_residual:
-        raise KeyboardInterrupt  # `decompose` returned a part
-    weights: NDArray[Any] = terms.weights if unit is None else terms.weights * unit
-    return Permutations(terms.permutations, weights)
+    weights: NDArray[Any] = plan.ticks if unit is None else plan.ticks * unit
+    return Permutations(plan.matchings, weights)
 
 
-def _allowed_residual(matrix: Any, tolerance: float, least: int) -> int:
+def _list_few_entries(matrix: Any) -> SparseEntries | None:
+    """Return the entries of a sparse matrix that has few; None if it is to be made full.
+
+    None also for what is no square matrix of numbers >= 0 whose sums fit int64: the full matrix
+    is refused with a message.
+    """
+    from optmatch.solvers.demands.listed_peeling import is_listed
+
+    if not is_sparse(matrix) or matrix.dtype.kind not in "iuf" or len(matrix.shape) != 2:
+        return None
+    n_rows, n_columns = matrix.shape
+    if n_rows != n_columns or not is_listed(matrix.nnz, n_rows):
+        return None
+    try:
+        listed = sparse_entries(matrix, "matrix")
+    except InputError:
+        return None  # an entry that no float is equal to
+    is_valid = (listed.amounts >= 0).all() and listed.amounts.sum() < 2.0**62
+    return listed if is_valid else None
+
+
+def _sums_of_lines(table: NDArray[Any], listed: SparseEntries | None) -> NDArray[np.float64]:
+    """Add up the lines of a full matrix, or of the amounts of listed entries: rows come first."""
+    if listed is None:
+        return np.concatenate([table.sum(axis=1), table.sum(axis=0)]).astype(np.float64)
+    n_ports = listed.shape[0]
+    return np.concatenate(
+        [np.bincount(ports, table, n_ports) for ports in (listed.sources, listed.destinations)]
+    )
+
+
+def _allowed_residual(sums: NDArray[np.float64], tolerance: float, least: int) -> int:
     """Return the part `tolerance` of the largest sum of a line, or `least` if that is more.
 
     All are in units of the matrix, whose entries are whole numbers; so much may be left of a line.
     An InputError names the line of the least sum, if a sum is below the largest by more than that.
     """
-    array = np.asarray(matrix, dtype=np.float64)
-    sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
     allowed = max(least, int(tolerance * float(sums.max(initial=0.0))))
     if len(sums) and np.ptp(sums) > allowed:
         line = int(sums.argmin())
         raise InputError(
-            f"matrix: {_name_of_line(line, len(array))} sums to {sums[line] / sums.max():.17g} of"
-            " the largest line, which is less than the tolerance allows; fill=True raises it",
+            f"matrix: {_name_of_line(line, len(sums) // 2)} sums to"
+            f" {sums[line] / sums.max():.17g} of the largest line, which is less than the"
+            " tolerance allows; fill=True raises it",
             where="matrix",
         )
     return allowed
@@ -198,8 +250,12 @@ def _name_of_line(line: int, n: int) -> str:
     return f"row {line}" if line < n else f"column {line - n}"
 
 
-def _unit_of(matrix: Any, *, fill: bool, tolerance: float) -> float | None:
+def _unit_of(
+    table: Any, listed: SparseEntries | None, *, fill: bool, tolerance: float
+) -> float | None:
     """Choose the unit in which the floats of a matrix are counted as whole numbers.
+
+    `table` is the full matrix or, of entries that are `listed`, their amounts.
 
     The unit is the least power of two above the largest sum of a line, divided by
     ``2**_UNIT_BITS``: if that sum is 5, it is 8 / 2**52. None is returned for whole numbers, which
@@ -209,21 +265,18 @@ def _unit_of(matrix: Any, *, fill: bool, tolerance: float) -> float | None:
     """
     # Whole numbers are exact as they are; only real floats need a unit. What is no square matrix
     # of finite numbers >= 0 is refused by others.
-    array = matrix if isinstance(matrix, np.ndarray) else None
-    if array is None or array.dtype.kind != "f" or array.ndim != 2:
+    if not isinstance(table, np.ndarray) or table.dtype.kind != "f" or table.size == 0:
         return None
-    if array.size == 0 or not np.isfinite(array).all() or (array < 0).any():
+    if not np.isfinite(table).all() or (table < 0).any() or (table == np.rint(table)).all():
         return None
-    if (array == np.rint(array)).all() or array.shape[0] != array.shape[1]:
+    if listed is None and (table.ndim != 2 or table.shape[0] != table.shape[1]):
         return None
-
-    # Rows first, then columns.
-    sums = np.concatenate([array.sum(axis=1), array.sum(axis=0)])
+    sums = _sums_of_lines(table, listed)
     largest = float(sums.max())
     if not fill and np.ptp(sums) > tolerance * largest:
         line = int(np.abs(sums - sums[0]).argmax())
         raise InputError(
-            f"matrix: {_name_of_line(line, len(array))} sums to {sums[line]:.17g}, row 0 to"
+            f"matrix: {_name_of_line(line, len(sums) // 2)} sums to {sums[line]:.17g}, row 0 to"
             f" {sums[0]:.17g}: sums of floats are equal up to {tolerance:g} of them, sums of whole"
             " numbers exactly; fill=True raises entries, tolerance= allows more",
             where="matrix",

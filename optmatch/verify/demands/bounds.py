@@ -189,17 +189,17 @@ def bound_demand(problem: Demand) -> float:
     It has the unit of the objective. Where groups of entries have weights it is what the groups
     cost at least. Infinite where a demand needs a circuit over its link budget.
     """
-    if problem.packet_share == 0:
-        sources, destinations = np.nonzero(problem.directed_ticks)
-        if find_over_budget(problem.fabric)[sources, destinations].any():
-            return math.inf
+    # Packets of the two directions of a port are not one circuit.
+    ticks = problem.ticks if problem.packet_share == 0 else problem.directed_ticks
+    n_ports = len(ticks)
+    sources, destinations = np.divmod(find_entries(ticks), n_ports)
+    over_budget = find_over_budget(problem.fabric)[sources, destinations]
+    if problem.packet_share == 0 and over_budget.any():
+        return math.inf
     if problem.objective == "weighted-completion-s":
         return bound_weighted(problem)
 
     # The entries of each row, then of each column: ports with few partners make short lists.
-    ticks = _ticks(problem)
-    n_ports = len(ticks)
-    sources, destinations = np.nonzero(ticks)
     entries = ticks[sources, destinations]
     by_column = np.argsort(destinations, kind="stable")
     rows = np.split(entries, np.searchsorted(sources, np.arange(1, n_ports)))
@@ -210,11 +210,9 @@ def bound_demand(problem: Demand) -> float:
     return max(_bound_together(problem, sources, destinations), *bounds)
 
 
-def _ticks(problem: Demand) -> NDArray[np.int64]:
-    """Return the demand in ticks; packets of the two directions of a port are not one circuit."""
-    if problem.packet_share > 0:
-        return problem.directed_ticks
-    return problem.ticks
+def find_entries(ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where a matrix is not zero, as ``source * n + destination``, ascending."""
+    return np.flatnonzero(ticks != 0)  # on booleans, which is four times as fast as on integers
 
 
 def _bound_line(problem: Demand, line: NDArray[np.int64]) -> float:
@@ -325,7 +323,7 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
     n_ports = problem.fabric.n_ports
     if port >= n_ports:
         raise ProofError(f"names port {port} of {n_ports}")
-    ticks = _ticks(problem)
+    ticks = problem.ticks  # counts are for demands without packets
     line: NDArray[np.int64] = ticks[port] if axis == "source" else ticks[:, port]
     return line
 

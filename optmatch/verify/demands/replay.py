@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from optmatch.verify.demands.bounds import (
     bound_demand,
     check_proof,
     end_groups,
+    find_entries,
     weigh_ends,
 )
 from optmatch.verify.light import check_light, check_matchings, check_shapes
@@ -35,6 +37,13 @@ WHOLE = 1e-9
 
 MOST = 2.0**53
 """No slot lasts so many ticks: float64 could not tell how many they are."""
+
+
+class _Circuits(NamedTuple):
+    """The circuits of all slots of one plane."""
+
+    places: NDArray[np.int64]  # (circuits,): source * ports + destination, any number of times
+    ticks: NDArray[np.int64]  # (circuits,): how long each carries
 
 
 def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
@@ -49,12 +58,12 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
     is_known = True
     end_ticks = 0  # when the last slot of any plane ends
     weighted_s = 0.0  # what groups cost together; they are carried by one plane alone
-    served_ticks = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.int64)
+    circuits: list[_Circuits] = []
     for number, schedule in enumerate(schedules):
         # Each plane has findings of its own, which get its number. Without matchings it is not
         # known what it serves.
         of_plane = Findings()
-        ticks = _replay_plane(problem, schedule, served_ticks, of_plane)
+        ticks = _replay_plane(problem, schedule, circuits, of_plane)
         prefix = f"plane {number}: " if problem.planes > 1 else ""
         findings.include(of_plane, prefix)
         for name, value in of_plane.figures.items():
@@ -83,7 +92,7 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
     n_slots = sum(len(schedule.durations_s) for schedule in schedules)
     findings.figures["slots"] = n_slots
     findings.figures["makespan_s"] = end_ticks * problem.tick_s
-    completion_s = _check_completion(problem, served_ticks, end_ticks, findings)
+    completion_s = _check_completion(problem, circuits, end_ticks, findings)
     findings.figures["completion_s"] = completion_s
     objectives = {
         "completion-s": completion_s,
@@ -95,12 +104,12 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
 
 
 def _replay_plane(
-    problem: Demand, schedule: Schedule, served_ticks: NDArray[np.int64], findings: Findings
+    problem: Demand, schedule: Schedule, circuits: list[_Circuits], findings: Findings
 ) -> NDArray[np.int64] | None:
-    """Apply the rules of demands to the schedule of one plane, and add up what it serves.
+    """Apply the rules of demands to the schedule of one plane, and list what carries in it.
 
-    ``served_ticks[source, destination]`` grows by how long each of its circuits carries. Returns
-    the ticks of each slot; None if the slots are no matchings.
+    `circuits` gets those of all its slots. Returns the ticks of each slot; None if the slots are
+    no matchings.
     """
     # Delay, switching and shapes are right, and the slots are matchings of the ports.
     for name in ("delay_s", "switching"):
@@ -121,14 +130,14 @@ def _replay_plane(
     check_light(problem.fabric, matchings, schedule.cell_states, findings)
 
     # The ticks that each circuit carries; those that stay carry during the delays too, where
-    # circuits change one by one, but for a sum of matchings, which slots alone make. A circuit may
-    # be there many times.
+    # circuits change one by one, but for a sum of matchings, which slots alone make.
     ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
     goes_on = problem.switching == "per-circuit" and problem.objective != "matchings"
     if goes_on and len(matchings):
         ticks_of_port[1:] += (matchings[1:] == matchings[:-1]) * problem.delay_ticks
     slot, source = np.nonzero(matchings != IDLE)
-    np.add.at(served_ticks, (source, matchings[slot, source]), ticks_of_port[slot, source])
+    places = source * problem.fabric.n_ports + matchings[slot, source]
+    circuits.append(_Circuits(places, ticks_of_port[slot, source]))
     return ticks
 
 
@@ -162,7 +171,7 @@ def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDA
 
 
 def _check_completion(
-    problem: Demand, served: NDArray[np.int64], end_ticks: int, findings: Findings
+    problem: Demand, circuits: Sequence[_Circuits], end_ticks: int, findings: Findings
 ) -> float:
     """Compare served and wanted demand in ticks, and return when the last data arrive, in s.
 
@@ -171,18 +180,26 @@ def _check_completion(
     serve exactly what is wanted. Sets the figures ``demand_s``, ``circuit_s`` and ``packet_s``, in
     seconds of a circuit but for the last one.
     """
-    demand_ticks = problem.directed_ticks
+    # What circuits serve, at each place (source * ports + destination) that has a demand or a
+    # circuit, each place once.
     tick_s = problem.tick_s
-    sources, destinations = np.nonzero(demand_ticks)
-    wanted = demand_ticks[sources, destinations]
-    carried = np.minimum(wanted, served[sources, destinations])
+    n_ports = problem.fabric.n_ports
+    needed = problem.ticks if problem.objective == "matchings" else problem.directed_ticks
+    used_places = [plane.places for plane in circuits]
+    places = np.unique(np.concatenate([find_entries(needed), *used_places]))
+    served = np.zeros(len(places), dtype=np.int64)
+    for plane in circuits:
+        np.add.at(served, np.searchsorted(places, plane.places), plane.ticks)
+    sources, destinations = np.divmod(places, n_ports)
+    wanted = problem.directed_ticks[sources, destinations]
+    carried = np.minimum(wanted, served)
     left = wanted - carried
     findings.figures["demand_s"] = float(wanted.sum()) * tick_s
     findings.figures["circuit_s"] = float(carried.sum()) * tick_s
 
     # A packet network carries what is left; its busiest port decides.
     if problem.packet_bytes_per_s > 0:
-        left_of_line = np.zeros((2, len(demand_ticks)), dtype=np.int64)
+        left_of_line = np.zeros((2, n_ports), dtype=np.int64)
         np.add.at(left_of_line[0], sources, left)
         np.add.at(left_of_line[1], destinations, left)
         packet_ticks = int(left_of_line.max()) / problem.packet_share
@@ -191,16 +208,16 @@ def _check_completion(
 
     # Where matchings are counted, circuits add up to the demand exactly.
     rule = "all demand is served"
-    wrong = np.column_stack([sources, destinations])[left > 0]
+    is_wrong = left > 0
     if problem.objective == "matchings":
         rule = "the circuits add up to the demand"
-        wrong = np.argwhere(served != problem.ticks)
-    for source, destination in wrong:
+        is_wrong = served != problem.ticks[sources, destinations]
+    for entry in np.flatnonzero(is_wrong):
         findings.refuse(
             rule,
-            f"from port {source} to port {destination}",
-            f"{served[source, destination] * tick_s:g} s of circuit",
-            f"{demand_ticks[source, destination] * tick_s:g} s",
+            f"from port {sources[entry]} to port {destinations[entry]}",
+            f"{served[entry] * tick_s:g} s of circuit",
+            f"{wanted[entry] * tick_s:g} s",
         )
     if left.any():
         return math.inf

@@ -13,7 +13,7 @@ import optmatch as om
 from optmatch.control.demands import schedules
 from optmatch.control.demands.schedules import Slots, decompose, schedule
 from optmatch.problems.demands import traffic
-from optmatch.solvers.demands import entry_covers, portfolio
+from optmatch.solvers.demands import birkhoff, entry_covers, portfolio
 from tests.helpers.modes import compiled_only
 
 DELAY_S = 20e-6
@@ -68,6 +68,72 @@ def test_rows_of_different_lengths_are_not_decomposed() -> None:
 def test_sparse_matrices_are_decomposed() -> None:
     sparse = csr_array(np.array([[5, 1], [1, 5]]))
     assert decompose(sparse).weights.tolist() == [5, 1]
+
+
+def few_entries(n: int, seed: int = 0, kind: Any = np.int64) -> NDArray[Any]:
+    """Add up three random permutations with random weights: few enough entries to be listed."""
+    rng = np.random.default_rng(seed)
+    matrix = np.zeros((n, n), dtype=kind)
+    for _ in range(3):
+        matrix[np.arange(n), rng.permutation(n)] += rng.integers(1, 50)
+    return matrix
+
+
+@pytest.mark.parametrize("n", [100, 200])
+@pytest.mark.parametrize("rule", ["bottleneck", "first"])
+def test_sparse_matrices_of_few_entries_are_never_full(
+    rule: Any, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their terms are exact; by the bottleneck each weight is the largest that there is."""
+    matrix = few_entries(n)
+    full = decompose(matrix, rule)
+    monkeypatch.setattr(csr_array, "toarray", None)
+    terms = decompose(csr_array(matrix), rule)
+    assert (add_up(*terms) == matrix).all()
+    assert (np.sort(terms.permutations, axis=1) == np.arange(n)).all()
+    if rule == "bottleneck":
+        assert terms.weights[0] == full.weights[0]
+        assert (np.diff(terms.weights) <= 0).all()
+
+
+def test_sparse_floats_are_decomposed_and_filled() -> None:
+    matrix = few_entries(100, kind=np.float64) / 7
+    terms = decompose(csr_array(matrix))
+    assert np.abs(terms.rest_of(matrix)).max() <= 1e-12 * matrix[0].sum()
+    uneven = matrix * np.random.default_rng(0).random((100, 100))
+    largest = max(uneven.sum(axis=0).max(), uneven.sum(axis=1).max())
+    filled = decompose(csr_array(uneven), fill=True)
+    assert (filled.rest_of(uneven) <= 0).all()
+    assert filled.weights.sum() == pytest.approx(largest, rel=1e-12)
+    with pytest.raises(om.InputError, match=r"sums to .*, row 0 to .*: sums of floats"):
+        decompose(csr_array(uneven))
+    part = decompose(csr_array(matrix), tolerance=0.1)
+    assert np.abs(part.rest_of(matrix)).sum(axis=1).max() <= 0.1 * matrix[0].sum()
+
+
+def test_what_is_wrong_with_a_sparse_matrix_is_told() -> None:
+    uneven = few_entries(100)
+    uneven[3, 4] += 1
+    for matrix, message in (
+        (uneven, r"sums to .*, row 0 to .*: must be equal; fill=True raises"),
+        (-few_entries(100), r"matrix\[0, \d+\] = -\d+: must be >= 0"),
+        (few_entries(100)[:50], "must be square"),
+    ):
+        with pytest.raises(om.InputError, match=message):
+            decompose(csr_array(matrix))
+    with pytest.raises(om.InputError, match=r"sums to .* of the largest line"):
+        decompose(csr_array(uneven), tolerance=1e-9)
+    nothing = decompose(csr_array((100, 100), dtype=np.int64))
+    assert nothing.permutations.shape == (0, 100)
+
+
+def test_ctrl_c_ends_a_sparse_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(birkhoff, "peel_listed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        decompose(csr_array(few_entries(100)))
 
 
 def solstice(seed: int) -> Any:

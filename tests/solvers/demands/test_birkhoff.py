@@ -133,7 +133,7 @@ def test_a_deadline_in_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_ctrl_c_loses_no_term(monkeypatch: pytest.MonkeyPatch, before: int) -> None:
     """A slice that is subtracted but not handed over counts as not done."""
-    peel = KERNELS.peel_bottleneck
+    peel = KERNELS.peel_permutations
     calls = []
 
     def interrupted(*arguments: Any) -> int:
@@ -144,7 +144,7 @@ def test_ctrl_c_loses_no_term(monkeypatch: pytest.MonkeyPatch, before: int) -> N
         return found
 
     monkeypatch.setattr(birkhoff, "_SLICE", 1)
-    monkeypatch.setattr(peeling, "peel_bottleneck", interrupted)
+    monkeypatch.setattr(peeling, "peel_permutations", interrupted)
     matrix = permutation_sum(10, 50, 2)
     terms = decompose(matrix)
     check(matrix, terms)

@@ -309,7 +309,7 @@ def test_entries_are_assigned_best(data: st.DataObject) -> None:
     ticks = np.ones(len(rows), dtype=np.int64)
     entries = Entries(n, rows.astype(np.int32), columns.astype(np.int32), ticks)
     left = copy_entries(entries)._replace(value=value[rows, columns])
-    space = port_vectors(n)
+    space = port_vectors(n, n * n)
     cast(Any, assign_entries)(space, left, len(rows))
     chosen = space.column_of[:n]
     used = chosen[chosen >= 0]
