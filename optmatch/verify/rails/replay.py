@@ -52,8 +52,8 @@ from optmatch.verify.report import Findings
 
 MOST_TOLD = 5
 """The most places of one rule that are named; further ones are counted."""
-_SLACK = 1e-12
-"""Relative to the step: double precision has 1e-16, and a time is a sum of thousands."""
+_ROUNDING = 8
+"""By how many units in the last place two sums of the same numbers may differ."""
 
 
 class Context(NamedTuple):
@@ -66,11 +66,6 @@ class Context(NamedTuple):
     step: Step
     plan: RailPlan
     findings: Findings
-
-    @property
-    def slack_s(self) -> float:
-        """By how much two sums of the same times may differ, in seconds."""
-        return _SLACK * max(self.plan.step_s, 1e-6)
 
     def refuse(
         self,
@@ -97,6 +92,11 @@ class Context(NamedTuple):
         if len(named) > MOST_TOLD:
             n_further = len(named) - MOST_TOLD
             self.findings.refuse(rule, f"{n_further} more operations", "the same", "none")
+
+
+def rounding(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return by how much each time may differ from another sum of the same times."""
+    return _ROUNDING * np.spacing(np.abs(times))
 
 
 def _count_members(step: Step) -> NDArray[np.int64]:
@@ -208,10 +208,8 @@ class Work(NamedTuple):
     sent_bytes: Column
     latency_s: Column
     """The latency of all messages, one after the other."""
-    fixed_s: Column
-    """How long the operation lasts if it rides no rail."""
     full_s: Column
-    """How long the operation lasts with all links up."""
+    """How long the operation lasts with all links up; off the rails it lasts just as long."""
 
 
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
@@ -264,10 +262,10 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     message_s = np.where(on_rail, network.latency_on_rails_s, network.latency_s)
     latency_s = n_messages * message_s
     inside_s = sent_bytes / network.scale_up_bytes_per_s + latency_s
-    fixed_s = np.where(kinds == COMPUTE, step.duration_s[operations], inside_s)
     rate = network.port_bytes_per_s * network.ports_per_gpu
-    full_s = np.where(on_rail, sent_bytes / rate + latency_s, fixed_s)
-    return Work(sent_bytes, latency_s, fixed_s, full_s)
+    full_s = np.where(on_rail, sent_bytes / rate + latency_s, inside_s)
+    full_s = np.where(kinds == COMPUTE, step.duration_s[operations], full_s)
+    return Work(sent_bytes, latency_s, full_s)
 
 
 class Precedence(NamedTuple):
@@ -526,7 +524,7 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     starts_s = timeline.starts_s
     for name, first_s in (("starts_s", starts_s[0]), ("asked_s", asked_s[0])):
         findings.expect("the first state is there", f"{where}.{name}[0]", float(first_s), 0.0)
-    wrong = (asked_s < 0) | (asked_s > starts_s + context.slack_s)
+    wrong = (asked_s < 0) | (asked_s > starts_s + rounding(starts_s))
     for state in np.flatnonzero(wrong)[:MOST_TOLD]:
         place = f"{where}.asked_s[{state}]"
         expected = f"from 0 to {starts_s[state]:g}"
@@ -537,7 +535,7 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     # one follows none.
     if job.network.switching == "all-stop":
         earliest_s = np.append([-np.inf, -np.inf], starts_s[1:-1] + job.network.delay_s)
-        early = starts_s < earliest_s[: len(starts_s)] - context.slack_s
+        early = starts_s < earliest_s[: len(starts_s)] - rounding(starts_s)
         place = f"{where}.starts_s[{{}}]"
         findings.expect_none(
             "reconfigurations follow one another",
@@ -569,7 +567,8 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
         ports = side_ports[order]
         states = state[order]
         began_s = timeline.starts_s[states]
-        early = (np.diff(ports) == 0) & (np.diff(began_s) < delay_s - context.slack_s)
+        is_early = np.diff(began_s) < delay_s - rounding(began_s[1:])
+        early = (np.diff(ports) == 0) & is_early
         for row in np.flatnonzero(early)[:MOST_TOLD].tolist():
             place = f"{where}.starts_s[{states[row + 1]}], circuit {side} port {ports[row]}"
             earliest_s = float(began_s[row] + delay_s)
@@ -648,7 +647,6 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     """
     step = context.step
     plan = context.plan
-    slack_s = context.slack_s
     network = context.job.network
 
     # All operations of one collective, one of each member, have the same number in `match`; the
@@ -689,7 +687,8 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
 
         # The round waits for the circuits of all who send: for each the first one that leads to
         # its receiver and lasts long enough. A circuit that is missing holds up nobody.
-        earliest_end_s = now_s[collective] + lasts_s - slack_s
+        earliest_end_s = now_s[collective] + lasts_s
+        earliest_end_s -= rounding(earliest_end_s)
         in_use = _seek_circuit(rail, spell[sender], receiver, earliest_end_s)
         spell[sender] = in_use
         missing = rail.arrival(in_use).rank != receiver
@@ -702,11 +701,12 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
         # goes on from the second end; the first is overwritten in each round but the last.
         round_s = np.zeros(len(members))
         np.maximum.at(round_s, collective, lasts_s)
+        slack_s = rounding(now_s + round_s)
         end_after_stop_s = _advance(rail, now_s, round_s, -slack_s)
         now_s = _advance(rail, now_s, round_s, slack_s)
 
         # A circuit has to stay to the end of the round.
-        missing |= rail.until_s[in_use] < now_s[collective] - slack_s
+        missing |= rail.until_s[in_use] < now_s[collective] - rounding(now_s)[collective]
         lacks[sender[missing]] = True
     start_s = plan.start_s[operation]
     rule = "in each round of a collective its circuits are there"
@@ -723,7 +723,7 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     longest_stop_s = end_after_stop_s[collective_of_entry] - end_s
     stopped_s = np.clip(planned_s - end_s, 0.0, longest_stop_s)
     stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
-    off = np.abs(planned_s - end_s - stopped_s) > context.slack_s
+    off = np.abs(planned_s - end_s - stopped_s) > rounding(planned_s)
     # The end is compared only where no circuit is missing.
     replayed = ~np.isin(collective_of_entry, collective_of_entry[lacks])
     rule = "a collective ends with the last of its rounds"
@@ -751,7 +751,7 @@ def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: S
     return spell
 
 
-def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: float) -> Seconds:
+def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: Seconds) -> Seconds:
     """Return when work ends that rests while the whole rail is dark.
 
     Entry by entry, work begins at `begin_s` and takes `lasts_s` of light. A stop counts if it
@@ -797,7 +797,7 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     row = used.row
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
-    spell = rail.spell_at(start_s[row] + context.slack_s, used.port)
+    spell = rail.spell_at(start_s[row] + rounding(start_s[row]), used.port)
     reached = rail.arrival(spell).rank
     highest = np.full(len(operations), -1)
     lowest = np.full(len(operations), context.step.n_ranks)
@@ -819,7 +819,7 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     # lasts one round; no circuit changes.
     duration_s = end_s - start_s
     dark_s = rail.dark_s(start_s, end_s)
-    lasts_a_part = np.abs(duration_s - dark_s - part_s) <= context.slack_s
+    lasts_a_part = np.abs(duration_s - dark_s - part_s) <= rounding(end_s)
     in_rounds = (n_rounds == 1) & lasts_a_part & ~all_to_one
 
     # Around a ring the time may be the same, as for 4 members with 6 ports each: n / 2 times the
@@ -827,14 +827,14 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     # goes around a ring, whose circuits are checked elsewhere.
     around_bytes = sent_bytes * (n_others + 1) / 2
     around_s = around_bytes / n_ports / network.port_bytes_per_s + latency_s
-    lasts_a_ring = np.abs(duration_s - dark_s - around_s) <= context.slack_s
+    lasts_a_ring = np.abs(duration_s - dark_s - around_s) <= rounding(end_s)
     n_ranks = context.step.n_ranks + 1  # one more for a port without a circuit
     row_of_pair = np.unique(row * n_ranks + reached + 1) // n_ranks
     reaches_all = np.bincount(row_of_pair, minlength=len(operations)) >= n_others
     in_rounds &= reaches_all | ~lasts_a_ring
 
     # The other kind gives up a circuit before its end. If there is neither, all go around rings.
-    changes = rail.until_s[spell] < end_s[row] - context.slack_s
+    changes = rail.until_s[spell] < end_s[row] - rounding(end_s[row])
     in_rounds[row[changes]] = True
     if not in_rounds.any():
         return operations[:0], operations[:0]
@@ -842,7 +842,7 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     # Some of these are in stages instead: those with several ports that all lead to one rank, and
     # those with one port that has fewer circuits from start to end than there are other ranks. The
     # spells of a port have consecutive numbers: from 6 to 8 there are three circuits.
-    last_spell = rail.spell_at(end_s[row] - context.slack_s, used.port)
+    last_spell = rail.spell_at(end_s[row] - rounding(end_s[row]), used.port)
     n_circuits = np.zeros(len(operations), np.int64)
     np.maximum.at(n_circuits, row, 1 + last_spell - spell)
     in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < n_others)
@@ -859,7 +859,7 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     changes_s = (n_rounds - 1) * rail.delay_s
     between_s = dark_s if len(rail.stops_s) else changes_s
     needed_s = n_rounds * part_s + between_s
-    wrong = in_rounds & (np.abs(duration_s - needed_s) > context.slack_s)
+    wrong = in_rounds & (np.abs(duration_s - needed_s) > rounding(end_s))
     context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, duration_s, needed_s)
     return operations[in_rounds], operations[in_stages]
 
@@ -886,7 +886,7 @@ def _count_served(
         since_s = np.maximum(start_s[row], rail.since_s[spell] + rail.delay_s)
         until_s = np.minimum(end_s[row], rail.until_s[spell])
         dark_s = rail.dark_s(since_s, np.maximum(since_s, until_s))
-        enough = until_s - since_s - dark_s >= part_s[row] - context.slack_s
+        enough = until_s - since_s - dark_s >= part_s[row] - rounding(end_s[row])
         pairs.append(np.column_stack([row[enough], rail.arrival(spell[enough]).rank]))
 
         # Ports whose spell ends before the operation go on to their next one.
@@ -921,8 +921,8 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     n_members = _count_members(step)[step.group[operation]]
     start_s = context.plan.start_s[operation]
     planned_s = context.plan.end_s[operation]
-    first_spell = rail.spell_at(start_s + context.slack_s, used.port)
-    last_spell = rail.spell_at(planned_s - context.slack_s, used.port)
+    first_spell = rail.spell_at(start_s + rounding(start_s), used.port)
+    last_spell = rail.spell_at(planned_s - rounding(planned_s), used.port)
 
     # ``strides[entry, stage]``, -1 if the circuit leads to no member. Stage s is spell
     # ``first_spell + s``. Ports with fewer stages than the longest one are looked up at their last
@@ -955,24 +955,28 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     work = measure_work(context.job, operations)
     rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
     part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (n_members - 1)
-    end_s = start_s - rail.delay_s  # no change before the first
+    begin_s = start_s
+    end_s = start_s
     for stage in range(n_stages):
-        # An entry with fewer stages than the longest one keeps the end of its last stage. Each
-        # stage begins one delay after the end of the one before.
+        # An entry with fewer stages than the longest one keeps the end of its last stage. Data
+        # rest while the whole rail is dark; a stop that begins just at the end is after the stage.
         is_stage = first_spell + stage <= last_spell
         spell = np.minimum(first_spell + stage, last_spell)
-        begin_s = end_s + rail.delay_s
-        done_s = begin_s + n_hops[:, stage] * part_s
+        lasts_s = n_hops[:, stage] * part_s
+        done_s = _advance(rail, begin_s, lasts_s, rounding(planned_s))
 
         # The circuit has to be there from the beginning of the stage to its end.
-        is_up = rail.since_s[spell] + rail.delay_s <= begin_s + context.slack_s
-        stays = rail.until_s[spell] >= done_s - context.slack_s
+        is_up = rail.since_s[spell] + rail.delay_s <= begin_s + rounding(begin_s)
+        stays = rail.until_s[spell] >= done_s - rounding(done_s)
         wrong |= is_stage & ~(is_up & stays)
         end_s = np.where(is_stage, done_s, end_s)
 
+        # The next stage begins one delay after the end of this one.
+        begin_s = end_s + rail.delay_s
+
     # A circuit that is missing is refused; the end is compared where all circuits are there.
     context.refuse(EVERYONE_TO_EVERYONE, operation, wrong, strides[:, 0], np.nan)
-    off = ~wrong & (np.abs(planned_s - end_s) > context.slack_s)
+    off = ~wrong & (np.abs(planned_s - end_s) > rounding(planned_s))
     context.refuse(LASTS_AS_BYTES_NEED, operation, off, planned_s - start_s, end_s - start_s)
 
 
@@ -1135,13 +1139,13 @@ def _check_routes(context: Context, rail: Rail, riding: Places, operations: Plac
     ports = rail.list_ports(hops.rank, hops.ports)
     operation = hops.operation[ports.row]
     start_s = context.plan.start_s[operation]
-    spell = rail.spell_at(start_s + context.slack_s, ports.port)
+    spell = rail.spell_at(start_s + rounding(start_s), ports.port)
 
     # An operation that takes no time, as a barrier without latency, may end just when its circuit
     # is given up: then the circuit before the change is the one that it has used.
     takes_no_time = context.plan.end_s[operation] == start_s
-    is_changing = rail.since_s[spell] + rail.delay_s > start_s + context.slack_s
-    spell_before = rail.spell_at(start_s - context.slack_s, ports.port)
+    is_changing = rail.since_s[spell] + rail.delay_s > start_s + rounding(start_s)
+    spell_before = rail.spell_at(start_s - rounding(start_s), ports.port)
     spell = np.where(takes_no_time & is_changing, spell_before, spell)
     used = _HopPorts(
         hop=ports.row,
@@ -1157,8 +1161,8 @@ def _check_routes(context: Context, rail: Rail, riding: Places, operations: Plac
     start_s = context.plan.start_s[used.operation]
     end_s = context.plan.end_s[used.operation]
     has_circuit = used.reached.rank >= 0
-    is_up = rail.up_s(used.spell) <= start_s + context.slack_s
-    stays = rail.until_s[used.spell] >= end_s - context.slack_s
+    is_up = rail.up_s(used.spell) <= start_s + rounding(start_s)
+    stays = rail.until_s[used.spell] >= end_s - rounding(end_s)
     rule = "its circuits are there from start to end"
     _refuse_hops(context, rule, hops, used.hop[~(has_circuit & is_up & stays)])
     is_last = used.next_rank < 0
@@ -1350,7 +1354,7 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
     rate = narrowest[match] * context.job.network.port_bytes_per_s
     send_s: NDArray[np.float64] = work.sent_bytes * around / rate
     needed_s = send_s + work.latency_s * most_hops[match] + rail.dark_s(start_s, end_s)
-    wrong = np.abs(end_s - start_s - needed_s) > context.slack_s
+    wrong = np.abs(end_s - start_s - needed_s) > rounding(end_s)
     context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, end_s - start_s, needed_s)
 
 
@@ -1369,10 +1373,6 @@ def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None
 # The members of a group stand on a circle, and port p of each leads a fixed stride further on. The
 # plan says which routes the part for each distance takes; as all members do the same, the busiest
 # port of one member decides how long the all-to-all lasts.
-
-
-_SHARE_SLACK = 1e-9
-"""Shares of a part are sums of a few floats near 1."""
 
 
 def _check_chord_routes(context: Context) -> bool:
@@ -1399,7 +1399,7 @@ def _check_chord_routes(context: Context) -> bool:
 
         # Distance 0 is the member itself, for whom nothing is sent.
         carried = np.bincount(routes.distance, routes.share, minlength=routes.n_members)
-        off = np.abs(carried - 1.0) > _SHARE_SLACK
+        off = np.abs(carried - 1.0) > rounding(carried)
         off[0] = False
         context.findings.expect_none(
             "routes over chords carry the whole of each part",
@@ -1464,7 +1464,8 @@ def _find_over_chords(
     # for none, and its stride, which is never -1 of those that lead to a member.
     used = rail.list_ports(step.rank[operations], plan.ports[operations])
     operation_of_entry = operations[used.row]
-    spell = rail.spell_at(plan.start_s[operation_of_entry] + context.slack_s, used.port)
+    start_s = plan.start_s[operation_of_entry]
+    spell = rail.spell_at(start_s + rounding(start_s), used.port)
     place = _find_places(context, operation_of_entry, step.rank[operation_of_entry])
     next_place = _find_places(context, operation_of_entry, rail.arrival(spell).rank)
     stride = np.where(next_place < 0, -1, (next_place - place) % routes.n_members)
@@ -1490,7 +1491,7 @@ def _check_times_over_chords(
 
     up_s = rail.up_s(spell).max(axis=1)
     until_s = rail.until_s[spell].min(axis=1)
-    is_up = (up_s <= start_s + context.slack_s) & (until_s >= end_s - context.slack_s)
+    is_up = (up_s <= start_s + rounding(start_s)) & (until_s >= end_s - rounding(end_s))
     context.refuse(
         "circuits of chords are there from start to end", operations, ~is_up, start_s, up_s
     )
@@ -1509,7 +1510,7 @@ def _check_times_over_chords(
     # route that carries half of a part and makes 2 hops over port 0 adds 1 to it.
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
     needed_s = parts_of_port.max() * part_s + rail.dark_s(start_s, end_s)
-    off = np.abs(end_s - start_s - needed_s) > context.slack_s
+    off = np.abs(end_s - start_s - needed_s) > rounding(end_s)
     context.refuse(
         "an all-to-all over chords lasts as long as its busiest port needs",
         operations,
@@ -1607,17 +1608,18 @@ def _check_times(context: Context) -> None:
         precedence = list_before(step, operations)
         earliest_s = np.full(len(operations), -np.inf)
         np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
-        early = start_s < earliest_s - context.slack_s
+        early = start_s < earliest_s - rounding(start_s)
         rule = "an operation starts after what it waits for"
         context.refuse(rule, operations, early, start_s, earliest_s)
 
-        # Off the rails nothing can be late: durations follow from work and rates.
+        # Off the rails nothing can be late: durations follow from work and rates. On the rails
+        # circuits decide; but nothing ends before it starts, even if it sends no bytes.
         duration_s = end_s - start_s
-        fixed_s = measure_work(context.job, operations).fixed_s
-        is_wrong = np.abs(duration_s - fixed_s) > context.slack_s
-        off = (step.rail[operations] < 0) & is_wrong
+        full_s = measure_work(context.job, operations).full_s
+        is_wrong = np.abs(duration_s - full_s) > rounding(end_s)
+        off = np.where(step.rail[operations] < 0, is_wrong, duration_s < 0)
         rule = "an operation lasts as long as its work or its bytes need"
-        context.refuse(rule, operations, off, duration_s, fixed_s)
+        context.refuse(rule, operations, off, duration_s, full_s)
     _check_together(context, "start", plan.start_s)
     _check_together(context, "end", plan.end_s)
 
@@ -1627,7 +1629,7 @@ def _check_times(context: Context) -> None:
         if timeline.n_reconfigurations:
             up_s = float(timeline.starts_s[-1]) + context.job.network.delay_s
             last_s = max(last_s, up_s)
-    if abs(plan.step_s - last_s) > context.slack_s:
+    if abs(plan.step_s - last_s) > rounding(np.float64(last_s)):
         context.findings.refuse(
             "the step ends with its last operation or reconfiguration",
             "step_s",
@@ -1924,13 +1926,15 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
         changing.append(in_rounds)
         in_stages.append(staged)
 
-    # Stages are compared over all members of a collective, which may be of several chunks.
-    all_staged = np.concatenate(in_stages)
+    # Stages are compared over all members of a collective, which may be of several chunks. If some
+    # members use stages, all others have to: in rounds they would not forward.
+    has_stages = np.isin(step.match[scattered], step.match[np.concatenate(in_stages)])
+    all_staged = scattered[has_stages]
     if len(all_staged):
         _check_stages(context, rail, all_staged)
 
     # All other sends go over circuits that stay for the whole operation.
-    all_changing = np.concatenate([*changing, all_staged])
+    all_changing = np.unique(np.concatenate([*changing, all_staged]))
     staying = senders[~np.isin(senders, all_changing)]
     sent = _check_routes(context, rail, riding, staying)
     _check_sharing(context, rail, all_changing, sent)
@@ -1959,7 +1963,7 @@ def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], se
     port = port[order]
     start_s = plan.start_s[operation][1:]
     end_before_s = plan.end_s[operation][:-1]
-    overlap = (np.diff(port) == 0) & (start_s < end_before_s - context.slack_s)
+    overlap = (np.diff(port) == 0) & (start_s < end_before_s - rounding(end_before_s))
     context.refuse(
         "a port sends for one operation at a time", operation[1:], overlap, start_s, end_before_s
     )

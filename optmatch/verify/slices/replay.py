@@ -104,32 +104,48 @@ def check_steering(steering: Steering) -> Report:
 
 
 def _check_units(steering: Steering, findings: Findings) -> None:
-    """Check that whole ports suffice, and that no ring could have one more at no other's cost.
+    """Check that whole ports suffice, and that their least units over demand are the largest.
 
     A ring of u units takes u ports to send and u ports to receive of each of its chips;
-    ``steering.rings[ring]`` are these chips, and ``steering.units[ring]`` is u.
+    ``steering.rings[ring]`` are these chips, and ``steering.units[ring]`` is u. Nor may a ring
+    have room for one unit more at no other's cost.
     """
     most_units = steering.ports // 2
     if steering.link_units is not None:
         most_units = min(most_units, int(steering.link_units))
     units_of_ring = steering.units.tolist()
-    used_ports = [0] * len(steering.shares)
-    for ring, units in zip(steering.rings, units_of_ring, strict=True):
-        for chip in ring:
-            used_ports[chip] += 2 * units
+    used_ports = _count_ports(steering, units_of_ring)
     for chip, count in enumerate(used_ports):
         if count > steering.ports:
             findings.refuse("a chip has so many ports", f"chip {chip}", count, steering.ports)
 
     # A ring can grow by one unit if each of its chips has two idle ports.
+    all_used = "a ring has all whole ports it can use"
     for number, (ring, units) in enumerate(zip(steering.rings, units_of_ring, strict=True)):
         idle_ports = min(steering.ports - used_ports[chip] for chip in ring)
         could_have_more = idle_ports >= 2 and units < most_units
         if not 0 <= units <= most_units or could_have_more:
-            where = f"units[{number}]"
-            findings.refuse(
-                "a ring has all whole ports it can use", where, units, f"<= {most_units}"
-            )
+            findings.refuse(all_used, f"units[{number}]", units, f"<= {most_units}")
+
+    # The least units over demand are the largest if no rings have room for the fewest units with
+    # which all are above it: with demands 1 and 3 and the least 2 / 3, these are 1 and 3 units.
+    demands = [Fraction(float(demand)) for demand in steering.demands]
+    ratios = [units / demand for units, demand in zip(units_of_ring, demands, strict=True)]
+    least = min(ratios, default=Fraction(0))
+    more_units = [math.floor(least * (1 + Fraction(RTOL)) * demand) + 1 for demand in demands]
+    more_ports = _count_ports(steering, more_units)
+    has_links = max(more_units, default=most_units + 1) <= most_units
+    if has_links and max(more_ports) <= steering.ports:
+        findings.refuse(all_used, "units", units_of_ring, more_units)
+
+
+def _count_ports(steering: Steering, units_of_ring: list[int]) -> list[int]:
+    """Count the ports of each chip that rings of so many units take."""
+    n_ports = [0] * len(steering.shares)
+    for ring, units in zip(steering.rings, units_of_ring, strict=True):
+        for chip in ring:
+            n_ports[chip] += 2 * units
+    return n_ports
 
 
 def _bound_level(steering: Steering) -> Fraction | None:

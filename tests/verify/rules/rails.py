@@ -296,6 +296,55 @@ PAIRS_TWO = job(
 SIX = one(ALL_GATHER, 6, 4)
 
 
+BARRIER = job(
+    [group((0, 1))],
+    [
+        [0, COMPUTE, -1, 0, 1, -1, -1],
+        [0, ALL_REDUCE, 0, 0, 0, -1, 0],
+        [1, ALL_REDUCE, 0, 0, 0, -1, 0],
+        [1, COMPUTE, -1, 0, 1, -1, -1],
+    ],
+    deps=[(1, 0), (3, 2)],
+)
+"""A second of work, then a sum of no bytes without latency, then a second of work elsewhere."""
+NO_BYTES = job(
+    [group((0, 1), "pp")],
+    [
+        [0, COMPUTE, -1, 0, 1, -1, -1],
+        [0, SEND, 0, 0, 0, 1, 0],
+        [1, RECV, 0, 0, 0, 0, 0],
+        [1, COMPUTE, -1, 0, 1, -1, -1],
+    ],
+    deps=[(1, 0), (3, 2)],
+)
+"""The same with a message of no bytes."""
+STOPPED_STAGES = one(ALL_TO_ALL, 4, 16, {"switching": "all-stop", "ports_per_gpu": 2})
+"""Two parts of 4 s go over either stride of `shift`."""
+ALL_BY_FOUR = one(ALL_TO_ALL, 4, 16, {"ports_per_gpu": 2, "delay_s": 4.0})
+
+
+def shift(first: int, second: int = 0) -> list[int]:
+    """Return the circuits of four GPUs whose two ports lead so many places further on, 0 none."""
+    return [
+        2 * ((gpu + stride) % 4) + port if stride else -1
+        for gpu in range(4)
+        for port, stride in enumerate((first, second))
+    ]
+
+
+def in_two_ways(first: int, meets: dict[int, int]) -> list[int]:
+    """Return circuits of rank 0 over ports 0, and of the others who meet over ports 1."""
+    circuits = [-1] * 8
+    circuits[0] = 2 * first
+    for rank, peer in meets.items():
+        circuits[2 * rank + 1] = 2 * peer + 1
+    return circuits
+
+
+MEETINGS: list[dict[int, int]] = [{1: 0, 2: 3, 3: 2}, {1: 2, 2: 1, 3: 0}, {1: 3, 2: 0, 3: 1}]
+"""Rounds in which ranks 1, 2 and 3 meet everyone else."""
+
+
 CHORD_CIRCUITS = [2, 5, 4, 7, 6, 1, 0, 3]
 """Of four GPUs with two ports: port 0 leads one place further on, port 1 two places."""
 
@@ -393,6 +442,18 @@ ROWS = [
         figures={"reconfigurations": 1, "circuits_changed": 0}),
     Row("the step ends with its last operation or reconfiguration", MESSAGE,
         sent(line([[1, -1]] * 2, [0, 9]), 9.0), "got 9.0, expected 10.0"),
+    Row(None, BARRIER, plan(line([[1, 0]]), [[0, 1], [1, 1], [1, 1], [1, 2]], 2.0, [0, 1, 1, 0])),
+    *(
+        Row("an operation lasts as long as its work or its bytes need", nothing,
+            plan(rail, [[0, 1], [1, 0], [1, 0], [0, 1]], 1.0, [0, 1, 1, 0]),
+            "lasts as long as its work or its bytes need: got -1.0, expected 0.0", told=2)
+        for nothing, rail in ((BARRIER, line([[1, 0]])), (NO_BYTES, THERE))
+    ),
+    Row("an operation starts after what it waits for", MESSAGE,
+        timed([0, 1], [1 - 4e-12, 9 - 4e-12], [1 - 4e-12, 9 - 4e-12])),
+    Row("an operation lasts as long as its work or its bytes need", MESSAGE,
+        plan(line([[1, -1]] * 2, [0, 1e12]), [[0, 0.75], [0.75, 8.75], [0.75, 8.75]], 1e12 + 1,
+            [0, 1, 1])),
     Row(None, LATENT, plan(THERE, [[0, 1], [1, 9.25], [1, 9.25]], 9.25, [0, 1, 1])),
     # ports
     Row("what rides no rail uses no port", MESSAGE, sent(ports=[1, 1, 1]),
@@ -720,6 +781,20 @@ ROWS = [
         plan(line(STRIDES, [0, 3, 8.5]), [[1, 8.5]] * 5, 9.5),
         "got 7.5, expected 7.0",
     ),
+    Row(None, STOPPED_STAGES, plan(line([shift(1), shift(2), shift(1)], [0, 8, 17]),
+        [[0, 17]] * 4, 18.0)),
+    Row(None, STOPPED_STAGES, plan(line([shift(1), shift(1, 1), shift(2, 1), shift(2), shift(1)],
+        [0, 3, 9, 12, 19]), [[0, 19]] * 4, 20.0)),
+    Row("in an all-to-all everyone sends to everyone else", STOPPED_STAGES,
+        plan(line([shift(1), shift(1, 1), shift(2, 1), shift(2), shift(1)], [0, 3, 8, 11, 17]),
+            [[0, 17]] * 4, 18.0)),
+    Row("an operation lasts as long as its bytes need on its ports", STOPPED_STAGES,
+        plan(line([shift(1), shift(2), shift(2, 1), shift(1)], [0, 8, 11, 18]),
+            [[0, 17]] * 4, 19.0), "got 17.0, expected 18.0"),
+    Row("in an all-to-all everyone sends to everyone else", ALL_BY_FOUR, plan(line([
+        in_two_ways(1, MEETINGS[0]), in_two_ways(1, MEETINGS[1]), in_two_ways(2, MEETINGS[1]),
+        in_two_ways(2, MEETINGS[2]), in_two_ways(1, MEETINGS[0])], [0, 4, 8, 12, 20]),
+        [[0, 20]] * 4, 24.0, [1, 2, 2, 2]), "rank 1", told=3),
     Row(None, IN_STAGES_TWICE, plan(line([STRIDES[1], [4, 0, 1, 2, 3], *STRIDES[:2],
         [3, 4, 0, 1, 2], STRIDES[1]], [0, 2, 7, 9, 13, 15]), [[0, 7], [8, 15]] * 5, 16.0)),
     Row("in an all-to-all everyone sends to everyone else", SIDE_BY_SIDE, every(5.0, 6.0, line(

@@ -83,7 +83,7 @@ LIMITED = replace(
     SHARED, link_units=1.5, shares=SHARED.shares / 2, level=0.5, units=np.array([1, 1]),
     chip_prices=np.zeros(3), link_prices=np.array([0.0, 1.0]),
 )  # fmt: skip
-
+EQUAL: Any = {"shares": np.array([[0.5, 0], [0.5, 0.5], [0, 0.5]]), "level": 2.0}
 DOUBLED: Any = {"demands": np.array([2.0, 6.0]), "level": 0.5}
 CAPPED: Any = {
     "demands": np.array([2.0, 6.0]), "link_units": 1.5, "level": 0.25, "units": np.array([1, 1]),
@@ -294,7 +294,20 @@ ROWS = [
     # shared ports
     Row(None, check_steering, SHARED, figures={"level": 1.0, "upper_bound": 1.0}),
     Row(None, check_steering, LIMITED, figures={"level": 0.5, "upper_bound": 0.5}),
-    Row(None, check_steering, shared(units=[0, 4])),
+    Row(None, check_steering, replace(SHARED, demands=np.ones(2), units=np.array([2, 2]),
+        **EQUAL)),
+    Row(
+        "a ring has all whole ports it can use",
+        check_steering,
+        shared(units=[0, 4]),
+        "units: a ring has all whole ports it can use: got [0, 4], expected [1, 1]",
+    ),
+    *(
+        Row("a ring has all whole ports it can use", check_steering,
+            replace(SHARED, demands=np.ones(2), units=np.array(units), **EQUAL),
+            f"got {units}, expected [2, 2]" if units[1] == 1 else "expected [1, 1]")
+        for units in ([3, 1], [4, 0])
+    ),
     Row(None, check_steering, replace(SHARED, **DOUBLED), figures={"upper_bound": 0.5}),
     Row(None, check_steering, replace(SHARED, **CAPPED), figures={"upper_bound": 0.25}),
     Row(None, check_steering, ALONE, figures={"level": 0.0, "upper_bound": 0.0}),
