@@ -26,6 +26,7 @@ from optmatch.verify.bounds import check_solution
 from optmatch.verify.rails.replay import (
     Column,
     Places,
+    count_members,
     lets_pool,
     list_before,
     list_in_rounds,
@@ -152,7 +153,7 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
     """
     step = job.step()
     work = measure_work(job, operations)
-    n_members = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group[operations]]
+    n_members = count_members(step)[step.group[operations]]
 
     # All-to-alls on rails of three or more; those in rounds of an algorithm need no ring.
     in_ring_or_stages = (step.kind[operations] == ALL_TO_ALL) & (step.rail[operations] >= 0)

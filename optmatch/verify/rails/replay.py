@@ -52,8 +52,11 @@ from optmatch.verify.report import Findings
 
 MOST_TOLD = 5
 """The most places of one rule that are named; further ones are counted."""
-_ROUNDING = 8
-"""By how many units in the last place two sums of the same numbers may differ."""
+_ROUNDING = 64
+"""By how many units in the last place two sums of the same numbers may differ.
+
+Each of a hundred additions rounds by half a unit at most.
+"""
 
 
 class Context(NamedTuple):
@@ -94,12 +97,13 @@ class Context(NamedTuple):
             self.findings.refuse(rule, f"{n_further} more operations", "the same", "none")
 
 
-def rounding(times: NDArray[np.float64]) -> NDArray[np.float64]:
+def rounding(times: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return by how much each time may differ from another sum of the same times."""
-    return _ROUNDING * np.spacing(np.abs(times))
+    last_place: NDArray[np.float64] = np.spacing(np.abs(times))
+    return _ROUNDING * last_place
 
 
-def _count_members(step: Step) -> NDArray[np.int64]:
+def count_members(step: Step) -> NDArray[np.int64]:
     """Return the number of ranks of each group; the last entry, 1, is that of group -1."""
     return np.array([*(len(group.ranks) for group in step.groups), 1])
 
@@ -225,7 +229,7 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     network = job.network
     kinds = step.kind[operations]
     size_bytes = step.size_bytes[operations]
-    n_members = _count_members(step).astype(np.float64)[step.group[operations]]
+    n_members = count_members(step).astype(np.float64)[step.group[operations]]
 
     # Kind by kind around rings: the bytes that a member sends for each byte of the size, and how
     # many messages these are. Collectives in rounds (such as recursive halving) then replace their
@@ -237,15 +241,14 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
         if number == COMPUTE or not len(rows):
             continue
         n = n_members[rows]
-        one = np.ones(len(rows))
         share, messages = {
             "all-reduce": (2 * (n - 1) / n, 2 * (n - 1)),
             "all-gather": (n - 1, n - 1),
             "reduce-scatter": ((n - 1) / n, n - 1),
             "all-to-all": ((n - 1) / n, n - 1),
-            "broadcast": (one, one),
-            "send": (one, one),
-            "recv": (one, one),
+            "broadcast": (1, 1),
+            "send": (1, 1),
+            "recv": (1, 1),
         }[kind]
         sent_bytes[rows] = share * size_bytes[rows]
         n_messages[rows] = messages
@@ -284,34 +287,22 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     collectives of a dimension in servers or on rails, and messages with each rank each way are
     streams. `operations` are all those of some ranks, ascending; a *row* is a place among them.
     """
-    rank = step.rank[operations]
-    kind = step.kind[operations]
-    is_message = np.isin(kind, [SEND, RECV])
-    before = []
-    after = []
-
-    # ``stream[row]``: the number of a dimension and queue, twice, and 1 more on rails.
+    # ``stream[row]``: the number of a dimension and queue, twice, and 1 more on rails. Computation
+    # has group -1, the last entry of `stream_of_group`: its number comes after those of all names.
     names = sorted({(group.dimension, group.stream) for group in step.groups})
     numbers = [names.index((group.dimension, group.stream)) for group in step.groups]
     stream_of_group = np.array([*numbers, len(names)])
     stream = 2 * stream_of_group[step.group[operations]] + (step.rail[operations] >= 0)
 
-    # Messages: a stream for each rank, dimension, peer and direction. A stable sort by these four
-    # keeps the order of the program within each stream, whose neighbours make pairs.
-    messages = np.flatnonzero(is_message)
-    keys = np.stack([rank, stream, step.peer[operations], kind])[:, messages]
+    # Messages have a stream for each direction and peer. Operations stand rank after rank, each in
+    # the order of its program; a stable sort by streams keeps that, and neighbours make pairs.
+    kind = step.kind[operations]
+    is_message = np.isin(kind, [SEND, RECV])
+    direction_and_peer = np.where(is_message, [kind, step.peer[operations]], -1)
+    keys = np.stack([*direction_and_peer, stream])
     order = np.lexsort(keys)
     same_stream = (np.diff(keys[:, order], axis=1) == 0).all(axis=0)
-    before.append(messages[order[:-1][same_stream]])
-    after.append(messages[order[1:][same_stream]])
-
-    # Everything else: the operations of a rank stand together, in program order. Computation has
-    # group -1, the last entry of `stream_of_group`: its two numbers come after those of all names.
-    for number in range(2 * len(names) + 2):
-        rows = np.flatnonzero((stream == number) & ~is_message)
-        same_rank = rank[rows[:-1]] == rank[rows[1:]]
-        before.append(rows[:-1][same_rank])
-        after.append(rows[1:][same_rank])
+    same_stream &= np.diff(step.rank[operations[order]]) == 0
 
     # Dependencies: those of operation k are ``dep[dep_start[k]:dep_start[k + 1]]``. `entry` lists
     # the places in `dep` of all of them. If two operations have the places 4 to 5 and 9 to 11, it
@@ -321,9 +312,11 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     dependent = np.repeat(np.arange(len(operations)), n_dependencies)
     n_earlier_rows = np.cumsum(n_dependencies) - n_dependencies
     entry = np.repeat(first - n_earlier_rows, n_dependencies) + np.arange(len(dependent))
-    before.append(np.searchsorted(operations, step.dep[entry]))
-    after.append(dependent)
-    return Precedence(np.concatenate(before), np.concatenate(after))
+    prerequisite = np.searchsorted(operations, step.dep[entry])
+    return Precedence(
+        before=np.concatenate([order[:-1][same_stream], prerequisite]),
+        after=np.concatenate([order[1:][same_stream], dependent]),
+    )
 
 
 # One rail in the replay: the matching of its switch over time, and where each circuit leads
@@ -331,16 +324,6 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
 # A *state* is one matching of the switch, from the start of its reconfiguration to that of the
 # next one. GPUs of a rail are numbered in the order of their ranks; port p of GPU g is the
 # *GPU port* ``g * ports_per_gpu + p``, and the switch has a port for each of them.
-
-
-class Sent(NamedTuple):
-    """Sends over ports: an entry for each port of the switch that an operation sends over.
-
-    Each entry has the operation of the step, and the port of the switch.
-    """
-
-    operation: NDArray[np.int64]
-    port: NDArray[np.int64]
 
 
 class UsedPorts(NamedTuple):
@@ -425,13 +408,16 @@ class Rail(NamedTuple):
         delay_s = 0.0 if len(self.stops_s) else self.delay_s
         return self.since_s[spell] + delay_s
 
-    def dark_s(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add up how long the whole rail is dark between two times, `delay_s` from each stop."""
-        total_s = np.zeros(len(start))
-        for stop_s in self.stops_s:
-            overlap_s = np.minimum(end, stop_s + self.delay_s) - np.maximum(start, stop_s)
-            total_s += np.maximum(overlap_s, 0.0)
-        return total_s
+    def dark_before(self, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add up how long the whole rail is dark until some times, `delay_s` from each stop.
+
+        All stops so far count whole but for the last one, which may not be over yet. A stop at
+        -inf comes before all others, and does not count.
+        """
+        n_stops = np.searchsorted(self.stops_s, time_s, side="right")
+        last_stop_s = np.append(-np.inf, self.stops_s)[n_stops]
+        in_last_stop_s = np.minimum(time_s - last_stop_s, self.delay_s)
+        return (n_stops - 1) * self.delay_s + in_last_stop_s
 
 
 def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
@@ -504,16 +490,19 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     foreign = np.isin(np.arange(n_ports), live_ports[:n_needed], invert=True)
     wrong = (matchings != IDLE) & (foreign | foreign[matchings])
-    place = f"{where}.matchings[{{}}, {{}}]"
     findings.expect_none(
-        "only ports of GPUs have circuits", wrong, place, matchings, IDLE, most=MOST_TOLD
+        "only ports of GPUs have circuits",
+        wrong,
+        f"{where}.matchings[{{}}, {{}}]",
+        matchings,
+        IDLE,
+        most=MOST_TOLD,
     )
 
     if not np.array_equal(matchings[0], matchings[-1]):
-        place = f"{where}.matchings[-1]"
         findings.refuse(
             "a step ends with the circuits it begins with",
-            place,
+            f"{where}.matchings[-1]",
             "other circuits",
             "those of the first state",
         )
@@ -526,21 +515,22 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
         findings.expect("the first state is there", f"{where}.{name}[0]", float(first_s), 0.0)
     wrong = (asked_s < 0) | (asked_s > starts_s + rounding(starts_s))
     for state in np.flatnonzero(wrong)[:MOST_TOLD]:
-        place = f"{where}.asked_s[{state}]"
-        expected = f"from 0 to {starts_s[state]:g}"
-        rule = "a state is asked for before it is set up"
-        findings.refuse(rule, place, float(asked_s[state]), expected)
+        findings.refuse(
+            "a state is asked for before it is set up",
+            f"{where}.asked_s[{state}]",
+            float(asked_s[state]),
+            f"from 0 to {starts_s[state]:g}",
+        )
 
     # The first two states are free of this: the first one is there, and the change to the second
     # one follows none.
     if job.network.switching == "all-stop":
         earliest_s = np.append([-np.inf, -np.inf], starts_s[1:-1] + job.network.delay_s)
         early = starts_s < earliest_s[: len(starts_s)] - rounding(starts_s)
-        place = f"{where}.starts_s[{{}}]"
         findings.expect_none(
             "reconfigurations follow one another",
             early,
-            place,
+            f"{where}.starts_s[{{}}]",
             starts_s,
             earliest_s,
             most=MOST_TOLD,
@@ -570,13 +560,11 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
         is_early = np.diff(began_s) < delay_s - rounding(began_s[1:])
         early = (np.diff(ports) == 0) & is_early
         for row in np.flatnonzero(early)[:MOST_TOLD].tolist():
-            place = f"{where}.starts_s[{states[row + 1]}], circuit {side} port {ports[row]}"
-            earliest_s = float(began_s[row] + delay_s)
             context.findings.refuse(
                 "a port gets no new circuit before its last one is up",
-                place,
+                f"{where}.starts_s[{states[row + 1]}], circuit {side} port {ports[row]}",
                 float(began_s[row + 1]),
-                earliest_s,
+                float(began_s[row] + delay_s),
             )
 
 
@@ -595,12 +583,10 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
         port_itself = np.broadcast_to(np.arange(matchings.shape[1]), matchings.shape)
         partner_of_partner = np.take_along_axis(matchings, matchings, 1)
         mutual = (partner_of_partner == port_itself) & (matchings != port_itself)
-        wrong = (matchings != IDLE) & ~mutual
-        place = f"{where}.matchings[{{}}, {{}}]"
         if not findings.expect_none(
             "circuits of bidirectional ports are mutual",
-            wrong,
-            place,
+            (matchings != IDLE) & ~mutual,
+            f"{where}.matchings[{{}}, {{}}]",
             matchings,
             "a port that comes back",
         ):
@@ -708,9 +694,13 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
         # A circuit has to stay to the end of the round.
         missing |= rail.until_s[in_use] < now_s[collective] - rounding(now_s)[collective]
         lacks[sender[missing]] = True
-    start_s = plan.start_s[operation]
-    rule = "in each round of a collective its circuits are there"
-    context.refuse(rule, operation, lacks, start_s, np.nan)
+    context.refuse(
+        "in each round of a collective its circuits are there",
+        operation,
+        lacks,
+        plan.start_s[operation],
+        np.nan,
+    )
 
     # If the whole rail stops just at the end of the last round, the plan may say that the
     # collective ends before the stop or after it, also after several stops in a row. The plan may
@@ -726,8 +716,13 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     off = np.abs(planned_s - end_s - stopped_s) > rounding(planned_s)
     # The end is compared only where no circuit is missing.
     replayed = ~np.isin(collective_of_entry, collective_of_entry[lacks])
-    rule = "a collective ends with the last of its rounds"
-    context.refuse(rule, operation, off & replayed, planned_s, end_s)
+    context.refuse(
+        "a collective ends with the last of its rounds",
+        operation,
+        off & replayed,
+        planned_s,
+        end_s,
+    )
 
 
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
@@ -759,22 +754,14 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: Seconds) -
     work of 6 s that begins at 0 s ends at 7 s. Work of 4 s ends just when a stop begins: with a
     positive `slack_s` before it, at 4 s, with a negative one after it, at 5 s.
     """
-    stops_s = rail.stops_s
-    delay_s = rail.delay_s
-    if not len(stops_s):
-        return begin_s + lasts_s
-    # Times are read from a clock that rests while the rail is dark. At `begin_s` it is late by all
-    # stops so far: a delay for each but the last one, which may not be over yet.
-    n_stops = np.searchsorted(stops_s, begin_s, side="right")
-    in_last_stop_s = np.minimum(begin_s - stops_s[np.maximum(n_stops - 1, 0)], delay_s)
-    dark_s = np.where(n_stops > 0, (n_stops - 1) * delay_s + in_last_stop_s, 0.0)
-    light_end_s = begin_s - dark_s + lasts_s
+    # Times are read from a clock that rests while the rail is dark.
+    light_end_s = begin_s - rail.dark_before(begin_s) + lasts_s
 
     # On that clock stops last no time: stop number k comes k delays earlier. With stops at 4 s and
     # 9 s of 1 s, they are at 4 s and 8 s. Each stop before the end adds a delay on the real clock.
-    light_stops_s = stops_s - np.arange(len(stops_s)) * delay_s
+    light_stops_s = rail.stops_s - np.arange(len(rail.stops_s)) * rail.delay_s
     n_stops_before_end = np.searchsorted(light_stops_s, light_end_s - slack_s, side="left")
-    return np.maximum(begin_s, light_end_s + n_stops_before_end * delay_s)
+    return np.maximum(begin_s, light_end_s + n_stops_before_end * rail.delay_s)
 
 
 # All-to-alls
@@ -808,7 +795,7 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     # How many rounds the ports need for all others, and how long a round lasts: it sends one part
     # over each port, with an equal share of the latency of all messages.
     network = context.job.network
-    n_others = _count_members(context.step)[context.step.group[operations]] - 1
+    n_others = count_members(context.step)[context.step.group[operations]] - 1
     n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
     n_rounds = -(-n_others // n_ports)
     sent_bytes = measure_work(context.job, operations).sent_bytes
@@ -818,7 +805,7 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     # Two kinds of operations are taken for rounds at first. One has a port for each other rank and
     # lasts one round; no circuit changes.
     duration_s = end_s - start_s
-    dark_s = rail.dark_s(start_s, end_s)
+    dark_s = rail.dark_before(end_s) - rail.dark_before(start_s)
     lasts_a_part = np.abs(duration_s - dark_s - part_s) <= rounding(end_s)
     in_rounds = (n_rounds == 1) & lasts_a_part & ~all_to_one
 
@@ -856,8 +843,7 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
 
     # The time is that of all rounds and of the changes between them. With a switch that stops as
     # a whole, these changes are its stops.
-    changes_s = (n_rounds - 1) * rail.delay_s
-    between_s = dark_s if len(rail.stops_s) else changes_s
+    between_s = dark_s if len(rail.stops_s) else (n_rounds - 1) * rail.delay_s
     needed_s = n_rounds * part_s + between_s
     wrong = in_rounds & (np.abs(duration_s - needed_s) > rounding(end_s))
     context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, duration_s, needed_s)
@@ -885,7 +871,7 @@ def _count_served(
         # How long the circuit is up within the operation, less the time that the rail is dark.
         since_s = np.maximum(start_s[row], rail.since_s[spell] + rail.delay_s)
         until_s = np.minimum(end_s[row], rail.until_s[spell])
-        dark_s = rail.dark_s(since_s, np.maximum(since_s, until_s))
+        dark_s = rail.dark_before(until_s) - rail.dark_before(since_s)
         enough = until_s - since_s - dark_s >= part_s[row] - rounding(end_s[row])
         pairs.append(np.column_stack([row[enough], rail.arrival(spell[enough]).rank]))
 
@@ -918,7 +904,7 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
     row = used.row
     operation = operations[row]
-    n_members = _count_members(step)[step.group[operation]]
+    n_members = count_members(step)[step.group[operation]]
     start_s = context.plan.start_s[operation]
     planned_s = context.plan.end_s[operation]
     first_spell = rail.spell_at(start_s + rounding(start_s), used.port)
@@ -1071,26 +1057,6 @@ class Hops(NamedTuple):
     """The rank that forwards next; -1 for the last hop, to the receiver of the data."""
 
 
-class _HopPorts(NamedTuple):
-    """The circuits of hops; an entry for each port of each hop.
-
-    `operation` and `next_rank` are those of the hop, as in `Hops`.
-    """
-
-    hop: Places
-    """The place of the hop in `Hops`."""
-    number: Places
-    """The number of the port at its GPU."""
-    port: Places
-    """The port of the switch."""
-    operation: Places
-    next_rank: Places
-    spell: Places
-    """The spell of the port at the start of the operation."""
-    reached: Arrival
-    """Where its circuit leads."""
-
-
 def _check_forwarded(context: Context) -> bool:
     """Check that relays are of sending operations, and of ranks and ports that exist.
 
@@ -1113,17 +1079,20 @@ def _check_forwarded(context: Context) -> bool:
         ("what is forwarded is sent over a rail, and not in rounds", is_sent),
         ("who forwards has that rank and those ports", exists),
     ):
-        for row in np.flatnonzero(~obeyed)[:MOST_TOLD]:
-            relay = relays[row].tolist()
-            context.findings.refuse(rule, f"relays[{row}]", relay, "a hop of a route")
+        context.findings.expect_none(
+            rule, ~obeyed, "relays[{}]", relays, "a hop of a route", most=MOST_TOLD
+        )
     return bool(is_sent.all() and exists.all())
 
 
-def _check_routes(context: Context, rail: Rail, riding: Places, operations: Places) -> Sent:
+def _check_routes(
+    context: Context, rail: Rail, riding: Places, operations: Places
+) -> tuple[Places, Places]:
     """Check that data over circuits that stay arrive where they should, and in time.
 
     `riding` are all operations on this rail, `operations` those of them that send over circuits
-    that stay, both ascending. Returns the ports of all hops, none if a hop is on another rail.
+    that stay, both ascending. Returns, for each port of each hop, the operation and the port of
+    the switch; nothing if a hop is on another rail.
     """
     step = context.step
     hops = _list_hops(context, operations)
@@ -1132,50 +1101,44 @@ def _check_routes(context: Context, rail: Rail, riding: Places, operations: Plac
         _refuse_hops(
             context, "data are forwarded on their own rail", hops, np.flatnonzero(off_rail)
         )
-        return Sent(operations[:0], operations[:0])
+        return operations[:0], operations[:0]
 
-    # One entry of `used` is one port of one hop. `used.next_rank` is -1 at the last hop of a
-    # route, and `used.reached.rank` is -1 for a port without a circuit.
-    ports = rail.list_ports(hops.rank, hops.ports)
-    operation = hops.operation[ports.row]
+    # One entry of `used` is one port of one hop, and ``used.row`` the place of the hop in `hops`.
+    used = rail.list_ports(hops.rank, hops.ports)
+    operation = hops.operation[used.row]
     start_s = context.plan.start_s[operation]
-    spell = rail.spell_at(start_s + rounding(start_s), ports.port)
+    end_s = context.plan.end_s[operation]
+    spell = rail.spell_at(start_s + rounding(start_s), used.port)
 
     # An operation that takes no time, as a barrier without latency, may end just when its circuit
     # is given up: then the circuit before the change is the one that it has used.
-    takes_no_time = context.plan.end_s[operation] == start_s
     is_changing = rail.since_s[spell] + rail.delay_s > start_s + rounding(start_s)
-    spell_before = rail.spell_at(start_s - rounding(start_s), ports.port)
-    spell = np.where(takes_no_time & is_changing, spell_before, spell)
-    used = _HopPorts(
-        hop=ports.row,
-        number=ports.number,
-        port=ports.port,
-        operation=operation,
-        next_rank=hops.next_rank[ports.row],
-        spell=spell,
-        reached=rail.arrival(spell),
-    )
+    spell_before = rail.spell_at(start_s - rounding(start_s), used.port)
+    spell = np.where((end_s == start_s) & is_changing, spell_before, spell)
 
-    # Circuits stay from start to end, and lead to the rank that forwards next.
-    start_s = context.plan.start_s[used.operation]
-    end_s = context.plan.end_s[used.operation]
-    has_circuit = used.reached.rank >= 0
-    is_up = rail.up_s(used.spell) <= start_s + rounding(start_s)
-    stays = rail.until_s[used.spell] >= end_s - rounding(end_s)
-    rule = "its circuits are there from start to end"
-    _refuse_hops(context, rule, hops, used.hop[~(has_circuit & is_up & stays)])
-    is_last = used.next_rank < 0
-    astray = has_circuit & ~is_last & (used.reached.rank != used.next_rank)
-    rule = "data are handed on where they arrive"
-    _refuse_hops(context, rule, hops, used.hop[astray])
+    # Circuits stay from start to end, and lead to the rank that forwards next, which is -1 at the
+    # last hop of a route. A port without a circuit reaches rank -1.
+    reached = rail.arrival(spell)
+    next_rank = hops.next_rank[used.row]
+    has_circuit = reached.rank >= 0
+    is_up = rail.up_s(spell) <= start_s + rounding(start_s)
+    stays = rail.until_s[spell] >= end_s - rounding(end_s)
+    _refuse_hops(
+        context,
+        "its circuits are there from start to end",
+        hops,
+        used.row[~(has_circuit & is_up & stays)],
+    )
+    astray = has_circuit & (next_rank >= 0) & (reached.rank != next_rank)
+    _refuse_hops(context, "data are handed on where they arrive", hops, used.row[astray])
 
     # Where the last hops lead: those of messages to receivers, those of collectives around rings.
-    is_message = step.kind[used.operation] == SEND
-    _check_messages(context, riding, used, np.flatnonzero(is_last & has_circuit & is_message))
-    _check_collectives(context, rail, operations, hops, used)
+    arrives = has_circuit & (next_rank < 0) & (step.kind[operation] == SEND)
+    arrival = Arrival(reached.rank[arrives], reached.number[arrives])
+    _check_messages(context, riding, operation[arrives], arrival)
+    _check_collectives(context, rail, operations, hops, used, reached.rank)
     _check_durations(context, rail, operations, hops)
-    return Sent(used.operation, used.port)
+    return operation, used.port
 
 
 def _list_hops(context: Context, operations: Places) -> Hops:
@@ -1205,17 +1168,17 @@ def _list_hops(context: Context, operations: Places) -> Hops:
     return Hops(operation, rank, ports, np.where(goes_on, np.roll(rank, -1), -1))
 
 
-def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Places) -> None:
+def _check_messages(context: Context, riding: Places, sends: Places, reached: Arrival) -> None:
     """Check that messages reach their receivers, at the ports that these name.
 
-    ``rows`` are the entries of `used` at which messages arrive, and `riding` all operations on the
-    rail, receives among them. Several ports may carry one message.
+    Entry by entry, `sends` is an operation that sends, and `reached` where one of its ports leads;
+    several may carry one message. `riding` are all operations on the rail, receives among them.
     """
     step = context.step
-    sends = used.operation[rows]
-    reached = used.reached.rank[rows]
     receiver = step.peer[sends]
-    context.refuse("a message goes to its receiver", sends, reached != receiver, reached, receiver)
+    context.refuse(
+        "a message goes to its receiver", sends, reached.rank != receiver, reached.rank, receiver
+    )
 
     # A receive has the same number in `match` as its send. The ports at which its message arrives
     # are collected as bits, by its place among the receives.
@@ -1223,7 +1186,7 @@ def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Pla
     receives = receives[np.argsort(step.match[receives])]
     receive_of_send = np.searchsorted(step.match[receives], step.match[sends])
     arrives_at = np.zeros(len(receives), dtype=np.int64)  # ports as bits
-    np.bitwise_or.at(arrives_at, receive_of_send, 1 << used.reached.number[rows])
+    np.bitwise_or.at(arrives_at, receive_of_send, 1 << reached.number)
     operation = receives[receive_of_send]
     stated = context.plan.ports[operation]
     expected = arrives_at[receive_of_send]
@@ -1237,40 +1200,42 @@ def _check_messages(context: Context, riding: Places, used: _HopPorts, rows: Pla
 
 
 def _check_collectives(
-    context: Context, rail: Rail, operations: Places, hops: Hops, used: _HopPorts
+    context: Context, rail: Rail, operations: Places, hops: Hops, used: UsedPorts, reached: Places
 ) -> None:
     """Check that the circuits of each collective lead around rings of its members.
 
     The ports of one number of all members make one ring, a lane; if others forward, there is lane
     0 alone, and all ports of a member lead to the same next one. `hops` are those of `operations`,
-    collectives and messages, and `used` has their ports; messages are left out.
+    collectives and messages, `used` has their ports, and `reached` the ranks to which these lead;
+    messages are left out.
     """
     # A lane of an operation is one integer, ``place in operations * ports of a GPU + lane``: with
     # 2 ports, lane 1 of the operation at place 3 is 7. Column 0 of ``plan.relays`` has the
     # operations that are forwarded.
     step = context.step
-    is_forwarded = np.isin(step.match[used.operation], step.match[context.plan.relays[:, 0]])
+    operation = hops.operation[used.row]
+    is_forwarded = np.isin(step.match[operation], step.match[context.plan.relays[:, 0]])
     lane = np.where(is_forwarded, 0, used.number)
-    key = np.searchsorted(operations, used.operation) * rail.ports_per_gpu + lane
-    is_last = used.next_rank < 0
-    arrives = is_last & (used.reached.rank >= 0)
+    key = np.searchsorted(operations, operation) * rail.ports_per_gpu + lane
+    is_last = hops.next_rank[used.row] < 0
+    arrives = is_last & (reached >= 0)
 
     # By lane of an operation the rank that it leads to: the next member of the ring. -1 stands
     # for no circuit.
     leads_to = np.full(len(operations) * rail.ports_per_gpu, -1)  # by key of operation and lane
-    leads_to[key[arrives]] = used.reached.rank[arrives]
+    leads_to[key[arrives]] = reached[arrives]
     # Where several ports lead to different ranks, one of them is written last, and others differ.
-    differs = leads_to[key[arrives]] != used.reached.rank[arrives]
+    differs = leads_to[key[arrives]] != reached[arrives]
     _refuse_hops(
-        context, "all ports of a hop lead to the same rank", hops, used.hop[arrives][differs]
+        context, "all ports of a hop lead to the same rank", hops, used.row[arrives][differs]
     )
 
     # A lane that leads nowhere counts, too: it makes no ring.
     is_lane = np.zeros(len(leads_to), dtype=bool)
-    is_lane[key[is_last & (step.kind[used.operation] != SEND)]] = True
+    is_lane[key[is_last & (step.kind[operation] != SEND)]] = True
     lanes = np.flatnonzero(is_lane)
-    operation = operations[lanes // rail.ports_per_gpu]
-    _check_rings(context, operation, lanes % rail.ports_per_gpu, leads_to[lanes])
+    number = lanes % rail.ports_per_gpu
+    _check_rings(context, operations[lanes // rail.ports_per_gpu], number, leads_to[lanes])
 
 
 def _check_rings(context: Context, operation: Places, lane: Places, reached: Places) -> None:
@@ -1283,7 +1248,7 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     # `ring` is one integer for a lane of a collective, the same at all of its members: `match` is
     # a number that all operations of one collective share.
     step = context.step
-    n_members = _count_members(step)[step.group[operation]]
+    n_members = count_members(step)[step.group[operation]]
     ports_per_gpu = context.job.network.ports_per_gpu
     ring = step.match[operation].astype(np.int64) * ports_per_gpu + lane
 
@@ -1349,11 +1314,16 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
 
     # Around a ring of n members the parts of an all-to-all go 1, 2, ... or n - 1 hops, n / 2 on
     # average, and a circuit carries as many times the bytes that a member sends.
-    n_members = _count_members(step)[step.group[operations]]
+    n_members = count_members(step)[step.group[operations]]
     around = np.where(step.kind[operations] == ALL_TO_ALL, n_members / 2, 1.0)
     rate = narrowest[match] * context.job.network.port_bytes_per_s
     send_s: NDArray[np.float64] = work.sent_bytes * around / rate
-    needed_s = send_s + work.latency_s * most_hops[match] + rail.dark_s(start_s, end_s)
+    needed_s = (
+        send_s
+        + work.latency_s * most_hops[match]
+        + rail.dark_before(end_s)
+        - rail.dark_before(start_s)
+    )
     wrong = np.abs(end_s - start_s - needed_s) > rounding(end_s)
     context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, end_s - start_s, needed_s)
 
@@ -1382,8 +1352,6 @@ def _check_chord_routes(context: Context) -> bool:
     """
     n_before = len(context.findings.violations)
     for number, routes in enumerate(context.plan.chords):
-        where = f"chords[{number}]"
-        place = f"{where}.hops[{{}}]"
         # ``hops[route, port]`` times ``strides[port]``, summed over the ports, is how many places
         # further on a route ends.
         reached = routes.hops.astype(np.int64) @ np.array(routes.strides, np.int64)
@@ -1391,7 +1359,7 @@ def _check_chord_routes(context: Context) -> bool:
         context.findings.expect_none(
             "routes over chords bring each part to its place",
             reached != routes.distance,
-            place,
+            f"chords[{number}].hops[{{}}]",
             reached,
             routes.distance,
             most=MOST_TOLD,
@@ -1404,7 +1372,7 @@ def _check_chord_routes(context: Context) -> bool:
         context.findings.expect_none(
             "routes over chords carry the whole of each part",
             off,
-            f"{where}, distance {{}}",
+            f"chords[{number}], distance {{}}",
             carried,
             1.0,
             most=MOST_TOLD,
@@ -1455,7 +1423,7 @@ def _find_over_chords(
     plan = context.plan
     n_ports = len(routes.strides)
     n_used = np.bitwise_count(plan.ports[operations].astype(np.uint64))
-    n_members = _count_members(step)[step.group[operations]]
+    n_members = count_members(step)[step.group[operations]]
     operations = operations[(n_members == routes.n_members) & (n_used == n_ports)]
     if not len(operations):
         return operations, np.empty((0, n_ports), np.int64)
@@ -1509,7 +1477,7 @@ def _check_times_over_chords(
     # How many parts a port sends: each route adds its share, once for each hop over this port. A
     # route that carries half of a part and makes 2 hops over port 0 adds 1 to it.
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
-    needed_s = parts_of_port.max() * part_s + rail.dark_s(start_s, end_s)
+    needed_s = parts_of_port.max() * part_s + rail.dark_before(end_s) - rail.dark_before(start_s)
     off = np.abs(end_s - start_s - needed_s) > rounding(end_s)
     context.refuse(
         "an all-to-all over chords lasts as long as its busiest port needs",
@@ -1609,8 +1577,9 @@ def _check_times(context: Context) -> None:
         earliest_s = np.full(len(operations), -np.inf)
         np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
         early = start_s < earliest_s - rounding(start_s)
-        rule = "an operation starts after what it waits for"
-        context.refuse(rule, operations, early, start_s, earliest_s)
+        context.refuse(
+            "an operation starts after what it waits for", operations, early, start_s, earliest_s
+        )
 
         # Off the rails nothing can be late: durations follow from work and rates. On the rails
         # circuits decide; but nothing ends before it starts, even if it sends no bytes.
@@ -1618,8 +1587,13 @@ def _check_times(context: Context) -> None:
         full_s = measure_work(context.job, operations).full_s
         is_wrong = np.abs(duration_s - full_s) > rounding(end_s)
         off = np.where(step.rail[operations] < 0, is_wrong, duration_s < 0)
-        rule = "an operation lasts as long as its work or its bytes need"
-        context.refuse(rule, operations, off, duration_s, full_s)
+        context.refuse(
+            "an operation lasts as long as its work or its bytes need",
+            operations,
+            off,
+            duration_s,
+            full_s,
+        )
     _check_together(context, "start", plan.start_s)
     _check_together(context, "end", plan.end_s)
 
@@ -1627,9 +1601,8 @@ def _check_times(context: Context) -> None:
     last_s = float(plan.end_s.max(initial=0.0))
     for timeline in plan.rails:
         if timeline.n_reconfigurations:
-            up_s = float(timeline.starts_s[-1]) + context.job.network.delay_s
-            last_s = max(last_s, up_s)
-    if abs(plan.step_s - last_s) > rounding(np.float64(last_s)):
+            last_s = max(last_s, float(timeline.starts_s[-1]) + context.job.network.delay_s)
+    if abs(plan.step_s - last_s) > rounding(last_s):
         context.findings.refuse(
             "the step ends with its last operation or reconfiguration",
             "step_s",
@@ -1648,10 +1621,14 @@ def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> N
     match = context.step.match
     common_s = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
     common_s[match] = time_s
-    wrong = np.flatnonzero((match >= 0) & (common_s[match] != time_s))
-    all_wrong = np.ones(len(wrong), dtype=bool)
-    rule = f"all parts of a communication {do} together"
-    context.refuse(rule, wrong, all_wrong, time_s[wrong], common_s[match[wrong]])
+    expected_s = common_s[match]
+    context.refuse(
+        f"all parts of a communication {do} together",
+        np.arange(len(match)),
+        (match >= 0) & (expected_s != time_s),
+        time_s,
+        expected_s,
+    )
 
 
 # Plans in which data change rail inside a server, so that rails may differ
@@ -1699,15 +1676,14 @@ def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]])
         return False
 
     # Every GPU of a server has a rail of its own, in the order of their numbers.
-    if list(ranks_of_rail) != list(range(n_rails)):
-        findings.refuse(RAILS_ARE_ALIKE, "rails", list(ranks_of_rail), list(range(n_rails)))
+    if not findings.expect(RAILS_ARE_ALIKE, "rails", [*ranks_of_rail], [*range(n_rails)]):
         return False
 
     # Each rail is compared with the first one, by its load and the servers of its GPUs. Loads are
     # arrays without names of ranks or groups; the groups of all rails are numbered together.
     server_of_rank = place_ranks(job.parallelism) // n_rails
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
-    first_load = None
+    first_load: tuple[NDArray[np.generic], ...] = ()
 
     # All rails have the load of the first one, in the same servers.
     for rail, ranks in ranks_of_rail.items():
@@ -1716,8 +1692,7 @@ def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]])
             server_of_rank[ranks],
             *_describe_load(context, ranks, riding, numbers_of_groups),
         )
-        if first_load is None:
-            first_load = load
+        first_load = first_load or load
         if not all(map(np.array_equal, load, first_load)):
             findings.refuse(RAILS_ARE_ALIKE, f"rail {rail}", "another load", "that of rail 0")
             return False
@@ -1812,10 +1787,9 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     # Times. An operation with rail -1 is beside all rails, and may use no port.
     context = Context(job, step, plan, findings)
     _check_times(context)
-    wrong = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
-    context.refuse(
-        "what rides no rail uses no port", wrong, np.ones(len(wrong), bool), plan.ports[wrong], 0
-    )
+    wrong = (step.rail < 0) & (plan.ports != 0)
+    every_operation = np.arange(step.n_operations)
+    context.refuse("what rides no rail uses no port", every_operation, wrong, plan.ports, 0)
 
     # Switches. All timelines are checked, also after a wrong one.
     fits = [
@@ -1870,15 +1844,14 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
         # A load is all that happens on a rail, as arrays without names. The first rail of a
-        # timeline is checked, and others only if their load differs from the first one.
-        checked_load = None
+        # timeline is checked, and others only if their load differs from the last one checked.
+        checked_load: tuple[NDArray[np.generic], ...] = ()
         for rail_number in timeline.rails:
             ranks = ranks_of_rail[rail_number]
             riding = np.flatnonzero(context.step.rail == rail_number)
             load = _describe_load(context, ranks, riding, numbers_of_groups)
-            if checked_load is None or not all(map(np.array_equal, load, checked_load)):
+            if not checked_load or not all(map(np.array_equal, load, checked_load)):
                 _check_rail(context, _open_rail(context.job, ranks, timeline), riding)
-            if checked_load is None:
                 checked_load = load
 
 
@@ -1906,7 +1879,7 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     # All-to-alls of more than two members over circuits that change, or over chords. Those for
     # which the plan names GPUs that forward go around a ring, along routes that stay.
     senders = riding[step.kind[riding] != RECV]
-    of_several = _count_members(step)[step.group[senders]] > 2
+    of_several = count_members(step)[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
     forwarded = step.match[context.plan.relays[:, 0]]
     scattered = scattered[~np.isin(step.match[scattered], forwarded)]
@@ -1936,17 +1909,20 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     # All other sends go over circuits that stay for the whole operation.
     all_changing = np.unique(np.concatenate([*changing, all_staged]))
     staying = senders[~np.isin(senders, all_changing)]
-    sent = _check_routes(context, rail, riding, staying)
-    _check_sharing(context, rail, all_changing, sent)
+    sent, port = _check_routes(context, rail, riding, staying)
+    _check_sharing(context, rail, all_changing, sent, port)
 
 
-def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], sent: Sent) -> None:
+def _check_sharing(
+    context: Context, rail: Rail, changing: Places, staying: Places, staying_port: Places
+) -> None:
     """Check that no port sends for two operations at the same time.
 
     `changing` are indices of the operations that were checked by rules of their own: collectives
     in rounds or stages, whose circuits may change on the way, and all-to-alls over chords. Their
-    ports are looked up here; `sent` has the ports of all other sends, with those that forward.
-    Times may overlap by rounding alone.
+    ports are looked up here; ``staying_port[entry]`` is a port of the switch over which the
+    operation ``staying[entry]`` goes, those of forwarding ranks among them. Times may overlap by
+    rounding alone.
     """
     # The ports of all sends on this rail, an entry for each. ``plan.ports[operation]`` are the
     # ports of a GPU as bits; ``used.port`` are ports of the switch, and ``used.row`` places in
@@ -1954,8 +1930,8 @@ def _check_sharing(context: Context, rail: Rail, changing: NDArray[np.int64], se
     step = context.step
     plan = context.plan
     used = rail.list_ports(step.rank[changing], plan.ports[changing])
-    operation = np.concatenate([sent.operation, changing[used.row]])
-    port = np.concatenate([sent.port, used.port])
+    operation = np.concatenate([staying, changing[used.row]])
+    port = np.concatenate([staying_port, used.port])
 
     # Sorted by port and time, an overlap shows between neighbours.
     order = np.lexsort([plan.end_s[operation], plan.start_s[operation], port])

@@ -16,7 +16,6 @@ from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.problems import LoadProof, SliceAllocation
 from optmatch.verify.report import ProofError
@@ -194,21 +193,16 @@ def _cut_refutes(
     # All circuits of a pair of slots take one route, so edges are filled in units of this many.
     unit = math.gcd(*torus.weights.values())
     fabric = problem.fabric
-    inside = set(cut)
     free_fibres = np.minimum(limit, fabric.edge_fibres) - problem.loads
-    room_out = 0
-    room_in = 0
-    for (tail, head), free in zip(fabric.edges.tolist(), free_fibres.tolist(), strict=True):
-        usable = max(0, free // unit * unit)
-        if tail in inside and head not in inside:
-            room_out += usable
-        elif head in inside and tail not in inside:
-            room_in += usable
+    usable_fibres = np.maximum(0, free_fibres // unit * unit)
+    begins_inside, ends_inside = np.isin(fabric.edges, cut).T
+    room_out = usable_fibres[begins_inside & ~ends_inside].sum()
+    room_in = usable_fibres[ends_inside & ~begins_inside].sum()
 
     # The number of slots inside is in this range. As many circuits leave a set as enter it.
-    most_inside = sum(server in inside for server in servers)
+    most_inside = int(np.isin(servers, cut).sum())
     least_inside = max(0, torus.slots - len(servers) + most_inside)
-    return min(room_out, room_in) < min(_border(torus)[least_inside : most_inside + 1])
+    return bool(min(room_out, room_in) < min(_border(torus)[least_inside : most_inside + 1]))
 
 
 def _border(torus: Torus) -> list[int]:
@@ -219,10 +213,7 @@ def _border(torus: Torus) -> list[int]:
         has_source = sets >> source & 1
         has_destination = sets >> destination & 1
         leaving += weight * (has_source > has_destination)
-    # The size of each set is the number of its bits.
-    n_slots: NDArray[np.int64] = np.zeros_like(sets)
-    for slot in range(torus.slots):
-        n_slots += sets >> slot & 1
+    n_slots = np.bitwise_count(sets)
     return [int(leaving[n_slots == count].min()) for count in range(torus.slots + 1)]
 
 

@@ -14,7 +14,6 @@ import math
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise, product
-from typing import NamedTuple
 
 import numpy as np
 
@@ -66,6 +65,7 @@ def check_steering(steering: Steering) -> Report:
     """
     form_of(Steering).check("steering", steering)
     findings = Findings()
+    demands = list(map(Fraction, steering.demands.tolist()))
 
     # Members alone have shares, and those of a chip are at most the whole.
     for chip, shares in enumerate(steering.shares.tolist()):
@@ -76,13 +76,12 @@ def check_steering(steering: Steering) -> Report:
             is_member = chip in steering.rings[ring]
             if share < 0 or (share > 0 and not is_member):
                 findings.refuse("members alone have shares", f"shares[{chip}, {ring}]", share, "0")
-    _check_units(steering, findings)
+    _check_units(steering, demands, findings)
 
     # The least ratio of bandwidth to demand, over all members of all rings, of which half of the
     # ports send; without rounding, in ports for a unit of demand.
     levels = []
-    for ring, members in enumerate(steering.rings):
-        demand = Fraction(float(steering.demands[ring]))
+    for ring, (members, demand) in enumerate(zip(steering.rings, demands, strict=True)):
         for chip in members:
             sending_ports = Fraction(float(steering.shares[chip, ring])) * steering.ports / 2
             levels.append(sending_ports / demand)
@@ -95,7 +94,7 @@ def check_steering(steering: Steering) -> Report:
     if not agree(steering.level, level):
         findings.refuse("the level is as recomputed", "level", steering.level, level)
 
-    bound = _bound_level(steering)
+    bound = _bound_level(steering, demands)
     findings.figures["upper_bound"] = float("inf") if bound is None else float(bound)
     if bound is None or not agree(float(bound), level):
         shown = "none" if bound is None else float(bound)
@@ -103,7 +102,7 @@ def check_steering(steering: Steering) -> Report:
     return findings.report()
 
 
-def _check_units(steering: Steering, findings: Findings) -> None:
+def _check_units(steering: Steering, demands: list[Fraction], findings: Findings) -> None:
     """Check that whole ports suffice, and that their least units over demand are the largest.
 
     A ring of u units takes u ports to send and u ports to receive of each of its chips;
@@ -129,7 +128,6 @@ def _check_units(steering: Steering, findings: Findings) -> None:
 
     # The least units over demand are the largest if no rings have room for the fewest units with
     # which all are above it: with demands 1 and 3 and the least 2 / 3, these are 1 and 3 units.
-    demands = [Fraction(float(demand)) for demand in steering.demands]
     ratios = [units / demand for units, demand in zip(units_of_ring, demands, strict=True)]
     least = min(ratios, default=Fraction(0))
     more_units = [math.floor(least * (1 + Fraction(RTOL)) * demand) + 1 for demand in demands]
@@ -148,7 +146,7 @@ def _count_ports(steering: Steering, units_of_ring: list[int]) -> list[int]:
     return n_ports
 
 
-def _bound_level(steering: Steering) -> Fraction | None:
+def _bound_level(steering: Steering, demands: list[Fraction]) -> Fraction | None:
     """Return the upper bound of the level that the prices show, by duality of linear programmes.
 
     Chips have a price for all of their ports, links of rings one for a port. The level is at most
@@ -156,14 +154,11 @@ def _bound_level(steering: Steering) -> Fraction | None:
     is below 0, they are of other chips or rings, all are 0, or links have prices but no limit.
     """
     limit = None if steering.link_units is None else Fraction(steering.link_units)
-    demands = [Fraction(float(demand)) for demand in steering.demands]
-    chip_prices = [Fraction(float(price)) for price in steering.chip_prices]
-    link_prices = [Fraction(float(price)) for price in steering.link_prices]
-    if any(price < 0 for price in chip_prices + link_prices):
-        return None
-    if limit is None and any(link_prices):
-        return None
-    if len(chip_prices) != len(steering.shares) or len(link_prices) != len(demands):
+    chip_prices = list(map(Fraction, steering.chip_prices.tolist()))
+    link_prices = list(map(Fraction, steering.link_prices.tolist()))
+    are_prices = all(price >= 0 for price in chip_prices + link_prices)
+    are_all = len(chip_prices) == len(steering.shares) and len(link_prices) == len(demands)
+    if not are_prices or not are_all or (limit is None and any(link_prices)):
         return None
 
     # Weak duality: a level costs its multiple of `cost_of_level`, which cannot exceed the worth.
@@ -190,13 +185,8 @@ MOST_TOLD = 20
 ONE_CIRCUIT_PER_FIBRE = "a fibre carries one circuit"
 
 
-class PortPair(NamedTuple):
-    """The ports of a circuit."""
-
-    source: int
-    destination: int
-
-
+PortPair = tuple[int, int]
+"""The ports from and to which a circuit leads."""
 SlotPair = tuple[int, int]
 """The slots from and to which a circuit leads."""
 
@@ -238,9 +228,11 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
     torus_of_shape = {torus.shape: torus for torus in list_tori(problem)}
     torus = torus_of_shape.get(answer.shape)
     if torus is None:
-        shapes = " or ".join(map(str, torus_of_shape)) or "none: it is too large"
         findings.refuse(
-            "the slice is the one asked for, on the fewest servers", "shape", answer.shape, shapes
+            "the slice is the one asked for, on the fewest servers",
+            "shape",
+            answer.shape,
+            " or ".join(map(str, torus_of_shape)) or "none: it is too large",
         )
         return False
     if not _check_servers(problem, answer, torus, findings):
@@ -248,7 +240,7 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
 
     # Routes and fibres are checked only for circuits that are all as expected.
     slots_of_circuit = _expected_circuits(problem, answer, torus)
-    circuits = [PortPair(*row) for row in answer.circuits.tolist()]
+    circuits: list[PortPair] = [(start, end) for start, end in answer.circuits.tolist()]
     findings.expect("each circuit is there once", "circuits", len(circuits), len(set(circuits)))
 
     # None is there that the slice does not need, and none that it needs is missing.
@@ -258,9 +250,8 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
         ("no circuit is superfluous", superfluous),
         ("no circuit is missing", missing),
     ):
-        for circuit in sorted(wrong)[:MOST_TOLD]:
-            where = f"from port {circuit.source} to port {circuit.destination}"
-            findings.refuse(rule, where, "one", "none")
+        for source, destination in sorted(wrong)[:MOST_TOLD]:
+            findings.refuse(rule, f"from port {source} to port {destination}", "one", "none")
     if findings.violations:
         return False
     routes = _check_routes(problem, answer, torus, findings)
@@ -356,7 +347,7 @@ def _expected_circuits(
         number_of_chip[x, y, z] = int(answer.servers[slot]) * fabric.chips_per_server + on_server
 
     # A circuit that leaves upwards arrives at the lower port of the next chip, and vice versa.
-    circuits = {}
+    circuits: dict[PortPair, SlotPair] = {}
     for chip in slot_of_chip:
         for axis, step in product(range(3), (-1, 1)):
             next_chip = neighbour(shape, problem.twisted, chip, axis, step)
@@ -365,8 +356,8 @@ def _expected_circuits(
             goes_up = step > 0
             source = number_of_chip[chip] * fabric.ports_per_chip + 2 * axis + goes_up
             arrives_below = number_of_chip[next_chip] * fabric.ports_per_chip + 2 * axis
-            ports = PortPair(source, arrives_below + (not goes_up))
-            circuits[ports] = (slot_of_chip[chip], slot_of_chip[next_chip])
+            destination = arrives_below + (not goes_up)
+            circuits[source, destination] = (slot_of_chip[chip], slot_of_chip[next_chip])
     return circuits
 
 
@@ -394,8 +385,9 @@ def _check_routes(
         where = f"routes[{number}]"
         source, destination = (servers[slot] for slot in pair)
         if len(route) < 2 or route[0] != source or route[-1] != destination:
-            expected = f"from {source} to {destination}"
-            findings.refuse("a route joins its slots", where, route, expected)
+            findings.refuse(
+                "a route joins its slots", where, route, f"from {source} to {destination}"
+            )
             return None
 
         # Each hop is an edge of the fabric.
