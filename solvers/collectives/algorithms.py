@@ -115,7 +115,7 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     # Two ranks add up whole buffers in one exchange, where halves would take two; and a line of
     # two ranks would only cut the buffer of a broadcast into pieces that follow one another.
     if algorithm == "whole-buffers" or (n == 2 and operation == "all-reduce"):
-        return _exchange_whole_buffers(n)
+        return _exchange_whole_buffers(problem)
     if operation == "broadcast":
         if algorithm == "halving-doubling" and n > 2:
             return one_after_another(_scatter_halves(problem), _gather(n, algorithm))
@@ -240,6 +240,9 @@ def _make_tree(problem: Collective) -> Rounds:
     With root 0 of 4 ranks: 0 sends to 2, and then 0 to 1 and 2 to 3.
     """
     n = problem.n_ranks
+    group = group_of_halves(problem)
+    if group:
+        return _make_tree_with_halves(problem, group)
     sends_of_round = []
     # The tree is that of root 0; all its ranks are shifted by the number of the root.
     for step in list_steps("tree", "broadcast", n):
@@ -247,6 +250,72 @@ def _make_tree(problem: Collective) -> Rounds:
         whole_buffer = np.zeros_like(source)
         sends_of_round.append((source, target, whole_buffer))
     return as_rounds(sends_of_round, COPY, 1)
+
+
+def group_of_halves(problem: Collective) -> int:
+    """Return the ranks of a group, if three groups of a power of two save half a buffer; else 0.
+
+    Buffers are sent whole in all rounds but one, which sends halves. A broadcast has groups of m
+    ranks for 2 m < n <= 3 m, an all-reduce for n = 3 m; m is 2 at least.
+    """
+    n = problem.n_ranks
+    group = (1 << (n - 1).bit_length()) // 4
+    fits_groups = 2 * group < n <= 3 * group
+    if problem.operation == "all-reduce":
+        fits_groups = n == 3 * group
+    return group if group >= 2 and fits_groups and not problem.align_bytes else 0
+
+
+def _both_halves(source: IntArray, target: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the sources, targets and chunks of whole buffers that are cut into two chunks."""
+    chunk = np.repeat(np.arange(2), len(source))
+    return np.tile(source, 2), np.tile(target, 2), chunk
+
+
+def _make_tree_with_halves(problem: Collective, group: int) -> Rounds:
+    """Broadcast a buffer to three groups of ranks, one of which gets halves and exchanges them.
+
+    Example with root 0 of 6 ranks, groups of 2: 0 sends all to 1; then 0 sends a half to 2, and 1
+    the other half to 3; then 0 sends all to 4, 1 all to 5, and 2 and 3 exchange their halves. A
+    tree would take three rounds of whole buffers.
+    """
+    n = problem.n_ranks
+    place = np.arange(group)
+    doubling = [_both_halves(np.arange(p), np.arange(p) + p) for p in _list_powers(group)]
+    halves = (place, group + place, place % 2)
+    exchanged = (group + place, group + (place ^ 1), place % 2)
+    last = place[: n - 2 * group]
+    whole = _both_halves(last, 2 * group + last)
+    final = tuple(np.concatenate(column) for column in zip(whole, exchanged, strict=True))
+    sends_of_round = [
+        ((source + problem.root) % n, (target + problem.root) % n, chunk)
+        for source, target, chunk in [*doubling, halves, final]
+    ]
+    return as_rounds(sends_of_round, COPY, 2)
+
+
+def _sum_up_three_groups(n: int, group: int) -> Rounds:
+    """Make an all-reduce of three groups by exchanges of pairs, one of halves, others of buffers.
+
+    First each group adds up its buffers by recursive doubling. Then A, B and C, the sums of the
+    groups, have two ranks each that stand for all: A0 and A1, B0 and B1, C0 and C1. In one round
+    of half a buffer the pairs A1-B1, B0-C0 and A0-C1 add up, for both of them, the lower half of
+    A + B, the upper half of B + C, and one half each of A + C. In the last one A0-B0, A1-C0 and
+    B1-C1 exchange all that they have, which is A + B + C.
+    """
+    ranks = np.arange(n)
+    doubling = [_both_halves(ranks, ranks ^ power) for power in _list_powers(group)]
+    a0 = np.arange(0, group, 2)
+    a1, b0, b1, c0, c1 = (
+        a0 + offset for offset in (1, group, group + 1, 2 * group, 2 * group + 1)
+    )
+    source = np.concatenate([a1, b1, b0, c0, c1, a0])
+    target = np.concatenate([b1, a1, c0, b0, a0, c1])
+    half = np.repeat([0, 0, 1, 1, 0, 1], len(a0))
+    first = np.concatenate([a0, a1, b1])
+    second = np.concatenate([b0, c0, c1])
+    last = _both_halves(np.concatenate([first, second]), np.concatenate([second, first]))
+    return as_rounds([*doubling, (source, target, half), last], REDUCE, 2)
 
 
 def _scatter_halves(problem: Collective) -> Rounds:
@@ -327,13 +396,19 @@ def _knodel_partners(n: int, round_: int) -> IntArray:
     return partner
 
 
-def _exchange_whole_buffers(n: int) -> Rounds:
+def _exchange_whole_buffers(problem: Collective) -> Rounds:
     """Make an all-reduce by recursive doubling: pairs exchange whole buffers, and add them up.
 
     4 ranks: 0 <-> 1 and 2 <-> 3, then 0 <-> 2 and 1 <-> 3. If n is no power of two, the ranks from
     the largest power p below n on add their buffers to those of the ranks p before them first, and
-    get the whole sum from them at the end: two rounds more.
+    get the whole sum from them at the end: two rounds more. Three groups of a power of two have a
+    shorter way.
     """
+    n = problem.n_ranks
+    group = group_of_halves(problem)
+    if group:
+        return _sum_up_three_groups(n, group)
+
     # The largest power of two below or at n is 2^n_rounds; ranks from there on are extra.
     n_rounds = n.bit_length() - 1
     ranks = np.arange(1 << n_rounds)

@@ -12,6 +12,7 @@ A *block* is what one rank sends to one other. A *lane* is a port of a rank on s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -85,10 +86,12 @@ def move_blocks(peer, distance, demand, holder, load):
             holder[source, destination] = peer[best, rank]
 
 
-def list_exchange_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+def list_exchange_offers(
+    problem: Collective, clock: Clock, below_s: float = math.inf
+) -> Iterator[Offer]:
     """List plans of an all-to-all over several ports, with their time, before they are made."""
     yield from list_static_offers(problem, clock)
-    yield from list_changing_offers(problem, clock)
+    yield from list_changing_offers(problem, clock, below_s)
 
 
 def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
@@ -118,12 +121,13 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
             fixed_s = problem.alpha_s + n_rounds * problem.hop_s
         seconds = fixed_s + mean_bytes / problem.rate_bytes_per_s
         promised_s = seconds * (1 - 1e-9)
-        build = partial(_lay_static, problem, topology, distance, promised_s, clock)
+        target_s = problem.first_delay_s + promised_s
+        build = partial(_lay_static, problem, topology, distance, target_s, clock)
         yield Offer(seconds=promised_s, n_sends=n_sends, name=topology.name, build=build)
 
 
 def _lay_static(
-    problem: Collective, topology: Topology, distance: IntArray, promised_s: float, clock: Clock
+    problem: Collective, topology: Topology, distance: IntArray, target_s: float, clock: Clock
 ) -> Laid:
     """Make the plan of an all-to-all over circuits that stay.
 
@@ -133,8 +137,8 @@ def _lay_static(
     more; and, if all blocks are alike, in about twice as many rounds, each circuit with so few
     whole blocks as counting allows.
 
-    ``distance[destination, rank]`` is the fewest hops from a rank to a destination. `promised_s`
-    is the time of a plan whose circuits carry the same bytes, with which plans are compared.
+    ``distance[destination, rank]`` is the fewest hops from a rank to a destination. `target_s` is
+    the time of a plan whose circuits carry the same bytes, with which plans are compared.
     """
     # The first plan. holder[source, destination] is the rank that holds the block, at first its
     # source; blocks whose holder has changed are the sends of the round. The demand has source
@@ -156,11 +160,11 @@ def _lay_static(
     # block, which can be much; blocks that are not alike do not count as whole numbers.
     peer = topology.peer
     for more_rounds in (0, 1):
-        if best.plan.time_s <= promised_s * LEVEL:
+        if best.plan.time_s <= target_s * LEVEL:
             return best
         routes = find_level_routes(problem, peer, distance, n_rounds + more_rounds, clock)
         best = _keep_faster(problem, topology, best, routes)
-    if problem.demand_bytes is None and best.plan.time_s > promised_s * LEVEL:
+    if problem.demand_bytes is None and best.plan.time_s > target_s * LEVEL:
         routes = find_fewest_blocks(problem, peer, distance, best.plan.time_s, clock)
         best = _keep_faster(problem, topology, best, routes)
     return best
@@ -265,7 +269,7 @@ def count_shifts(shifts, exponents, distance, loads):
     return hops
 
 
-def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+def list_changing_offers(problem: Collective, clock: Clock, below_s: float) -> Iterator[Offer]:
     """List plans of an even all-to-all over circuits that change, with their time.
 
     Example with two ports and one change: first the shifts 1 and 2, then 4 and 8. Data that have
@@ -289,7 +293,8 @@ def list_changing_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
     # With so many circulants that every shift is there once, more of them are of no use.
     n_circulants_with_all = -(-(n - 1) // lanes)
     for n_circulants in range(1, min(MOST_CONFIGURATIONS, n_circulants_with_all) + 1):
-        if clock.exceeded(0) is not None:
+        changes_s = (n_circulants - 1) * problem.delay_s
+        if changes_s >= below_s or clock.exceeded(0) is not None:
             return
         for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
             # Neighbours in a group, or (of several groups) far from each other.

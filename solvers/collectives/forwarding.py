@@ -143,9 +143,18 @@ def choose_routes(source, width, distance, receipts, links, load):
 
 
 def find_routes(
-    problem: Collective, relay: Relay, sequence: CircuitSequence, pieces: int, owners: IntArray
+    problem: Collective,
+    relay: Relay,
+    sequence: CircuitSequence,
+    pieces: int,
+    owners: IntArray,
+    block_bytes: float,
+    below_s: float = math.inf,
 ) -> Receipts | None:
     """Find the routes of all pieces of some owners' blocks; None if some rank is not reached.
+
+    The result is None, too, if it takes `below_s` seconds or longer even if all circuits carry the
+    same bytes, where a block has `block_bytes`.
 
     `owners` are the ranks whose blocks spread, each cut into so many `pieces`. After each round of
     the relay, the ranks whose distance from the owner is a multiple of its stride have the block.
@@ -168,20 +177,44 @@ def find_routes(
     arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
     config_of_round = sequence.config_of_round(len(relay.strides))
 
-    # Each round by itself: which ranks get which pieces, from where, and over which circuits.
-    # Owners are numbered by their place in `owners`.
-    columns_of_round: list[tuple[IntArray, ...]] = []
-    loads = np.zeros(len(config_of_round))
-    n_links_before = 0
-    for turn, config in enumerate(config_of_round.tolist()):
-        # Who gets the block in this round, and how far it is from a rank that had it before.
-        distance = count_hops(ends.peer[config], arrives < turn)
+    # Who gets the block in each round, and how far it is from a rank that had it before. Owners
+    # are numbered by their place in `owners`; at best all circuits share all hops evenly.
+    distances = [
+        count_hops(ends.peer[config], arrives < turn)
+        for turn, config in enumerate(config_of_round.tolist())
+    ]
+    n_changes = np.count_nonzero(np.diff(config_of_round))
+    at_least_s = n_changes * problem.delay_s
+    wanted_in_round: list[tuple[IntArray, IntArray]] = []
+    for turn, distance in enumerate(distances):
         is_wanted = arrives == turn
         if not is_even:
             is_wanted &= problem.demand[owners] > 0
         owner, target = np.nonzero(is_wanted)
-        if not len(owner) or (distance[owner, target] == FAR).any():
+        hops = distance[owner, target]
+        if not len(owner) or (hops == FAR).any():
             return None
+        wanted_in_round.append((owner, target))
+        sent_bytes = block_bytes * hops.sum()
+        if not is_even:
+            sent_bytes = hops @ problem.demand[owners][owner, target]
+        n_circuits = np.count_nonzero(ends.peer[config_of_round[turn]] >= 0)
+        circuit_bytes = sent_bytes * (n if alike else 1) / n_circuits
+        # In the first round all blocks leave their owners.
+        if len(owners) == 1 and not alike and turn == 0:
+            circuit_bytes = max(circuit_bytes, len(target) * block_bytes / problem.lanes)
+        at_least_s += problem.alpha_s + (problem.hop_s or 0.0) * int(hops.max())
+        at_least_s += circuit_bytes / problem.rate_bytes_per_s
+    if at_least_s >= below_s:
+        return None
+
+    # Each round by itself: which pieces come from where, and over which circuits.
+    columns_of_round: list[tuple[IntArray, ...]] = []
+    loads = np.zeros(len(config_of_round))
+    n_links_before = 0
+    for turn, config in enumerate(config_of_round.tolist()):
+        distance = distances[turn]
+        owner, target = wanted_in_round[turn]
 
         # A receipt for each piece; its links have a place each in one table for all of them.
         chunk = (owners[owner][:, None] * pieces + np.arange(pieces)).reshape(-1)
@@ -263,34 +296,57 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
             yield Relay(sequence, strides)
 
 
-def list_forwarding_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+def list_forwarding_offers(
+    problem: Collective, clock: Clock, below_s: float = math.inf
+) -> Iterator[Offer]:
     """Offer plans that forward data inside rounds, each with its time.
 
     Blocks go whole or, where they are gathered, cut into as many pieces as ranks have lanes. Plans
-    whose sends would take too long to be laid out in the time of `clock` are left out.
+    are left out whose sends would take too long to be laid out in the time of `clock`, and those
+    that take no less than `below_s` seconds, or than one that was offered before. Late ranks, and
+    circuits that are there at the start, make plans last other times than they promise, so that
+    promises are not compared then.
     """
     n = problem.n_ranks
-    everyone = np.arange(n)
+    keeps_promises = not problem.late_s and isinstance(problem.start, str)
     for relay in list_relays(problem):
         for pieces in sorted({1, 1 if problem.operation == "all-to-all" else problem.lanes}):
             if not is_affordable(n * (n - 1) * pieces, clock):
                 continue
-            if problem.operation == "all-to-all":
-                yield from _offer_exchange(problem, relay)
-                continue
-            if problem.operation == "broadcast":
-                yield from _offer_broadcasts(problem, relay, pieces)
-                continue
-
-            # Gathers, and the sums that are made of them.
-            receive = partial(find_routes, problem, relay, pieces=pieces, owners=everyone)
-            yield from offer_gathers(problem, relay.sequence, relay.name, receive)
+            for offer in _offer_relay(problem, relay, pieces, below_s):
+                if keeps_promises and is_affordable(offer.n_sends, clock):
+                    below_s = min(below_s, offer.seconds)
+                yield offer
 
 
-def _offer_exchange(problem: Collective, relay: Relay) -> Iterator[Offer]:
+def _offer_relay(
+    problem: Collective, relay: Relay, pieces: int, below_s: float
+) -> Iterator[Offer]:
+    """Offer the plans of a relay that may take less than `below_s` seconds."""
+    if problem.operation == "all-to-all":
+        return _offer_exchange(problem, relay, below_s)
+    if problem.operation == "broadcast":
+        return _offer_broadcasts(problem, relay, pieces, below_s)
+
+    # Gathers, and the sums that are made of them.
+    receive = partial(
+        find_routes,
+        problem,
+        relay,
+        pieces=pieces,
+        owners=np.arange(problem.n_ranks),
+        block_bytes=problem.block_bytes,
+        below_s=below_s,
+    )
+    return offer_gathers(problem, relay.sequence, relay.name, receive)
+
+
+def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterator[Offer]:
     """Offer an all-to-all whose blocks take the routes of a gather."""
     n = problem.n_ranks
-    gather = find_routes(problem, relay, relay.sequence, 1, np.arange(n))
+    gather = find_routes(
+        problem, relay, relay.sequence, 1, np.arange(n), problem.block_bytes, below_s
+    )
     if gather is None:
         return
     priced = list_exchanged(gather, 1)
@@ -337,7 +393,9 @@ def _load_blocks(
     return load
 
 
-def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterator[Offer]:
+def _offer_broadcasts(
+    problem: Collective, relay: Relay, pieces: int, below_s: float
+) -> Iterator[Offer]:
     """Offer the gather of the root's block alone, and a scatter before a gather of all parts.
 
     The first plan sends the whole buffer, cut into `pieces` chunks, to all ranks over the rounds
@@ -348,24 +406,33 @@ def _offer_broadcasts(problem: Collective, relay: Relay, pieces: int) -> Iterato
     """
     n = problem.n_ranks
     root = np.array([problem.root])
-    routes = find_routes(problem, relay, relay.sequence, pieces, root)
-    if routes is None:
-        return
-    # The root has the only block, whose chunks count from 0.
-    routes = routes._replace(chunk=routes.chunk - problem.root * pieces)
-    yield Offer(
-        routes.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
-        routes.n_rows,
-        relay.name,
-        partial(lay_copies, problem, [routes], pieces),
-    )
+    size_bytes = problem.size_bytes
+    routes = find_routes(problem, relay, relay.sequence, pieces, root, size_bytes, below_s)
+    if routes is not None:
+        # The root has the only block, whose chunks count from 0.
+        routes = routes._replace(chunk=routes.chunk - problem.root * pieces)
+        yield Offer(
+            routes.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
+            routes.n_rows,
+            relay.name,
+            partial(lay_copies, problem, [routes], pieces),
+        )
 
     # The second plan: each rank gets its own part in one round, then all parts are gathered. The
     # scatter takes the routes of the gather of the root, with the chunk of each receiver.
     one_round = Relay(replace(relay.sequence, peer=relay.sequence.peer[:1], held=(1,)), (1,))
-    gather = find_routes(problem, relay, relay.sequence, pieces, np.arange(n))
-    scatter = find_routes(problem, one_round, one_round.sequence, pieces, root)
-    if gather is None or scatter is None or n * (n - 1) * pieces > MOST_SCATTERED:
+    block_bytes = problem.block_bytes
+    if n * (n - 1) * pieces > MOST_SCATTERED:
+        return
+    scatter = find_routes(
+        problem, one_round, one_round.sequence, pieces, root, block_bytes, below_s
+    )
+    if scatter is None:
+        return
+    gather = find_routes(
+        problem, relay, relay.sequence, pieces, np.arange(n), block_bytes, below_s
+    )
+    if gather is None:
         return
     scatter = scatter._replace(chunk=scatter.target * pieces + scatter.chunk % pieces)
     chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])

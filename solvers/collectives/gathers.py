@@ -78,7 +78,9 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
     return 0
 
 
-def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+def list_gather_offers(
+    problem: Collective, clock: Clock, below_s: float = math.inf
+) -> Iterator[Offer]:
     """List plans of a gather or a sum over several ports, with their time, before they are made.
 
     For each choice of circuits an all-gather is simulated, which tells its time. The block of each
@@ -94,8 +96,11 @@ def list_gather_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
         yield from list_walk_offers(problem, clock)
         yield from list_ring_offers(problem)
 
-    # Breadth-first gathers over each sequence of circuits, by pieces and limits of a circuit.
+    # Breadth-first gathers over each sequence of circuits, by pieces and limits of a circuit. A
+    # sequence is left out whose changes alone take too long.
     for sequence in list_sequences(problem):
+        if phases * (len(sequence.held) - 1) * problem.delay_s >= below_s:
+            continue
         for pieces, most_load in _list_piece_limits(problem, sequence):
             n_sends = phases * n * (n - 1) * pieces
             if pieces > 1 and not is_affordable(n_sends, clock, reserve=RESERVE):

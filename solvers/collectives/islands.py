@@ -125,6 +125,8 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
         if best_effort_s > clock.remaining_s:
             limits.add(_limit_of_effort(best_effort_s))
             break
+        if _bound_all_sizes_s(problem, plan) >= _time_s(problem, best):
+            continue
         resized = _optimise_wave_sizes(problem, plan)
         if _time_s(problem, resized) < _time_s(problem, best):
             best = resized
@@ -425,10 +427,34 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
     links_s = problem.island_alpha_s + busiest_link * block_bytes / problem.island_rate_bytes_per_s
     links_s *= busiest_link > 0
 
+    return float(np.maximum(rails_s, links_s).sum()) + _changes_s(problem, plan)
+
+
+def _changes_s(problem: Collective, plan: _Plan) -> float:
+    """Return the seconds of all changes of circuits of a plan."""
     # Rounds without rails keep the circuits of the round before, so only those with rails count.
     circuits = [plan.shifts_of_turn[turn] for turn in sorted(plan.shifts_of_turn)]
-    changes = sum(before != after for before, after in pairwise(circuits))
-    return float(np.maximum(rails_s, links_s).sum() + changes * problem.delay_s)
+    n_changes = sum(before != after for before, after in pairwise(circuits))
+    return n_changes * problem.delay_s
+
+
+def _bound_all_sizes_s(problem: Collective, plan: _Plan) -> float:
+    """Bound the seconds of a plan whatever the sizes of its waves, which only move bytes about.
+
+    Rails are busy for the latencies of their rounds and the bytes of their busiest end in all
+    rounds together; so are links, and rounds of the other kind alone add their latencies.
+    """
+    block_bytes = problem.size_bytes / problem.n_ranks
+    has_links, has_rails = plan.loads.any(axis=(2, 3))
+    # The blocks of an end in all rounds, the same in each wave as if it were all of the data.
+    link_blocks, rail_blocks = plan.loads[..., 0].sum(axis=1).max(axis=1)
+    rails_s = rail_blocks * block_bytes / problem.rate_bytes_per_s
+    rails_s += problem.alpha_s * has_rails.sum()
+    rails_s += problem.island_alpha_s * (has_links & ~has_rails).sum()
+    links_s = link_blocks * block_bytes / problem.island_rate_bytes_per_s
+    links_s += problem.island_alpha_s * has_links.sum()
+    links_s += problem.alpha_s * (has_rails & ~has_links).sum()
+    return float(max(rails_s, links_s)) + _changes_s(problem, plan)
 
 
 def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:

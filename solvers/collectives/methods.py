@@ -50,7 +50,7 @@ from optmatch.solvers.collectives.offers import RESERVE, Offer, take_best_offer
 from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.promises import Promise, promise
-from optmatch.solvers.collectives.rewire import choice_effort_s, choose, rewire
+from optmatch.solvers.collectives.rewire import choice_effort_s, choose, least_time_s, rewire
 from optmatch.solvers.collectives.rounds import (
     SENDS_PER_S,
     Rounds,
@@ -69,8 +69,9 @@ MOST_SPLIT_RANKS = 64
 QUICK_S = 0.02
 """Plans that are made in less come first, lest slower ones leave no time for them."""
 
-Find = Callable[[Collective, Clock], FoundPlan]
-"""A finder: takes a problem that the method suits, and the clock of its limits."""
+Find = Callable[[Collective, Clock, float], FoundPlan]
+"""A finder: takes a problem that the method suits, the clock of its limits, and the seconds below
+which a plan is of use; a search leaves out what cannot be faster, and may find no plan."""
 
 
 def method(name: str) -> Run:
@@ -95,7 +96,7 @@ def _run(
     nothing_to_send = problem.n_ranks == 1 or not problem.size_bytes
     if nothing_to_send and problem.steps is None:
         find = partial(_follow_algorithm, "ring" if problem.n_ranks == 1 else "direct")
-    return run(problem, limits, on_event, name, lambda clock: find(problem, clock))
+    return run(problem, limits, on_event, name, lambda clock: find(problem, clock, math.inf))
 
 
 def suits(problem: Collective, name: str) -> bool:
@@ -151,12 +152,12 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
     return {name: list_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
 
 
-def _follow_algorithm(name: str, problem: Collective, clock: Clock) -> FoundPlan:
+def _follow_algorithm(name: str, problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Make the plan of a known algorithm; each round gets the circuits that it asks for."""
     return FoundPlan(lay(problem, list_rounds(problem, name)), {"algorithm": name})
 
 
-def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_rewired(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Follow a known algorithm, but change circuits only where it pays.
 
     Each round of an algorithm asks for circuits. Either they are set up, which takes time; or the
@@ -167,21 +168,24 @@ def _find_rewired(problem: Collective, clock: Clock) -> FoundPlan:
     effort_s = {name: choice_effort_s(some) for name, some in rounds.items()}
     quickest = min(rounds, key=lambda name: effort_s[name])
 
-    # Each choice tells its time; only the fastest is laid out.
+    # Each choice tells its time; only the fastest is laid out. An algorithm is left out if it is
+    # too slow even with circuits of its own in each round, which change in no time.
     offers: list[Offer] = []
     limit: Limit | None = None
     for name, some in rounds.items():
+        if least_time_s(problem, some) >= below_s:
+            continue
         if name != quickest and effort_s[name] > clock.remaining_s:
             limit = Limit.TIME
             continue
         choice = choose(problem, some)
         build = partial(rewire, problem, some, choice)
         offers.append(Offer(choice.time_s, 0, name, build))
-    laid, fastest = take_best_offer(offers, clock)
+    laid, fastest = take_best_offer(offers, clock, below_s)
     return FoundPlan(laid, {"algorithm": fastest}, limit=limit)
 
 
-def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_overlapped(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Let some switches change their circuits while others send.
 
     The planes share the bytes of a step in such parts that all end at the same time; a plane that
@@ -207,7 +211,7 @@ def _find_overlapped(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(laid, {"algorithm": fastest}, limit=clock.exceeded(0))
 
 
-def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Plan an all-reduce in which one rank comes late, and the others do not just wait.
 
     Example: 4 ranks, of which rank 1 is late. The buffer is cut into three chunks. While they
@@ -233,7 +237,7 @@ def _find_around_late_rank(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(lay(problem, rounds), stats)
 
 
-def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_mixed_radix(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Plan a gather, or sums made of gathers, with few rounds and few changes of circuits."""
     # However short the time is, there is some plan.
     offers = list(list_mixed_radix_offers(problem))
@@ -242,7 +246,7 @@ def _find_mixed_radix(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(laid, {"algorithm": "mixed-radix"}, limit=clock.exceeded(0))
 
 
-def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_one_pass(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Plan an all-reduce over the rings of a torus, each side in the better one of two ways.
 
     The ranks are the places of a *torus*, with a ring of ranks along each side. Along a side data
@@ -264,7 +268,7 @@ def _find_one_pass(problem: Collective, clock: Clock) -> FoundPlan:
     return FoundPlan(plan, {"algorithm": "one-pass"}, limit=limit)
 
 
-def _find_composed(problem: Collective, clock: Clock, below_s: float = math.inf) -> FoundPlan:
+def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Make an all-reduce of other collectives, each planned by its own best method.
 
     Two ways are tried, and the fastest plan is taken:
@@ -325,6 +329,7 @@ def _find_planned(
     find: Callable[[Collective, Clock], Laid | None],
     problem: Collective,
     clock: Clock,
+    below_s: float,
 ) -> FoundPlan:
     """Find the plan of a search that gives nothing but its plan."""
     return FoundPlan(find(problem, clock), {"algorithm": name}, limit=clock.exceeded(0))
@@ -332,24 +337,33 @@ def _find_planned(
 
 def _find_offered(
     name: str,
-    list_offers: Callable[[Collective, Clock], Iterator[Offer]],
+    list_offers: Callable[[Collective, Clock, float], Iterator[Offer]],
     problem: Collective,
     clock: Clock,
+    below_s: float,
 ) -> FoundPlan:
-    """Find the fastest of the plans that are offered, with their time, before they are made."""
-    laid, topology = take_best_offer(list_offers(problem, clock), clock)
+    """Find the fastest of the plans that are offered, with their time, before they are made.
+
+    Offers count from when the first circuits are there.
+    """
+    first_s = problem.first_delay_s
+    offers = (
+        offer._replace(seconds=first_s + offer.seconds)
+        for offer in list_offers(problem, clock, below_s - first_s)
+    )
+    laid, topology = take_best_offer(offers, clock, below_s)
     stats = {"algorithm": name, "topology": topology}
     return FoundPlan(laid, stats, limit=clock.exceeded(0))
 
 
-def _list_graph_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Iterator[Offer]:
     """List plans of ranks with several ports, over graphs that stay or change a few times."""
     if problem.operation == "all-to-all":
-        return list_exchange_offers(problem, clock)
-    return list_gather_offers(problem, clock)
+        return list_exchange_offers(problem, clock, below_s)
+    return list_gather_offers(problem, clock, below_s)
 
 
-def _find_between_islands(problem: Collective, clock: Clock) -> FoundPlan:
+def _find_between_islands(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Plan a collective of ranks in groups, which copy inside while circuits between them send."""
     laid, limit = find_island_plan(problem, clock)
     return FoundPlan(laid, {"algorithm": "islands"}, limit=clock.exceeded(0) or limit)
@@ -377,7 +391,7 @@ def _planned(
 
 
 def _offered(
-    name: str, summary: str, list_offers: Callable[[Collective, Clock], Iterator[Offer]]
+    name: str, summary: str, list_offers: Callable[[Collective, Clock, float], Iterator[Offer]]
 ) -> PlanFinder:
     """Return the method that takes the fastest of some offers."""
     return PlanFinder(summary, partial(_find_offered, name, list_offers))
@@ -430,7 +444,7 @@ FINDERS: dict[str, PlanFinder] = {
     "pipelined": _offered(
         "pipelined",
         "a broadcast in pieces, over trees and graphs of all ports, or a hypercube",
-        list_broadcast_offers,
+        lambda problem, clock, below_s: list_broadcast_offers(problem, clock),
     ),
     "forwarding": _offered(
         "forwarding",
@@ -544,12 +558,8 @@ def _try_all(
             continue
 
         # An interrupt, or the end of the time, ends the tries if there is any plan by then.
-        # The method that composes plans of other plans wants to know the time to beat.
-        find = FINDERS[name].find
-        if name == "composed":
-            find = partial(_find_composed, below_s=best_s)
         try:
-            plan = find(problem, clock)
+            plan = FINDERS[name].find(problem, clock, best_s)
         except KeyboardInterrupt:
             if not plans:
                 raise
@@ -600,7 +610,11 @@ def _fastest(plans: dict[str, FoundPlan]) -> Laid:
 
 
 def _find_best(
-    on_event: OnEvent, start: Solution | None, problem: Collective, clock: Clock
+    on_event: OnEvent,
+    start: Solution | None,
+    problem: Collective,
+    clock: Clock,
+    below_s: float,
 ) -> FoundPlan:
     """Find the fastest plan of all methods that fit a problem; for few ranks, improve on it.
 

@@ -46,15 +46,16 @@ def take_best_offer(
     # Finding them takes time as well: it ends when there is just time left to lay out the best
     # one.
     waiting = list[Offer]()
+    promised: Offer | None = None  # the first one with the least promise
     for offer in offers:
         is_quick = not waiting and offer.n_sends <= QUICK_SENDS
-        has_time = is_quick or is_affordable(offer.n_sends, clock)
+        has_time = is_quick or is_affordable(offer.n_sends, clock, reserve=RESERVE)
         if has_time and offer.seconds < below_s * (1 - RTOL):
             waiting.append(offer)
-        if waiting:
-            promised = min(waiting, key=lambda each: each.seconds)
-            if not is_affordable(promised.n_sends, clock, reserve=RESERVE):
-                break
+            if promised is None or offer.seconds < promised.seconds:
+                promised = offer
+        if promised is not None and not is_affordable(promised.n_sends, clock, reserve=RESERVE):
+            break
     # Least promises first: once the next promise is no less than the time of a plan that was laid
     # out, no other offer can be faster.
     waiting.sort(key=lambda offer: (offer.seconds, offer.n_sends))

@@ -16,7 +16,11 @@ import numpy as np
 
 from optmatch.problems import Collective
 from optmatch.solvers.collectives import passing
-from optmatch.solvers.collectives.algorithms import GATHERS, choose_line_pieces
+from optmatch.solvers.collectives.algorithms import (
+    GATHERS,
+    choose_line_pieces,
+    group_of_halves,
+)
 from optmatch.solvers.collectives.gathers import choose_radix_rounds
 from optmatch.solvers.collectives.rounds import SENDS_PER_S, ranks_to_store
 
@@ -111,7 +115,11 @@ def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
         return RoundCount(n_rounds, 0, sent_bytes, n * pieces)
     if name == "whole-buffers" or (problem.operation == "broadcast" and name == "bruck"):
         # If n is no power of two some ranks send to others before a sum, and get it after that.
+        # Three groups of a power of two send halves in one round.
         n_rounds = n_bits
+        if group_of_halves(problem):
+            sent_bytes = (n_rounds - 0.5) * size_bytes
+            return RoundCount(n_rounds, n_rounds - 1, sent_bytes, 2 * n_rounds * n)
         if name == "whole-buffers" and n != 1 << n_bits:
             n_rounds += 1
         return RoundCount(n_rounds, n_rounds - 1, n_rounds * size_bytes, n_rounds * n)

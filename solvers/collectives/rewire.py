@@ -57,6 +57,12 @@ def choice_effort_s(rounds: Rounds) -> float:
     return n_timed * S_PER_TIMED_SEND
 
 
+def least_time_s(problem: Collective, rounds: Rounds) -> float:
+    """Return the seconds of all rounds, each over circuits of its own that change in no time."""
+    busiest_bytes = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
+    return rounds.n_rounds * problem.round_s + problem.sending_s(float(busiest_bytes.sum()))
+
+
 def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     """Choose which circuits each round of an algorithm has, so that the last round ends first.
 

@@ -625,22 +625,20 @@ def offer_gathers(
     scatter: Receipts | None = gather
     if problem.operation != "all-gather" and not problem.two_way:
         scatter = receive(sequence.backwards)
-        if scatter is None:
-            return
-    assert scatter is not None
-    phases = {
-        "all-gather": (gather,),
-        "reduce-scatter": (scatter,),
-        "all-reduce": (scatter, gather),
-    }[problem.operation]
     n = problem.n_ranks
-    chunk_bytes = float(chunk_sizes(problem, n * gather.pieces)[0])
-    yield Offer(
-        seconds=sum(phase.seconds(problem, chunk_bytes) for phase in phases),
-        n_sends=sum(phase.n_stored_rows for phase in phases),
-        name=name,
-        build=partial(_lay_gathers, problem, sequence, scatter, gather),
-    )
+    if scatter is not None:
+        phases = {
+            "all-gather": (gather,),
+            "reduce-scatter": (scatter,),
+            "all-reduce": (scatter, gather),
+        }[problem.operation]
+        chunk_bytes = float(chunk_sizes(problem, n * gather.pieces)[0])
+        yield Offer(
+            seconds=sum(phase.seconds(problem, chunk_bytes) for phase in phases),
+            n_sends=sum(phase.n_stored_rows for phase in phases),
+            name=name,
+            build=partial(_lay_gathers, problem, sequence, scatter, gather),
+        )
     # An all-gather of whole buffers is a problem of its own, and no problem may last longer.
     is_short = n * problem.size_bytes <= LONGEST_S * problem.rate_bytes_per_s
     if problem.operation == "all-reduce" and is_short:

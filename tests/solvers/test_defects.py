@@ -111,7 +111,7 @@ def test_an_error_of_the_listener_is_raised() -> None:
 def break_finder(monkeypatch: pytest.MonkeyPatch, name: str, error: Exception) -> None:
     """Let one method of collectives raise an error instead of finding a plan."""
 
-    def find(problem: om.Collective, clock: Clock) -> FoundPlan:
+    def find(problem: om.Collective, clock: Clock, below_s: float) -> FoundPlan:
         raise error
 
     row = collective_methods.FINDERS[name]
@@ -145,8 +145,8 @@ def test_without_any_method_that_works_the_last_error_is_raised(
 def test_a_method_that_was_asked_for_by_name_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def find(problem: om.Collective, clock: Clock) -> FoundPlan:
-        found: Any = right.find(problem, clock)
+    def find(problem: om.Collective, clock: Clock, below_s: float) -> FoundPlan:
+        found: Any = right.find(problem, clock, below_s)
         sends = np.zeros((0, 5), dtype=np.int64)
         laid = found.laid._replace(plan=replace(found.laid.plan, sends=sends))
         return FoundPlan(laid, found.stats)

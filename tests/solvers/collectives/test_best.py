@@ -1,5 +1,6 @@
 """The fastest of all: small cases whose optimum is known, and sizes that others have published."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,10 @@ import pytest
 
 import optmatch as om
 from optmatch.solvers.collectives import methods
+from optmatch.solvers.collectives.offers import Offer, take_best_offer
+from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.collectives.promises import promise
+from optmatch.solvers.collectives.rounds import SENDS_PER_S
 from tests.helpers.collectives import compute
 
 A, X = 1e-6, 2e-6
@@ -128,6 +132,31 @@ def test_methods_without_time_are_named_with_the_seconds_that_they_need() -> Non
     assert "takes about 0.6 s to plan" in needs["knodel"]
     assert float(needs["knodel"].split()[1]) < solution.objective
     assert solution.limit is om.Limit.TIME
+
+
+def test_an_offer_that_takes_all_the_time_does_not_end_the_search() -> None:
+    """Of two offers, the first one has just as many sends as there is time for."""
+    made: list[str] = []
+
+    def offer(name: str, seconds: float, n_sends: int) -> Offer:
+        def build() -> Laid:
+            made.append(name)
+            return Laid(om.CollectivePlan(time_s=seconds))
+
+        return Offer(seconds, n_sends, name, build)
+
+    offers = [offer("large", 10.0, int(SENDS_PER_S * 9.5)), offer("small", 1.0, 100)]
+    laid, name = take_best_offer(offers, om.Limits(time_s=10.0).start())
+    assert laid is not None and laid.plan.time_s == 1.0
+    assert name == "small" and made == ["small"]
+
+
+def test_a_search_makes_no_plan_that_is_known_to_be_slower() -> None:
+    problem = om.Collective("all-gather", 12, 1e6, alpha_s=1e-6, hop_s=1e-6, ports=2)
+    clock = om.Limits().start()
+    plan = methods.FINDERS["forwarding"].find(problem, clock, math.inf)
+    assert plan.laid is not None
+    assert methods.FINDERS["forwarding"].find(problem, clock, plan.time_s).laid is None
 
 
 def test_methods_without_time_whose_plans_are_no_faster_are_not_named() -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.collectives.algorithms import list_gossip_pairs
+from optmatch.solvers.collectives.algorithms import list_gossip_pairs, list_rounds
+from optmatch.solvers.collectives.plans import lay
 
 
 @pytest.mark.parametrize("n", [*range(2, 70), 100, 127, 256, 1000, 1023])
@@ -44,3 +45,29 @@ def test_whole_buffers_of_any_number_of_ranks_are_added_up(n: int, two_way: bool
     n_rounds = n.bit_length() - 1 + 2  # two more than of the power of two below
     assert solution.objective is not None
     assert solution.objective < n_rounds - 1 + 0.01
+
+
+@pytest.mark.parametrize("n", [5, 6, 9, 12, 24, 48])
+@pytest.mark.parametrize("two_way", [False, True])
+@pytest.mark.parametrize(
+    ("operation", "name"), [("broadcast", "bruck"), ("all-reduce", "whole-buffers")]
+)
+def test_three_groups_send_half_a_buffer_in_one_round(
+    operation: Any, name: str, n: int, two_way: bool
+) -> None:
+    # Before, 6 ranks took 3 buffers of a broadcast, and 4 of an all-reduce, in 4 rounds.
+    problem = om.Collective(operation, n, 1e9, rate_bytes_per_s=1e9, two_way=two_way)
+    plan = lay(problem, list_rounds(problem, name)).plan
+    assert om.verify(problem, plan).ok
+    n_rounds = (n - 1).bit_length()
+    if operation == "broadcast" or n % 3 == 0:
+        assert plan.n_rounds == n_rounds
+        assert plan.time_s == pytest.approx(n_rounds - 0.5)
+
+    # Halves that have to be padded are not worth it.
+    aligned = om.Collective(
+        operation, n, 1e9, rate_bytes_per_s=1e9, two_way=two_way, align_bytes=7
+    )
+    whole = lay(aligned, list_rounds(aligned, name)).plan
+    assert om.verify(aligned, whole).ok
+    assert len(whole.chunk_bytes) == 1
