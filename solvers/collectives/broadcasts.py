@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Clock
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.offers import Offer
+from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.collectives.rounds import (
     MOST_PIECES,
     choose_pieces,
@@ -136,7 +137,7 @@ def spread_pieces(circuits, config_of_round, root, arrays):
     return 0
 
 
-def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:
     """List plans of a broadcast, with their time, before they are made, while there is time.
 
     For each cycle a formula tells the best number of pieces, about; some numbers near it are

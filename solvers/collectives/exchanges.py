@@ -88,13 +88,13 @@ def move_blocks(peer, distance, demand, holder, load):
 
 def list_exchange_offers(
     problem: Collective, clock: Clock, below_s: float = math.inf
-) -> Iterator[Offer]:
+) -> Iterator[Offer[Laid]]:
     """List plans of an all-to-all over several ports, with their time, before they are made."""
     yield from list_static_offers(problem, clock)
     yield from list_changing_offers(problem, clock, below_s)
 
 
-def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:
     """List plans of an all-to-all over circuits that stay, with their time, before they are made.
 
     The time of an offer is counted as if each block took a shortest path, one hop in a round, and
@@ -269,7 +269,9 @@ def count_shifts(shifts, exponents, distance, loads):
     return hops
 
 
-def list_changing_offers(problem: Collective, clock: Clock, below_s: float) -> Iterator[Offer]:
+def list_changing_offers(
+    problem: Collective, clock: Clock, below_s: float
+) -> Iterator[Offer[Laid]]:
     """List plans of an even all-to-all over circuits that change, with their time.
 
     Example with two ports and one change: first the shifts 1 and 2, then 4 and 8. Data that have

@@ -203,7 +203,7 @@ def find_routes(
         # In the first round all blocks leave their owners.
         if len(owners) == 1 and not alike and turn == 0:
             circuit_bytes = max(circuit_bytes, len(target) * block_bytes / problem.lanes)
-        at_least_s += problem.alpha_s + (problem.hop_s or 0.0) * int(hops.max())
+        at_least_s += problem.alpha_s + problem.circuit_s * int(hops.max())
         at_least_s += circuit_bytes / problem.rate_bytes_per_s
     if at_least_s >= below_s:
         return None
@@ -298,7 +298,7 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
 
 def list_forwarding_offers(
     problem: Collective, clock: Clock, below_s: float = math.inf
-) -> Iterator[Offer]:
+) -> Iterator[Offer[Laid]]:
     """Offer plans that forward data inside rounds, each with its time.
 
     Blocks go whole or, where they are gathered, cut into as many pieces as ranks have lanes. Plans
@@ -321,7 +321,7 @@ def list_forwarding_offers(
 
 def _offer_relay(
     problem: Collective, relay: Relay, pieces: int, below_s: float
-) -> Iterator[Offer]:
+) -> Iterator[Offer[Laid]]:
     """Offer the plans of a relay that may take less than `below_s` seconds."""
     if problem.operation == "all-to-all":
         return _offer_exchange(problem, relay, below_s)
@@ -341,7 +341,7 @@ def _offer_relay(
     return offer_gathers(problem, relay.sequence, relay.name, receive)
 
 
-def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterator[Offer]:
+def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterator[Offer[Laid]]:
     """Offer an all-to-all whose blocks take the routes of a gather."""
     n = problem.n_ranks
     gather = find_routes(
@@ -395,7 +395,7 @@ def _load_blocks(
 
 def _offer_broadcasts(
     problem: Collective, relay: Relay, pieces: int, below_s: float
-) -> Iterator[Offer]:
+) -> Iterator[Offer[Laid]]:
     """Offer the gather of the root's block alone, and a scatter before a gather of all parts.
 
     The first plan sends the whole buffer, cut into `pieces` chunks, to all ranks over the rounds

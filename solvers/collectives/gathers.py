@@ -17,6 +17,7 @@ from optmatch.problems import Collective
 from optmatch.solvers.collectives.circulant import split_rounds
 from optmatch.solvers.collectives.offers import RESERVE, Offer
 from optmatch.solvers.collectives.passing import list_turned_torus_offers
+from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.collectives.ring_sums import list_ring_offers
 from optmatch.solvers.collectives.rounds import is_affordable
 from optmatch.solvers.collectives.spreading import UNKNOWN, CircuitSequence, offer_gathers, spread
@@ -80,7 +81,7 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
 
 def list_gather_offers(
     problem: Collective, clock: Clock, below_s: float = math.inf
-) -> Iterator[Offer]:
+) -> Iterator[Offer[Laid]]:
     """List plans of a gather or a sum over several ports, with their time, before they are made.
 
     For each choice of circuits an all-gather is simulated, which tells its time. The block of each
@@ -122,7 +123,7 @@ def choose_radix_rounds(problem: Collective) -> tuple[int, ...]:
     )
 
 
-def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer]:
+def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     """Offer a gather or a sum over rings whose steps grow: few rounds of few configurations.
 
     In configuration c each rank sends (1 + r_1) ... (1 + r_(c-1)) places onward over all lanes, in

@@ -46,7 +46,7 @@ from optmatch.solvers.collectives.forwarding import list_forwarding_offers
 from optmatch.solvers.collectives.gathers import list_gather_offers, list_mixed_radix_offers
 from optmatch.solvers.collectives.islands import find_island_plan
 from optmatch.solvers.collectives.late_ranks import find_late_plan, takes_several_late_ranks
-from optmatch.solvers.collectives.offers import RESERVE, Offer, take_best_offer
+from optmatch.solvers.collectives.offers import RESERVE, Offer, take_best_offer, try_offers
 from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.promises import Promise, promise
@@ -170,7 +170,7 @@ def _find_rewired(problem: Collective, clock: Clock, below_s: float) -> FoundPla
 
     # Each choice tells its time; only the fastest is laid out. An algorithm is left out if it is
     # too slow even with circuits of its own in each round, which change in no time.
-    offers: list[Offer] = []
+    offers: list[Offer[Laid]] = []
     limit: Limit | None = None
     for name, some in rounds.items():
         if least_time_s(problem, some) >= below_s:
@@ -197,7 +197,7 @@ def _find_overlapped(problem: Collective, clock: Clock, below_s: float) -> Found
         return FoundPlan(lay_shares(problem, None, shares), {}, lower_bound=bound_s)
 
     # Before an algorithm is planned its time is that without any change of circuits.
-    offers: list[Offer] = []
+    offers: list[Offer[Laid]] = []
     for name, rounds in single_rounds(problem).items():
         steps = read_steps(problem, rounds)
 
@@ -287,7 +287,8 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPl
     if whole <= LONGEST_S * problem.rate_bytes_per_s:
         gather = replace(problem, operation="all-gather", size_bytes=whole)
         if gather.lower_bound() < below_s:
-            plans.append(passing.sum_up(_fastest(_try_all(gather, clock, below_s=below_s).plans)))
+            gathers = _try_all(gather, clock, below_s=below_s).plans
+            plans += [passing.sum_up(_fastest(gathers))] if gathers else []
 
     # Ranks are late only for the first half. The circuits of the second half are free here, so
     # that its bound holds whichever circuits are up when it begins.
@@ -337,7 +338,7 @@ def _find_planned(
 
 def _find_offered(
     name: str,
-    list_offers: Callable[[Collective, Clock, float], Iterator[Offer]],
+    list_offers: Callable[[Collective, Clock, float], Iterator[Offer[Laid]]],
     problem: Collective,
     clock: Clock,
     below_s: float,
@@ -356,7 +357,7 @@ def _find_offered(
     return FoundPlan(laid, stats, limit=clock.exceeded(0))
 
 
-def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Iterator[Offer]:
+def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Iterator[Offer[Laid]]:
     """List plans of ranks with several ports, over graphs that stay or change a few times."""
     if problem.operation == "all-to-all":
         return list_exchange_offers(problem, clock, below_s)
@@ -391,7 +392,9 @@ def _planned(
 
 
 def _offered(
-    name: str, summary: str, list_offers: Callable[[Collective, Clock, float], Iterator[Offer]]
+    name: str,
+    summary: str,
+    list_offers: Callable[[Collective, Clock, float], Iterator[Offer[Laid]]],
 ) -> PlanFinder:
     """Return the method that takes the fastest of some offers."""
     return PlanFinder(summary, partial(_find_offered, name, list_offers))
@@ -522,12 +525,11 @@ def _try_all(
 ) -> _Tries:
     """Find a plan by each method that suits a problem, while there is time.
 
-    An interrupt sets ``clock.interrupted``. `known` are plans, by name, that the others compete
-    with; plans slower than `below_s` seconds are of no use, and with `within_budgets` plans have
-    to keep to the link budgets of the fabric. A method is left out in two cases: if it promises
-    nothing better than the best plan so far, or if there is not enough time for it. If there is
-    not enough time for any method, the quickest one is tried all the same, so that there is some
-    plan.
+    `known` are plans, by name, that the others compete with; plans slower than `below_s` seconds
+    are of no use, and with `within_budgets` plans have to keep to the link budgets of the fabric.
+    A method is left out in two cases: if it promises nothing better than the best plan so far, or
+    if there is not enough time for it. If there is not enough time for any method, the quickest
+    one is tried all the same, so that there is some plan.
     """
     # Which methods there is time for, in the order of their promises.
     plans = dict(known or {})
@@ -547,43 +549,41 @@ def _try_all(
         affordable = [min(order, key=lambda name: promises[name].effort_s)]
     left_out = {name: promises[name] for name in order if name not in affordable}
 
-    failure: Exception | None = None
-    for turn, name in enumerate(affordable):
-        # Leave a method out that cannot be better, or for which there is no time any more.
-        best_s = min([below_s, *(plan.time_s for plan in plans.values())])
-        if plans and promises[name].seconds >= best_s * (1 - RTOL):
-            continue
-        if plans and promises[name].effort_s > clock.remaining_s:
-            left_out[name] = promises[name]
-            continue
+    failures: list[Exception] = []
 
-        # An interrupt, or the end of the time, ends the tries if there is any plan by then.
+    def find(name: str) -> FoundPlan:
+        """Find the plan of a method that is faster than all before; none if the method fails."""
+        best_s = min([below_s, *(plan.time_s for plan in plans.values())])
         try:
             plan = FINDERS[name].find(problem, clock, best_s)
-        except KeyboardInterrupt:
-            if not plans:
-                raise
-            clock.interrupted = True
-            break
         except TimeUp:
-            if not plans:
-                raise
-            left_out |= {later: promises[later] for later in affordable[turn:]}
-            break
+            raise
         except Exception as error:
             # One method that fails does not take the plans of the others along.
             if not is_defect(error, problem):
                 raise
             log_defect(name, error)
-            failure = error
-            continue
+            failures.append(error)
+            return FoundPlan(None, {})
         # Within link budgets ranks exchange their roles; the plan is gone if no order is allowed.
-        if within_budgets:
-            plan = keep_to_budgets(problem, plan, clock)
-        if plan.laid is not None:
-            plans[name] = plan
-    if failure is not None and not plans:
-        raise failure
+        return keep_to_budgets(problem, plan, clock) if within_budgets else plan
+
+    offers = [
+        Offer(
+            promises[name].seconds,
+            promises[name].effort_s * SENDS_PER_S,
+            name,
+            partial(find, name),
+        )
+        for name in affordable
+    ]
+    best_s = min([below_s, *(plan.time_s for plan in plans.values())])
+    unbuilt: list[Offer[FoundPlan]] = []
+    for name, plan in try_offers(offers, clock, unbuilt, best_s, has_plan=bool(plans)):
+        plans[name] = plan
+    left_out |= {offer.name: promises[offer.name] for offer in unbuilt}
+    if failures and not plans:
+        raise failures[-1]
     return _Tries(plans, promises, left_out)
 
 

@@ -8,25 +8,36 @@ have to be set up first only make it longer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from optmatch.model import RTOL, Clock
+from optmatch.model import RTOL, Clock, TimeUp
 from optmatch.solvers.collectives.plans import Laid
-from optmatch.solvers.collectives.rounds import QUICK_SENDS, is_affordable
+from optmatch.solvers.collectives.rounds import QUICK_SENDS, SENDS_PER_S, is_affordable
 
 
-class Offer(NamedTuple):
+class Timed(Protocol):
+    """A plan that knows how long it takes."""
+
+    @property
+    def time_s(self) -> float:
+        """The seconds of the plan; infinity if there is none."""
+
+
+Plan = TypeVar("Plan", bound=Timed)
+
+
+class Offer(NamedTuple, Generic[Plan]):
     """A plan that can be made; its time and its size are known before."""
 
     seconds: float
     """The promised time of the plan, in seconds; the plan takes no less."""
-    n_sends: int
+    n_sends: float
     """How many sends it has, but for detours of an all-to-all; laying them out takes most of the
-    time of a search."""
+    time of a search. Of a search, for how many sends there would be time meanwhile."""
     name: str
-    """The name of its circuits, for statistics."""
-    build: Callable[[], Laid]
+    """The name of its circuits, for statistics; or of the method that finds it."""
+    build: Callable[[], Plan]
     """Makes the plan, with all its sends and circuits, when it is called."""
 
 
@@ -34,8 +45,49 @@ RESERVE = 1.5
 """The search for offers ends when so many times is left as the best one takes to be laid out."""
 
 
+def try_offers(
+    offers: list[Offer[Plan]],
+    clock: Clock,
+    left_out: list[Offer[Plan]],
+    below_s: float,
+    *,
+    has_plan: bool = False,
+) -> Iterator[tuple[str, Plan]]:
+    """Build offers in their order, and yield their names and plans.
+
+    An offer is passed over if it promises no less than `below_s` seconds, or than a plan before.
+    Those for which there is not enough time are added to `left_out`. None is passed over as long
+    as there is no plan; `has_plan` tells whether there is one already. An interrupt sets
+    ``clock.interrupted``.
+    """
+    for number, offer in enumerate(offers):
+        if has_plan and offer.seconds >= below_s * (1 - RTOL):
+            continue
+        if has_plan and offer.n_sends > SENDS_PER_S * clock.remaining_s:
+            left_out.append(offer)
+            continue
+
+        # An interrupt, or the end of the time, ends the tries if there is any plan by then.
+        try:
+            plan = offer.build()
+        except KeyboardInterrupt:
+            if not has_plan:
+                raise
+            clock.interrupted = True
+            return
+        except TimeUp:
+            if not has_plan:
+                raise
+            left_out += offers[number:]
+            return
+        if math.isfinite(plan.time_s):
+            has_plan = True
+            below_s = min(below_s, plan.time_s)
+            yield offer.name, plan
+
+
 def take_best_offer(
-    offers: Iterable[Offer], clock: Clock, below_s: float = math.inf
+    offers: Iterable[Offer[Laid]], clock: Clock, below_s: float = math.inf
 ) -> tuple[Laid | None, str]:
     """Build the offers with the least promises, until no other one can be faster.
 
@@ -45,8 +97,8 @@ def take_best_offer(
     # Collect offers that may be fast enough, and one of few sends however short the time is.
     # Finding them takes time as well: it ends when there is just time left to lay out the best
     # one.
-    waiting = list[Offer]()
-    promised: Offer | None = None  # the first one with the least promise
+    waiting = list[Offer[Laid]]()
+    promised: Offer[Laid] | None = None  # the first one with the least promise
     for offer in offers:
         is_quick = not waiting and offer.n_sends <= QUICK_SENDS
         has_time = is_quick or is_affordable(offer.n_sends, clock, reserve=RESERVE)
@@ -56,21 +108,15 @@ def take_best_offer(
                 promised = offer
         if promised is not None and not is_affordable(promised.n_sends, clock, reserve=RESERVE):
             break
-    # Least promises first: once the next promise is no less than the time of a plan that was laid
-    # out, no other offer can be faster.
+
+    # Least promises first, so that all that follow a plan no slower than theirs are passed over.
+    # The time of a plan may be longer than its offer said.
     waiting.sort(key=lambda offer: (offer.seconds, offer.n_sends))
     best: Laid | None = None
     best_name = ""
-    for offer in waiting:
-        if offer.seconds >= below_s * (1 - RTOL):
-            break
-        if best is not None and not is_affordable(offer.n_sends, clock):
-            continue
-
-        # Its time may be longer than the offer said.
-        laid = offer.build()
-        if laid.plan.time_s < below_s:
+    for name, laid in try_offers(waiting, clock, [], below_s):
+        if laid.time_s < below_s:
             best = laid
-            best_name = offer.name
-            below_s = laid.plan.time_s
+            best_name = name
+            below_s = laid.time_s
     return best, best_name

@@ -391,7 +391,7 @@ def list_rounds(n: int, sides: Sides) -> Rounds:
     return Rounds(sends[:, :5], chunk_count, places=sends[:, 5:])
 
 
-def list_turned_torus_offers(problem: Collective) -> Iterator[Offer]:
+def list_turned_torus_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     """List all-reduces over tori of equal sides whose ports are all used, on circuits that stay.
 
     The buffer is cut into as many parts as there are sides. Each side needs a port of every rank:

@@ -46,6 +46,11 @@ class Laid(NamedTuple):
     """``held_s[epoch]``: for how many seconds the circuits of an epoch are there, from the end of
     their change on; None of plans whose planes change circuits by themselves."""
 
+    @property
+    def time_s(self) -> float:
+        """The seconds of the plan."""
+        return self.plan.time_s
+
 
 def lay(problem: Collective, rounds: Rounds) -> Laid:
     """Make a timed plan of rounds of sends: circuits are changed only where a round needs others.

@@ -37,7 +37,7 @@ PASSED_BACK = 3
 """The memory of a rank for a sum that goes back, and that it only passes on."""
 
 
-def list_ring_offers(problem: Collective) -> Iterator[Offer]:
+def list_ring_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     """List all-reduces around one ring whose sums go both ways, by the number of chunks."""
     n = problem.n_ranks
     if not problem.two_way or problem.lanes < 2 or n < 4 or n % 2:

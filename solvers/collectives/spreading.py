@@ -197,7 +197,7 @@ class Receipts(NamedTuple):
             longest = np.zeros(len(self.load), dtype=np.int64)
             np.maximum.at(longest, self.turn, self.n_links)
             n_hops = int(longest.sum())
-        latency_s = len(self.load) * problem.alpha_s + n_hops * (problem.hop_s or 0.0)
+        latency_s = len(self.load) * problem.alpha_s + n_hops * problem.circuit_s
         sending_s = float(self.load.sum()) * chunk_bytes / problem.rate_bytes_per_s
         n_changes = np.count_nonzero(self.config_of_round[1:] != self.config_of_round[:-1])
         return latency_s + sending_s + n_changes * problem.delay_s
@@ -611,7 +611,7 @@ def offer_gathers(
     sequence: CircuitSequence,
     name: str,
     receive: Callable[[CircuitSequence], Receipts | None],
-) -> Iterator[Offer]:
+) -> Iterator[Offer[Laid]]:
     """Offer a gather or the sums that are made of it, with their time, if data come everywhere.
 
     `receive` finds the receipts of an all-gather over a sequence, or over its reversed circuits.

@@ -36,7 +36,7 @@ from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE, REPLACE
 from optmatch.solvers.collectives.offers import Offer
-from optmatch.solvers.collectives.plans import lay
+from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, is_affordable, list_rows
 from optmatch.solvers.collectives.topologies import (
     IntArray,
@@ -135,7 +135,7 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
     return WalkGraph(n, degree, n_steps, last_digit=left)
 
 
-def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer]:
+def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:
     """List all-reduces over a de Bruijn graph of circuits that stay, before they are made.
 
     There is one offer for each number of chunks, 1, d, d^2 and so on, where d is the degree: more

@@ -76,9 +76,14 @@ class CollectiveFields(Displayed):
         return self.planes * self.ports
 
     @property
+    def circuit_s(self) -> float:
+        """Seconds that data take for each circuit inside a round; 0 where `hop_s` is None."""
+        return self.hop_s or 0.0
+
+    @property
     def round_s(self) -> float:
         """Seconds of a round whose data go over one circuit, without the time of their bytes."""
-        return self.alpha_s + (self.hop_s or 0.0)
+        return self.alpha_s + self.circuit_s
 
     @property
     def first_delay_s(self) -> float:

@@ -138,7 +138,7 @@ def test_an_offer_that_takes_all_the_time_does_not_end_the_search() -> None:
     """Of two offers, the first one has just as many sends as there is time for."""
     made: list[str] = []
 
-    def offer(name: str, seconds: float, n_sends: int) -> Offer:
+    def offer(name: str, seconds: float, n_sends: int) -> Offer[Laid]:
         def build() -> Laid:
             made.append(name)
             return Laid(om.CollectivePlan(time_s=seconds))

@@ -19,6 +19,7 @@ from optmatch.solvers.collectives.gathers import list_gather_offers
 from optmatch.solvers.collectives.level_routes import LevelRoutes, find_level_routes
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.passing import list_turned_torus_offers
+from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.collectives.spreading import CircuitSequence, spread
 from optmatch.solvers.collectives.topologies import list_topologies, split_into_matchings
 from tests.helpers.collectives import compute
@@ -146,7 +147,7 @@ def least_load(peer: Any, has: Any, rank: int) -> float:
     raise AssertionError("all blocks can come over some circuit")
 
 
-def list_offers(problem: om.Collective) -> list[Offer]:
+def list_offers(problem: om.Collective) -> list[Offer[Laid]]:
     """List all that topologies offer for a problem."""
     clock = Limits().start()
     if problem.operation == "broadcast":
