@@ -306,14 +306,13 @@ def _sum_up_three_groups(n: int, group: int) -> Rounds:
     ranks = np.arange(n)
     doubling = [_both_halves(ranks, ranks ^ power) for power in _list_powers(group)]
     a0 = np.arange(0, group, 2)
-    a1, b0, b1, c0, c1 = (
-        a0 + offset for offset in (1, group, group + 1, 2 * group, 2 * group + 1)
-    )
-    source = np.concatenate([a1, b1, b0, c0, c1, a0])
-    target = np.concatenate([b1, a1, c0, b0, a0, c1])
+    b0 = a0 + group
+    c0 = b0 + group
+    source = np.concatenate([a0 + 1, b0 + 1, b0, c0, c0 + 1, a0])
+    target = np.concatenate([b0 + 1, a0 + 1, c0, b0, a0, c0 + 1])
     half = np.repeat([0, 0, 1, 1, 0, 1], len(a0))
-    first = np.concatenate([a0, a1, b1])
-    second = np.concatenate([b0, c0, c1])
+    first = np.concatenate([a0, a0 + 1, b0 + 1])
+    second = np.concatenate([b0, c0, c0 + 1])
     last = _both_halves(np.concatenate([first, second]), np.concatenate([second, first]))
     return as_rounds([*doubling, (source, target, half), last], REDUCE, 2)
 

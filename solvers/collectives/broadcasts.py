@@ -33,8 +33,9 @@ from optmatch.solvers.collectives.rounds import (
 from optmatch.solvers.collectives.spreading import (
     UNKNOWN,
     CircuitSequence,
+    Phase,
     Receipts,
-    lay_copies,
+    lay_phases,
     receive_over_circuits,
 )
 from optmatch.solvers.collectives.topologies import FAR, IntArray, count_hops, list_topologies
@@ -177,7 +178,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
                 seconds=receipts.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
                 n_sends=receipts.n_rows,
                 name=sequence.name,
-                build=partial(lay_copies, problem, [receipts], pieces),
+                build=partial(lay_phases, problem, [Phase(receipts)], pieces),
             )
 
 

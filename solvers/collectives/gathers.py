@@ -91,7 +91,7 @@ def list_gather_offers(
     """
     # An all-reduce sends everything twice: sums, then copies.
     n = problem.n_ranks
-    phases = 2 if problem.operation == "all-reduce" else 1
+    phases = problem.n_gathers
     if problem.operation == "all-reduce":
         yield from list_turned_torus_offers(problem)
         yield from list_walk_offers(problem, clock)

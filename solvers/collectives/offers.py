@@ -21,7 +21,7 @@ class Timed(Protocol):
 
     @property
     def time_s(self) -> float:
-        """The seconds of the plan; infinity if there is none."""
+        """Infinity if there is no plan."""
 
 
 Plan = TypeVar("Plan", bound=Timed)

@@ -139,7 +139,7 @@ def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
 
     # An all-reduce is two gathers. Few blocks are listed where those of one rank stand for all.
     if problem.operation in GATHERS:
-        phases = _count_phases(problem)
+        phases = problem.n_gathers
         n_sends = phases * n * (n - 1)
         if name == "mixed-radix" and ranks_to_store(n * n):
             n_sends = phases * n
@@ -170,11 +170,6 @@ def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
     return RoundCount(n_rounds, n_changes, sent_bytes, n_hops)
 
 
-def _count_phases(problem: Collective) -> int:
-    """Return of how many gathers an operation is made: an all-reduce of two, others of one."""
-    return 2 if problem.operation == "all-reduce" else 1
-
-
 def _stores_exchanges(n: int) -> bool:
     """Tell whether an all-to-all on shifts 1, 2, 4, ... stores the blocks of one rank alone."""
     return bool(ranks_to_store(n * n * (n - 1).bit_length() // 2))
@@ -183,7 +178,7 @@ def _stores_exchanges(n: int) -> bool:
 def _search_s(problem: Collective, name: str) -> float:
     """Estimate how many seconds of CPU a search takes until it has its first plan."""
     n = problem.n_ranks
-    blocks = n * n * _count_phases(problem)
+    blocks = n * n * problem.n_gathers
     if problem.operation == "broadcast":
         # Halving and doubling cuts the buffer into a chunk for each rank, which reaches all.
         blocks = n * (n if name == "halving-doubling" else BROADCAST_PIECES)

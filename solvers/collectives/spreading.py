@@ -203,6 +203,21 @@ class Receipts(NamedTuple):
         return latency_s + sending_s + n_changes * problem.delay_s
 
 
+class Phase(NamedTuple):
+    """A part of a collective: an all-gather, or one that runs backwards and adds up."""
+
+    receipts: Receipts
+    adds: bool = False
+
+
+PHASES: dict[str, tuple[bool, ...]] = {
+    "all-gather": (False,),
+    "reduce-scatter": (True,),
+    "all-reduce": (True, False),
+}
+"""Of which phases an operation is made: whether each one adds up."""
+
+
 def receive_over_circuits(
     sequence: CircuitSequence,
     load: FloatArray,
@@ -618,30 +633,33 @@ def offer_gathers(
     An all-reduce is offered a second time, as an all-gather of whole buffers: n times the bytes,
     but half of the rounds, as sums need not be gathered afterwards.
     """
+    # Sums are gathers over the reversed circuits that run backwards, over the circuits themselves.
     # Two-way circuits are the same when they are reversed, and so is the gather over them.
-    gather = receive(sequence)
-    if gather is None:
-        return
-    scatter: Receipts | None = gather
-    if problem.operation != "all-gather" and not problem.two_way:
-        scatter = receive(sequence.backwards)
     n = problem.n_ranks
-    if scatter is not None:
-        phases = {
-            "all-gather": (gather,),
-            "reduce-scatter": (scatter,),
-            "all-reduce": (scatter, gather),
-        }[problem.operation]
-        chunk_bytes = float(chunk_sizes(problem, n * gather.pieces)[0])
+    is_reversed = {adds: adds and not problem.two_way for adds in PHASES[problem.operation]}
+    received = {
+        reverse: receive(sequence.backwards if reverse else sequence)
+        for reverse in set(is_reversed.values())
+    }
+    phases: list[Phase] = []
+    for adds, reverse in is_reversed.items():
+        receipts = received[reverse]
+        if receipts is not None:
+            phases.append(Phase(receipts._replace(peer=sequence.peer), adds))
+    if len(phases) == len(is_reversed):
+        pieces = phases[-1].receipts.pieces
+        stored_ranks = phases[-1].receipts.stored_ranks
+        chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
         yield Offer(
-            seconds=sum(phase.seconds(problem, chunk_bytes) for phase in phases),
-            n_sends=sum(phase.n_stored_rows for phase in phases),
+            seconds=sum(phase.receipts.seconds(problem, chunk_bytes) for phase in phases),
+            n_sends=sum(phase.receipts.n_stored_rows for phase in phases),
             name=name,
-            build=partial(_lay_gathers, problem, sequence, scatter, gather),
+            build=partial(lay_phases, problem, phases, (stored_ranks or n) * pieces, stored_ranks),
         )
     # An all-gather of whole buffers is a problem of its own, and no problem may last longer.
+    gather = received.get(False)
     is_short = n * problem.size_bytes <= LONGEST_S * problem.rate_bytes_per_s
-    if problem.operation == "all-reduce" and is_short:
+    if problem.operation == "all-reduce" and is_short and gather is not None:
         yield Offer(
             seconds=gather.seconds(problem, float(chunk_sizes(problem, gather.pieces)[0])),
             n_sends=gather.n_rows,
@@ -650,34 +668,23 @@ def offer_gathers(
         )
 
 
-def _lay_gathers(
-    problem: Collective, sequence: CircuitSequence, scatter: Receipts, gather: Receipts
-) -> Laid:
-    """Make the plan of an all-gather, of sums that run backwards, or of both."""
-    stored_ranks = gather.stored_ranks
-    n_chunks = (stored_ranks or problem.n_ranks) * gather.pieces
-    carried = list_gathered(gather, stored_ranks)
-    gathered = list_rounds(gather, carried, n_chunks)._replace(stored_ranks=stored_ranks)
-    if problem.operation == "all-gather":
-        return lay(problem, gathered)
-    # Receipts over the reversed circuits run backwards over the circuits themselves.
-    scatter = scatter._replace(peer=sequence.peer)
-    carried = list_gathered(scatter, stored_ranks)
-    scattered = list_rounds(scatter, carried, n_chunks, adds=True)
-    scattered = scattered._replace(stored_ranks=stored_ranks)
-    if problem.operation == "reduce-scatter":
-        return lay(problem, scattered)
-    return lay(problem, one_after_another(scattered, gathered))
-
-
 def _lay_buffers(problem: Collective, gather: Receipts) -> Laid:
     """Make the plan of an all-gather of whole buffers, which every rank adds up by itself."""
     n = problem.n_ranks
     buffers = replace(problem, operation="all-gather", size_bytes=n * problem.size_bytes)
-    return sum_up(lay_copies(buffers, [gather], n * gather.pieces))
+    return sum_up(lay_phases(buffers, [Phase(gather)], n * gather.pieces))
 
 
-def lay_copies(problem: Collective, phases: list[Receipts], chunk_count: int) -> Laid:
-    """Make the plan of copies of so many chunks, of one phase or of two, one after the other."""
-    rounds = [list_rounds(receipts, list_gathered(receipts), chunk_count) for receipts in phases]
-    return lay(problem, rounds[0] if len(rounds) == 1 else one_after_another(*rounds))
+def lay_phases(
+    problem: Collective, phases: list[Phase], chunk_count: int, stored_ranks: int = 0
+) -> Laid:
+    """Make the plan of copies or sums of so many chunks, of one phase, or of two in a row.
+
+    With `stored_ranks` the chunks are those of the first ranks, as in a `CollectivePlan`.
+    """
+    rounds = [
+        list_rounds(receipts, list_gathered(receipts, stored_ranks), chunk_count, adds=adds)
+        for receipts, adds in phases
+    ]
+    together = rounds[0] if len(rounds) == 1 else one_after_another(*rounds)
+    return lay(problem, together._replace(stored_ranks=stored_ranks))

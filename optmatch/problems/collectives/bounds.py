@@ -188,9 +188,7 @@ def _measure_traffic(problem: CollectiveFields) -> _Traffic:
     # All ranks but one send or receive an n-th of the buffer to or from each rank. Gossip takes
     # 2 (n - 1) messages: a byte of an all-reduce is sent so often.
     n_others = problem.n_ranks - 1
-    least_bytes = n_others * problem.block_bytes
-    if problem.operation == "all-reduce":
-        least_bytes *= 2
+    least_bytes = problem.n_gathers * n_others * problem.block_bytes
     if problem.operation == "broadcast" and n_others:
         least_bytes = problem.size_bytes
     n_known = problem.n_ranks
@@ -561,15 +559,14 @@ def _bound_steps(problem: CollectiveFields, steps: FloatArray) -> float:
     if not len(step_bytes):
         return 0.0
     n_planes = problem.planes
-    is_dark = problem.start == "dark"
     rate_bytes_per_s = problem.ports * problem.rate_bytes_per_s
 
     # Steps follow each other, at best over all planes at once.
     shared_s = problem.round_s + step_bytes / (n_planes * rate_bytes_per_s)
-    chain_s = float(shared_s.sum() + problem.delay_s * is_dark)
+    chain_s = float(shared_s.sum()) + problem.first_delay_s
 
     # At first the circuits of one configuration may be there on each plane.
-    n_free = 0 if is_dark else n_planes
+    n_free = 0 if problem.start == "dark" else n_planes
     n_changes = max(0, _count_set_ups(steps[:, 0].tolist(), n_planes) - n_free)
     step_s = problem.round_s + step_bytes / rate_bytes_per_s
     work_s = float(step_s.sum() + problem.delay_s * n_changes)

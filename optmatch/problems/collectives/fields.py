@@ -76,6 +76,11 @@ class CollectiveFields(Displayed):
         return self.planes * self.ports
 
     @property
+    def n_gathers(self) -> int:
+        """Of how many gathers it is made, forwards or backwards: an all-reduce of two."""
+        return 2 if self.operation == "all-reduce" else 1
+
+    @property
     def circuit_s(self) -> float:
         """Seconds that data take for each circuit inside a round; 0 where `hop_s` is None."""
         return self.hop_s or 0.0

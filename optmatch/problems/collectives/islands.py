@@ -112,8 +112,7 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
     # Each of n blocks comes to, or leaves, n - 1 ranks; in an all-reduce it does both. With one
     # island all of that goes over links.
     islands = problem.n_islands
-    n_times = 2 if problem.operation == "all-reduce" else 1
-    moved_bytes = n_times * (problem.n_ranks - 1) * problem.block_bytes
+    moved_bytes = problem.n_gathers * (problem.n_ranks - 1) * problem.block_bytes
     if islands == 1:
         link_s = moved_bytes / problem.island_rate_bytes_per_s
         return BoundTerms(problem.island_alpha_s + link_s, "cut")
