@@ -33,8 +33,8 @@ from optmatch.solvers.collectives.rounds import (
 from optmatch.solvers.collectives.spreading import (
     UNKNOWN,
     CircuitSequence,
-    Phase,
     Receipts,
+    SpreadPhase,
     lay_phases,
     receive_over_circuits,
 )
@@ -178,7 +178,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
                 seconds=receipts.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
                 n_sends=receipts.n_rows,
                 name=sequence.name,
-                build=partial(lay_phases, problem, [Phase(receipts)], pieces),
+                build=partial(lay_phases, problem, [SpreadPhase(receipts)], pieces),
             )
 
 

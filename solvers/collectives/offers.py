@@ -16,7 +16,7 @@ from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.collectives.rounds import QUICK_SENDS, SENDS_PER_S, is_affordable
 
 
-class Timed(Protocol):
+class HasTime(Protocol):
     """A plan that knows how long it takes."""
 
     @property
@@ -24,7 +24,7 @@ class Timed(Protocol):
         """Infinity if there is no plan."""
 
 
-Plan = TypeVar("Plan", bound=Timed)
+Plan = TypeVar("Plan", bound=HasTime)
 
 
 class Offer(NamedTuple, Generic[Plan]):

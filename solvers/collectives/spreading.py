@@ -203,7 +203,7 @@ class Receipts(NamedTuple):
         return latency_s + sending_s + n_changes * problem.delay_s
 
 
-class Phase(NamedTuple):
+class SpreadPhase(NamedTuple):
     """A part of a collective: an all-gather, or one that runs backwards and adds up."""
 
     receipts: Receipts
@@ -641,11 +641,11 @@ def offer_gathers(
         reverse: receive(sequence.backwards if reverse else sequence)
         for reverse in set(is_reversed.values())
     }
-    phases: list[Phase] = []
+    phases: list[SpreadPhase] = []
     for adds, reverse in is_reversed.items():
         receipts = received[reverse]
         if receipts is not None:
-            phases.append(Phase(receipts._replace(peer=sequence.peer), adds))
+            phases.append(SpreadPhase(receipts._replace(peer=sequence.peer), adds))
     if len(phases) == len(is_reversed):
         pieces = phases[-1].receipts.pieces
         stored_ranks = phases[-1].receipts.stored_ranks
@@ -672,11 +672,11 @@ def _lay_buffers(problem: Collective, gather: Receipts) -> Laid:
     """Make the plan of an all-gather of whole buffers, which every rank adds up by itself."""
     n = problem.n_ranks
     buffers = replace(problem, operation="all-gather", size_bytes=n * problem.size_bytes)
-    return sum_up(lay_phases(buffers, [Phase(gather)], n * gather.pieces))
+    return sum_up(lay_phases(buffers, [SpreadPhase(gather)], n * gather.pieces))
 
 
 def lay_phases(
-    problem: Collective, phases: list[Phase], chunk_count: int, stored_ranks: int = 0
+    problem: Collective, phases: list[SpreadPhase], chunk_count: int, stored_ranks: int = 0
 ) -> Laid:
     """Make the plan of copies or sums of so many chunks, of one phase, or of two in a row.
 
