@@ -62,7 +62,7 @@ from .optics import (
     Optics as Optics,
     measure_optics as measure_optics,
 )
-from .plotting.files import explore as explore
+from .plotting.viewer import explore as explore
 from .problems import (
     Allocation as Allocation,
     AllToAll as AllToAll,

@@ -37,17 +37,6 @@ from .figures import (
     plot_matchings as plot_matchings,
     plot_slot as plot_slot,
 )
-from .files import (
-    SUFFIXES as SUFFIXES,
-    explore as explore,
-    fabric_svg as fabric_svg,
-    figure_svg as figure_svg,
-    problem_html as problem_html,
-    save_figure as save_figure,
-    save_picture as save_picture,
-    solution_figure as solution_figure,
-    solution_html as solution_html,
-)
 from .rails import (
     RailGanttData as RailGanttData,
     plot_rails as plot_rails,
@@ -83,5 +72,14 @@ from .slots import (
 )
 from .viewer import (
     CELL_LOSS_DB as CELL_LOSS_DB,
+    SUFFIXES as SUFFIXES,
+    explore as explore,
+    fabric_svg as fabric_svg,
+    figure_svg as figure_svg,
+    problem_html as problem_html,
+    save_figure as save_figure,
+    save_picture as save_picture,
+    solution_figure as solution_figure,
+    solution_html as solution_html,
     viewer_page as viewer_page,
 )

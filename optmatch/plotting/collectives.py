@@ -394,17 +394,10 @@ def tabulate_problem(problem: Collective) -> dict[str, Any]:
 def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
     """Draw the rounds of a plan, or which of them each plane carries."""
     _, plan = answered(solution, Collective, CollectivePlan)
-    plot = _plot_shares if plan.shares_bytes.size else plot_rounds
-    return plot(plan, ax=ax)
+    if not plan.shares_bytes.size:
+        return plot_rounds(plan, ax=ax)
 
-
-def _plot_shares(plan: CollectivePlan, *, ax: Axes | None) -> Figure:
-    """Draw a row for each plane, and in its bars the rounds of which it carries a share.
-
-    ``plan.shares_bytes[round, plane]`` is what a plane, one of several switches, carries of a
-    round, from ``plan.start_s[round, plane]`` to ``plan.end_s[round, plane]``.
-    """
-    # A bar for each plane and round with bytes.
+    # A row for each plane, one of several switches, with a bar for each round with bytes.
     n_planes = plan.shares_bytes.shape[1]
     ax = axes_of(ax, 8.0, 1.2 + 0.5 * n_planes)
     for round_, plane in np.argwhere(plan.shares_bytes).tolist():
@@ -413,6 +406,8 @@ def _plot_shares(plan: CollectivePlan, *, ax: Axes | None) -> Figure:
         colour = palette.circuit_colour(round_)
         draw_named_bar(ax, plane, start_s, end_s, 0.7, colour, str(round_))
     label_time(ax, plan.time_s, n_planes)
+
+    # Labels, and a title with the duration.
     time_label = f"{ax.get_xlabel()}; a number is the round that a plane carries a share of"
     ax.set(xlabel=time_label, ylabel="plane", yticks=range(n_planes))
     span = write_amount(plan.time_s, "s")

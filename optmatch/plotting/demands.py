@@ -139,8 +139,6 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     gantt_data : What is drawn.
     plot_rails : A training step over time.
     """
-    from matplotlib.colors import LinearSegmentedColormap
-
     data = gantt_data(solution)
     problem: Any = solution.problem
     labels = problem.fabric.labels
@@ -167,6 +165,8 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     # sends lies over the pale bar of the whole slot.
     has_shades = len(row) > _MOST_BARS_OF_EXAMPLES and is_large
     if has_shades:
+        from matplotlib.colors import LinearSegmentedColormap
+
         # The share of each 400th of the time that each row sends: the overlaps of its bars with
         # it. The darkest shade is where a port sends for all of it.
         edges_s = np.linspace(0.0, span_s, 401)

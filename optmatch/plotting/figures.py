@@ -56,41 +56,6 @@ def is_large(fabric: Fabric) -> bool:
     return fabric.n_cells > MOST_CELLS
 
 
-def draw_large_switch(ax: Axes, fabric: Fabric) -> None:
-    """Draw a switch of many ports as a box with its first and last six ports.
-
-    A fabric is drawn as its outline, too: the cells would be a grey area. Heights are in rows of a
-    port, and the box reaches from x = 2 to 10.
-    """
-    n_ports = fabric.n_ports
-    n_named = 6
-    rows = [*range(n_named), *range(n_ports - n_named, n_ports)]
-    height = 2 * n_named + 1.0
-
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((2.0, 0.0), 8.0, height, fc=palette.CELL_FILL, ec=palette.INK, lw=0.8))
-    inside = fabric.title if fabric.graph is None else f"{fabric.title}\n{fabric.n_cells:,} cells"
-    ax.text(6.0, height / 2, inside, ha="center", va="center", fontsize=_FONT + 2)
-    for place, port in enumerate(rows):
-        # The gap between the first and the last ports is as high as one of them.
-        y = height - 0.5 - place - (place >= n_named)
-        ax.plot([1.4, 2.0], [y, y], color=palette.INK, lw=1.0)
-        ax.plot([10.0, 10.6], [y, y], color=palette.INK, lw=1.0)
-        for x, side in ((1.2, "right"), (10.8, "left")):
-            ax.text(x, y, fabric.labels[port], ha=side, va="center", fontsize=_FONT)
-
-    # The gap says how many ports are left out, on both sides of the box.
-    n_left_out = n_ports - len(rows)
-    for x, side in ((1.8, "right"), (10.2, "left")):
-        ax.text(
-            x, height / 2, f"{n_left_out:,} more", ha=side, va="center", fontsize=_FONT,
-            color=palette.FAINT_INK,
-        )  # fmt: skip
-    ax.set(xlim=(-2.0, 14.0), ylim=(-0.3, height + 0.3))
-    ax.set_axis_off()
-
-
 def range_of(numbers: Sequence[int] | NDArray[np.int64]) -> str:
     """Write the least and the largest number, or the one that all are."""
     low = int(min(numbers))
@@ -371,8 +336,36 @@ def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = N
         If nothing of the fabric can be drawn.
     """
     if is_large(fabric):
+        # A box with the first and the last six ports, also for cells, which would be a grey area.
+        # Heights are in rows of a port, and the box reaches from x = 2 to 10.
         ax = axes_of(ax, 6.0, 4.2)
-        draw_large_switch(ax, fabric)
+        from matplotlib.patches import Rectangle
+
+        n_named = 6
+        rows = [*range(n_named), *range(fabric.n_ports - n_named, fabric.n_ports)]
+        height = 2 * n_named + 1.0
+        ax.add_patch(
+            Rectangle((2.0, 0.0), 8.0, height, fc=palette.CELL_FILL, ec=palette.INK, lw=0.8)
+        )
+        inside = f"{fabric.title}\n{fabric.n_cells:,} cells" if fabric.n_cells else fabric.title
+        ax.text(6.0, height / 2, inside, ha="center", va="center", fontsize=_FONT + 2)
+        for place, port in enumerate(rows):
+            # The gap between the first and the last ports is as high as one of them.
+            y = height - 0.5 - place - (place >= n_named)
+            ax.plot([1.4, 2.0], [y, y], color=palette.INK, lw=1.0)
+            ax.plot([10.0, 10.6], [y, y], color=palette.INK, lw=1.0)
+            for x, side in ((1.2, "right"), (10.8, "left")):
+                ax.text(x, y, fabric.labels[port], ha=side, va="center", fontsize=_FONT)
+
+        # The gap says how many ports are left out, on both sides of the box.
+        left_out = f"{fabric.n_ports - len(rows):,} more"
+        for x, side in ((1.8, "right"), (10.2, "left")):
+            ax.text(
+                x, height / 2, left_out, ha=side, va="center", fontsize=_FONT,
+                color=palette.FAINT_INK,
+            )  # fmt: skip
+        ax.set(xlim=(-2.0, 14.0), ylim=(-0.3, height + 0.3))
+        ax.set_axis_off()
     else:
         # All cells are free, and ports grey.
         data = mesh_data(fabric)

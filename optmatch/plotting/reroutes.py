@@ -24,7 +24,7 @@ from optmatch.plotting.drawing import (
     size_in_inches,
 )
 from optmatch.plotting.figures import plot_slot
-from optmatch.plotting.slots import answered, keep_colours, mesh_data
+from optmatch.plotting.slots import answered, keep_colours, mesh_data, schedule_data
 from optmatch.plotting.viewer import page_data, panel, scene
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
@@ -176,13 +176,12 @@ def plot_transition(solution: Solution, *, ax: Axes | None = None) -> Figure:
     # For a mesh there are two sheets, on which a circuit keeps its colour.
     _, slots = _list_slots(problem, answer)
     shown = problem.fabric, slots, keep_colours(problem, answer)
+    n_circuits = schedule_data(shown).circuits
     panels = [(1, "after the failure"), (slots.n_slots - 1, "after the transition")]
     axes = row_of_axes(ax, 2, 13.0, 6.5)
     for sheet, (slot, name) in zip(axes, panels[-len(axes) :], strict=True):
         plot_slot(shown, slot, ax=sheet)
-        n_sources = int((slots.matchings[slot] != IDLE).sum())
-        n_circuits = n_sources // 2 if problem.fabric.bidirectional else n_sources
-        sheet.set_title(f"{name}: {n_circuits} circuits")
+        sheet.set_title(f"{name}: {n_circuits[slot]} circuits")
         _mark_failed(sheet, problem)
     return figure_of(sheet)
 

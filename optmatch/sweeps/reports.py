@@ -15,7 +15,7 @@ from optmatch.io.text import csv_text
 from optmatch.model import Score, SolverUnavailable, gap_between, write_score
 from optmatch.plotting.comparison import Spread, draw_profile, draw_spreads
 from optmatch.plotting.drawing import blank_figure
-from optmatch.plotting.files import figure_svg
+from optmatch.plotting.viewer import figure_svg
 from optmatch.sweeps.store import COLUMNS, DAMAGED, FAILED, REFUSED, Row
 
 if TYPE_CHECKING:
