@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,6 @@ from optmatch.problems.records import (
     choose as choose,
     from_object as from_object,
 )
-
-T = TypeVar("T")
 
 
 def to_object(
