@@ -241,14 +241,15 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
         if number == COMPUTE or not len(rows):
             continue
         n = n_members[rows]
+        one = np.ones(len(rows))
         share, messages = {
             "all-reduce": (2 * (n - 1) / n, 2 * (n - 1)),
             "all-gather": (n - 1, n - 1),
             "reduce-scatter": ((n - 1) / n, n - 1),
             "all-to-all": ((n - 1) / n, n - 1),
-            "broadcast": (1, 1),
-            "send": (1, 1),
-            "recv": (1, 1),
+            "broadcast": (one, one),
+            "send": (one, one),
+            "recv": (one, one),
         }[kind]
         sent_bytes[rows] = share * size_bytes[rows]
         n_messages[rows] = messages
@@ -296,10 +297,10 @@ def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
 
     # Messages have a stream for each direction and peer. Operations stand rank after rank, each in
     # the order of its program; a stable sort by streams keeps that, and neighbours make pairs.
-    kind = step.kind[operations]
-    is_message = np.isin(kind, [SEND, RECV])
-    direction_and_peer = np.where(is_message, [kind, step.peer[operations]], -1)
-    keys = np.stack([*direction_and_peer, stream])
+    is_message = np.isin(step.kind[operations], [SEND, RECV])
+    direction = np.where(is_message, step.kind[operations], -1)
+    peer = np.where(is_message, step.peer[operations], -1)
+    keys = np.stack([direction, peer, stream])
     order = np.lexsort(keys)
     same_stream = (np.diff(keys[:, order], axis=1) == 0).all(axis=0)
     same_stream &= np.diff(step.rank[operations[order]]) == 0
@@ -417,7 +418,8 @@ class Rail(NamedTuple):
         n_stops = np.searchsorted(self.stops_s, time_s, side="right")
         last_stop_s = np.append(-np.inf, self.stops_s)[n_stops]
         in_last_stop_s = np.minimum(time_s - last_stop_s, self.delay_s)
-        return (n_stops - 1) * self.delay_s + in_last_stop_s
+        dark_s: NDArray[np.float64] = (n_stops - 1) * self.delay_s + in_last_stop_s
+        return dark_s
 
 
 def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
@@ -1367,7 +1369,7 @@ def _check_chord_routes(context: Context) -> bool:
 
         # Distance 0 is the member itself, for whom nothing is sent.
         carried = np.bincount(routes.distance, routes.share, minlength=routes.n_members)
-        off = np.abs(carried - 1.0) > rounding(carried)
+        off = np.abs(carried - 1.0) > rounding(1.0)
         off[0] = False
         context.findings.expect_none(
             "routes over chords carry the whole of each part",
