@@ -51,16 +51,16 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
     length = np.zeros(links.count)
     bends, crossings = np.zeros((2, links.count), dtype=np.int64)
 
-    # Each link with a length once: its two terminals `first` (the lower number) and `second`, and
-    # its number. Terminals of a cell are 4 * cell + 0 to 3, two at each end. The ends of the axes
-    # tell whether cells touch, before terminals move to the sides: a corner has no length.
+    # Each link with a length once, by the lower one of its two terminals, `first`. Terminals of a
+    # cell are 4 * cell + 0 to 3, two at each end. The ends of the axes tell whether cells touch,
+    # before terminals move to the sides: a corner has no length.
     first = np.flatnonzero(graph.mate > np.arange(n_terminals))
     end_of_terminal = places_on_chip(graph).reshape(-1, 2)[np.arange(n_terminals) // 2]
-    distance = np.linalg.norm(end_of_terminal[first] - end_of_terminal[graph.mate[first]], axis=1)
-    has_length = distance > 1e-6
+    vector = end_of_terminal[first] - end_of_terminal[graph.mate[first]]
+    has_length = np.linalg.norm(vector, axis=1) > 1e-6
     first = first[has_length]
+    vector = vector[has_length]
     number = links.of_terminal[first]
-    vector = (end_of_terminal[first] - end_of_terminal[graph.mate[first]]).copy()
     if not graph.placed:
         # In columns terminals of side 1 (even numbers) lie above the axis of the cell.
         height = np.where(np.arange(n_terminals) % 2 == 0, _SIDE, -_SIDE) * _SHRINK

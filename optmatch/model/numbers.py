@@ -479,7 +479,7 @@ _LONGEST_S = 1e100
 """Sums and nanoseconds of times up to here are finite floats."""
 
 
-def check_time(name: str, end_s: float) -> None:
+def check_seconds(name: str, end_s: float) -> None:
     """Refuse times of which sums, or nanoseconds, exceed what a float holds."""
     if not end_s <= _LONGEST_S:
         raise InputError(f"{name}: {end_s:g} s, at most {_LONGEST_S:g} s are expected", where=name)

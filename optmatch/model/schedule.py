@@ -20,7 +20,7 @@ from optmatch.model.declarations import (
     given,
 )
 from optmatch.model.errors import InputError
-from optmatch.model.numbers import check_length, check_time
+from optmatch.model.numbers import check_length, check_seconds
 
 IDLE = -1
 """In a matching: this source port has no circuit."""
@@ -184,7 +184,7 @@ class Schedule(Value):
                     f"{name} has rows of {array.shape[1]} entries, the fabric needs {expected}",
                     where=f"{where}{name}",
                 )
-        check_time(f"{where}durations_s", self.makespan_s)
+        check_seconds(f"{where}durations_s", self.makespan_s)
 
 
 def check_matchings(matchings: ArrayLike) -> None:

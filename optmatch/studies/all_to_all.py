@@ -585,17 +585,17 @@ def _solve_subject(subject: Any, seed: int | None) -> Solution:
     """
     from optmatch.entrances import solve
 
-    is_solution = isinstance(subject, Solution)
-    if is_solution:
+    problem = subject
+    if isinstance(subject, Solution):
         report = verify(subject.problem, subject)
         if not report.valid:
             raise VerificationError(f"the schedule is wrong: {report.complaint}")
+        problem = subject.problem
     elif not isinstance(subject, (AllToAll, Routing)):
         raise InputError(
             f"{type(subject).__name__}: a solution, or an all-to-all or routing problem",
             where="subject",
         )
-    problem = subject.problem if is_solution else subject
     if isinstance(problem.fabric, Faulty):
         raise InputError(
             "the fabric has faults already: the study wants one without",
@@ -603,9 +603,11 @@ def _solve_subject(subject: Any, seed: int | None) -> Solution:
         )
 
     # Ctrl-C during the solve ends the study before its first sample.
-    solution: Solution = subject if is_solution else solve(subject, seed=seed)
-    if not is_solution and solution.limit is Limit.INTERRUPTED:
-        raise KeyboardInterrupt
+    solution: Solution = subject
+    if problem is subject:
+        solution = solve(subject, seed=seed)
+        if solution.limit is Limit.INTERRUPTED:
+            raise KeyboardInterrupt
     if solution.schedule is None:
         raise InputError(f"status {solution.status.value}: there is no schedule to study")
     if solution.schedule.cell_states is None:

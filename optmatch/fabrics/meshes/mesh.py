@@ -603,7 +603,7 @@ def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int]
     vertex = index * (n_terminals // 2) // count
     sides_in_turn = (2 * vertex - 1 + index % 2) % n_terminals
     for start in (sides_in_turn, index * n_terminals // count):
-        chosen = _repair(graph, start.tolist(), must_meet)
+        chosen = _exchange_terminals(graph, start.tolist(), must_meet)
         if chosen is not None:
             return chosen if alternating else sorted(chosen)
     return None
@@ -616,7 +616,7 @@ def _has_two_classes(graph: CellGraph) -> bool:
     an odd cycle.
     """
     everywhere = list(range(len(graph.perimeter)))
-    meets = ~_dead(graph, everywhere, everywhere)
+    meets = ~_cannot_meet(graph, everywhere, everywhere)
     np.fill_diagonal(meets, False)
 
     # has_colour[colour, terminal]
@@ -632,7 +632,9 @@ def _has_two_classes(graph: CellGraph) -> bool:
     return not has_colour.all(axis=0).any()
 
 
-def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -> list[int] | None:
+def _exchange_terminals(
+    graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]
+) -> list[int] | None:
     """Improve a choice of terminals for the ports, one exchange at a time, until all can be used.
 
     Terminals are counted along the boundary: ``chosen[place]`` is a place in ``graph.perimeter``,
@@ -656,7 +658,7 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
             terminals_of_link.setdefault(link, []).append(terminal)
 
     dead_from: dict[int, NDArray[np.bool_]] = {}  # by chosen terminal: the ones out of its reach
-    dead_chosen = _dead(graph, chosen, chosen)
+    dead_chosen = _cannot_meet(graph, chosen, chosen)
     while True:
         # shares_link[terminal, place]: whether the terminal needs a link that the terminal at
         # this place needs, too; False for that terminal itself. A choice of two may share a link,
@@ -675,7 +677,8 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
         # dead_to_chosen[unused terminal, place]: whether no light leads between the two, in
         # either direction. Rows of terminals that were chosen before are kept in `dead_from`.
         unknown = [terminal for terminal in chosen if terminal not in dead_from]
-        dead_from |= zip(unknown, _dead(graph, unknown, list(range(n_terminals))), strict=True)
+        rows = _cannot_meet(graph, unknown, list(range(n_terminals)))
+        dead_from |= zip(unknown, rows, strict=True)
         dead_to_all = np.stack([dead_from[terminal] for terminal in chosen])
         unused = np.setdiff1d(np.arange(n_terminals), chosen)
         dead_to_chosen = dead_to_all[:, unused].T
@@ -701,7 +704,7 @@ def _repair(graph: CellGraph, chosen: list[int], must_meet: NDArray[np.bool_]) -
             return None
 
 
-def _dead(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:
+def _cannot_meet(graph: CellGraph, first: list[int], second: list[int]) -> NDArray[np.bool_]:
     """Tell between which perimeter terminals no state of the cells leads light.
 
     The result is ``dead[k, l]``, from terminal first[k] to second[l].

@@ -322,17 +322,21 @@ def _find_states(
     differences = []
     extinctions = []
     for state in (BAR, CROSS):
-        goes_there = np.eye(2, dtype=bool) if state == BAR else ~np.eye(2, dtype=bool)
+        # Bar joins a1 to b1 and a2 to b2, cross the others.
+        is_wanted = np.eye(2, dtype=bool)
+        if state == CROSS:
+            is_wanted = ~is_wanted
         # Leaked less wanted power is 2 Re(slope e^(jd)) and a constant, least at d = pi -
         # arg(slope).
-        slope = complex((beat * ~goes_there).sum() - (beat * goes_there).sum())
-        is_fixed = abs(slope) < _NO_LIGHT
-        difference_rad = 0.0 if is_fixed else _round_phase(math.pi - cmath.phase(slope))
-        differences.append(difference_rad)
+        slope = complex(beat[~is_wanted].sum() - beat[is_wanted].sum())
+        if abs(slope) < _NO_LIGHT:  # the phase changes nothing
+            differences.append(0.0)
+            extinctions.append(-math.inf)
+            continue
+        difference_rad = _round_phase(math.pi - cmath.phase(slope))
         power = np.abs(_matrix_at(through, difference_rad)) ** 2
-        extinctions.append(
-            -math.inf if is_fixed else _extinction_db(power, goes_there & exists, exists)
-        )
+        differences.append(difference_rad)
+        extinctions.append(_extinction_db(power, is_wanted & exists, exists))
 
     # A gate, with one terminal on each side, is in cross where it is dark: compare on and off.
     if exists.sum() == 1:
@@ -344,7 +348,7 @@ def _find_states(
 
 
 def _extinction_db(
-    power: NDArray[np.float64], goes_there: NDArray[np.bool_], exists: NDArray[np.bool_]
+    power: NDArray[np.float64], is_wanted: NDArray[np.bool_], exists: NDArray[np.bool_]
 ) -> float:
     """Return the least ratio in dB of the wanted power to that of a leak beside it.
 
@@ -352,8 +356,8 @@ def _extinction_db(
     ``[b side, a side]``.
     """
     worst_db = math.inf
-    leak = np.where(exists & ~goes_there, power, 0.0)
-    for exit_, entry in np.argwhere(goes_there):
+    leak = np.where(exists & ~is_wanted, power, 0.0)
+    for exit_, entry in np.argwhere(is_wanted):
         leaked = max(leak[exit_].max(), leak[:, entry].max())
         worst_db = min(worst_db, _ratio_db(float(power[exit_, entry]), float(leaked)))
     return worst_db

@@ -167,12 +167,12 @@ class Netlist(Fabric):
     @property
     def sender_names(self) -> tuple[str, ...]:
         """The names of the ports where light comes in."""
-        return tuple(name for name, _ in self.ports) if self.tx is None else tuple(self.tx)
+        return self.port_names if self.tx is None else tuple(self.tx)
 
     @property
     def receiver_names(self) -> tuple[str, ...]:
         """The names of the ports where light goes out."""
-        return tuple(name for name, _ in self.ports) if self.rx is None else tuple(self.rx)
+        return self.port_names if self.rx is None else tuple(self.rx)
 
     def rename(self, cells: Mapping[str, str], ports: Mapping[str, str]) -> Netlist:
         """Return the same fabric with other names of cells and ports; the rest keep theirs.

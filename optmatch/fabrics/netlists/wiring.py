@@ -161,15 +161,19 @@ class Wiring:
     top: Mapping[str, Any] = field(default_factory=dict)
     """The netlist as it was given, or the outermost one of several."""
 
+    def pins(self) -> list[str]:
+        """Return all pins of joins and ports, and the open ones; each as often as it is named."""
+        port_pins = [pin for _, pin in self.ports]
+        return [*chain(*self.joins), *port_pins, *self.open_pins]
+
     def used_pins(self) -> dict[str, list[str]]:
         """Return for every instance the names of its pins that are mentioned, each once."""
-        pins: dict[str, dict[str, None]] = {name: {} for name in self.instances}
-        port_pins = (pin for _, pin in self.ports)
-        for pin in chain(*self.joins, port_pins, self.open_pins):
+        names_of: dict[str, dict[str, None]] = {name: {} for name in self.instances}
+        for pin in self.pins():
             instance, name = split_pin(pin)
-            if instance in pins:
-                pins[instance][name] = None
-        return {name: list(names) for name, names in pins.items()}
+            if instance in names_of:
+                names_of[instance][name] = None
+        return {name: list(names) for name, names in names_of.items()}
 
     def leave_out(self, names: Iterable[str], flaws: list[str]) -> None:
         """Remove instances and ports by name; pins that led to them stay open.
@@ -281,7 +285,7 @@ class WiringReader:
         level = self._read_level(tree)
         is_placed = bool(mapping(tree, "placements", self._flaws))
         # n_used: how many pins of each instance this netlist uses.
-        pins = [*chain(*level.joins), *(pin for _, pin in level.ports), *level.open_pins]
+        pins = level.pins()
         n_used = Counter(split_pin(pin)[0] for pin in set(pins))
 
         # Open components with a netlist of their own, and note which pin is behind each of their
@@ -364,12 +368,11 @@ class WiringReader:
             open_pins=[rename(str(pin)) for pin in open_pins],
         )
         # Electrical pins are left out, what is joined to them, and parts without other pins.
-        pins = [*chain(*level.joins), *(pin for _, pin in level.ports)]
-        electrical = set(filter(is_electrical, pins))
+        electrical = set(filter(is_electrical, level.pins()))
         level.joins = [pair for pair in level.joins if not electrical.intersection(pair)]
         level.ports = [(name, pin) for name, pin in level.ports if pin not in electrical]
-        optical = [*chain(*level.joins), *(pin for _, pin in level.ports), *level.open_pins]
-        pads = {split_pin(pin)[0] for pin in electrical} - {split_pin(pin)[0] for pin in optical}
+        pads = {split_pin(pin)[0] for pin in electrical}
+        pads -= {split_pin(pin)[0] for pin in level.pins()}
         level.keep(instances.keys() - pads)
         return level
 
@@ -537,7 +540,9 @@ def _from_kfactory(tree: Any) -> Any:
         pins = []
         for entry in entries:
             if "instance" in entry:
-                index = f"<{entry['ia']}.{entry['ib']}>" if {"ia", "ib"} <= entry.keys() else ""
+                index = ""
+                if {"ia", "ib"} <= entry.keys():  # a cell of an array
+                    index = f"<{entry['ia']}.{entry['ib']}>"
                 pins.append(f"{entry['instance']}{index},{entry.get('port')}")
         names = [str(entry.get("name")) for entry in entries if "instance" not in entry]
         # A net of three pins or more becomes a chain of joins.
@@ -592,8 +597,7 @@ def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
 def find_array_flaws(wiring: Wiring) -> list[str]:
     """List arrays whose pins are mentioned without the number of a cell."""
     arrays = {_ARRAY_INDEX.sub("", name) for name in wiring.instances if _ARRAY_INDEX.search(name)}
-    pins = chain(chain(*wiring.joins), (pin for _, pin in wiring.ports), wiring.open_pins)
-    named = Counter(split_pin(pin)[0] for pin in pins)
+    named = Counter(split_pin(pin)[0] for pin in wiring.pins())
     return [
         f"instance {name} is an array: its pins are {name}<0.0>,pin and so on"
         for name in sorted(arrays)

@@ -26,7 +26,7 @@ from optmatch.model import (
     check_fields,
     given,
 )
-from optmatch.model.numbers import check_below, check_length, check_time, shorten_numbers
+from optmatch.model.numbers import check_below, check_length, check_seconds, shorten_numbers
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.training.step import SCALE_UP, Step
 
@@ -374,9 +374,9 @@ class RailPlan(Value):
 
         # Times of operations, sets of ports (numbers below 2**ports) and relays.
         check_length("start_s", self.start_s, step.n_operations, "operations")
-        check_time("start_s", float(np.abs(self.start_s).max(initial=0.0)))
-        check_time("end_s", float(np.abs(self.end_s).max(initial=0.0)))
-        check_time("step_s", self.step_s)
+        check_seconds("start_s", float(np.abs(self.start_s).max(initial=0.0)))
+        check_seconds("end_s", float(np.abs(self.end_s).max(initial=0.0)))
+        check_seconds("step_s", self.step_s)
         check_below("ports", self.ports, 1 << n_shares, "set of ports", at_least=0)
         check_below("relays", self.relays[:, 1], step.n_ranks, "rank", at_least=0)
         check_below("relays", self.relays[:, 2], 1 << n_shares, "set of ports", at_least=0)
@@ -394,8 +394,8 @@ class RailPlan(Value):
 
         # Times within bounds, and a column for each port of each rail.
         for k, timeline in enumerate(self.rails):
-            check_time(f"rails[{k}].asked_s", float(np.abs(timeline.asked_s).max()))
-            check_time(f"rails[{k}].starts_s", float(np.abs(timeline.starts_s).max()))
+            check_seconds(f"rails[{k}].asked_s", float(np.abs(timeline.asked_s).max()))
+            check_seconds(f"rails[{k}].starts_s", float(np.abs(timeline.starts_s).max()))
             for rail in timeline.rails:
                 expected = len(ranks_of_rail[rail]) * n_ports
                 if problem.fabric is not None:
