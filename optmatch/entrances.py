@@ -341,6 +341,8 @@ class _MethodSequence(Generic[Answer]):
             has_answer = best is not None and best.status is not Status.UNKNOWN
             if has_answer and (method.exact or self.clock.remaining_s <= 0.0):
                 break
+
+            # A method that fails adds no solution; a wrong answer is passed over.
             n_failed = len(self.solutions)
             solution = self._run_method(method, self._share_of_time(1.0), best, None, on_event)
             has_run = len(self.solutions) > n_failed

@@ -139,31 +139,21 @@ class _Driver:
             self.at_rest_rad[cell] += sign * heater.phase_at_rest_rad
             power_mw = self.power_mw(cell, arm, 1.0)
             self.mw_per_rad[cell, arm - 1] = 1.0 if math.isnan(power_mw) else power_mw
-        self._settle_rest(fabric, table.cells.phase_offset_rad)
 
-        # ``shares[heated, cell]``: the part of a heater's turn that another cell's phase gets.
-        self.shares = np.zeros((fabric.n_cells, fabric.n_cells))
-        if table.cells.device.thermal_crosstalk:
-            self.shares = heat_shares(graph, table.cells.device)
-
-    def _settle_rest(self, fabric: Fabric, offset_rad: NDArray[np.float64]) -> None:
-        """Take the difference without power from the table of cells where heaters state none.
-
-        ``offset_rad[cell]`` is the table of cells, and ``self.at_rest_rad[cell]`` receives the
-        difference. Refuse cells of which both state one and contradict each other, and cells with
-        arms of unlike length of which nobody states it.
-        """
+        # Where heaters state no difference without power, the table of cells does. Both may not
+        # contradict each other, and of arms of unlike length one has to state it.
+        circuits = cell_circuits(fabric)
         heated = (self.largest_rad >= 0).any(axis=1)
         for cell in np.flatnonzero(heated).tolist():
             by_heaters = self.at_rest_rad[cell]
-            by_table = offset_rad[cell]
+            by_table = table.cells.phase_offset_rad[cell]
             apart_rad = math.remainder(by_heaters - by_table, _WHOLE_TURN_RAD)
             if by_heaters != 0 and by_table != 0 and abs(apart_rad) > 1e-6:
                 raise InputError(
                     f"cell {self.names[cell]}: without power the phase of arm 1 less arm 2 is"
                     f" {by_heaters:.6g} rad by its heaters and {by_table:.6g} rad by the table"
                 )
-            circuit = cell_circuits(fabric)[cell]
+            circuit = circuits[cell]
             if by_heaters == by_table == 0 and circuit is not None and circuit.longer_um:
                 raise InputError(
                     f"cell {self.names[cell]}: arms differ by {abs(circuit.longer_um):.6g} um, and"
@@ -171,6 +161,11 @@ class _Driver:
                     " power"
                 )
             self.at_rest_rad[cell] = by_heaters if by_heaters != 0 else by_table
+
+        # ``shares[heated, cell]``: the part of a heater's turn that another cell's phase gets.
+        self.shares = np.zeros((fabric.n_cells, fabric.n_cells))
+        if table.cells.device.thermal_crosstalk:
+            self.shares = heat_shares(graph, table.cells.device)
 
     def turns_for(self, states: NDArray[np.int8], slot: int) -> NDArray[np.float64]:
         """Find ``turn_rad[cell, arm - 1]`` by which heaters must turn phases to set the cells.

@@ -169,6 +169,7 @@ class Database:
                     message = f"another program kept it locked for {_LOCK_WAIT_S:g} s"
                     raise StoreError(f"{self.path}: {message}") from exc
                 time.sleep(_LOCK_RETRY_S)
+
         self.connection.execute("PRAGMA synchronous = NORMAL")
         if version != 0:
             return

@@ -132,6 +132,7 @@ def measure_optics(
     >>> f"{optics.figures['worst_insertion_loss_db']:.2f} dB"
     '7.16 dB'
     """
+    # A solution has its problem with it, and a device as the second argument.
     if isinstance(problem, Solution) and device is None:
         named: Any = subject
         subject = problem
@@ -142,6 +143,8 @@ def measure_optics(
         raise InputError("no device: a preset such as 'smartlight' is one", where="device")
     if not isinstance(problem, Problem):
         raise InputError(f"problem of type {type(problem).__name__}", where="problem")
+
+    # The chip, and the states of all its cells in each slot.
     fabric = problem.fabric
     graph: CellGraph = fabric.graph
     schedule = _schedule_of(fabric, answer)
@@ -156,6 +159,8 @@ def measure_optics(
     if errors_rad is None:
         errors_rad = np.zeros((graph.n_cells, 2))
     waveguide_amplitude = 10 ** (-waveguide_loss_db(graph, cells.device) / 20)
+
+    # The light of each slot. Its energy is conserved but for rounding.
     slots = [
         _solve_slot(fabric, cells, errors_rad, waveguide_amplitude, row, frequencies)
         for row in states

@@ -150,6 +150,8 @@ class Routing(Displayed):
         except InputError as exc:
             message = exc.message.replace("matchings[0, ", "matching[")
             raise InputError(message.replace("matchings[0]", "matching")) from None
+
+        # Circuits of bidirectional ports lead both ways, and dead ports have none.
         sends = matching != IDLE
         for port in np.flatnonzero(sends & self.fabric.bidirectional).tolist():
             partner = matching[port]
@@ -284,6 +286,8 @@ def cells_for(
             bar_loss_db, cross_loss_db = losses_db
             device = replace(device, bar_loss_db=bar_loss_db, cross_loss_db=cross_loss_db)
         cells = CellDevice.of(device, fabric.n_cells)
+
+    # There is a device if and only if the objective has use for it, and it is of all cells.
     if cells is None and objective in ON_CHIP:
         raise InputError(f"cells: a device of each cell is needed for {objective}", where="cells")
     if cells is None:

@@ -575,6 +575,8 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
     first, *rest = name.split(".")
     level: list[tuple[tuple[str, ...], Any]] = [((), record)]
     known_names: list[str] = []
+
+    # Level by level: the fields of the record, then those of its parts, and so on.
     while level:
         found = []
         parts = []

@@ -465,6 +465,8 @@ def _html_table(rows: Sequence[dict[str, Any]], style: str = "") -> str:
         return ""
     titles = [html.escape(_TITLES.get(name, name.replace("_", " "))) for name in rows[0]]
     head = "".join(f"<th>{title}</th>" for title in titles)
+
+    # Shares are shown in per cent.
     lines = []
     for row in rows:
         cells = []

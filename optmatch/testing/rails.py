@@ -42,6 +42,8 @@ def rail_problems(draw: st.DrawFn, *, tiny: bool = False) -> RailJob:
         tp = draw(st.sampled_from([1, 2]))
         ports = draw(st.sampled_from([1, 1, 2]))
         layers_per_stage = draw(st.sampled_from([1, 2]))
+
+    # Each stage of the pipeline gets equally many layers.
     model = TransformerModel(
         layers=pp * layers_per_stage,
         hidden=16,

@@ -45,6 +45,8 @@ def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
     else:
         chips = draw(st.sampled_from([(4, 4, 1), (2, 2, 4), (2, 2, 3)]))
         racks = 1
+
+    # Some slices are placed on the racks, and another one is asked for.
     fabric = RackFabric(
         chips=chips,
         fibres=draw(st.sampled_from((4, 2, 1, 8))),

@@ -228,6 +228,7 @@ class Mesh(Fabric):
         ports: Any = self.ports
         senders: Any = self.tx
         receivers: Any = self.rx
+
         if senders is None:
             if ports is None:
                 ports = tuple(range(n_terminals))
@@ -235,6 +236,8 @@ class Mesh(Fabric):
                 ports = spread(self.graph, ports)
             senders = ports
             receivers = ports
+
+        # Ports that send and receive at different terminals.
         elif isinstance(senders, int) and senders == receivers:
             terminals = spread(self.graph, 2 * senders, alternating=True)
             senders = terminals[0::2]

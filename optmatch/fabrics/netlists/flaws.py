@@ -115,6 +115,8 @@ def find_flaws(
             flaws.append(f"{place}: a cell has no pin {name}")
         else:
             users.setdefault((instance, terminal), []).append((pin, user))
+
+    # A pin joins two things: itself, and one other.
     for named in users.values():
         if len(named) > 1:
             listed = " and to ".join(user for _, user in named)

@@ -462,6 +462,8 @@ def _compare_arms(paths: LightPaths, interferometer: _Interferometer) -> float:
             " taken for equally long"
         )
         return 0.0
+
+    # A difference that is more than rounding.
     longer_um = math.fsum(stated_um[: len(first)]) - math.fsum(stated_um[len(first) :])
     if abs(longer_um) < 1e-6:
         return 0.0
@@ -552,6 +554,8 @@ def assume_circuit(name: str, part: Part) -> CellCircuit | None:
         )
     elif not is_narrow:
         return None
+
+    # Its parts, and how they are joined: the heater is in the upper arm.
     wide = {"optical": CONVENTIONS["optical"]}
     heater = Part("straight_heater_metal", "shifter", {"own": ("o1", "", "o2", "")}, {})
     splitter = Part("mmi2x2", "coupler", wide, {})

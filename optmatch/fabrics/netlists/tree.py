@@ -416,6 +416,7 @@ def _place(
     last. Without a `cell_length` the distance of these couplers is taken for it, else one at which
     the nearest cells do not touch.
     """
+    # The place of each cell, and for cells of couplers how far these are apart.
     rows = []
     spans = []
     for name, circuit in zip(netlist.instances, cell_circuits(netlist), strict=True):
@@ -438,17 +439,19 @@ def _place(
             return None
         rows.append((place.x, place.y, place.rotation))
 
+    # The distance to the nearest other cell, in the unit of the netlist.
     x, y, rotation = np.array(rows).T
     middle = np.stack([x, y], axis=1)
     distance = np.linalg.norm(middle[:, None] - middle[None], axis=2)
     np.fill_diagonal(distance, np.inf)
     nearest = distance.min(initial=np.inf, axis=1)
+
+    # The length of a cell in that unit: as stated, or else as its couplers or neighbours tell.
     length = read_number(cell_length)
     if cell_length is not None and not (length and length > 0):
         assume(f"cell_length = {cell_length}: no length; cells are drawn, and so are distances")
         return None
     if length is None:
-        # Without a length of a cell, its couplers or the nearest neighbours tell it.
         if len(rows) > 1 and not nearest.min() > 0:
             assume("cells lie at one place: they are drawn, and so are their distances")
             return None
@@ -460,6 +463,8 @@ def _place(
             source = f"lets the nearest cells lie {_APART:g} lengths apart"
         if len(rows) > 1:
             assume(f"info has no cell_length: {length:.6g} is taken, which {source}")
+
+    # Each cell reaches half its length to either side of its middle.
     angle = np.radians(rotation)
     axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return np.stack([middle / length - axis / 2, middle / length + axis / 2], axis=1)

@@ -468,6 +468,7 @@ class SonicSwitch:
                     keys.append(f"{PORT_TABLE}{spelling}|{side}")
                     asked.append((circuit, target))
         rows = self._read_fields(keys, "status", "target_simplex_port_id")
+
         statuses_of_circuit: dict[CrossConnect, list[str]] = {}
         for (circuit, target), (status, told_target) in zip(asked, rows, strict=True):
             if status is not None and (told_target == target or status == "failed"):
