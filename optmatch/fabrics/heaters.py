@@ -269,14 +269,14 @@ class _Driver:
             # Where powers are unknown, turns tell which heaters go down.
             if abs(difference_rad) > _CLOSE_RAD:
                 rise = difference_rad if math.isnan(after_mw) else after_mw - before_mw
-                changes.append((rise, cell, arm, heater))
+                changes.append((rise, cell, arm, heater, before_mw))
 
         # One step after the other; total_mw is the power of all heaters after it.
         steps = []
-        for _, cell, arm, heater in sorted(changes, key=lambda change: change[:3]):
+        for _, cell, arm, heater, before_mw in sorted(changes, key=lambda change: change[:3]):
             turn_rad = float(after_rad[cell, arm - 1])
             power_mw = self.power_mw(cell, arm, turn_rad)
-            total_mw += power_mw - self.power_mw(cell, arm, before_rad[cell, arm - 1])
+            total_mw += power_mw - before_mw
             settling_s = heater.settling_s
             if settling_s is None:
                 settling_s = float(self.table.cells.settling_s[cell])

@@ -28,6 +28,7 @@ from optmatch.testing.problems import fewest_slots, relabelled, smallest_problem
 from optmatch.testing.runs import Runs, essence, on_each, on_each_tiny, rank, solve_there
 
 _STATS = {name: get_origin(hint) or hint for name, hint in get_type_hints(Stats).items()}
+_PROVED = (Status.OPTIMAL, Status.INFEASIBLE)
 
 
 class SolverContract(Runs):
@@ -139,14 +140,14 @@ class SolverContract(Runs):
         if not self._method().exact:
             pytest.skip("the method does not claim to be exact")
         solution = self._solve(problem, limits=Limits())
-        assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE), solution.limit
+        assert solution.status in _PROVED, solution.limit
 
     def test_next_to_nothing_is_a_problem_too(self) -> None:
         """One port, two ports, no circuit: solved to the end, or proved to have no answer."""
         for problem in filter(self._method().takes, smallest_problems(self._kind())):
             solution = self._solve(problem)
             assert verify(problem, solution).valid
-            assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE), problem
+            assert solution.status in _PROVED, problem
 
     @on_each
     def test_a_dead_pair_is_infeasible_with_a_reason(self, problem: Problem) -> None:
@@ -178,8 +179,7 @@ class SolverContract(Runs):
         # Proofs must agree: the optimum is the same, and so is that there is no answer.
         if solution.status is Status.OPTIMAL and renamed.status is Status.OPTIMAL:
             assert renamed.objective == pytest.approx(solution.objective, rel=RTOL)
-        proved = {Status.OPTIMAL, Status.INFEASIBLE}
-        if solution.status in proved and renamed.status in proved:
+        if solution.status in _PROVED and renamed.status in _PROVED:
             assert renamed.status is solution.status
 
     # -- when it stops ---------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class SolverContract(Runs):
             # A method that reports nothing was not interrupted.
             if events:
                 interrupted_problems.append(problem)
-                is_proved = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+                is_proved = solution.status in _PROVED
                 assert is_proved or solution.limit is Limit.INTERRUPTED
             if any(isinstance(event, NewBest) for event in events):
                 assert solution.status in (Status.OPTIMAL, Status.FEASIBLE)

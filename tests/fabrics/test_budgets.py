@@ -114,3 +114,17 @@ def test_the_spare_that_loses_least_takes_over() -> None:
             assert solution.status is expected
         else:
             assert solution.objective[3] == min(worst_of_spare)
+
+
+def test_faults_and_chosen_ports_leave_names_and_losses_in_messages() -> None:
+    losses_db = [[1.0, 3.5, 1.0], [2.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    switch = om.IdealSwitch(3, ["Oslo", "Rome", "Bern"], loss_db=losses_db, budget_db=3.0)
+    said = "port 0 (Oslo) to port 1 (Rome): loss 3.5 dB, budget 3 dB"
+    assert switch.explain_dead_pair(0, 1) == said
+    faulty = om.Faulty(switch, dead_ports=[2])
+    assert faulty.explain_dead_pair(0, 1) == said
+    assert faulty.describe_port(2) == "port 2 (Bern)"
+    some = SelectedPorts(switch, (2, 0, 1))
+    assert some.dead_pairs() == [(1, 2)]
+    said_of_some = "port 1 (Oslo) to port 2 (Rome): loss 3.5 dB, budget 3 dB"
+    assert some.explain_dead_pair(1, 2) == said_of_some

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.control.routing.router import Routed, Router
+from optmatch.fabrics import netlist_from_tree
 from optmatch.model import InfeasibleError
 from optmatch.solvers.routing.row_router import MeshRouter
 from tests.helpers.toggles import fewest_toggles
@@ -252,3 +253,14 @@ def test_what_is_no_matching_is_refused(matching: Any, message: str) -> None:
         router.reroute([2] * router.fabric.n_cells, [1, 0, 3, 2])
     with pytest.raises(om.InputError, match="rack"):
         Router(om.RackFabric())
+
+
+def test_a_router_of_a_netlist_knows_the_phases_of_its_cells() -> None:
+    # A 1x2 switch has a 1x2 coupler: its states are a quarter of a turn away from those of a cell
+    # of two 2x2 couplers, and so are the powers of its heaters.
+    ports = {"west": "s,o1", "east 1": "s,o2", "east 2": "s,o3"}
+    tree = {"instances": {"s": "switch_1x2"}, "connections": {}, "ports": ports}
+    fabric = netlist_from_tree(tree)
+    problem = om.Routing(fabric, [1, 0, -1], objective="power-mw")
+    assert problem.cells is not None and problem.cells.bar_phase_rad is not None
+    assert Router(fabric, prefer="power-mw")._cells == problem.cells
