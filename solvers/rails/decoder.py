@@ -51,9 +51,7 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inlined_kernel, inner_kernel, kernel
 from optmatch.solvers.rails.exchanges import Menu
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from optmatch.solvers.rails.paths import Floats, Ints, pop_node, push_node
 
 EITHER = -2
 STRAIGHT = -1
@@ -257,58 +255,6 @@ class Route(NamedTuple):
     """Circuits that have to be set up, of those that were looked at."""
     n_examined: int
     """Circuits that were looked at."""
-
-
-# The queue: a binary heap by key, then by priority
-
-
-@inlined_kernel
-def _goes_before(key_s, priority, node, other):
-    """Compare two nodes by key, equal keys by priority; the least goes first."""
-    if key_s[node] == key_s[other]:
-        return priority[node] < priority[other]
-    return key_s[node] < key_s[other]
-
-
-@inlined_kernel
-def _push(heap, key_s, priority, size, node):
-    """Add a node to the binary heap ``heap[:size]``, and return its new size."""
-    # The node comes last, and rises above all parents that it goes before. The parent of place k
-    # is place (k - 1) // 2.
-    place = size
-    heap[place] = node
-    while place > 0:
-        parent = (place - 1) // 2
-        if not _goes_before(key_s, priority, heap[place], heap[parent]):
-            break
-        heap[place], heap[parent] = heap[parent], heap[place]
-        place = parent
-    return size + 1
-
-
-@inlined_kernel
-def _pop(heap, key_s, priority, size):
-    """Take the first node from the binary heap; return the new size, where the node stands now.
-
-    Changes `heap` in place; nodes go by their keys in seconds and, if these are equal, by
-    priority. Example: nodes 7, 4, 9 with the keys 1, 5 and 3 s become 9, 4 and, behind the heap,
-    7; the result is 2.
-    """
-    # The first node changes places with the last one, which then sinks below all children that go
-    # before it. The children of place k are the places 2 k + 1 and 2 k + 2.
-    size -= 1
-    heap[0], heap[size] = heap[size], heap[0]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            return size
-        if child + 1 < size and _goes_before(key_s, priority, heap[child + 1], heap[child]):
-            child += 1
-        if not _goes_before(key_s, priority, heap[child], heap[place]):
-            return size
-        heap[place], heap[child] = heap[child], heap[place]
-        place = child
 
 
 # Ways of a node
@@ -831,7 +777,7 @@ def _queue_first_nodes(graph, plan, scratch, result):
             top -= 1
             scratch.heap[top] = node
         elif scratch.n_waiting[node] == 0:
-            size = _push(scratch.heap, scratch.key_s, plan.priority, size, node)
+            size = push_node(scratch.heap, scratch.key_s, plan.priority, size, node)
     return size, top
 
 
@@ -867,9 +813,9 @@ def decode(graph, plan, limits, scratch, result):
             work += _BESIDE
         else:
             # The first communication of the queue is tried with the circuits as they are now:
-            # `_pop` leaves its number right behind the heap. Its members are marked by this
+            # `pop_node` leaves its number right behind the heap. Its members are marked by this
             # number.
-            size = _pop(scratch.heap, scratch.key_s, plan.priority, size)
+            size = pop_node(scratch.heap, scratch.key_s, plan.priority, size)
             number = scratch.heap[size]
             members = graph.member[graph.first_member[number] : graph.first_member[number + 1]]
             for seat in members:
@@ -896,7 +842,7 @@ def decode(graph, plan, limits, scratch, result):
             seen_s = best.start_s - plan.haste_s[number]
             if seen_s > scratch.key_s[number] and not plan.in_order:
                 scratch.key_s[number] = seen_s
-                size = _push(scratch.heap, scratch.key_s, plan.priority, size, number)
+                size = push_node(scratch.heap, scratch.key_s, plan.priority, size, number)
                 continue
 
             # The node starts. The tail is the least time from its end to the end of the step: if
@@ -922,7 +868,7 @@ def decode(graph, plan, limits, scratch, result):
                 top -= 1
                 scratch.heap[top] = later
             elif scratch.n_waiting[later] == 0:
-                size = _push(scratch.heap, scratch.key_s, plan.priority, size, later)
+                size = push_node(scratch.heap, scratch.key_s, plan.priority, size, later)
 
     # The step ends with the circuits that it began with.
     last_up_s, n_changes = _restore_homes(plan, scratch.ports, result, n_changes)

@@ -8,9 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.kernels.decorators import inlined_kernel, kernel
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+_BESIDE = 1
+_CHANGE = 2
+_ON_RAIL = 3
+"""Starts in their order at one moment, after all ends: of something that rides no rail, of a
+change of circuits, and of a communication. One that could start when circuits change waits."""
 
 
 class Timed(NamedTuple):
@@ -19,76 +25,208 @@ class Timed(NamedTuple):
     Each array has shape (nodes,).
     """
 
-    start_s: NDArray[np.float64]
+    start_s: Floats
     """``start_s[node]`` in seconds from the start of the step."""
-    end_s: NDArray[np.float64]
+    end_s: Floats
     """``end_s[node]`` in seconds from the start of the step."""
     order: Ints
-    """``order[node]``: its place."""
+    """``order[node]``: its place, the nodes that end first in front."""
 
 
-def longest_paths(duration_s: Sequence[float] | NDArray[np.float64], pairs: Ints) -> Timed | None:
-    """Start everything as early as its predecessors allow (Kahn), in time O(nodes + pairs).
+class _Scratch(NamedTuple):
+    """What a simulation works in; the first contents do not matter."""
+
+    first_pair: Ints
+    """``first_pair[node]``: the first of the pairs that the node is in front of, -1 if none."""
+    next_pair: Ints
+    """``next_pair[pair]``: the next pair with the same node in front, -1 behind the last one."""
+    n_waiting_for: Ints
+    """``n_waiting_for[node]``: for how many nodes it still waits."""
+    heap: Ints
+    """The queue of events: nodes that start or end next."""
+    key_s: Floats
+    """``key_s[node]``: when the event of the node is, in seconds."""
+    priority: Ints
+    """``priority[node]``: of events at one moment the least comes first; less than the number of
+    nodes if the node ends."""
+    n_stops_seen: Ints
+    """``n_stops_seen[node]``: how many stops of its rail the end of the node counts with."""
+    n_stops: Ints
+    """``n_stops[rail]``: how often the rail has stopped. Here and below the last entry is that of
+    nodes beside all rails, which never stop."""
+    since_s: Floats
+    """``since_s[rail]``: when its last stop begins, in seconds; -1 before the first one."""
+    until_s: Floats
+    """``until_s[rail]``: when its last stop ends, in seconds."""
+
+
+def longest_paths(
+    duration_s: Sequence[float] | Floats,
+    pairs: Ints,
+    rail_of: Ints | None = None,
+    first_change: int = 0,
+) -> Timed | None:
+    """Start everything as early as its predecessors allow, by simulated events.
 
     ``duration_s[node]`` is how long each lasts. ``pairs[k]`` are two nodes of which the first has
-    to end before the second starts. None if nodes wait for each other in a circle.
+    to end before the second starts. With `rail_of`, nodes from `first_change` on are changes of
+    circuits, of equal duration, that stop the rail ``rail_of[node]``, which is -1 of a node beside
+    all rails: those that begin at one moment are one, and what runs on the rail lasts a delay
+    longer. None if nodes wait for each other in a circle.
     """
     lasts_s = np.asarray(duration_s, np.float64)
     n_nodes = len(lasts_s)
-    start_s = np.zeros(n_nodes)
-    order = np.zeros(n_nodes, np.int64)
-    scratch = np.empty((3, n_nodes), np.int64)
-    n_done = _walk(lasts_s, pairs, start_s, order, scratch, np.empty(len(pairs), np.int64))
-    if n_done < n_nodes:
-        return None
-    return Timed(start_s, start_s + lasts_s, order)
+    if rail_of is None:
+        rail_of = np.full(n_nodes, -1)
+        first_change = n_nodes
+    n_rails = 2 + int(rail_of.max(initial=-1))
+    scratch = _Scratch(
+        first_pair=np.full(n_nodes, -1),
+        next_pair=np.empty(len(pairs), np.int64),
+        n_waiting_for=np.zeros(n_nodes, np.int64),
+        heap=np.empty(n_nodes, np.int64),
+        key_s=np.zeros(n_nodes),
+        priority=np.empty(n_nodes, np.int64),
+        n_stops_seen=np.zeros(n_nodes, np.int64),
+        n_stops=np.zeros(n_rails, np.int64),
+        since_s=np.full(n_rails, -1.0),
+        until_s=np.zeros(n_rails),
+    )
+    timed = Timed(np.zeros(n_nodes), np.zeros(n_nodes), np.zeros(n_nodes, np.int64))
+    n_ended = _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed)
+    return timed if n_ended == n_nodes else None
 
 
 @kernel
-def _walk(lasts_s, pairs, start_s, order, scratch, next_pair):
-    """Write starts and places of nodes, and return how many start: fewer than all in a circle.
+def _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed):
+    """Write starts, ends and places of nodes, and return how many end: fewer than all in a circle.
 
-    ``lasts_s[node]`` are durations. ``order[node]`` becomes the place of a node in the order of
-    starts. With durations of 2 s, 3 s and 1 s and the pairs (0, 2) and (1, 2), nodes 0 and 1 start
-    at 0 s and node 2 at 3 s. `start_s` has to be 0; `scratch`, shape (3, nodes), has the first
-    pair of each node, for how many it waits, and the queue; `next_pair` chains the pairs of one
-    node.
+    With durations of 2 s, 3 s and 1 s and the pairs (0, 2) and (1, 2), nodes 0 and 1 start at 0 s
+    and node 2 at 3 s.
     """
-    first_pair, n_waiting_for, queue = scratch
-    first_pair[:] = -1
-    n_waiting_for[:] = 0
+    first_pair = scratch.first_pair
+    heap = scratch.heap
+    key_s = scratch.key_s
+    priority = scratch.priority
+    n_nodes = len(lasts_s)
 
     # Pairs with the same first node are a linked list. It is made from the last pair on, so that
     # each list is in the order of its pairs.
     for pair in range(len(pairs) - 1, -1, -1):
         former = pairs[pair, 0]
-        next_pair[pair] = first_pair[former]
+        scratch.next_pair[pair] = first_pair[former]
         first_pair[former] = pair
-        n_waiting_for[pairs[pair, 1]] += 1
+        scratch.n_waiting_for[pairs[pair, 1]] += 1
 
-    # The queue has the nodes that wait for nothing, in the order in which they came to that.
-    n_queued = 0
-    for node in range(len(lasts_s)):
-        if n_waiting_for[node] == 0:
-            queue[n_queued] = node
-            n_queued += 1
+    # Nodes that wait for nothing start at 0 s. At one moment starts come in the order of their
+    # kinds, and then of the numbers of the nodes.
+    size = 0
+    for node in range(n_nodes):
+        kind = _BESIDE
+        if node >= first_change:
+            kind = _CHANGE
+        elif rail_of[node] >= 0:
+            kind = _ON_RAIL
+        priority[node] = kind * n_nodes + node
+        if scratch.n_waiting_for[node] == 0:
+            size = push_node(heap, key_s, priority, size, node)
 
-    # Nodes start in the order of the queue; each frees those that wait for it last.
-    n_started = 0
-    while n_started < n_queued:
-        node = queue[n_started]
-        order[node] = n_started
-        n_started += 1
-        end_s = start_s[node] + lasts_s[node]
+    # Events by time: each takes a node from the queue, and most put one back.
+    n_ended = 0
+    while size:
+        size = pop_node(heap, key_s, priority, size)
+        node = heap[size]
+        rail = rail_of[node]
+        if priority[node] >= n_nodes:
+            # A change is joined to one that has begun at this moment, or is going to; else it
+            # begins once the one under way has ended. A communication waits for the end of a
+            # change of its rail.
+            if node >= first_change:
+                if scratch.since_s[rail] < key_s[node]:
+                    scratch.since_s[rail] = max(key_s[node], scratch.until_s[rail])
+                    scratch.until_s[rail] = scratch.since_s[rail] + lasts_s[node]
+                    scratch.n_stops[rail] += 1
+                timed.start_s[node] = scratch.since_s[rail]
+            else:
+                timed.start_s[node] = max(key_s[node], scratch.until_s[rail])
 
-        # Each node that waits for this one starts no earlier than its end.
+            # It is queued again by its end.
+            scratch.n_stops_seen[node] = scratch.n_stops[rail]
+            key_s[node] = timed.start_s[node] + lasts_s[node]
+            priority[node] = node
+            size = push_node(heap, key_s, priority, size, node)
+            continue
+
+        # Stops of the rail that began in the meantime delay the end of a communication.
+        n_more = scratch.n_stops[rail] - scratch.n_stops_seen[node]
+        if n_more and node < first_change:
+            key_s[node] += n_more * lasts_s[first_change]
+            scratch.n_stops_seen[node] += n_more
+            size = push_node(heap, key_s, priority, size, node)
+            continue
+
+        # The node has ended: nodes that wait for nothing else any more can start now.
+        timed.end_s[node] = key_s[node]
+        timed.order[node] = n_ended
+        n_ended += 1
         pair = first_pair[node]
         while pair >= 0:
             later = pairs[pair, 1]
-            start_s[later] = max(start_s[later], end_s)
-            n_waiting_for[later] -= 1
-            if n_waiting_for[later] == 0:
-                queue[n_queued] = later
-                n_queued += 1
-            pair = next_pair[pair]
-    return n_started
+            scratch.n_waiting_for[later] -= 1
+            if scratch.n_waiting_for[later] == 0:
+                key_s[later] = key_s[node]
+                size = push_node(heap, key_s, priority, size, later)
+            pair = scratch.next_pair[pair]
+    return n_ended
+
+
+# The queue: a binary heap by key, then by priority
+
+
+@inlined_kernel
+def _goes_before(key_s, priority, node, other):
+    """Compare two nodes by ``key_s[node]``, then by ``priority[node]``; the least goes first."""
+    if key_s[node] == key_s[other]:
+        return priority[node] < priority[other]
+    return key_s[node] < key_s[other]
+
+
+@inlined_kernel
+def push_node(heap, key_s, priority, size, node):
+    """Add a node to the binary heap ``heap[:size]``, and return its new size."""
+    # The node comes last, and rises above all parents that it goes before. The parent of place k
+    # is place (k - 1) // 2.
+    place = size
+    heap[place] = node
+    while place > 0:
+        parent = (place - 1) // 2
+        if not _goes_before(key_s, priority, heap[place], heap[parent]):
+            break
+        heap[place], heap[parent] = heap[parent], heap[place]
+        place = parent
+    return size + 1
+
+
+@inlined_kernel
+def pop_node(heap, key_s, priority, size):
+    """Take the first node from the binary heap; return the new size, where the node stands now.
+
+    Changes `heap` in place; nodes go by their keys in seconds and, if these are equal, by
+    priority. Example: nodes 7, 4, 9 with the keys 1, 5 and 3 s become 9, 4 and, behind the heap,
+    7; the result is 2.
+    """
+    # The first node changes places with the last one, which then sinks below all children that go
+    # before it. The children of place k are the places 2 k + 1 and 2 k + 2.
+    size -= 1
+    heap[0], heap[size] = heap[size], heap[0]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            return size
+        if child + 1 < size and _goes_before(key_s, priority, heap[child + 1], heap[child]):
+            child += 1
+        if not _goes_before(key_s, priority, heap[child], heap[place]):
+            return size
+        heap[place], heap[child] = heap[child], heap[place]
+        place = child

@@ -20,8 +20,7 @@ node that used the port before, and before the node that uses it next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -43,9 +42,6 @@ from optmatch.solvers.rails.transfers import (
 
 Start = Sequence[float] | NDArray[np.float64]
 """``start[node]`` in seconds from the start of a step, by node of a folded step."""
-_END, _START_BESIDE, _START_CHANGE, _START_ON_RAIL = range(4)
-"""Events where a switch stops as a whole, in their order at one moment: something ends, something
-starts that rides no rail, circuits begin to change, and a communication starts."""
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 """Why there is no static plan."""
 
@@ -150,7 +146,7 @@ def plan_static(transfers: Transfers) -> Draft | None:
 
     # A lane still serves one communication after another, in the order in which they would start
     # with all circuits there. The plan has no changes of circuits: ``last[:0]`` is empty.
-    uses = transfers.uses()
+    uses = transfers.uses
     lines = draw_lines(uses, _by_time(transfers)[uses.node], lanes)
     pairs = np.concatenate([transfers.pairs, lines.pairs()])
     timed = longest_paths(transfers.lasting(lanes), pairs)
@@ -245,7 +241,7 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
     Places count the nodes of all classes, one class behind another. A message of a class to itself
     stands there twice.
     """
-    uses = transfers.uses()
+    uses = transfers.uses
     n_nodes = len(transfers.duration_s)
 
     # At which places does a use stand? A node is in the order of each class that takes part in it:
@@ -451,20 +447,18 @@ def _draft_in_order(
     duration_s = transfers.lasting(lanes)
     graph = _link_spans(transfers, duration_s, spans, changes, provisioned=provisioned)
     pairs = np.concatenate([graph.pairs, lines.pairs()])
+
+    # On an all-stop switch a change delays all communications of its rail: that of the first node
+    # of its span. In the graph the nodes of the step come first, their askings (the moments from
+    # which circuits are wanted) have numbers that are greater by `n_nodes`, and changes come last.
+    rails: Ints | None = None
     if transfers.job.network.switching == "all-stop":
-        # A change delays all communications of its rail: that of the first node of its span. In
-        # the graph the nodes of the step come first, their askings (the moments from which
-        # circuits are wanted) have numbers that are greater by `n_nodes`, and changes come last.
         n_nodes = len(duration_s)
         rails = np.full(len(graph.duration_s), -1)
         rails[:n_nodes] = transfers.rails()
         rails[graph.change] = rails[graph.asking - n_nodes]
-        first_change = len(graph.duration_s) - len(graph.change)
-        timed = stopping_paths(
-            graph.duration_s.tolist(), pairs.tolist(), rails.tolist(), first_change
-        )
-    else:
-        timed = longest_paths(graph.duration_s, pairs)
+    first_change = len(graph.duration_s) - len(graph.change)
+    timed = longest_paths(graph.duration_s, pairs, rails, first_change)
     if timed is None:
         return None
 
@@ -501,7 +495,7 @@ def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | No
     None if no order can be kept, as nodes would wait for each other in a circle.
     """
     lanes = usual_lanes(transfers)
-    uses = transfers.uses()
+    uses = transfers.uses
     duration_s = transfers.lasting(lanes)
     best: _EarlySteps | None = None
     for place in (_by_time(transfers), *map(transfers.rank, starts)):
@@ -567,115 +561,3 @@ def _change_early(
         return None
     step_s = float(timed.end_s.max(initial=0.0))
     return _EarlySteps(lines, standing, timed, turned, step_s)
-
-
-class _Rail:
-    """One rail of an all-stop switch: its last change of circuits, and what is under way.
-
-    Attributes
-    ----------
-    since_s, until_s
-        When the last change began, and when it ends, in seconds; -1 before the first one.
-    running
-        The communications that ride the rail at this moment, by node.
-    """
-
-    def __init__(self) -> None:
-        """Begin with no change so far, and nothing under way."""
-        self.since_s = self.until_s = -1.0
-        self.running: set[int] = set()
-
-
-def stopping_paths(
-    duration_s: Sequence[float],
-    pairs: Iterable[tuple[int, int]],
-    rail_of: Sequence[int],
-    first_change: int,
-) -> Timed | None:
-    """Start everything as early as possible where a change stops its rail, by simulated events.
-
-    ``duration_s[node]``, and ``rail_of[node]``, -1 beside all rails; of a pair of nodes the first
-    ends before the second starts. Changes are the nodes from `first_change` on; those that begin
-    at one moment are one, and what runs on the rail lasts a delay longer. None if nodes wait for
-    each other in a circle.
-    """
-    # By node those that wait for it, and for how many it still waits itself.
-    n_nodes = len(duration_s)
-    successors: list[list[int]] = [[] for _ in range(n_nodes)]
-    n_waiting_for = [0] * n_nodes
-    for former, later in pairs:
-        successors[former].append(later)
-        n_waiting_for[later] += 1
-
-    # The results, and the state of each rail: when its last change began and ends, and what is
-    # under way on it.
-    start_s = [0.0] * n_nodes
-    end_s = [0.0] * n_nodes
-    place = [0] * n_nodes
-    rails = {rail: _Rail() for rail in set(rail_of)}
-
-    # At one moment events are handled in this order: ends, starts beside rails, changes of
-    # circuits, starts of communications. A communication that could start at the moment at which
-    # circuits change thus waits for the change.
-    start_event = [_START_BESIDE] * n_nodes
-    for node, rail in enumerate(rail_of):
-        if rail >= 0:
-            start_event[node] = _START_CHANGE if node >= first_change else _START_ON_RAIL
-
-    # The queue has events (time, kind, node). Each node has one start and at least one end. If a
-    # change has delayed a communication, its end comes too early and is queued again.
-    queue = [(0.0, start_event[node], node) for node in range(n_nodes) if not n_waiting_for[node]]
-    heapify(queue)
-    n_ended = 0
-    while queue:
-        now_s, event, node = heappop(queue)
-        rail_state = rails[rail_of[node]]
-        if event == _END:
-            if end_s[node] > now_s:  # the rail changed circuits in the meantime
-                heappush(queue, (end_s[node], _END, node))
-                continue
-
-            # The node has ended: nodes that wait for nothing else any more can start now.
-            place[node] = n_ended
-            n_ended += 1
-            rail_state.running.discard(node)
-            for later in successors[node]:
-                n_waiting_for[later] -= 1
-                if not n_waiting_for[later]:
-                    heappush(queue, (now_s, start_event[later], later))
-            continue
-
-        # A change may be joined to one that has begun at this moment. A communication waits for
-        # the end of a change of its rail, and is under way from then on.
-        start_s[node] = now_s
-        if node >= first_change:
-            _stop(rail_state, now_s, duration_s[node], end_s)
-            start_s[node] = rail_state.since_s
-        elif rail_of[node] >= 0:
-            start_s[node] = max(now_s, rail_state.until_s)
-            rail_state.running.add(node)
-        end_s[node] = start_s[node] + duration_s[node]
-        if node >= first_change:
-            end_s[node] = rail_state.until_s
-        heappush(queue, (end_s[node], _END, node))
-
-    # Nodes on a circle are never queued.
-    if n_ended < n_nodes:
-        return None
-    return Timed(np.array(start_s), np.array(end_s), np.array(place))
-
-
-def _stop(rail: _Rail, now_s: float, delay_s: float, end_s: list[float]) -> None:
-    """Begin a change, once the one under way has ended, and delay all that runs on the rail.
-
-    Adds `delay_s` to ``end_s[node]`` of the running nodes, and sets ``rail.since_s`` and
-    ``rail.until_s``, between which the rail changes. A change that begins at this moment is
-    joined.
-    """
-    # The rail already changes at this moment, or is going to: what runs has been delayed by that.
-    if rail.since_s >= now_s:
-        return
-    rail.since_s = max(now_s, rail.until_s)
-    rail.until_s = rail.since_s + delay_s
-    for node in rail.running:
-        end_s[node] += delay_s

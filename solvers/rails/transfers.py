@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from optmatch.model import InputError
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import ranks_of_rails
-from optmatch.problems.rails.training.step import SEND, Step
+from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
 from optmatch.problems.rails.training.times import durations_s, pick_ranks
 from optmatch.solvers.rails.collectives import (
     CommunicationRounds,
@@ -131,16 +131,8 @@ class Transfers(NamedTuple):
     """The places of ranks in their groups."""
     rounds_of: dict[int, CommunicationRounds]
     """How each communication is done, by its first node."""
-
-    def uses(self) -> Uses:
-        """List all uses of ends and lanes, a row for each."""
-        rows = [
-            (node, point.end, lane, peer, *point.spot)
-            for node, transfer in self.by_node.items()
-            for point in transfer.endpoints
-            for lane, peer in enumerate(point.peers)
-        ]
-        return Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
+    uses: Uses
+    """All uses of ends and lanes, a row for each."""
 
     def rank(self, start: Sequence[float] | NDArray[np.float64]) -> Ints:
         """Rank nodes by start, ``start[node]`` of the folded step: ``rank[node]``, from 0.
@@ -281,6 +273,8 @@ def _list_message_sides(step: Step) -> list[bytes]:
 
 def hold_circuits(transfers: Transfers) -> Transfers:
     """List the communications as they are done without changes: all-to-alls go around rings."""
+    if not (transfers.folded.step.kind == ALL_TO_ALL).any():
+        return transfers
     lanes = transfers.lanes._replace(fixed=True)
     return _list_transfers(transfers.job, transfers.folded, lanes, transfers.places)
 
@@ -329,6 +323,7 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
         lanes=lanes,
         places=places,
         rounds_of=rounds_of,
+        uses=Uses(*np.empty((len(Uses._fields), 0), np.int64)),
     )
     return _add_transfers(transfers)
 
@@ -338,8 +333,8 @@ def _add_transfers(transfers: Transfers) -> Transfers:
 
     On entry `transfers` knows the nodes of the folded step alone: `rounds_of` says how many rounds
     each communication has, `by_node` and `order` are empty, and `duration_s`, `first`, `last`,
-    `pairs` and `place` have no further rounds yet. All of these but `rounds_of` are filled in the
-    result. Nodes that wait for a communication wait for its last round.
+    `pairs`, `place` and `uses` have no further rounds yet. All of these but `rounds_of` are filled
+    in the result. Nodes that wait for a communication wait for its last round.
     """
     folded = transfers.folded
     step = folded.step
@@ -360,6 +355,14 @@ def _add_transfers(transfers: Transfers) -> Transfers:
                 kind=int(step.kind[operation]),
                 ahead=_is_ahead(step, operation),
             )
+
+    rows = [
+        (node, point.end, lane, peer, *point.spot)
+        for node, transfer in by_node.items()
+        for point in transfer.endpoints
+        for lane, peer in enumerate(point.peers)
+    ]
+    uses = Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
 
     # By node the first round of its communication, and the last one; other nodes are their own.
     first_of = np.arange(n_nodes)
@@ -389,6 +392,7 @@ def _add_transfers(transfers: Transfers) -> Transfers:
         last=last_of,
         pairs=pairs,
         place=timed.order,
+        uses=uses,
     )
 
 
