@@ -135,9 +135,9 @@ class LoopSpace(NamedTuple):
     # cross, -1 (`FREE`) a cell without light.
     states: NDArray[np.int8]
     frames: NDArray[np.int64]  # (depths, 10): progress in the open block, columns NUMBER ... FOUND
-    # (2,): the number of blocks opened and settings tried so far; 1 if a setting was left out, so
-    # that the result need not be the best, else 0.
-    tally: NDArray[np.int64]
+    n_visits: NDArray[np.int64]  # (1,): how many blocks were opened, and settings tried, so far
+    # (1,): whether a setting was left out, so that the result need not be the best.
+    is_cut_short: NDArray[np.bool_]
 
 
 def choose_loops(
@@ -167,7 +167,8 @@ def choose_loops(
         costs=np.empty((depths, lines, 2), dtype=np.int64),
         states=np.empty((depths, net.cells), dtype=np.int8),
         frames=np.empty((depths, 10), dtype=np.int64),
-        tally=np.empty(2, dtype=np.int64),
+        n_visits=np.empty(1, dtype=np.int64),
+        is_cut_short=np.empty(1, dtype=np.bool_),
     )
 
     # A lower bound of what a circuit costs in each block, from the cheapest use of each cell.
@@ -243,20 +244,18 @@ def search(matchings, root, bound, task, space, choice):
     `choice` are of no use; ``choice.exact`` tells that no setting was left out.
     """
     for row in range(len(matchings)):
-        for line in range(space.lines.shape[2]):
-            space.lines[FORTH, 0, line] = -1
-            space.lines[BACK, 0, line] = -1
+        space.lines[FORTH, 0] = -1
+        space.lines[BACK, 0] = -1
         for i in range(matchings.shape[1]):
             o = matchings[row, i]
             if o >= 0:
                 space.lines[FORTH, 0, i] = o
                 space.lines[BACK, 0, o] = i
 
-        # No visit yet, and no setting left out.
-        space.tally[0] = 0
-        space.tally[1] = 0
+        space.n_visits[0] = 0
+        space.is_cut_short[0] = False
         choice.cost[row] = _search_one(root, bound, task, space)
-        choice.exact[row] = space.tally[1] == 0
+        choice.exact[row] = not space.is_cut_short[0]
         for cell in range(choice.states.shape[1]):
             choice.states[row, cell] = space.states[-1, cell]
 
@@ -286,7 +285,7 @@ def _search_one(root, bound, task, space):
         if frame[HALF] == 1:
             half = task.blocks[frame[NUMBER], LOWER]
         if task.blocks[frame[NUMBER], SIZE] > EXACT:
-            space.tally[0] = 0  # each half may search for itself
+            space.n_visits[0] = 0  # each half may search for itself
 
         # A half has to cost less than the best setting of its whole. Where costs add up, what
         # this setting has cost so far is taken off.
@@ -304,7 +303,7 @@ def _open(number, bound, task, space):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once.
 
     Writes the frame of the depth of the block, ``space.frames[depth]``, and which of its loops are
-    turned, ``space.lines[TURNED, depth, loop]``; ``space.tally[0]`` counts visits. The loops are
+    turned, ``space.lines[TURNED, depth, loop]``; ``space.n_visits`` counts visits. The loops are
     found here, and the cheapest direction of each by itself is the first setting. The cost is that
     of a block of one line or two, or `bound` if no setting is cheaper; -1 if the block is open
     now, and its halves have to be searched.
@@ -312,7 +311,7 @@ def _open(number, bound, task, space):
     blocks = task.blocks
     size = blocks[number, SIZE]
     depth = blocks[number, DEPTH]
-    space.tally[0] += 1
+    space.n_visits[0] += 1
     if size <= 2:
         return _set_leaf(number, task, space)
 
@@ -355,8 +354,8 @@ def _open(number, bound, task, space):
 def _take_next_setting(depth, task, space):
     """Turn loops of the open block of a depth until the setting may be the best; False if none is.
 
-    Circuits are then handed on to both halves. ``space.tally[1]`` becomes 1 where settings were
-    left out, because the block is large or has been visited too often.
+    Circuits are then handed on to both halves. ``space.is_cut_short`` becomes true where settings
+    were left out, because the block is large or has been visited too often.
 
     Settings follow in the order of a Gray code: each differs from the one before in one loop, and
     the cost of the outer columns is updated by this loop alone. Number 0 has each loop in the
@@ -369,11 +368,11 @@ def _take_next_setting(depth, task, space):
     while frame[TURN] + 1 < frame[TURNS] and (task.worst or frame[FLOOR] < frame[BEST]):
         frame[TURN] += 1
         if frame[TURN] > 0:
-            space.tally[0] += 1
+            space.n_visits[0] += 1
 
             # Large blocks keep their first setting: to try others takes too long.
-            if size > EXACT or space.tally[0] > task.visits:
-                space.tally[1] = 1
+            if size > EXACT or space.n_visits[0] > task.visits:
+                space.is_cut_short[0] = True
                 return False
 
             # Where the number of lines is odd, loop 0 is that of the last line and cannot be
@@ -515,8 +514,7 @@ def _find_loops(number, task, space):
     size = task.blocks[number, SIZE]
     depth = task.blocks[number, DEPTH]
     place = task.blocks[number, PLACE]
-    for line in range(place, place + size):
-        space.lines[LOOP, depth, line] = -1
+    space.lines[LOOP, depth, place : place + size] = -1
 
     # The last of an odd number of lines is wired to the lower half, at its input and its output.
     # Lines that hang together with either of them have no choice: loop 0.
@@ -540,9 +538,7 @@ def _find_loops(number, task, space):
 
     # The cells of the outer columns depend on the direction of their own loop only.
     costs = space.costs[depth]
-    for loop in range(loops):
-        costs[loop, 0] = 0
-        costs[loop, 1] = 0
+    costs[:loops] = 0
     for line in range(place, place + size):
         if space.lines[FORTH, depth, line] >= 0:
             loop = space.lines[LOOP, depth, line]
@@ -637,9 +633,8 @@ def _split(number, task, space):
     for half in (blocks[number, UPPER], blocks[number, LOWER]):
         start = blocks[half, PLACE]
         lines = blocks[half, SIZE]
-        for line in range(start, start + lines + 1):
-            space.lines[FORTH, depth + 1, line] = -1
-            space.lines[BACK, depth + 1, line] = -1
+        space.lines[FORTH, depth + 1, start : start + lines + 1] = -1
+        space.lines[BACK, depth + 1, start : start + lines + 1] = -1
 
     # `input_place` and `output_place` are those of the line in its half. Neighbours
     # 2k and 2k + 1 become input k of a half, hence numbers are shifted by one bit. A line enters

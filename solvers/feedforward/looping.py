@@ -208,36 +208,35 @@ def _run(net: Blocks, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[n
     states, shape (k, cells): 0 bar, 1 cross, -1 where no light passes.
     """
     states = np.empty((len(matchings), net.cells), dtype=np.int8)
-    space = np.empty(4 * net.width, dtype=np.int32)
-    plain = space.view(np.uint32)
-    loop(net.blocks, tables, matchings, states, space, plain)
+    lines = np.empty(4 * net.width, dtype=np.int32)
+    unsigned_lines = lines.view(np.uint32)
+    loop(net.blocks, tables, matchings, states, lines, unsigned_lines)
     return states
 
 
 # Kernels keep all lines in one array and all states in another, since each view of an array that
-# a loop makes costs as much as several lines. The array of lines, `space`, has shape (4 * width,):
-# two depths, which change their roles from depth to depth, each with `width` entries for inputs
-# and as many for outputs. ``space[forth + i]`` is the output of the line at input i of a block, -1
-# for none and for one that is settled; ``space[back + o]`` is the input of output o.
-#
+# a loop makes costs as much as several lines. The array of lines has shape (4 * width,): two
+# depths, which change their roles from depth to depth, each with `width` entries for inputs and as
+# many for outputs. ``lines[forth + i]`` is the output of the line at input i of a block, -1 for
+# none and for one that is settled; ``lines[back + o]`` is the input of output o.
 class BlockPlace(NamedTuple):
     """Where a block stands in the arrays of lines and of states; all fields are numbers."""
 
-    forth: int  # its inputs in `space`
-    back: int  # its outputs in `space`
+    forth: int  # its inputs in `lines`
+    back: int  # its outputs in `lines`
     pairs: int  # half the number of its lines, rounded down: the cells of each outer column
     first: int  # the first cell of its first column in `states`
     last: int  # the first cell of its last column in `states`
-    upper: int  # the inputs of its upper half in `space`
-    lower: int  # the inputs of its lower half in `space`
+    upper: int  # the inputs of its upper half in `lines`
+    lower: int  # the inputs of its lower half in `lines`
     width: int  # how much after its inputs the outputs of a half are
 
 
 @inner_kernel
-def _walk(i, side, space, states, block):
+def _walk(i, side, lines, states, block):
     """Settle lines from input i on, which goes to half `side`, until the loop ends.
 
-    Writes ``states[cell]`` and `space`; the arrays of a block are parts of `space` that begin at
+    Writes ``states[cell]`` and `lines`; the arrays of a block are parts of `lines` that begin at
     the places ``block.forth``, ``block.back`` and so on. To settle a line is to set its cells in
     the outer columns and to write its input and its output into its half. Inputs that are settled
     become -1 in the block, and their lines appear in a half. `block` is a `BlockPlace`.
@@ -246,14 +245,14 @@ def _walk(i, side, space, states, block):
     half = block.lower if side else block.upper
     other_half = block.upper if side else block.lower
     while True:
-        o = space[block.forth + i]
+        o = lines[block.forth + i]
         if o < 0:
             return
 
         # Settle this line. An odd last line has no cell in the outer columns.
-        space[block.forth + i] = -1
-        space[half + (i >> 1)] = o >> 1
-        space[half + block.width + (o >> 1)] = i >> 1
+        lines[block.forth + i] = -1
+        lines[half + (i >> 1)] = o >> 1
+        lines[half + block.width + (o >> 1)] = i >> 1
         if i >> 1 < pairs:
             states[block.first + (i >> 1)] = (i & 1) ^ side
         if o >> 1 < pairs:
@@ -262,12 +261,12 @@ def _walk(i, side, space, states, block):
         # Settle the line that shares a cell of the last column with it: it goes to the other half.
         # Its neighbour in the first column goes to half `side` again.
         o ^= 1
-        i = space[block.back + o]
+        i = lines[block.back + o]
         if i < 0:
             return
-        space[block.forth + i] = -1
-        space[other_half + (i >> 1)] = o >> 1
-        space[other_half + block.width + (o >> 1)] = i >> 1
+        lines[block.forth + i] = -1
+        lines[other_half + (i >> 1)] = o >> 1
+        lines[other_half + block.width + (o >> 1)] = i >> 1
         if i >> 1 < pairs:
             states[block.first + (i >> 1)] = (i & 1) ^ 1 ^ side
         i ^= 1
@@ -358,45 +357,21 @@ def _find_eight(line, heads, tails, lines):
 
 
 @inner_kernel
-def _write_lines(matching, space, width):
-    """Write the lines of the whole network; return how many are in use.
-
-    ``matching[input]`` is an output, -1 if idle. The first `width` entries of `space` receive the
-    output of each input, the next the input of each output; those of idle ones stay as they are.
-    """
-    lit = 0
-    for i in range(len(matching)):
-        o = matching[i]
-        if o >= 0:
-            lit += 1
-            space[i] = o
-            space[width + o] = i
-    return lit
-
-
-@inner_kernel
-def _clear(space, start, count):
-    """Write -1, for no circuit, to `count` entries of `space` from `start` on."""
-    for k in range(start, start + count):
-        space[k] = -1
-
-
-@inner_kernel
-def _set_pair(space, place, states, cell):
+def _set_pair(lines, place, states, cell):
     """Set the cell of a block of two lines, unless both are idle.
 
-    Writes ``states[cell]``, 0 bar or 1 cross; ``space[place + i]`` is the output of input i, -1 if
+    Writes ``states[cell]``, 0 bar or 1 cross; ``lines[place + i]`` is the output of input i, -1 if
     it is idle.
     """
     # In bar light leaves by the place, upper or lower, by which it entered.
-    if space[place] >= 0:
-        states[cell] = space[place]
-    elif space[place + 1] >= 0:
-        states[cell] = 1 - space[place + 1]
+    if lines[place] >= 0:
+        states[cell] = lines[place]
+    elif lines[place + 1] >= 0:
+        states[cell] = 1 - lines[place + 1]
 
 
 @inlined_kernel
-def _settle_with_idle_lines(size, space, states, block):
+def _settle_with_idle_lines(size, lines, states, block):
     """Set the outer columns of a block of three or more lines, and fill in its halves.
 
     `size` is the number of its lines, which may be idle, and `block` its `BlockPlace`.
@@ -404,43 +379,51 @@ def _settle_with_idle_lines(size, space, states, block):
     # The last of an odd number of lines goes to the lower half, and so does the one at the last
     # output; what hangs together with them is settled first.
     if size & 1:
-        _walk(size - 1, 1, space, states, block)
-        i = space[block.back + size - 1]
+        _walk(size - 1, 1, lines, states, block)
+        i = lines[block.back + size - 1]
         if i >= 0:
-            _walk(i, 1, space, states, block)
-            _walk(i ^ 1, 0, space, states, block)
+            _walk(i, 1, lines, states, block)
+            _walk(i ^ 1, 0, lines, states, block)
 
     # A loop may end at idle lines: it is followed from its topmost cell both ways.
     for k in range(block.pairs):
-        _walk(2 * k, 0, space, states, block)
-        _walk(2 * k + 1, 1, space, states, block)
+        _walk(2 * k, 0, lines, states, block)
+        _walk(2 * k + 1, 1, lines, states, block)
 
 
 @kernel
-def loop(blocks, tables, matchings, all_states, space, plain):
+def loop(blocks, tables, matchings, all_states, lines, unsigned_lines):
     """Route matchings by looping, block by block from the whole network to its smallest parts.
 
     ``matchings[row, input]`` is an output, -1 if idle; ``all_states[row, cell]`` is written.
-    `blocks` is the table of `Blocks`, `tables` a `Tables` for the blocks that are not divided. Two
+    `blocks` are those of `Blocks`, and `tables` has the states of those that are not divided. Two
     lines that share a cell of an outer column go to different halves. The algorithm takes one
     line, sends it to a half, its neighbour at the outputs to the other one, that one's neighbour
     at the inputs to the first half again, and so on round the loop. A smaller matching is then
-    left to route in each half. `space` and `plain` are the same memory, with and without sign.
+    left to route in each half. `lines` and `unsigned_lines` are scratch: the same memory, as int32
+    and as uint32 of shape (4 * width,), with the present and the next depth of the network.
     """
     n = matchings.shape[1]
     cells = all_states.shape[1]
-    width = len(space) // 4
+    width = len(lines) // 4
     states = all_states.reshape(-1)
     fours, eights, heads, tails = tables
     for row in range(len(matchings)):
         for k in range(cells):
             states[row * cells + k] = -1
-        _clear(space, 0, 2 * width)
-        lit = _write_lines(matchings[row], space, width)
+        # The lines of the whole network: the output of each input, and the input of each output.
+        lines[: 2 * width] = -1
+        lit = 0
+        for i in range(n):
+            o = matchings[row, i]
+            if o >= 0:
+                lit += 1
+                lines[i] = o
+                lines[width + o] = i
 
         # Blocks follow by depth, each before its halves.
         depth = -1
-        here = 0  # where the lines of the present depth begin in `space`
+        here = 0  # where the lines of the present depth begin in `lines`
         next_depth = 2 * width  # the same of the next depth
         for number in range(len(blocks)):
             size = blocks[number, SIZE]
@@ -453,41 +436,41 @@ def loop(blocks, tables, matchings, all_states, space, plain):
                 here = 2 * width * (depth & 1)
                 next_depth = 2 * width - here
                 if lit < n or n & (n - 1) > 0:
-                    _clear(space, next_depth, 2 * width)
+                    lines[next_depth : next_depth + 2 * width] = -1
             place = here + blocks[number, PLACE]
 
             # Small blocks are looked up: the outputs of their lines are the digits of a number.
             # Those of four lines count from -1 on, to base 5; with 1 added to each, that is 156.
             if blocks[number, UPPER] < 0:
                 if size == 8:
-                    entry = _find_eight(np.uint64(place), heads, tails, plain)
+                    entry = _find_eight(np.uint64(place), heads, tails, unsigned_lines)
                     cell = np.uint64(first)
                     for k in range(20):
                         states[cell + np.uint64(k)] = eights[entry, np.uint64(k)]
                 elif size == 4:
-                    entry = 156 + space[place] + 5 * space[place + 1]
-                    entry += 25 * space[place + 2] + 125 * space[place + 3]
+                    entry = 156 + lines[place] + 5 * lines[place + 1]
+                    entry += 25 * lines[place + 2] + 125 * lines[place + 3]
                     for k in range(6):
                         states[first + k] = fours[entry, k]
                 elif size == 2:
-                    _set_pair(space, place, states, first)
+                    _set_pair(lines, place, states, first)
                 continue
 
             # Larger blocks are settled, which leaves a smaller matching for each half.
             block = BlockPlace(
-                place,
-                place + width,
-                size >> 1,
-                first,
-                row * cells + blocks[number, OUT],
-                next_depth + blocks[blocks[number, UPPER], PLACE],
-                next_depth + blocks[blocks[number, LOWER], PLACE],
-                width,
+                forth=place,
+                back=place + width,
+                pairs=size >> 1,
+                first=first,
+                last=row * cells + blocks[number, OUT],
+                upper=next_depth + blocks[blocks[number, UPPER], PLACE],
+                lower=next_depth + blocks[blocks[number, LOWER], PLACE],
+                width=width,
             )
             if lit == n and size & 1 == 0:
-                _halve(plain, states, block)
+                _halve(unsigned_lines, states, block)
                 continue
-            _settle_with_idle_lines(size, space, states, block)
+            _settle_with_idle_lines(size, lines, states, block)
 
 
 @kernel
