@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
+
 from optmatch.problems import AllToAll
 from optmatch.solvers.feedforward import has_exact_router
 from optmatch.solvers.method import Method, Run
 from optmatch.solvers.params import AllToAllParams
 
 
-def _constructive() -> Run:
-    """Load and return method `constructive`, with routes chosen for the objective on a chip."""
-    from optmatch.solvers.all_to_all.constructive import solve
+def _load(module: str) -> Run:
+    """Load the method of a module of this package, with routes chosen for the objective on a chip.
+
+    OR-tools, which only `joint` needs, take long to load.
+    """
     from optmatch.solvers.all_to_all.worst import solve_worst
 
-    return solve_worst(solve)
-
-
-def _negotiated() -> Run:
-    """Load and return method `negotiated`, with routes chosen for the objective on a chip."""
-    from optmatch.solvers.all_to_all.factorise import solve
-    from optmatch.solvers.all_to_all.worst import solve_worst
-
-    return solve_worst(solve)
-
-
-def _ilp() -> Run:
-    """Load and return method `ilp`, with routes chosen for the objective on a chip."""
-    from optmatch.solvers.all_to_all.joint import solve
-    from optmatch.solvers.all_to_all.worst import solve_worst
-
-    return solve_worst(solve)
+    return solve_worst(import_module(f"optmatch.solvers.all_to_all.{module}").solve)
 
 
 def _is_plain(problem: AllToAll) -> bool:
@@ -41,14 +30,14 @@ METHODS = (
     Method(
         "constructive",
         AllToAll,
-        _constructive,
+        partial(_load, "constructive"),
         "shifts or bit patterns, each routed by the algorithm of a feed-forward fabric",
         suits=has_exact_router,
     ),
     Method(
         "negotiated",
         AllToAll,
-        _negotiated,
+        partial(_load, "factorise"),
         "a search over 1-factorisations, routed by negotiated congestion",
         warm=True,
         params=AllToAllParams,
@@ -56,7 +45,7 @@ METHODS = (
     Method(
         "ilp",
         AllToAll,
-        _ilp,
+        partial(_load, "joint"),
         "pairs, slots and routes in one CP-SAT model, for a few dozen cells",
         exact=True,
         warm=True,

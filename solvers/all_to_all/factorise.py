@@ -165,18 +165,19 @@ def schedule_all(
     # made at once is an answer, if there is one.
     if len(planner.plan) < search.slots and search.packed is not None:
         planner.plan = search.packed
-    if not search.is_crowded and len(planner.plan) < search.slots:
+
+    # If prices of links prove that the fewest slots do not do (crowded), pairs are packed into
+    # more slots; any number of these will do.
+    n_needed = search.slots
+    if search.is_crowded:
+        n_needed = 1
+        limit = limit or search.pack()
+    if len(planner.plan) < n_needed:
         stats = {"slots_routed": len(planner.plan), "slots_lower_bound": problem.min_slots}
         return frame.conclude(problem, name, None, problem.lower_bound(), limit, stats=stats)
 
-    # If prices of links prove that the fewest slots do not do (crowded), pairs are packed into
-    # more slots. Otherwise pairs are exchanged, as long as there is no limit.
-    if search.is_crowded:
-        limit = limit or search.pack()
-        if not planner.plan:
-            stats = {"slots_routed": 0, "slots_lower_bound": problem.min_slots}
-            return frame.conclude(problem, name, None, problem.lower_bound(), limit, stats=stats)
-    elif limit is None:
+    # Otherwise pairs are exchanged, as long as there is no limit.
+    if not search.is_crowded and limit is None:
         best, limit, _ = take_best(
             search.answers(),
             problem.lower_bound(),

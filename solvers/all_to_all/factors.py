@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
@@ -203,9 +204,8 @@ def exchange(factors, start, coins, new, place, path):
     # On the cycle, the new first factor has the edges that the old one has not. In `new[1]`, -1
     # tells that a vertex has not been on a cycle of the split yet.
     n = factors.shape[1]
-    for v in range(n):
-        new[0, v] = factors[0, v]
-        new[1, v] = -1
+    copy_into(new[0], factors[0])
+    new[1, :] = -1
     for step in range(place[vertex] + 1, length, 2):
         u = path[step]
         v = path[step + 1] if step + 1 < length else vertex
@@ -281,9 +281,8 @@ def swap(factors, start, new):
     ``factors[side, vertex]`` are the partners in both, and ``new[side, vertex]`` receives those
     after the swap. The module has an example.
     """
-    for v in range(factors.shape[1]):
-        for side in range(2):
-            new[side, v] = factors[side, v]
+    for side in range(2):
+        copy_into(new[side], factors[side])
 
     # Each turn takes two steps, one along an edge of either factor, as the cycle has an even
     # number of vertices. At each vertex, both factors get the partner that the other one has.

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from optmatch.model import Clock, Tick
 from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.routing.pathfinder import (
     FAR,
@@ -80,8 +81,7 @@ def fill_slot(wiring, space, pairs, routes, lengths, is_placed):
 
         # The circuit joins the slot: its route is written, and its links are closed to others.
         lengths[source] = length
-        for step in range(length):
-            routes[source, step] = route[step]
+        copy_into(routes[source], route)
         close_route(wiring, space.exit_cost, source, route)
         is_placed[pair] = True
 
@@ -239,29 +239,22 @@ class SlotBound(NamedTuple):
 
 
 @kernel
-def load_cheapest_paths(wiring, all_paths, space, must_meet, link_use):
+def load_cheapest_paths(wiring, all_paths, space, sources, must_meet, link_use):
     """Load the cheapest paths of all pairs onto the links, and return what they cost together.
 
-    ``must_meet[source, destination]`` says which pairs there are. Writes ``link_use[link]``, how
+    ``must_meet[source, destination]`` says which pairs there are, and `sources` lists their
+    sources. Writes ``link_use[link]``, how
     many pairs go over each link, from 0. ``space.exit_cost`` has the price of the link behind each
     terminal. `all_paths` is `wiring` as `search_all_paths` changes it: in it, one search from a
     port finds the cheapest paths to all terminals. Pairs without a path are left out.
     """
-    for link in range(len(link_use)):
-        link_use[link] = 0
+    link_use[:] = 0
     total = np.int64(0)
-    n_ports = len(wiring.source)
-    for source in range(n_ports):
-        starts_any = False
-        for destination in range(n_ports):
-            starts_any = starts_any or must_meet[source, destination]
-        if not starts_any:
-            continue
-
+    for source in sources:
         # One search finds the cheapest paths from this port to all others.
         first = wiring.source[source]
         find_route(all_paths, space, source, 0, space.spare)
-        for destination in range(n_ports):
+        for destination in range(len(must_meet)):
             leaving = wiring.target[destination]
             if must_meet[source, destination] and space.cost[leaving] < FAR:
                 total += space.exit_cost[first] + space.cost[leaving]
@@ -293,6 +286,7 @@ def bound_slots(
     # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.
     must_meet = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.bool_)
     must_meet[tuple(problem.pairs.T)] = True
+    sources = np.flatnonzero(must_meet.any(axis=1))
     wiring = router.wiring
     space = router.workspace
     all_paths = search_all_paths(wiring, np.zeros_like(wiring.cell_cost))
@@ -312,7 +306,7 @@ def bound_slots(
         # many slots are needed.
         prices = np.rint(weights / weights.max() * _PRICE_SCALE).astype(np.int64)
         np.copyto(space.exit_cost, prices[wiring.link])
-        paid = int(load_cheapest_paths(wiring, all_paths, space, must_meet, link_use))
+        paid = int(load_cheapest_paths(wiring, all_paths, space, sources, must_meet, link_use))
         slots = -(-paid // int(prices.sum()))  # rounded up: slots are whole
         if slots > best_slots:
             best_slots = slots

@@ -171,8 +171,7 @@ class Repair:
 
             # At the first slot that fails: a pair that no state of the cells connects is a proof.
             if not lost:
-                rows = self.matchings.tolist()
-                met = {pair for matching in rows for pair in enumerate(matching)}
+                met = {pair for row in self.matchings.tolist() for pair in enumerate(row)}
                 if not met.isdisjoint(Faulty.of(self.fabric, faults).dead_pairs()):
                     return Verdict("failed", "dead pair", causes=faults)
             lost.append(slot)
@@ -310,9 +309,7 @@ class Repair:
         exchange_pairs(planner, tolerated=FAILED - 1)
         if any(slot.excess >= FAILED for slot in planner.plan):
             return None
-        matchings = np.stack([planner.matching(slot.partner) for slot in planner.plan])
-        cell_states = np.stack([planner.states(slot) for slot in planner.plan])
-        return Verdict("survived", "exchanged", matchings, cell_states)
+        return _survival(planner, "exchanged")
 
     def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
         """Ask the exact model of a small mesh, which takes seconds; None if it cannot decide."""
@@ -324,9 +321,8 @@ class Repair:
         if decided is False:
             return None
         planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, ignore)
-        matchings = np.stack([planner.matching(slot.partner) for slot in decided])
-        states = np.stack([planner.states(slot) for slot in decided])
-        return Verdict("survived", "search", matchings, states)
+        planner.plan = decided
+        return _survival(planner, "search")
 
     def _refuted_by_prices(self, damage: _Damage) -> bool:
         """Tell whether prices of links prove that as many slots as before are too few.
@@ -370,6 +366,13 @@ class Repair:
             else:
                 states[slot] = solution.schedule.cell_states[0]
         return outcome
+
+
+def _survival(planner: SlotPlanner, how: str) -> Verdict:
+    """Return the verdict that the slots of a plan, all of whose circuits have routes, survive."""
+    matchings = np.stack([planner.matching(slot.partner) for slot in planner.plan])
+    states = np.stack([planner.states(slot) for slot in planner.plan])
+    return Verdict("survived", how, matchings, states)
 
 
 def _conflicts(states: NDArray[np.int8], faults: tuple[Fault, ...]) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from optmatch.model import BAR, CROSS, FREE, Clock, OnEvent, Solution, Tick
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all.planner import SlotPlanner
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.routing.pathfinder import UNIT
 
@@ -39,9 +40,8 @@ def neighbours(states, order, count, last, following):
     """
     cells = states.shape[1]
     toggles = 0
-    for cell in range(cells):
-        last[0, cell] = -1
-        following[count, cell] = -1
+    last[0, :] = -1
+    following[count, :] = -1
 
     # Forward: a cell keeps the state that it was last driven to, until another one toggles it.
     for place in range(count):
@@ -166,15 +166,13 @@ class Sequence:
         it leaves dark toggles once if the states before and later differ. `count` must have been
         called since the last change of states or order.
         """
-        before = self.last[place]
-        after = self.following[place + 1]
-        if_dark = ((before != after) & (before != FREE) & (after != FREE)).astype(np.int64)
-        added = np.empty((len(before), 2), dtype=np.int64)
-        for state in (0, 1):
-            toggles_before = (before != FREE) & (before != state)
-            toggles_after = (after != FREE) & (after != state)
-            if_driven = toggles_before.astype(np.int64) + toggles_after
-            added[:, state] = if_driven - if_dark
+        before = self.last[place][:, None]
+        after = self.following[place + 1][:, None]
+        states = np.array([BAR, CROSS])
+        if_dark = (before != after) & (before != FREE) & (after != FREE)
+        toggles_before = (before != FREE) & (before != states)
+        toggles_after = (after != FREE) & (after != states)
+        added: NDArray[np.int64] = toggles_before.astype(np.int64) + toggles_after - if_dark
         return added * unit
 
 
@@ -285,8 +283,7 @@ def order_slots(
         states = np.where((states == FREE) & (graph.stuck == FREE), least, states)
 
     # The order that was found, unless the given one is no worse.
-    given_order = np.arange(len(states))
-    orders = [given_order, search_order(states, settling_s, rng, clock)]
+    orders = [np.arange(len(states)), search_order(states, settling_s, rng, clock)]
     plans = [set_ahead(states[order], settling_s) for order in orders]
     totals_s = [float(delays_s.sum()) for _, delays_s in plans]
     best = int(np.argmin(totals_s))
@@ -435,8 +432,7 @@ def sum_waits(cells, order, give_up_s, last_state):
     """
     n_slots, n_cells = cells.states.shape
     total_s = (n_slots - 1) * cells.floor_s
-    for cell in range(n_cells):
-        last_state[cell] = cells.states[order[0], cell]
+    copy_into(last_state, cells.states[order[0]])
 
     # Each further slot waits for the slowest cell that it drives to another state, or the floor.
     for place in range(1, n_slots):
@@ -484,8 +480,7 @@ def move_slot(cells, order, place, best_s, last_state, trial):
             trial_s = sum_waits(cells, trial, best_s, last_state)
             if trial_s < best_s:
                 best_s = trial_s
-                for position in range(len(order)):
-                    order[position] = trial[position]
+                copy_into(order, trial)
     return best_s
 
 

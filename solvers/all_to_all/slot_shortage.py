@@ -93,8 +93,7 @@ def ask_shortage(
 
     def keep_prices(proof: RoutingProof, router: CellRouter) -> None:
         """Keep the link prices of a proof by terminal: links are numbered anew by each fabric."""
-        price_of_link = proof.prices[0]
-        refuting_prices.append(price_of_link[router.wiring.link])
+        refuting_prices.append(proof.prices[0][router.wiring.link])
 
     def needs_more_slots(fabric: Fabric) -> bool | None:
         """Tell whether a fabric needs more than the fewest slots; None if that stays open.

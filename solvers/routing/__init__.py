@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from optmatch.problems import Routing
@@ -10,42 +12,26 @@ from optmatch.solvers.method import Method, Run
 from optmatch.solvers.params import RoutingParams
 
 
-def _constructive() -> Run:
-    """Load and return method `constructive`: by rule, on fabrics that light passes forward."""
-    from optmatch.solvers.routing.methods import route_forward
+def _load(name: str) -> Run:
+    """Load a function of `methods` by its name; ties between its routes are broken by power."""
+    from optmatch.solvers.routing import methods
     from optmatch.solvers.routing.worst import with_ties
 
-    return with_ties(route_forward)
-
-
-def _negotiated() -> Run:
-    """Load and return method `negotiated`: circuits bid for links at rising prices."""
-    from optmatch.solvers.routing.methods import route_by_negotiation
-    from optmatch.solvers.routing.worst import with_ties
-
-    return with_ties(route_by_negotiation)
-
-
-def _ilp() -> Run:
-    """Load and return method `ilp`: the best routes with a proof, by branch and price."""
-    from optmatch.solvers.routing.methods import route_exactly
-    from optmatch.solvers.routing.worst import with_ties
-
-    return with_ties(route_exactly)
+    return with_ties(getattr(methods, name))
 
 
 METHODS = (
     Method(
         "constructive",
         Routing,
-        _constructive,
+        partial(_load, "route_forward"),
         "the exact algorithm of a feed-forward fabric, its free choices used",
         suits=has_exact_router,
     ),
     Method(
         "negotiated",
         Routing,
-        _negotiated,
+        partial(_load, "route_by_negotiation"),
         "negotiated congestion, then a proof by `ilp` if there is time or nothing found",
         warm=True,
         params=RoutingParams,
@@ -53,7 +39,7 @@ METHODS = (
     Method(
         "ilp",
         Routing,
-        _ilp,
+        partial(_load, "route_exactly"),
         "branch and price on routes, with a proof that can be checked",
         exact=True,
         warm=True,

@@ -23,7 +23,6 @@ from optmatch.model import (
     Solution,
     Status,
     Tick,
-    uncounted,
 )
 from optmatch.problems import Routing, RoutingProof
 from optmatch.problems.routing import loss_units
@@ -39,7 +38,7 @@ from optmatch.solvers.routing.negotiation import (
 )
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
-from optmatch.solvers.routing.totals import totals_of
+from optmatch.solvers.routing.totals import shorten_longest_route, totals_of
 
 _TRIES_AT_ROOT = 40  # negotiations near the solution of the linear programme of the first case
 _TRIES = 4  # the same in each further case
@@ -97,12 +96,7 @@ def search(
         infeasible = shortest.status is Status.INFEASIBLE
         bound = math.inf if infeasible else problem.lower_bound()
         return replace(shortest, problem=problem, lower_bound=bound)
-    with uncounted():
-        from optmatch.solvers.routing.totals import (
-            route_worst,  # CP-SAT takes half a second to import
-        )
-
-    return route_worst(problem, clock, rng, on_event, search.best)
+    return shorten_longest_route(problem, clock, rng, on_event, search.best)
 
 
 class _ProofSearch:

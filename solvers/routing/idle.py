@@ -171,9 +171,7 @@ class ChipOptics(NamedTuple):
         assert graph is not None  # the caller has refused a fabric without cells
         size_rad = cells.device.phase_error_rad
         phases_known = size_rad == 0.0 or seed is not None
-        errors_rad = None
-        if seed is not None:
-            errors_rad = cells.device.draw_errors(graph.n_cells, seed)
+        errors_rad = None if seed is None else cells.device.draw_errors(graph.n_cells, seed)
         if errors_rad is None:
             errors_rad = np.zeros((graph.n_cells, 2))
         return cls(

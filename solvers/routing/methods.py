@@ -40,6 +40,7 @@ from optmatch.solvers.routing.negotiation import (
     conclude_routes,
     limits_left,
     one_slot,
+    total_of,
 )
 from optmatch.solvers.routing.worst import route_worst
 
@@ -238,10 +239,4 @@ def route_forward(
 def _measure(problem: Routing, states: NDArray[np.int8]) -> float:
     """Return the objective of ``states[0, cell]``, which hold the matching."""
     passed, crossed = count_cells(problem.fabric, problem.matching[None], states)
-    if problem.objective == "worst-cells":
-        return float(passed.max(initial=0))
-    if problem.objective == "loss-db":
-        crosses = int(crossed.sum())
-        bars = int(passed.sum()) - crosses
-        return bars * problem.bar_loss_db + crosses * problem.cross_loss_db
-    return float(passed.sum())
+    return total_of(problem, passed, int(crossed.sum()))

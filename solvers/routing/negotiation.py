@@ -47,6 +47,20 @@ def one_slot(problem: Routing, states: NDArray[np.int8] | None) -> Schedule:
     return Schedule(matchings=problem.matching[None], durations_s=np.ones(1), cell_states=states)
 
 
+def total_of(problem: Routing, passed: NDArray[np.int64], n_crossed: int) -> float:
+    """Return the objective of routes if it counts cells or adds up their losses.
+
+    ``passed[source]`` are the cells on each route, of which `n_crossed` are in cross, all routes
+    together.
+    """
+    if problem.objective == "worst-cells":
+        return float(passed.max(initial=0))
+    if problem.objective == "loss-db":
+        n_in_bar = int(passed.sum()) - n_crossed
+        return problem.bar_loss_db * n_in_bar + problem.cross_loss_db * n_crossed
+    return float(passed.sum())
+
+
 def limits_left(limits: Limits, clock: Clock) -> Limits:
     """Return limits with the time that is left of them, if they limit the time.
 
@@ -126,20 +140,13 @@ class Routes:
         self.routes = routes
         self.lengths = lengths
         self.states = router.states(order, routes, lengths)
-        if problem.objective == "worst-cells":
-            self.objective = float(lengths.max(initial=0))
-        elif problem.objective == "loss-db":
+        if problem.cells is not None:
+            relief = Relief(router, problem.cells, problem.objective)
+            self.objective = relief.measure(order, routes, lengths)
+        else:
             passed = np.concatenate([routes[port, : lengths[port]] for port in order]) >> 2
             crossed = int(np.count_nonzero(self.states[passed] == 1))
-            self.objective = (
-                problem.bar_loss_db * (len(passed) - crossed) + problem.cross_loss_db * crossed
-            )
-        elif problem.cells is not None:
-            self.objective = Relief(router, problem.cells, problem.objective).measure(
-                order, routes, lengths
-            )
-        else:
-            self.objective = float(lengths.sum())
+            self.objective = total_of(problem, lengths, crossed)
 
 
 class Negotiation:
@@ -160,9 +167,13 @@ class Negotiation:
         if problem.objective == "loss-db":
             bar_cost = round(problem.bar_loss_db * UNIT)
             cross_cost = round(problem.cross_loss_db * UNIT)
-        power = problem.objective == "power-mw"
-        cells = problem.cells
-        self.router = CellRouter(problem.fabric, bar_cost, cross_cost, cells, power=power)
+        self.router = CellRouter(
+            problem.fabric,
+            bar_cost,
+            cross_cost,
+            problem.cells,
+            power=problem.objective == "power-mw",
+        )
         self.circuits = problem.circuits.astype(np.int64)
         self.partner = problem.matching.astype(np.int64)
         sources, destinations = self.circuits.T

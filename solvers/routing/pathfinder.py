@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems.routing import PRICE_UNITS
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.kernels.heap import pop, push
 
@@ -193,8 +194,7 @@ def find_route(graph, space, port, partner, route):
     to_go = graph.to_go[partner]
     mate = graph.mate
     cost = space.cost
-    for terminal in range(len(mate)):
-        cost[terminal] = FAR
+    cost[:] = FAR
 
     # Each turn passes the cell that is entered at `entered`, then takes the best terminal so far.
     size = 0
@@ -304,38 +304,19 @@ def least_cost(graph, port, partner):
     """Return the cost of the cheapest path from a port to its partner, if no link has a price."""
     source = graph.source[port]
     to_go = graph.to_go[partner]
-    least = np.int64(FAR)
-    for state in range(2):
-        cost = graph.cell_cost[cell_of(source), state] + to_go[graph.exits[source, state]]
-        least = min(least, cost)
-    return least
+    cell_cost = graph.cell_cost[cell_of(source)]
+    cost_in_bar = cell_cost[0] + to_go[graph.exits[source, 0]]
+    cost_in_cross = cell_cost[1] + to_go[graph.exits[source, 1]]
+    return min(cost_in_bar, cost_in_cross)
 
 
 @inner_kernel
-def _is_contested(graph, use, route):
-    """Return whether another circuit passes a link of a route; ``use[link]`` counts circuits."""
-    is_contested = False
+def _most_use(graph, use, route):
+    """Return the most circuits on a link of a route; ``use[link]`` counts circuits."""
+    most = 0
     for step in range(len(route)):
-        if use[graph.link[route[step]]] > 1:
-            is_contested = True
-            break
-    return is_contested
-
-
-@inner_kernel
-def _raise_history(space, amount):
-    """Make contested links dearer for good, and return how many there are.
-
-    Changes ``space.history[link]``. Each circuit beyond the first on a link adds `amount`, in
-    1/`UNIT` of a cell, to its history.
-    """
-    n_contested = 0
-    for link in range(len(space.use)):
-        if space.use[link] > 1:
-            n_contested += 1
-            price = space.history[link] + amount * (space.use[link] - 1)
-            space.history[link] = min(price, _MAX_PRICE)
-    return n_contested
+        most = max(most, use[graph.link[route[step]]])
+    return most
 
 
 @kernel
@@ -385,7 +366,7 @@ def negotiate(graph, space, effort, base, circuits):
             # Rip up a circuit on a contested link; the others stay.
             if lengths[port]:
                 route = routes[port, : lengths[port]]
-                if not _is_contested(graph, space.use, route):
+                if _most_use(graph, space.use, route) < 2:
                     continue
                 _count_use(graph, space.use, port, route, -1)
                 total -= _route_cost(graph, base, port, route)
@@ -402,7 +383,13 @@ def negotiate(graph, space, effort, base, circuits):
             _set_prices_along(graph, space, base, pressure, route)
             total += _route_cost(graph, base, port, route)
 
-        n_contested = _raise_history(space, effort.history)
+        # Each circuit beyond the first on a link makes it dearer for good.
+        n_contested = 0
+        for link in range(len(space.use)):
+            if space.use[link] > 1:
+                n_contested += 1
+                price = space.history[link] + effort.history * (space.use[link] - 1)
+                space.history[link] = min(price, _MAX_PRICE)
         if n_contested == 0:
             return 0
         if total > effort.most:
@@ -468,8 +455,7 @@ def shorten(graph, space, base, circuits):
     routes = circuits.routes
     lengths = circuits.lengths
     space.use[:] = 0
-    for terminal in range(len(graph.mate)):
-        space.exit_cost[terminal] = base[terminal]
+    copy_into(space.exit_cost, base)
     for place in range(len(circuits.order)):
         port = circuits.order[place]
         close_route(graph, space.exit_cost, port, routes[port, : lengths[port]])
@@ -490,8 +476,7 @@ def shorten(graph, space, base, circuits):
                 length = find_route(graph, space, port, partner, space.spare)
                 is_cheaper = length > 0 and space.cost[graph.target[partner]] < cost
                 if is_cheaper and not passes_link_twice(graph, space.use, space.spare[:length]):
-                    for step in range(length):
-                        routes[port, step] = space.spare[step]
+                    copy_into(routes[port], space.spare[:length])
                     lengths[port] = length
                     cost = space.cost[graph.target[partner]]
                 close_route(graph, space.exit_cost, port, routes[port, : lengths[port]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +46,7 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
     refuted = 0
 
     # Negotiation holds most of them; branch and price decides the others, within a few cases.
-    for matching in _pairings(fabric) if paired else _permutations(fabric):
+    for matching in _list_matchings(fabric):
         problem = Routing(fabric, matching)
         rng = np.random.default_rng(0)
         solution = route_by_negotiation(problem, Limits(iterations=_TRIES), rng, ignore)
@@ -57,28 +57,26 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
     return Reachable(total, n_held, refuted)
 
 
-def _permutations(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
-    """Yield all permutations of the live ports as ``matching[source] = destination``."""
-    live = fabric.live_ports
-    for order in itertools.permutations(live.tolist()):
-        matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
-        matching[live] = order
-        yield matching
+def _list_matchings(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
+    """Yield all matchings of the live ports as ``matching[source] = destination``, -1 where idle.
 
-
-def _pairings(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
-    """Yield all ways to pair the live ports; of an odd number each stays idle in its turn.
-
-    Each is ``matching[port]``, the partner, -1 where idle, int32, shape (ports,).
+    They are all permutations, or all pairings of bidirectional ports, in which of an odd number of
+    ports each stays idle in its turn.
     """
     live: list[int] = fabric.live_ports.tolist()
-    for pairs in _pair_up([*live, IDLE] if len(live) % 2 else live):
-        matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
-        for i, j in pairs:
-            if IDLE not in (i, j):
-                matching[i] = j
-                matching[j] = i
-        yield matching
+    ways: Iterable[list[tuple[int, int]]]
+    if fabric.bidirectional:
+        ways = _pair_up([*live, IDLE] if len(live) % 2 else live)
+    else:
+        ways = (list(zip(live, order, strict=True)) for order in itertools.permutations(live))
+    for pairs in ways:
+        # The partner of an idle port is IDLE, -1: the last entry, which is cut off.
+        matching = np.full(fabric.n_ports + 1, IDLE, dtype=np.int32)
+        for source, destination in pairs:
+            matching[source] = destination
+            if fabric.bidirectional:
+                matching[destination] = source
+        yield matching[:-1]
 
 
 def _pair_up(left: list[int]) -> Iterator[list[tuple[int, int]]]:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import CellDevice
 from optmatch.problems.routing import split_power
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.routing.pathfinder import (
     FAR,
@@ -41,7 +42,16 @@ from optmatch.solvers.routing.pathfinder import (
     with_cell_cost,
 )
 from optmatch.solvers.routing.router import CellRouter
-from optmatch.solvers.routing.rows import PortTable, copy_routes, line_up, write_states
+from optmatch.solvers.routing.rows import (
+    ROUTED,
+    PortTable,
+    RowBatch,
+    RowScratch,
+    copy_routes,
+    follow_circuit,
+    line_up,
+    write_states,
+)
 
 _LEAK_COST = 20 * UNIT
 """The cost of passing a cell that leaks into another circuit as much as the worst one gets."""
@@ -92,19 +102,6 @@ class CircuitMove(NamedTuple):
     port: int  # the source port of the circuit
     price: int  # what a link of another circuit costs, `FAR` if it is closed
     worst: float  # the objective before the move, the measure of leaks
-
-
-class RowTask(NamedTuple):
-    """A routed matching that is to be relieved, and what is needed to line its circuits up."""
-
-    matching: NDArray[np.int32]  # (ports,) ``[source] = destination``, -1 where idle
-    states: NDArray[np.int8]  # (cells,): receives the states, -1 where no light passes
-    routes: NDArray[np.int32]  # (ports, width), changed
-    lengths: NDArray[np.int64]  # (ports,), changed
-    order: NDArray[np.int64]  # (ports,), scratch of `line_up`
-    partner: NDArray[np.int64]  # (ports,), scratch of `line_up`
-    taken: NDArray[np.int8]  # (ports,), scratch of `line_up`
-    max_moves: int  # the number of moves that are tried
 
 
 class Relief:
@@ -195,10 +192,13 @@ class Relief:
         circuits = RoutedCircuits(order, partner, routes, lengths)
         relieve(router.wiring, router.workspace, self.chip, self._scratch, circuits, max_moves)
 
-    def improve_row(self, ports: PortTable, task: RowTask) -> None:
-        """Improve the routes of a matching and write the states of its cells, in one call."""
-        router = self.router
-        _relieve_row(router.wiring, router.workspace, self.chip, self._scratch, ports, task)
+    def improve_rows(
+        self, ports: PortTable, row_scratch: RowScratch, rows: RowBatch, max_moves: int
+    ) -> None:
+        """Improve the routes of all matchings of a batch that are routed; see `relieve_rows`."""
+        relief = self.chip, self._scratch
+        lining = ports, row_scratch
+        relieve_rows(self.router.wiring, self.router.workspace, relief, lining, rows, max_moves)
 
 
 @inner_kernel
@@ -208,10 +208,10 @@ def _weigh_heaters(graph, chip, scratch, circuits):
     ``scratch.value[port]`` receives the power that this circuit adds to those before it in the
     order, in mW: a cell that two circuits share counts for the first.
 
-    The results are the power of all in mW and the number of cells. ``scratch.is_lit`` is False
-    before and afterwards.
+    The results are the power of all in mW and the number of cells.
     """
     # A cell adds its power once: for the first circuit that passes it.
+    scratch.is_lit[:] = False
     power_mw = 0.0
     n_cells = 0.0
     for place in range(len(circuits.order)):
@@ -230,32 +230,18 @@ def _weigh_heaters(graph, chip, scratch, circuits):
         scratch.value[port] = added_mw
         power_mw += added_mw
         n_cells += circuits.lengths[port]
-
-    # The next call finds all cells dark.
-    for place in range(len(circuits.order)):
-        port = circuits.order[place]
-        for step in range(circuits.lengths[port]):
-            scratch.is_lit[cell_of(circuits.routes[port, step])] = False
     return power_mw, n_cells
 
 
 @inner_kernel
 def _weigh_losses(graph, chip, scratch, circuits):
-    """Write the loss of each circuit to ``scratch.value``, and return the largest, in dB.
-
-    The loss of a circuit is the sum of ``chip.loss_db[cell, state]`` over the cells of its route.
-    """
+    """Write the loss of each circuit in dB to ``scratch.value``, and return the largest."""
     worst_db = 0.0
     for place in range(len(circuits.order)):
         port = circuits.order[place]
-        loss_db = 0.0
-        entering = graph.source[port]
-        for step in range(circuits.lengths[port]):
-            leaving = circuits.routes[port, step]
-            loss_db += chip.loss_db[cell_of(leaving), state_between(entering, leaving)]
-            entering = graph.mate[leaving]
-        scratch.value[port] = loss_db
-        worst_db = max(worst_db, loss_db)
+        route = circuits.routes[port, : circuits.lengths[port]]
+        scratch.value[port] = sum_cell_costs(graph, chip.loss_db, port, route)
+        worst_db = max(worst_db, scratch.value[port])
     return worst_db
 
 
@@ -265,9 +251,10 @@ def _follow_beams(graph, chip, scratch, circuits):
 
     A beam is the light that one end of a circuit sends; it starts with power 1. The beam from the
     source has the number ``2 * port``; if circuits send from both ends (``chip.mutual``), the beam
-    from the destination has ``2 * port + 1``. ``scratch.beam`` and ``scratch.power`` of terminals
-    without light keep what they had.
+    from the destination has ``2 * port + 1``. ``scratch.beam`` is -1 where no light enters, and
+    ``scratch.power`` is what it was there.
     """
+    scratch.beam[:] = -1
     for place in range(len(circuits.order)):
         port = circuits.order[place]
 
@@ -321,10 +308,7 @@ def _weigh_crosstalk(graph, chip, scratch, circuits):
     larger one of the two.
     """
     _follow_beams(graph, chip, scratch, circuits)
-    for place in range(len(circuits.order)):
-        port = circuits.order[place]
-        scratch.crosstalk[2 * port] = 0.0
-        scratch.crosstalk[2 * port + 1] = 0.0
+    scratch.crosstalk[:] = 0.0
 
     # Each beam leaks in each of its cells into the beam that enters beside it.
     for place in range(len(circuits.order)):
@@ -338,18 +322,12 @@ def _weigh_crosstalk(graph, chip, scratch, circuits):
                 _leak(scratch, leaving, leaked_share)
             entering = graph.mate[leaving]
 
-    # The next call finds no beams.
+    # The worse one of the two ends of each circuit.
     worst = 0.0
     for place in range(len(circuits.order)):
         port = circuits.order[place]
         scratch.value[port] = max(scratch.crosstalk[2 * port], scratch.crosstalk[2 * port + 1])
         worst = max(worst, scratch.value[port])
-        entering = graph.source[port]
-        for step in range(circuits.lengths[port]):
-            leaving = circuits.routes[port, step]
-            scratch.beam[entering] = -1
-            scratch.beam[leaving] = -1
-            entering = graph.mate[leaving]
     return worst
 
 
@@ -445,8 +423,7 @@ def _reroute(graph, search, chip, scratch, circuits, move):
     length = find_route(priced, search, port, circuits.partner[port], search.spare)
     if length == 0 or passes_link_twice(graph, search.use, search.spare[:length]):
         return False
-    for step in range(length):
-        circuits.routes[port, step] = search.spare[step]
+    copy_into(circuits.routes[port], search.spare[:length])
     circuits.lengths[port] = length
     return True
 
@@ -530,13 +507,10 @@ def _begin(graph, search, scratch, circuits):
 
     ``scratch.owner[link]`` is the port of a circuit, or -1; ``scratch.toll[cell, state]`` a price.
     """
-    for terminal in range(len(graph.mate)):
-        scratch.owner[graph.link[terminal]] = -1
-    for link in range(len(search.use)):
-        search.use[link] = 0
+    scratch.owner[:] = -1
+    search.use[:] = 0
     for cell in range(len(scratch.toll)):
-        for state in range(2):
-            scratch.toll[cell, state] = graph.cell_cost[cell, state]
+        copy_into(scratch.toll[cell], graph.cell_cost[cell])
     for place in range(len(circuits.order)):
         port = circuits.order[place]
         _set_link_owner(graph, scratch, circuits, port, port)
@@ -583,8 +557,7 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
 
         n_moves += 1
         copy_routes(order, circuits, best)
-        for place in range(len(order)):
-            scratch.kept_value[order[place]] = scratch.value[order[place]]
+        copy_into(scratch.kept_value, scratch.value)
 
         # A move counts if the worst is better, or as good with a better score.
         is_better = False
@@ -603,23 +576,34 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
             for place in range(len(order)):
                 _set_link_owner(graph, scratch, circuits, order[place], -1)
             copy_routes(order, best, circuits)
+            copy_into(scratch.value, scratch.kept_value)
             for place in range(len(order)):
-                other = order[place]
-                scratch.value[other] = scratch.kept_value[other]
-                _set_link_owner(graph, scratch, circuits, other, other)
+                _set_link_owner(graph, scratch, circuits, order[place], order[place])
             n_failures += 1
 
 
 @kernel
-def _relieve_row(graph, search, chip, scratch, ports, task):
-    """Line up the circuits of a matching, relieve their routes and write the cell states.
+def relieve_rows(graph, search, relief, lining, rows, max_moves):
+    """Relieve the routes of each routed matching of a batch, `max_moves` moves at most for each.
 
-    `task` is a `RowTask`, whose routes and states are changed, and `ports` a `PortTable`. All in
-    one call, because a call from Python costs as much as a move.
+    `rows` is a `RowBatch`: its states say the routes, and receive the states of the new ones, as
+    ``rows.lengths`` and, of the last matching, ``rows.routes`` do. All rows are relieved in one
+    call, because a call from Python costs as much as a move. `relief` are the `Chip` and the
+    `ReliefSpace`, `lining` the `PortTable` and the `RowScratch` in which circuits are lined up.
     """
-    n_circuits = line_up(ports, task.matching, task.order, task.partner, task.taken)
-    order = task.order[:n_circuits]
-    circuits = RoutedCircuits(order, task.partner, task.routes, task.lengths)
-    relieve(graph, search, chip, scratch, circuits, task.max_moves)
-    task.states[:] = -1
-    write_states(graph, order, task.routes, task.lengths, task.states)
+    chip, scratch = relief
+    ports, row_scratch = lining
+    for row in range(len(rows.matchings)):
+        if rows.outcome[row] != ROUTED:
+            continue
+        partner = row_scratch.partner
+        n_circuits = line_up(
+            ports, rows.matchings[row], row_scratch.order, partner, row_scratch.taken
+        )
+        order = row_scratch.order[:n_circuits]
+        circuits = RoutedCircuits(order, partner, rows.routes, rows.lengths[row])
+        for place in range(n_circuits):
+            follow_circuit(graph, circuits, rows.states[row], order[place])
+        relieve(graph, search, chip, scratch, circuits, max_moves)
+        rows.states[row, :] = -1
+        write_states(graph, order, rows.routes, rows.lengths[row], rows.states[row])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.fabrics.reach import fit_stuck
-from optmatch.model import FREE, IDLE, CellDevice, check_time
+from optmatch.model import FREE, CellDevice, check_time
 from optmatch.problems.routing import split_power
 from optmatch.solvers.routing.pathfinder import (
     FAR,
@@ -28,7 +28,7 @@ from optmatch.solvers.routing.pathfinder import (
     new_workspace,
     shorten,
 )
-from optmatch.solvers.routing.rows import follow_circuit, write_states
+from optmatch.solvers.routing.rows import RowBatch, light_graph, read_rows, write_states
 
 _PASSING = UNIT // 20
 """The cost of each cell beside the power of its heater, in 1/`UNIT` of an average heater."""
@@ -231,12 +231,9 @@ class CellRouter:
         length 0.
         """
         routes, lengths = self.empty_routes()
-        partner = matching.astype(np.int64)
-        circuits = RoutedCircuits(partner, partner, routes, lengths)  # the order is not read
-        row = states.astype(np.int8)
-        is_source = matching != IDLE
-        if self.bidirectional:
-            is_source &= matching > np.arange(len(matching))
-        for port in np.flatnonzero(is_source).tolist():
-            follow_circuit(self.wiring, circuits, row, port)
+        row = matching.astype(np.int32)
+        row.flags.writeable = False  # kernels are compiled for one type
+        outcome = np.empty(1, dtype=np.int8)
+        rows = RowBatch(row[None], states.astype(np.int8)[None], routes, lengths[None], outcome)
+        read_rows(light_graph(self.fabric), rows)
         return routes, lengths

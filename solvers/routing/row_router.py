@@ -17,7 +17,7 @@ from optmatch.solvers.feedforward.router import (
     route_cheaply,
     route_without_faults,
 )
-from optmatch.solvers.routing.relief import Relief, RowTask
+from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import (
     NO_MATCHING,
@@ -25,10 +25,10 @@ from optmatch.solvers.routing.rows import (
     ROUTED,
     TRIES,
     WRONG_STATES,
-    LightGraph,
     PortTable,
     RowBatch,
     check_rows,
+    light_graph,
     new_scratch,
     read_rows,
     route_rows,
@@ -69,8 +69,7 @@ class RowRouter:
         # here, for fabrics without cells and with fixed rules; the router of a mesh replaces it by
         # the shortest routes.
         n_ports = fabric.n_ports
-        live = np.zeros(n_ports, dtype=np.bool_)
-        live[fabric.live_ports] = True
+        live = np.isin(np.arange(n_ports), fabric.live_ports)
         least_cost = np.zeros((n_ports, n_ports), dtype=np.int64)
         graph = fabric.graph
         stuck = np.empty(0, dtype=np.int8) if graph is None else graph.stuck
@@ -81,10 +80,11 @@ class RowRouter:
 
         # Scratch of the check: source ports of circuits in their order, the destination of each
         # source, and 1 for each port that is a destination already.
-        order = np.zeros(n_ports, dtype=np.int64)
-        partner = np.zeros(n_ports, dtype=np.int64)
-        is_taken = np.zeros(n_ports, dtype=np.int8)
-        self._scratch = order, partner, is_taken
+        self._scratch = (
+            np.zeros(n_ports, dtype=np.int64),
+            np.zeros(n_ports, dtype=np.int64),
+            np.zeros(n_ports, dtype=np.int8),
+        )
 
     def route(
         self,
@@ -153,8 +153,12 @@ class ForwardRouter(RowRouter):
     """For feed-forward fabrics: by construction.
 
     ``_exact_fabric`` is the fabric below its faults, which has a rule for every matching, or None
-    where there is no rule; ``_paths`` is the graph along which light is followed.
+    where there is no rule; ``_paths`` is the graph along which light is followed. The rule takes
+    any routes, unless a subclass has a ``_rule_cost``.
     """
+
+    _rule_cost: NDArray[np.int64] | None = None
+    _by_worst = False
 
     def __init__(self, fabric: Fabric) -> None:
         """Look up the rule of the fabric, and how light is followed through its cells."""
@@ -163,11 +167,9 @@ class ForwardRouter(RowRouter):
         longest = max(2 * fabric.n_ports, int(fabric.route_cells().max(initial=0)))
         self.width = min(fabric.n_cells, longest)  # light in planar networks may go all the way
         # Looked up once: a call for one matching takes twenty microseconds.
-        self._exact_fabric = exact_router(fabric)
+        self._exact_fabric: Any = exact_router(fabric)
         self._has_faults = bool((graph.stuck != FREE).any())
-        self._paths = LightGraph(
-            graph.mate, graph.exits, fabric.source_terminals, fabric.bidirectional
-        )
+        self._paths = light_graph(fabric)
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
         """Route by the rule of the fabric, into the arrays of `RowRouter.route`.
@@ -179,11 +181,12 @@ class ForwardRouter(RowRouter):
         super().route(rows, states, routes, lengths, outcome)
         if (outcome == NO_MATCHING).any():
             return
-        if self._exact_fabric is not None and not self._has_faults:
+        is_plain = self._rule_cost is None and not self._has_faults
+        if self._exact_fabric is not None and is_plain:
             states[:] = route_without_faults(self._exact_fabric, rows)
         else:
             # With faults a matching is not held where a stuck cell would need its other state.
-            by_rule = route_cheaply(self.fabric, rows)
+            by_rule = route_cheaply(self.fabric, rows, self._rule_cost, worst=self._by_worst)
             states[:] = by_rule.states
             outcome[~by_rule.held] = NOT_ROUTED
         read_rows(self._paths, RowBatch(rows, states, routes, lengths, outcome))
@@ -209,16 +212,16 @@ class ForwardRouter(RowRouter):
         # The rule tries all ways only in Benes networks (`LOOPING`), where it turns loops. For
         # other fabrics, and where faults forbid its way, the row is changed as on any mesh, too,
         # and the states of fewer toggles count.
-        inner: Any = exact_router(self.fabric)
-        if not is_held or inner.type not in LOOPING:
+        if not is_held or self._exact_fabric.type not in LOOPING:
             states_of_mesh = states.copy()
             routes_of_mesh = np.zeros((len(row), self._mesh.width), dtype=np.int32)
             outcome = self._mesh.change(
                 present_states, row, states_of_mesh, routes_of_mesh, lengths, clock
             )
-            n_toggles = _count_toggles(present_states, states)
-            is_better = not is_held or _count_toggles(present_states, states_of_mesh) < n_toggles
-            if outcome == ROUTED and is_better:
+            is_better = _count_toggles(present_states, states_of_mesh) < _count_toggles(
+                present_states, states
+            )
+            if outcome == ROUTED and (is_better or not is_held):
                 states[:] = states_of_mesh
                 is_held = True
         self.read(row, states, routes, lengths)
@@ -226,8 +229,7 @@ class ForwardRouter(RowRouter):
 
     def warm_up(self) -> None:
         """Compile, or load, the kernels of changes where the exact router knows some ways only."""
-        inner: Any = exact_router(self.fabric)
-        if inner.type not in LOOPING:
+        if self._exact_fabric.type not in LOOPING:
             self._mesh.warm_up()
 
     @cached_property
@@ -346,45 +348,28 @@ class WorstRouter(MeshRouter):
     """For the worst circuit, or for power: routes first, which are then relieved.
 
     To relieve is to reroute circuits while the objective falls (`Relief`). Where the fabric has a
-    rule (``_forward``), it chooses among its routes by ``_cost[cell, state, shared]``: by the sum
-    of the worst circuit (``_by_worst``), or by that of all circuits.
+    rule, it chooses among its routes by ``_rule_cost[cell, state, shared]``: by the sum of the
+    worst circuit (``_by_worst``), or by that of all circuits.
     """
 
     def __init__(self, fabric: Fabric, objective: str, cells: CellDevice) -> None:
         """Build the graph of the fabric, and the search that improves the worst circuit."""
         super().__init__(fabric, cells, power=objective == "power-mw")
         self._relief = Relief(self._router, cells, objective)
-        self._forward = exact_router(fabric) is not None
-        self._cost = cell_costs(fabric, cells, objective)
         self._max_moves = MAX_MOVES[objective]
+        self._rule_cost = cell_costs(fabric, cells, objective)
         self._by_worst = objective == "worst-loss-db"
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
         """Route by rule or by negotiation, then move circuits while that helps the objective.
 
-        Arrays are those of `RowRouter.route`, and are written row by row.
+        Arrays are those of `RowRouter.route`. If some row is no matching, none is improved.
         """
-        if self._forward:
-            RowRouter.route(self, rows, states, routes, lengths, outcome)
-            if (outcome == NO_MATCHING).any():
-                return
-            by_rule = route_cheaply(self.fabric, rows, self._cost, worst=self._by_worst)
-            states[:] = by_rule.states
-            outcome[~by_rule.held] = NOT_ROUTED
-
-        # Each row has routes of its own, which are then improved.
-        for k in range(len(rows)):
-            if self._forward:
-                self.read(rows[k], states[k], routes, lengths[k])
-            else:
-                row_arrays = rows[k : k + 1], states[k : k + 1], routes, lengths[k : k + 1]
-                super().route(*row_arrays, outcome[k : k + 1])
-            if outcome[k] == ROUTED:
-                order, partner, taken = self._scratch
-                task = RowTask(
-                    rows[k], states[k], routes, lengths[k], order, partner, taken, self._max_moves
-                )
-                self._relief.improve_row(self.ports, task)
+        route_first = ForwardRouter.route if self._exact_fabric is not None else MeshRouter.route
+        route_first(self, rows, states, routes, lengths, outcome)
+        if (outcome != NO_MATCHING).all():
+            batch = RowBatch(rows, states, routes, lengths, outcome)
+            self._relief.improve_rows(self.ports, self._work, batch, self._max_moves)
 
 
 def new_row_router(

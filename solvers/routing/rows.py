@@ -15,11 +15,13 @@ In all kernels `wiring` is the `MeshArrays` of the fabric and `space` the `Routi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics import Fabric
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.routing.pathfinder import (
     EFFORTS,
@@ -127,7 +129,15 @@ class LightGraph(NamedTuple):
     # (terminals, 2) ``[terminal, state]``: where light leaves that enters a cell at a terminal.
     exits: NDArray[np.int32]
     source: NDArray[np.int32]  # (ports,): the terminal where light of a port enters
+    target: NDArray[np.int32]  # (ports,): the terminal where light to a port leaves
     is_bidirectional: bool  # whether a circuit serves both ways, counted from its lower port
+
+
+def light_graph(fabric: Fabric) -> LightGraph:
+    """Return the arrays of a fabric with cells along which light is followed."""
+    graph: Any = fabric.graph
+    ends = fabric.source_terminals, fabric.destination_terminals
+    return LightGraph(graph.mate, graph.exits, *ends, fabric.bidirectional)
 
 
 @kernel
@@ -143,8 +153,7 @@ def line_up(ports, matching, order, partner, taken):
     """
     n_ports = len(matching)
     n_circuits = 0
-    for port in range(n_ports):
-        taken[port] = 0
+    taken[:] = 0
     for port in range(n_ports):
         other = matching[port]
         partner[port] = other
@@ -189,7 +198,7 @@ def follow_light(graph, entered, states, route):
     return length
 
 
-@kernel
+@inner_kernel
 def follow_circuit(graph, circuits, states, port):
     """Follow the light of a port to its partner, and write its route and its length.
 
@@ -204,20 +213,6 @@ def follow_circuit(graph, circuits, states, port):
         length = 0
     circuits.lengths[port] = length
     return length
-
-
-@inner_kernel
-def _shuffle_order(order, turn):
-    """Shuffle the circuits (Fisher and Yates), for one turn always in the same way.
-
-    Changes `order` in place. The numbers are those of a linear congruential generator, the one of
-    the C standard.
-    """
-    drawn = np.int64(turn)
-    for place in range(len(order) - 1, 0, -1):
-        drawn = (drawn * 1103515245 + 12345) & 0x7FFFFFFF
-        other = (drawn >> 8) % (place + 1)
-        order[place], order[other] = order[other], order[place]
 
 
 @kernel
@@ -245,8 +240,7 @@ def copy_routes(order, original, copy):
     for place in range(len(order)):
         port = order[place]
         copy.lengths[port] = original.lengths[port]
-        for step in range(original.lengths[port]):
-            copy.routes[port, step] = original.routes[port, step]
+        copy_into(copy.routes[port], original.routes[port, : original.lengths[port]])
 
 
 @inner_kernel
@@ -260,14 +254,20 @@ def _try_efforts(wiring, space, scratch, tries, circuits):
     """
     for turn in range(len(tries)):
         if turn > 1:
-            _shuffle_order(circuits.order, turn)
+            # By Fisher and Yates, for one turn always in the same way: the numbers are those of a
+            # linear congruential generator, the one of the C standard.
+            order = circuits.order
+            drawn = np.int64(turn)
+            for place in range(len(order) - 1, 0, -1):
+                drawn = (drawn * 1103515245 + 12345) & 0x7FFFFFFF
+                other = (drawn >> 8) % (place + 1)
+                order[place], order[other] = order[other], order[place]
 
         # Efforts come as rows of an array, of which numba makes a record field by field.
         effort = Effort(
             tries[turn, 0], tries[turn, 1], tries[turn, 2], tries[turn, 3], tries[turn, 4]
         )
-        for port in range(len(circuits.lengths)):
-            circuits.lengths[port] = 0
+        circuits.lengths[:] = 0
         if negotiate(wiring, space, effort, scratch.no_cost, circuits) >= 0:
             return True
     return False
@@ -284,10 +284,8 @@ def route_rows(wiring, space, ports, scratch, tries, rows):
     for row in range(len(rows.matchings)):
         states = rows.states[row]
         lengths = rows.lengths[row]
-        for cell in range(len(states)):
-            states[cell] = -1
-        for port in range(len(lengths)):
-            lengths[port] = 0
+        states[:] = -1
+        lengths[:] = 0
         n_circuits = line_up(
             ports, rows.matchings[row], scratch.order, scratch.partner, scratch.taken
         )
@@ -327,12 +325,10 @@ def read_rows(paths, rows):
     port]``, 0 where light does not arrive or nothing begins, and ``rows.routes[port, step]``.
     """
     for row in range(len(rows.matchings)):
-        states = rows.states[row]
-        for port in range(rows.matchings.shape[1]):
-            rows.lengths[row, port] = 0
-            partner = rows.matchings[row, port]
-            if partner < 0 or (paths.is_bidirectional and partner < port):
-                continue
-
-            length = follow_light(paths, paths.source[port], states, rows.routes[port])
-            rows.lengths[row, port] = length
+        partner = rows.matchings[row]
+        lengths = rows.lengths[row]
+        lengths[:] = 0
+        circuits = RoutedCircuits(partner, partner, rows.routes, lengths)  # the order is not read
+        for port in range(len(partner)):
+            if partner[port] >= 0 and (partner[port] > port or not paths.is_bidirectional):
+                follow_circuit(paths, circuits, rows.states[row], port)

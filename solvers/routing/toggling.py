@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.kernels.two_sided import Meeting, count_chain, turned, write_chain
 from optmatch.solvers.routing.pathfinder import (
@@ -159,12 +160,10 @@ def _occupy_routes(graph, space, scratch, order, states):
     the circuits through a cell; ``space.use[link]`` is cleared, for `passes_link_twice`.
     ``states[cell]`` are the present states.
     """
-    for terminal in range(len(space.exit_cost)):
-        space.exit_cost[terminal] = 0
-    for link in range(len(space.use)):
-        space.use[link] = 0
+    space.exit_cost[:] = 0
+    space.use[:] = 0
+    scratch.n_lit[:] = 0
     for cell in range(len(states)):
-        scratch.n_lit[cell] = 0
         _price_dark_cell(graph, scratch, states, cell)
     for place in range(len(order)):
         _occupy_route(graph, space, scratch, order[place])
@@ -353,8 +352,7 @@ def _side_of_search(scratch, end):
 @inner_kernel
 def _begin_at(side, terminal):
     """Let one side of a search begin at a terminal; its costs are `NOT_REACHED` before."""
-    for number in range(len(side.bucket)):
-        side.bucket[number] = -1
+    side.bucket[:] = -1
     side.cost[terminal] = 0
     side.previous[terminal] = -1
     side.reached[0] = terminal
@@ -531,9 +529,8 @@ def fit_in_circuits(graph, space, ports, scratch, matching, routed):
             states[cell] = -1
 
     # The circuits that the states carry come first in the order; both groups keep their own.
-    for port in range(len(routed.lengths)):
-        routed.lengths[port] = 0
-        scratch.lengths[port] = 0
+    routed.lengths[:] = 0
+    scratch.lengths[:] = 0
     n_kept = 0
     for place in range(len(order)):
         port = order[place]
@@ -590,8 +587,7 @@ def _refit(graph, space, scratch, order, states, min_saved):
         if is_cheaper and not passes_link_twice(graph, space.use, route):
             n_unchanged = 0
             scratch.lengths[port] = length
-            for step in range(length):
-                scratch.routes[port, step] = route[step]
+            copy_into(scratch.routes[port], route)
         _occupy_route(graph, space, scratch, port)
         if n_unchanged == len(order):
             break
@@ -615,8 +611,7 @@ def negotiate_change(graph, space, scratch, order, toll, routed):
     priced = with_cell_cost(graph, scratch.toll)
     copy_routes(order, scratch, routed)
     circuits = RoutedCircuits(order, scratch.partner, routed.routes, routed.lengths)
-    status = negotiate(priced, space, toll.effort, scratch.no_cost, circuits)
-    if status < 0:
+    if negotiate(priced, space, toll.effort, scratch.no_cost, circuits) < 0:
         return NO_ROOM
     finish_change(graph, space, scratch, order, routed)
     return ROUTED

@@ -26,7 +26,7 @@ from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
 
 
-def route_worst(
+def shorten_longest_route(
     problem: Routing,
     clock: Clock,
     rng: np.random.Generator,

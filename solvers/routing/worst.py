@@ -185,9 +185,8 @@ def _relieve(
 
     The arrays are those of `RoutedCircuits`; all circuits have routes.
     """
-    order = negotiation.order
-    relief.improve(order, negotiation.partner, routes, lengths, _MAX_MOVES)
-    return Routes(negotiation.problem, negotiation.router, order, routes, lengths)
+    relief.improve(negotiation.order, negotiation.partner, routes, lengths, _MAX_MOVES)
+    return Routes(negotiation.problem, negotiation.router, negotiation.order, routes, lengths)
 
 
 def _read_and_relieve(

@@ -16,7 +16,7 @@ from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.negotiation import Negotiation
 from optmatch.solvers.routing.pathfinder import FULL, UNIT
 from optmatch.solvers.routing.router import CellRouter
-from optmatch.solvers.routing.totals import route_worst
+from optmatch.solvers.routing.totals import shorten_longest_route
 from optmatch.testing import brute_force
 
 OBJECTIVES: tuple[Objective, ...] = ("total-cells", "worst-cells", "loss-db")
@@ -211,7 +211,7 @@ def test_lengths_are_refuted_one_by_one_and_not_one_too_many(
     np.minimum(start.lengths, 12, out=start.lengths)
     monkeypatch.setattr("optmatch.solvers.routing.totals.RESTARTS", 0)
     clock, rng = om.Limits().start(), np.random.default_rng(0)
-    solution = route_worst(problem, clock, rng, ignore, start)
+    solution = shorten_longest_route(problem, clock, rng, ignore, start)
     assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 11)
     assert (problem.lower_bound(), solution.stats["bound_by"]) == (7, "cp-sat")
 
@@ -219,13 +219,13 @@ def test_lengths_are_refuted_one_by_one_and_not_one_too_many(
 def test_longest_routes_without_a_start_and_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
     matching, rng = np.array([1, 0, 3, 2]), np.random.default_rng(0)
     problem = om.Routing(om.HexMesh(1, 2, ports=4), matching, objective="worst-cells")
-    found = route_worst(problem, om.Limits().start(), rng, ignore, None)
+    found = shorten_longest_route(problem, om.Limits().start(), rng, ignore, None)
     assert (found.status, found.objective) == (om.Status.OPTIMAL, brute_force(problem))
     routes = Negotiation(problem).attempt(0, rng)
     monkeypatch.delattr(Negotiation, "attempt")
-    again = route_worst(problem, om.Limits().start(), rng, ignore, routes)
+    again = shorten_longest_route(problem, om.Limits().start(), rng, ignore, routes)
     assert (again.status, again.objective) == (found.status, found.objective)
-    late = route_worst(problem, om.Limits(time_s=1e-9).start(), rng, ignore, None)
+    late = shorten_longest_route(problem, om.Limits(time_s=1e-9).start(), rng, ignore, None)
     assert (late.status, late.limit) == (om.Status.UNKNOWN, om.Limit.TIME)
 
 
