@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 
 from optmatch.problems import Reroute
 from optmatch.solvers.method import Method, Run
 
 
-def _greedy() -> Run:
-    """Load and return method `greedy`: the quick repair of a failure."""
-    from optmatch.solvers.reroutes.greedy import solve
-
-    return solve
-
-
-def _ilp() -> Run:
-    """Load and return method `ilp`: the least disturbance after a failure, with a proof."""
-    from optmatch.solvers.reroutes.ilp import solve
-
-    return solve
+def _load(module: str) -> Run:
+    """Load the method of a module of this package; only `ilp` needs OR-tools."""
+    run: Run = import_module(f"optmatch.solvers.reroutes.{module}").solve
+    return run
 
 
 def _has_losses_of_routes(problem: Reroute) -> bool:
@@ -31,13 +25,13 @@ METHODS = (
     Method(
         "greedy",
         Reroute,
-        _greedy,
+        partial(_load, "greedy"),
         "the nearest spare takes over; others move only if nothing else helps",
     ),
     Method(
         "ilp",
         Reroute,
-        _ilp,
+        partial(_load, "ilp"),
         "flows by CP-SAT level by level, with cuts and proofs",
         exact=True,
         suits=_has_losses_of_routes,

@@ -12,6 +12,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.model import InfeasibleError
 from optmatch.problems import Reroute, Transition
@@ -41,96 +42,16 @@ class RouteNeeds(NamedTuple):
     cells: Mapping[int, int]  # the states of the cells it passes
 
 
-class ChangeOrder:
-    """The steps of a transition so far: which old routes have light, and the states of cells.
-
-    Parameters
-    ----------
-    old, new
-        The needs of the old and the new route, by circuit, of all circuits that change.
-    dark
-        The circuits without light from the beginning.
-    now
-        ``now[cell]``: the state of each cell on a new route before the first step, -1 if it was
-        never set.
-
-    Attributes
-    ----------
-    lit : set of int
-        The circuits that still have light on their old route: a circuit that was dropped or moved
-        is not among them.
-    steps : list of Step
-        All steps so far, in their order.
-    """
-
-    def __init__(
-        self,
-        old: Mapping[int, RouteNeeds],
-        new: Mapping[int, RouteNeeds],
-        dark: Collection[int],
-        now: Mapping[int, int],
-    ) -> None:
-        """Begin a transition without steps: circuits that are not in `dark` have light."""
-        self._old = old
-        self._new = new
-        self._states = dict(now)
-        self.lit = {circuit for circuit in new if circuit not in dark}
-        self.steps = list[Step]()
-
-    def missing_cells(self, circuit: int) -> list[tuple[int, int]]:
-        """List cells that the new route of a circuit needs in another state than they have now.
-
-        They come as pairs (cell, state needed).
-        """
-        return [
-            (cell, state)
-            for cell, state in self._new[circuit].cells.items()
-            if self._states[cell] != state
-        ]
-
-    def blockers(self, circuit: int) -> list[int]:
-        """List the lit circuits whose old light is in the way of the new route of a circuit."""
-        missing_cells = [cell for cell, _ in self.missing_cells(circuit)]
-        blocking = []
-        for other in sorted(self.lit - {circuit}):
-            shares_part = self._new[circuit].parts & self._old[other].parts
-            if shares_part or any(cell in self._old[other].cells for cell in missing_cells):
-                blocking.append(other)
-        return blocking
-
-    def set_cells(self, cells: Sequence[tuple[int, int]]) -> None:
-        """Set cells to states."""
-        for cell, state in cells:
-            self._states[cell] = state
-            self.steps.append((SET, cell, state))
-
-    def drop(self, circuit: int) -> None:
-        """Take the light of a circuit away."""
-        self.lit.discard(circuit)
-        self.steps.append((DROP, circuit, -1))
-
-    def move(self, circuit: int) -> None:
-        """Move a circuit that nothing blocks to its new route, with as little time in the dark."""
-        if circuit in self.lit:
-            # Cells that its old light does not pass are set while it still has light.
-            early = [
-                (cell, state)
-                for cell, state in self.missing_cells(circuit)
-                if cell not in self._old[circuit].cells
-            ]
-            self.set_cells(early)
-            self.drop(circuit)
-        self.set_cells(self.missing_cells(circuit))
-        self.steps.append((RAISE, circuit, -1))
-
-
 def order_steps(
     old: Mapping[int, RouteNeeds],
     new: Mapping[int, RouteNeeds],
     dark: Collection[int],
     now: Mapping[int, int],
 ) -> list[Step]:
-    """Order the changes of circuits from old routes to new ones; arguments as of `ChangeOrder`.
+    """Order the changes of circuits from old routes to new ones.
+
+    `old` and `new` are the needs of both routes, by circuit; circuits in `dark` have no light from
+    the beginning; ``now[cell]`` is the state of a cell on a new route, -1 if it was never set.
 
     Each circuit in turn: the cells of its new route are set as far as its old light allows, then
     it goes dark, the rest is set, and it is raised. A circuit waits for others that stand in its
@@ -139,23 +60,60 @@ def order_steps(
     Cells and parts of circuits that stay are in no conflict: new routes share no waveguide with
     them, and through a cell in two states there are no two routes that share none.
     """
-    order = ChangeOrder(old, new, dark, now)
+    steps = list[Step]()
+    states = dict(now)
+    lit = {circuit for circuit in new if circuit not in dark}
+    """The circuits that still have light on their old route."""
+
+    def missing_cells(circuit: int) -> list[tuple[int, int]]:
+        """List cells that a new route needs in another state than now, with that state."""
+        cells = new[circuit].cells.items()
+        return [(cell, state) for cell, state in cells if states[cell] != state]
+
+    def list_blockers(circuit: int) -> list[int]:
+        """List the lit circuits whose old light is in the way of the new route of a circuit."""
+        blocking = []
+        missing = {cell for cell, _ in missing_cells(circuit)}
+        for other in sorted(lit - {circuit}):
+            shares_part = new[circuit].parts & old[other].parts
+            if shares_part or not missing.isdisjoint(old[other].cells):
+                blocking.append(other)
+        return blocking
+
+    def set_cells(cells: Sequence[tuple[int, int]]) -> None:
+        """Set cells to states."""
+        states.update(cells)
+        steps.extend((SET, cell, state) for cell, state in cells)
+
+    def drop(circuit: int) -> None:
+        """Take the light of a circuit away."""
+        lit.discard(circuit)
+        steps.append((DROP, circuit, -1))
+
     # Circuits that are dark already come first: they lose nothing by waiting for nobody.
-    waiting = sorted(new, key=lambda circuit: (circuit in order.lit, circuit))
+    waiting = sorted(new, key=lambda circuit: (circuit in lit, circuit))
     while waiting:
         # The first circuit that nothing blocks moves; `blockers` are those of the ones before it.
         blockers = list[int]()
         for circuit in waiting:
-            in_the_way = order.blockers(circuit)
-            if not in_the_way:
-                order.move(circuit)
-                waiting.remove(circuit)
-                break
+            in_the_way = list_blockers(circuit)
             blockers += in_the_way
+            if not in_the_way:
+                break
         else:
             # A ring of circuits that wait for each other: some circuit has to go dark early.
-            order.drop(max(sorted(set(blockers)), key=blockers.count))
-    return order.steps
+            drop(max(sorted(set(blockers)), key=blockers.count))
+            continue
+
+        # Cells that its old light does not pass are set while it still has light.
+        if circuit in lit:
+            old_cells = old[circuit].cells
+            set_cells([entry for entry in missing_cells(circuit) if entry[0] not in old_cells])
+            drop(circuit)
+        set_cells(missing_cells(circuit))
+        steps.append((RAISE, circuit, -1))
+        waiting.remove(circuit)
+    return steps
 
 
 def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
@@ -183,16 +141,14 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
     new_needs = {}
     present_states: dict[int, int] = {}
     for place, circuit in enumerate(changed):
-        old_path = routing.paths[circuit]
         old_ends = routing.circuits[circuit].tolist()
-        old_needs[circuit] = RouteNeeds(
-            _list_parts(routing, old_path, old_ends, routing.old_routes[circuit]),
-            dict(routing.cells_of(old_path)),
+        old_needs[circuit] = _list_needs(
+            routing, routing.paths[circuit], old_ends, routing.old_routes[circuit]
         )
-        cells = dict(routing.cells_of(paths[place]))
-        new_needs[circuit] = RouteNeeds(
-            _list_parts(routing, paths[place], named.circuits[place], named.routes[place]), cells
+        new_needs[circuit] = _list_needs(
+            routing, paths[place], named.circuits[place], named.routes[place]
         )
+        cells = new_needs[circuit].cells
         present_states |= {cell: int(routing.now[cell]) for cell in cells}
 
     # The steps, and the spares.
@@ -207,14 +163,15 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
     )
 
 
-def _list_parts(
+def _list_needs(
     routing: RoutingState, path: Path, ends: tuple[int, int], route: Sequence[int]
-) -> frozenset[tuple[str, int]]:
-    """List the parts that a circuit has for itself: fibres and ports, or waveguides."""
+) -> RouteNeeds:
+    """List what a circuit has for itself: fibres and ports, or waveguides and cells."""
     if routing.first_fibre:
         fibres = [("fibre", fibre) for fibre in route]
-        return frozenset([*fibres, ("out", ends[0]), ("in", ends[1])])
-    return frozenset(("link", int(link)) for link in routing.graph.resource[path[1:-1]])
+        return RouteNeeds(frozenset([*fibres, ("out", ends[0]), ("in", ends[1])]), {})
+    links = frozenset(routing.graph.resource[path[1:-1]].tolist())
+    return RouteNeeds(links, dict(routing.cells_of(path)))
 
 
 class Named(NamedTuple):
@@ -259,84 +216,38 @@ def name_paths(
         )
 
     # In a rack with ideal interposers a node is an edge, of which any free fibre will do.
-    chooser = _PartChooser(users, leaving, lit)
+    taken = set[tuple[str, int]]()
+
+    def take(kind: str, users_of_kind: NDArray[np.int32], candidates: Iterable[int]) -> int:
+        """Take the first part that is not taken, and is nobody's or that of a leaving circuit."""
+        for part in candidates:
+            user = users_of_kind[part]
+            if (kind, part) not in taken and (user == NOBODY or user in leaving):
+                taken.add((kind, part))
+                return part
+        return -1
+
     named = Named([], [])
     for path, wish in zip(paths, wishes, strict=True):
         nodes = path.tolist()
-        source_unit = nodes[0]
-        destination_unit = nodes[-1] - graph.units
-        source = chooser.take_port(SOURCE, source_unit, graph.per_unit, wish[SOURCE])
-        destination = chooser.take_port(
-            DESTINATION, destination_unit, graph.per_unit, wish[DESTINATION]
-        )
+        ports = []
+        for end, unit in ((SOURCE, nodes[0]), (DESTINATION, nodes[-1] - graph.units)):
+            first = unit * graph.per_unit
+            ports_of_unit = range(first, first + graph.per_unit)
+            wished_port = first + wish[end] % graph.per_unit
+            ports.append(take(f"port {end}", users.ports[end], [wished_port, *ports_of_unit]))
 
-        # A fibre of each edge between both units.
+        # A fibre of each edge between both units. One with light would have to go dark before the
+        # new circuit can have it.
         route = []
         for node in nodes[1:-1]:
             edge = node - graph.inner
             fibres = range(first_fibre[edge], first_fibre[edge + 1])
-            route.append(chooser.take_fibre(fibres))
-        named.circuits.append((source, destination))
+            dark_first = sorted(fibres, key=lambda fibre: users.fibres[fibre] in lit)
+            route.append(take("fibre", users.fibres, dark_first))
+        named.circuits.append((ports[SOURCE], ports[DESTINATION]))
         named.routes.append(tuple(route))
     return named
-
-
-class _PartChooser:
-    """Gives ports and fibres that are free, or become free, each once.
-
-    Parameters
-    ----------
-    users, leaving, lit
-        As of `name_paths`: who has which part, and which circuits give theirs up.
-    """
-
-    def __init__(self, users: Users, leaving: Collection[int], lit: Collection[int]) -> None:
-        """Begin with no port and no fibre given away."""
-        self._users = users
-        self._leaving = leaving
-        self._lit = lit
-        self._taken_ports: set[tuple[int, int]] = set()
-        self._taken_fibres: set[int] = set()
-
-    def take_port(self, end: int, unit: int, n_ports: int, wish: int) -> int:
-        """Take the port of a unit at the place that port `wish` has in its own unit.
-
-        If it is in use, the lowest free one of the `n_ports` ports of the unit is taken. `end` is
-        `SOURCE` or `DESTINATION`: a port serves one circuit as each.
-        """
-        first = unit * n_ports
-        port = first + wish % n_ports
-        if not self._is_free_port(end, port):
-            ports = range(first, first + n_ports)
-            port = next(other for other in ports if self._is_free_port(end, other))
-        self._taken_ports.add((end, port))
-        return port
-
-    def _is_free_port(self, end: int, port: int) -> bool:
-        """Tell whether a port was not given away, and nobody or a leaving circuit has it."""
-        user = self._users.ports[end][port]
-        return (end, port) not in self._taken_ports and (user == NOBODY or user in self._leaving)
-
-    def take_fibre(self, fibres: Iterable[int]) -> int:
-        """Take the lowest fibre without light, or else the lowest that a lit circuit leaves.
-
-        The fibre counts as taken from then on. The result is -1 if all are in use by circuits that
-        stay.
-        """
-        # A fibre with light would have to go dark before the new circuit can have it.
-        chosen = -1
-        for fibre in fibres:
-            user = self._users.fibres[fibre]
-            is_free = user == NOBODY or user in self._leaving
-            if not is_free or fibre in self._taken_fibres:
-                continue
-            if user not in self._lit:
-                chosen = fibre
-                break
-            if chosen < 0:
-                chosen = fibre
-        self._taken_fibres.add(chosen)
-        return chosen
 
 
 Levels = tuple[int, int, int, int, int]

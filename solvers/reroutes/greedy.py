@@ -11,7 +11,7 @@ import numpy as np
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Score, Solution
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.running import Damage
-from optmatch.solvers.frame import conclude
+from optmatch.solvers.frame import conclude, stoppable
 from optmatch.solvers.reroutes.changes import make_transition, replace_racks
 from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
 from optmatch.solvers.reroutes.repair import EFFORT, Reach, Recovery, repair
@@ -22,8 +22,8 @@ _FEW = 20  # cases of a proof, for each handover
 
 def case_of(problem: Reroute) -> HitCircuits:
     """Return the hit circuits of a problem, its lost units and live spares."""
-    hit = tuple(np.flatnonzero(problem.hit).tolist())
-    return HitCircuits(hit, problem.lost, problem.live_spares, problem.owners)
+    hit = np.flatnonzero(problem.hit).tolist()
+    return HitCircuits(tuple(hit), problem.lost, problem.live_spares, problem.owners)
 
 
 def solve(
@@ -73,11 +73,9 @@ def solve(
     cut = partial(find_cut, problem) if problem.units.n_chips else None
     repaired = repair(routing, case, reach, clock=clock, prove=cut)
     if isinstance(repaired, Recovery):
-        limit = Limit.EXHAUSTED
-        try:
+        with stoppable() as stop:
             on_event(NewBest(repaired.levels))
-        except KeyboardInterrupt:
-            limit = Limit.INTERRUPTED
+        limit = stop.limit or Limit.EXHAUSTED
         return make_solution(problem, routing, repaired, bound, limit=limit)
 
     # Without a plan the certificate is that proof, or one that is sought now.

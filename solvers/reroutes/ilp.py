@@ -189,9 +189,9 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
 
         # A circuit that may move does so if it takes an arc off its old route.
         if circuit in self.moved:
-            kept_arcs = set(path_arcs(routing, routing.paths[circuit]))
+            kept_steps = set(pairwise(routing.paths[circuit].tolist()))
             for arc, literal in flow.items():
-                if arc not in kept_arcs:
+                if (int(graph.tail[arc]), int(graph.head[arc])) not in kept_steps:
                     model.add_implication(literal, self.moved[circuit])
 
         # A cost has the loss of an arc above `LOSS_COST`, and its length below.
@@ -224,8 +224,7 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
             # A circuit that may move counts only if it does.
             moved = self.moved[circuit]
             self.model.add(loss <= self.worst).only_enforce_if(moved)
-            old_arcs = path_arcs(routing, routing.paths[circuit])
-            old_length = sum(int(routing.cost[arc] % LOSS_COST) for arc in old_arcs)
+            _, _, old_length = routing.sum_up([routing.paths[circuit]])
             lengths -= old_length * (1 - moved)  # of a circuit that stays, nothing counts
         self.routes_cost = (
             sum(self.sets.values()) * self.loss_radix + self.worst
@@ -262,16 +261,6 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
             for unit in self.case.lost
         ]
         return paths, tuple(spares)
-
-
-def path_arcs(routing: RoutingState, path: Path) -> list[int]:
-    """List the arcs of a path, which is given by its nodes."""
-    graph = routing.graph
-    nodes = path.tolist()
-    return [
-        next(a for a in range(graph.first[n], graph.first[n + 1]) if graph.head[a] == onward)
-        for n, onward in pairwise(nodes)
-    ]
 
 
 class RerouteSearch:
@@ -319,10 +308,9 @@ class RerouteSearch:
         """Keep a plan if its levels are less than those of the best one; tell the listener."""
         if self.best is None or plan.levels < self.best.levels:
             self.best = plan
-            try:
+            with stoppable() as stop:
                 self.on_event(NewBest(plan.levels))
-            except KeyboardInterrupt:
-                self.limit = Limit.INTERRUPTED
+            self.limit = stop.limit or self.limit
 
     def try_moving(self, movable: Sequence[int], *, few: bool = False) -> bool:
         """Search exactly for a plan in which some circuits may move; tell whether that ended.

@@ -36,19 +36,25 @@ def find_cut(problem: Reroute) -> CutProof | None:
     # are in each set.
     rack = problem.units
     ends = rack.server_of_unit[problem.circuits[problem.hit] // rack.ports_per_unit]
-    inside = _sides(rack.n_servers, np.unique(ends))
+    n = rack.n_servers
+    if n <= _MOST_SERVERS:
+        numbers = np.arange(1, 2**n - 1)
+        inside = (numbers[:, None] >> np.arange(n) & 1).astype(bool)
+    else:
+        tried = np.arange(n) if n <= _MOST_SINGLE else np.unique(ends)
+        single = np.arange(n) == tried[:, None]
+        inside = np.concatenate([single, ~single])
     sides = inside.astype(np.float32)
 
     # The live fibres that lead out of each set: ``fibres[from, to]``, where switches between racks
     # follow the servers. Through a switch there go no more circuits than come to it from inside,
     # and than lead from it to outside.
-    n = rack.n_servers
     live = rack.edge_fibres.astype(np.float32)
     np.subtract.at(live, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
     nodes = int(rack.edges.max(initial=n - 1)) + 1
     fibres = np.zeros((nodes, nodes), dtype=np.float32)
     fibres[tuple(rack.edges.T)] = live
-    n_fibres = _crosses(sides, fibres[:n, :n])
+    n_fibres = ((sides @ fibres[:n, :n]) * (1 - sides)).sum(axis=1)
     if nodes > n:
         n_fibres += np.minimum(sides @ fibres[:n, n:], (1 - sides) @ fibres[n:, :n].T).sum(axis=1)
 
@@ -59,24 +65,6 @@ def find_cut(problem: Reroute) -> CutProof | None:
     if not len(order) or missing[order[0]] <= 0:
         return None
     return CutProof(servers=np.flatnonzero(inside[order[0]]).astype(np.int32))
-
-
-def _sides(n: int, hit: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """List the sets of servers to be tried: ``inside[set, server]``, of n servers.
-
-    `hit` are the servers of hit circuits, which are tried where there are too many for all.
-    """
-    if n <= _MOST_SERVERS:
-        numbers = np.arange(1, 2**n - 1)
-        return (numbers[:, None] >> np.arange(n) & 1).astype(bool)
-    single = np.arange(n) == (np.arange(n) if n <= _MOST_SINGLE else hit)[:, None]
-    return np.concatenate([single, ~single])
-
-
-def _crosses(sides: NDArray[np.float32], counts: NDArray[np.float32]) -> NDArray[Any]:
-    """Add up ``counts[from, to]`` over the edges out of each set."""
-    n_crossing: NDArray[Any] = ((sides @ counts) * (1 - sides)).sum(axis=1)
-    return n_crossing
 
 
 def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
@@ -118,7 +106,8 @@ def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDAr
     fits_outside = len(lost) - n_inside <= spares_outside[:, None]
     least = np.where(fits_inside & fits_outside, sums, 2.0**20).min(axis=1)
     check_time()
-    total: NDArray[Any] = _crosses(sides, between_servers) + if_outside.sum(axis=1) + least
+    between_units_that_stay = ((sides @ between_servers) * (1 - sides)).sum(axis=1)
+    total: NDArray[Any] = between_units_that_stay + if_outside.sum(axis=1) + least
     return total
 
 
@@ -183,9 +172,9 @@ def explain(problem: Reroute, certificate: Any) -> str:
         return "an exhaustive search found no way"
     if isinstance(certificate, BlockProof):
         chips = ", ".join(map(str, certificate.chips.tolist()))
-        count = len(certificate.links)
         way = "lead away from" if certificate.leaving else "lead to"
-        return f"only {count} waveguides {way} the chips {chips}, which have more circuits"
+        links = f"only {len(certificate.links)} waveguides"
+        return f"{links} {way} the chips {chips}, which have more circuits"
 
     # Prices of links are a cut: all links with a price.
     if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):

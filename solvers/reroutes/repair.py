@@ -163,11 +163,9 @@ def list_choices(
         spares = np.sort(spares[np.argsort(distance, kind="stable")[:n_nearest]])
 
     # ``handovers[handover, k]`` takes over for the k-th lost unit.
-    if n_lost == 1:
-        handovers = spares[:, None]
-    else:
-        ways = list(islice(permutations(spares, n_lost), _MOST_COMPARED))
-        handovers = np.array(ways, dtype=np.int64).reshape(len(ways), n_lost)
+    n_ways = max(len(spares), _MOST_COMPARED)
+    ways = list(islice(permutations(spares.tolist(), n_lost), n_ways))
+    handovers = np.array(ways, dtype=np.int64).reshape(len(ways), n_lost)
 
     # ``ends[handover, circuit]``: source and destination unit from then on. The best come first,
     # by the worst loss, then by the length in all.

@@ -233,51 +233,6 @@ def find_arc(net, node, next_node):
     return arc
 
 
-@inner_kernel
-def negotiate(net, work, ends, rounds):
-    """Route circuits together by negotiated congestion.
-
-    ``ends[circuit]`` are the first and the last node of a circuit, the unit that it leaves and the
-    one that it enters; `rounds` is the most rounds.
-
-    In each round every circuit takes its cheapest path. A resource, such as a waveguide, that more
-    circuits use than are free of it becomes dearer, and all are routed again, until no resource is
-    overdrawn. ``work.path`` and ``work.length`` receive the routes. The result is the rounds it
-    took; 0 if circuits share resources to the end; -1 if one has no path.
-    """
-    using = work.using
-    work.history[:] = 0
-    for turn in range(1, rounds + 1):
-        # Each circuit in turn avoids what those before it use, the more the longer it takes.
-        using[:] = 0
-        for circuit in range(len(ends)):
-            path = work.path[circuit]
-            start_resource = net.graph.resource[ends[circuit, 0]]
-            using[start_resource] += 1
-            length = find_cheapest_path(
-                net, work, (ends[circuit, 0], ends[circuit, 1]), SHARED_COST * turn, path
-            )
-            using[start_resource] -= 1
-            if length == 0:
-                return -1
-            work.length[circuit] = length
-            for place in range(length):
-                using[net.graph.resource[path[place]]] += 1
-
-        # Resources that are overdrawn become dearer for each circuit on them, and all circuits are
-        # routed anew.
-        is_clean = True
-        for circuit in range(len(ends)):
-            for place in range(work.length[circuit]):
-                used = net.graph.resource[work.path[circuit, place]]
-                if using[used] > net.free[used]:
-                    work.history[used] += HISTORY_COST
-                    is_clean = False
-        if is_clean:
-            return turn
-    return 0
-
-
 @kernel
 def weigh(net, work, count):
     """Return the cells to be set (each once), the worst loss, and the length of all routes.
@@ -306,13 +261,46 @@ def weigh(net, work, count):
 
 @kernel
 def route(net, work, ends, rounds):
-    """Negotiate, and weigh the routes in the same call.
+    """Route circuits together by negotiated congestion, and weigh the routes.
 
-    The result is the outcome of `negotiate`, then the three numbers of `weigh`, 0 if the outcome
-    is not positive.
+    ``ends[circuit]`` are the first and the last node of a circuit, the unit that it leaves and the
+    one that it enters; `rounds` is the most rounds.
+
+    In each round every circuit takes its cheapest path. A resource, such as a waveguide, that more
+    circuits use than are free of it becomes dearer, and all are routed again, until no resource is
+    overdrawn. ``work.path`` and ``work.length`` receive the routes. The results are the rounds it
+    took, 0 if circuits share resources to the end or -1 if one has no path; and the three numbers
+    of `weigh`, 0 where there are no routes.
     """
-    outcome = negotiate(net, work, ends, rounds)
-    if outcome <= 0:
-        return outcome, 0, np.int64(0), np.int64(0)
-    n_cells_set, worst_loss, length = weigh(net, work, len(ends))
-    return outcome, n_cells_set, worst_loss, length
+    using = work.using
+    work.history[:] = 0
+    for turn in range(1, rounds + 1):
+        # Each circuit in turn avoids what those before it use, the more the longer it takes.
+        using[:] = 0
+        for circuit in range(len(ends)):
+            path = work.path[circuit]
+            start_resource = net.graph.resource[ends[circuit, 0]]
+            using[start_resource] += 1
+            length = find_cheapest_path(
+                net, work, (ends[circuit, 0], ends[circuit, 1]), SHARED_COST * turn, path
+            )
+            using[start_resource] -= 1
+            if length == 0:
+                return -1, 0, np.int64(0), np.int64(0)
+            work.length[circuit] = length
+            for place in range(length):
+                using[net.graph.resource[path[place]]] += 1
+
+        # Resources that are overdrawn become dearer for each circuit on them, and all circuits are
+        # routed anew.
+        is_clean = True
+        for circuit in range(len(ends)):
+            for place in range(work.length[circuit]):
+                used = net.graph.resource[work.path[circuit, place]]
+                if using[used] > net.free[used]:
+                    work.history[used] += HISTORY_COST
+                    is_clean = False
+        if is_clean:
+            n_cells_set, worst_loss, total_length = weigh(net, work, len(ends))
+            return turn, n_cells_set, worst_loss, total_length
+    return 0, 0, np.int64(0), np.int64(0)

@@ -74,7 +74,7 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
         taken.update(chips)
         circuits += links
         owners += [job] * len(links)
-    idle = [chip for chip in range(rack.n_chips) if chip not in taken]
+    reserve = tuple(chip for chip in range(rack.n_chips) if chip not in taken)
 
     # All circuits are routed together in the empty rack, in random order: neighbours in the order
     # of the jobs would contend for the same fibres.
@@ -98,7 +98,6 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     for k, path in zip(order.tolist(), routes.paths, strict=True):
         paths[k] = path
     named = name_paths(routing.graph, routing.users, routing.first_fibre, paths, circuits)
-    reserve = tuple(idle)
     if rack.graph is None:
         return Reroute(rack, named.circuits, owners, reserve, tuple(named.routes))
     states = np.full(rack.n_cells, FREE, dtype=np.int8)
