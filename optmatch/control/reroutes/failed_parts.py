@@ -294,20 +294,21 @@ def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
     units = after.units
     dead_units = {port // units.ports_per_unit for port in after.dead_ports}
     sound_units = set(range(after.n_units)) - dead_units
-    if units.through:
-        port_units = {port // units.ports_per_unit for port in repaired.failed_ports}
-        return {*repaired.failed_chips, *port_units} & sound_units
-
-    # Whole racks replace each other: the racks in which something is still broken.
-    units_per_rack = after.n_units // units.racks
-    broken_racks = {unit // units_per_rack for unit in dead_units}
-    broken_racks |= set(units.rack_of_fibre[list(after.failed_fibres)].tolist())
     port_units = {port // units.ports_per_unit for port in repaired.failed_ports}
+    repaired_units = {*repaired.failed_chips, *port_units}
+    if units.through:
+        return repaired_units & sound_units
 
-    # Racks in which a chip, a port or a fibre was repaired.
-    touched_racks = {unit // units_per_rack for unit in (*repaired.failed_chips, *port_units)}
-    touched_racks |= set(units.rack_of_fibre[list(repaired.failed_fibres)].tolist())
-    whole_racks = touched_racks - broken_racks
+    # Whole racks replace each other: those in which something was repaired, and nothing is broken.
+    units_per_rack = after.n_units // units.racks
+
+    def racks_of(some_units: Set[int], fibres: Sequence[int]) -> set[int]:
+        """Return the racks in which some units and fibres are."""
+        racks_of_fibres: list[int] = units.rack_of_fibre[list(fibres)].tolist()
+        return {unit // units_per_rack for unit in some_units}.union(racks_of_fibres)
+
+    touched_racks = racks_of(repaired_units, repaired.failed_fibres)
+    whole_racks = touched_racks - racks_of(dead_units, after.failed_fibres)
     return {unit for unit in sound_units if unit // units_per_rack in whole_racks}
 
 

@@ -46,7 +46,7 @@ from optmatch.control.reroutes.failed_parts import (
     unite,
 )
 from optmatch.control.reroutes.record_file import Durable, RecordFile
-from optmatch.model import FormatError, InputError, OptMatchError, integer
+from optmatch.model import FormatError, InputError, integer
 from optmatch.model.declarations import form_of
 from optmatch.model.files import file_path, path_name
 from optmatch.problems import Reroute
@@ -358,30 +358,40 @@ class Rerouter:
     ) -> Proposal:
         """Search an answer to a failure, and with `report` put the failure on record.
 
-        `call` is the name of the public method, for the figures. The search sees a snapshot of the
-        record. If the record has changed meanwhile, its answer may be out of date, and it runs
-        once more; after `deadline_s` seconds the answer counts as it is. Raises the refusal if
-        there is no repair.
+        `call` is the name of the public method, for the figures. Raises the refusal if there is no
+        repair. The search sees a snapshot of the record. Its answer is stale if the state has
+        changed meanwhile, or if a part that it uses has failed: then the search begins anew. After
+        `deadline_s` seconds the answer counts as it is.
         """
         self._check_open()
         clock = start_clock(deadline_s)
         with self._tally.call(call, failure):
             if report:
                 failure = self._report_cut_off_chips(failure)
-
-            # The record may change while the search runs: then the search begins anew, until the
-            # time is up.
             while True:
                 snapshot = self._now
                 answer = find_answer(snapshot, failure, clock)
                 is_late = clock.remaining_s <= 0.0
-                if self._put_on_record(
-                    snapshot, failure, answer, report=report, even_if_stale=is_late
-                ):
-                    break
-            if isinstance(answer, Proposal):
-                return answer
-            raise answer
+                with self._lock:
+                    record = self._now.record
+                    is_stale = snapshot.state is not record.state
+                    if isinstance(answer, Proposal) and not is_stale:
+                        closed = record.closed_to(failure)
+                        used = find_closed_part(record.state, answer.transition, closed)
+                        is_stale = used is not None
+                    if is_stale and not is_late:
+                        continue
+
+                    # Parts that a change has answered in the meantime are not pending.
+                    pending = list_unanswered(failure, record.state) if is_stale else failure
+                    if report and any(pending):
+                        if isinstance(answer, Proposal):
+                            self._go_to(record.answer(pending), _ANSWERED)
+                        else:
+                            self._go_to(record.refuse(pending), _REFUSED)
+                if isinstance(answer, Proposal):
+                    return answer
+                raise answer
 
     def _report_cut_off_chips(self, failure: FailedParts) -> FailedParts:
         """Note that chips which are cut off have failed themselves; return the other parts.
@@ -398,41 +408,6 @@ class Rerouter:
                 check_failure(record.state, other_parts)
                 self._go_to(record.with_reported_chips(reported), _REFUSED)
         return other_parts
-
-    def _put_on_record(
-        self,
-        basis: Snapshot,
-        failure: FailedParts,
-        answer: Proposal | OptMatchError,
-        *,
-        report: bool,
-        even_if_stale: bool,
-    ) -> bool:
-        """Put a failure on record if `report` says so; return False if its answer is stale.
-
-        `basis` is the snapshot that the search saw. Its answer is stale if the state has changed
-        since then, or if a part that it uses has failed; then nothing is recorded, and another
-        answer has to be searched. With `even_if_stale` there is no time for that, and the failure
-        is recorded with the answer that there is.
-        """
-        with self._lock:
-            record = self._now.record
-            is_stale = basis.state is not record.state
-            if isinstance(answer, Proposal) and not is_stale:
-                closed = record.closed_to(failure)
-                used = find_closed_part(basis.state, answer.transition, closed)
-                is_stale = used is not None
-            if is_stale and not even_if_stale:
-                return False
-
-            # Parts of the failure that a change has answered in the meantime are not pending.
-            pending = list_unanswered(failure, record.state) if is_stale else failure
-            if report and any(pending):
-                if isinstance(answer, Proposal):
-                    self._go_to(record.answer(pending), _ANSWERED)
-                else:
-                    self._go_to(record.refuse(pending), _REFUSED)
-            return True
 
     def apply(self, proposal: Proposal) -> Reroute:
         """Record that proposed changes of circuits are made, and return the state after them.

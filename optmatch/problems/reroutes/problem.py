@@ -70,36 +70,33 @@ def _try_handovers(
       with any spares, even if no single handover is the best one for all circuits.
     """
     sources, destinations = end_units.T
-    if not state.units.through:  # racks that go elsewhere stay as far from each other
-        return np.array([lengths[sources, destinations]], dtype=np.int64)
-
-    # Too many handovers: each lost end of each circuit may be any spare by itself.
     lost = list(state.lost)
     spares = list(state.live_spares)
-    if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
-        shortest = []
-        for source, destination in end_units.tolist():
-            from_units = spares if source in lost else [source]
-            to_units = spares if destination in lost else [destination]
-            choices = lengths[np.ix_(from_units, to_units)]
-            shortest.append(choices.min(initial=UNREACHED))
-        return np.array([shortest], dtype=np.int64)
-
-    rows = []
-    for handover in permutations(spares, len(lost)):
-        # ``unit_after[unit]``: the spare in place of a lost unit, and all other units themselves.
-        unit_after = np.arange(len(lengths))
-        unit_after[lost] = handover
-        rows.append(lengths[unit_after[sources], unit_after[destinations]])
-    return np.array(rows, dtype=np.int64).reshape(len(rows), len(end_units))
+    tried: NDArray[np.integer]
+    if not state.units.through:
+        # Racks that go elsewhere stay as far from each other.
+        tried = lengths[sources, destinations][None]
+    elif math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
+        # Too many handovers: each lost end of each circuit may be any spare by itself.
+        nearest = lengths.copy()
+        nearest[lost] = nearest[spares].min(axis=0, initial=UNREACHED)
+        nearest[:, lost] = nearest[:, spares].min(axis=1, initial=UNREACHED)[:, None]
+        tried = nearest[sources, destinations][None]
+    else:
+        # ``unit_after[handover, unit]``: the spare in place of a lost unit, others as they are.
+        handovers = np.array(list(permutations(spares, len(lost))), dtype=np.int64)
+        unit_after = np.tile(np.arange(len(lengths)), (len(handovers), 1))
+        unit_after[:, lost] = handovers.reshape(len(handovers), len(lost))
+        tried = lengths[unit_after[:, sources], unit_after[:, destinations]]
+    return tried.astype(np.int64)
 
 
 class _Looked(Displayed):
     """A place for values that are derived once and are no fields."""
 
     __slots__ = ("_circuit_routes", "_damage", "_passed", "_units")
-    _damage: Damage
     _circuit_routes: Routes
+    _damage: Damage
     _passed: Passed
     _units: Units
 
