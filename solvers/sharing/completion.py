@@ -120,8 +120,7 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
         self.steps_per_s = _steps_per_s(problem, self.kinds)
         self.amounts: dict[tuple[int, int], Any] = {}
         self._cost: list[Any] = []
-        self._caps = caps
-        self._plane_of_kind = problem.classes.plane[self.kinds.class_of_kind]
+        plane_of_kind = problem.classes.plane[self.kinds.class_of_kind]
 
         # Each job gets its demand from the kinds that may serve it. Then come the terms of the
         # objective for its wait, and its caps.
@@ -140,7 +139,11 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
                 amounts_of_kind[kind].append(amount)
             self.model.add(sum(self.amounts[kind, job] for kind in kinds) == demand)
             self._count_waiting(job, demand, kinds, float(asked_s[job]))
-            self._keep_caps(job, kinds)
+
+            # A job gets no more of a plane than its cap there.
+            for plane, cap in enumerate([] if caps is None else caps[job].tolist()):
+                on_plane = [kind for kind in kinds if plane_of_kind[kind] == plane]
+                self.model.add(sum(self.amounts[kind, job] for kind in on_plane) <= cap)
 
         # All jobs together get no more of a kind than there is.
         for size, amounts in zip(self.kinds.sizes.tolist(), amounts_of_kind, strict=True):
@@ -176,14 +179,6 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
             self._cost.append(int((time_s - before_s) * self.steps_per_s) * waits)
             before_s = time_s
             waits_before = waits
-
-    def _keep_caps(self, job: int, kinds: list[int]) -> None:
-        """Constrain what a job gets of each plane to its cap; `kinds` are those that serve it."""
-        if self._caps is None:
-            return
-        for plane, cap in enumerate(self._caps[job].tolist()):
-            on_plane = [kind for kind in kinds if self._plane_of_kind[kind] == plane]
-            self.model.add(sum(self.amounts[kind, job] for kind in on_plane) <= cap)
 
     def read(self, outcome: Outcome) -> NDArray[np.int32]:
         """Return ``job_of[resource]``, -1 for none; the first resources of each kind are used.

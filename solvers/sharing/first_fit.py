@@ -158,81 +158,54 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
     The job of the greatest ``priority[job]`` is first; without priorities, jobs are ranked by
     `irs` whenever a job asks or has all that it wants.
     """
-    # The resources in the order in which they come.
     jobs = problem.jobs
     resources = problem.resources
-    service = _Service(problem, priority)
+    classes = problem.classes
+    dispatcher = Dispatcher(jobs)
+    for may_serve, plane in zip(classes.jobs_of, classes.plane.tolist(), strict=True):
+        dispatcher.add(may_serve, plane)
+    job_of = np.full(resources.n_resources, -1, dtype=np.int32)
+
+    def rank() -> None:
+        """Order all jobs anew by `irs`."""
+        n_asked = [dispatcher.left(job) for job in range(jobs.n_jobs)]
+        dispatcher.rank(policies.irs(classes.jobs_of, classes.sizes, n_asked))
+
+    def offer_and_rank(number: int) -> int:
+        """Offer a resource of class `number`; a job that has its demand then changes the order."""
+        job = dispatcher.offer(number)
+        if job >= 0 and not dispatcher.left(job):
+            rank()
+        return job
+
+    def offer_all(offered: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Offer resources in their order, and write `job_of`; return those that no job wants."""
+        offer = dispatcher.offer if priority is not None else offer_and_rank
+        job_of[offered] = [offer(number) for number in classes.class_of[offered].tolist()]
+        return offered[job_of[offered] < 0]
+
+    # Between two times at which jobs ask, resources are offered in the order in which they come.
+    # When jobs ask, the resources that wait, and have not left, are offered to them.
     in_time = np.argsort(resources.arrivals_s, kind="stable")
     arrival_s = resources.arrivals_s[in_time]
-
-    # Between two times at which jobs ask, resources are offered as they come. When jobs ask, the
-    # resources that wait, and have not left, are offered to them.
     waiting = in_time[:0]
     n_come = 0
     for now_s in np.unique(jobs.arrivals_s).tolist():
         n_come_before = n_come
         n_come = int(np.searchsorted(arrival_s, now_s))
-        unwanted = service.offer_all(in_time[n_come_before:n_come])
+        unwanted = offer_all(in_time[n_come_before:n_come])
         waiting = np.concatenate((waiting, unwanted))
-        service.ask_all(np.flatnonzero(jobs.arrivals_s == now_s).tolist())
+
+        # Jobs ask for all that they want.
+        for job in np.flatnonzero(jobs.arrivals_s == now_s).tolist():
+            priority_of_job = 0.0 if priority is None else float(priority[job])
+            dispatcher.ask(job, int(jobs.demand[job]), priority_of_job)
+        if priority is None:
+            rank()
         is_there = resources.departures_s[waiting] > now_s
-        waiting = service.offer_all(waiting[is_there])
-    service.offer_all(in_time[n_come:])
-    return service.job_of
-
-
-class _Service:
-    """The dispatcher of a problem, and the assignment so far.
-
-    Attributes
-    ----------
-    priority
-        ``priority[job]``; None for the policy `irs`, which ranks all jobs again and again.
-    job_of
-        ``job_of[resource]``, -1 for no job.
-    """
-
-    def __init__(self, problem: PortSharing, priority: NDArray[np.float64] | None) -> None:
-        self.jobs = problem.jobs
-        self.classes = problem.classes
-        self.priority = priority
-        self.dispatcher = Dispatcher(problem.jobs)
-        for may_serve, plane in zip(
-            self.classes.jobs_of, self.classes.plane.tolist(), strict=True
-        ):
-            self.dispatcher.add(may_serve, plane)
-        self.job_of = np.full(problem.resources.n_resources, -1, dtype=np.int32)
-
-    def ask_all(self, jobs: list[int]) -> None:
-        """Let jobs ask for all that they want."""
-        for job in jobs:
-            priority = 0.0 if self.priority is None else float(self.priority[job])
-            self.dispatcher.ask(job, int(self.jobs.demand[job]), priority)
-        if self.priority is None:
-            self._rank()
-
-    def offer_all(self, resources: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Offer resources in their order, and write `job_of`; return those that no job wants."""
-        offer = self.dispatcher.offer if self.priority is not None else self._offer_and_rank
-        classes = self.classes.class_of[resources].tolist()
-        self.job_of[resources] = [offer(number) for number in classes]
-        return resources[self.job_of[resources] < 0]
-
-    def _offer_and_rank(self, number: int) -> int:
-        """Offer a resource of class `number`, and return its job, -1 for none.
-
-        A job that has its demand then changes the order of the others.
-        """
-        job = self.dispatcher.offer(number)
-        if job >= 0 and not self.dispatcher.left(job):
-            self._rank()
-        return job
-
-    def _rank(self) -> None:
-        """Order all jobs anew by `irs`."""
-        n_asked = [self.dispatcher.left(job) for job in range(self.jobs.n_jobs)]
-        priority = policies.irs(self.classes.jobs_of, self.classes.sizes, n_asked)
-        self.dispatcher.rank(priority)
+        waiting = offer_all(waiting[is_there])
+    offer_all(in_time[n_come:])
+    return job_of
 
 
 def takes(problem: PortSharing, name: str) -> bool:

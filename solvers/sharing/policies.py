@@ -80,97 +80,43 @@ def plan_groups(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> 
         owned[group] = reach[group] & is_free
         is_free &= ~reach[group]
 
-    # From the largest to the smallest, groups take classes over from smaller ones.
-    state = _Takeover(
-        supply=supply_of_class,
-        reach=reach,
-        owned=owned,
-        n_owned=(owned @ supply_of_class).tolist(),
-        waits=[residuals[jobs] / n_reached[group] for group, jobs in enumerate(groups)],
-    )
-    for place, large in enumerate(reversed(from_scarcest)):
-        smaller = from_scarcest[: len(from_scarcest) - 1 - place]
-        _take_over(state, large, smaller[::-1])
-    return GroupPlan(groups, owned)
+    # ``n_owned[group]`` is the supply of the classes that it owns; ``waits[group]`` says how long
+    # each job of its queue takes the group's supply, and ``ends[group]`` when each has all that it
+    # wants, both in the unit of demand over supply.
+    n_owned: list[float] = (owned @ supply_of_class).tolist()
+    waits = [residuals[jobs] / n_reached[group] for group, jobs in enumerate(groups)]
+    ends = [np.cumsum(waits_of_group) for waits_of_group in waits]
+    has_lost_all = [False] * len(groups)
 
-
-class _Takeover:
-    """Which group owns which classes, and how long its queue is, while groups take classes over.
-
-    The attributes are the arguments, and two that follow from them.
-
-    Attributes
-    ----------
-    supply
-        ``supply[class]``.
-    reach
-        ``reach[group, class]``: whether a class may serve the jobs of a group.
-    owned
-        ``owned[group, class]``, changed.
-    n_owned
-        ``n_owned[group]``: the supply of its classes, changed.
-    waits
-        ``waits[group]``: how long each job of its queue takes the group's supply, in the unit of
-        demand over supply; changed.
-    ends
-        ``ends[group]``: when each job of its queue has all that it wants, in the same unit;
-        changed.
-    has_lost_all
-        ``has_lost_all[group]``: whether other groups have taken over all classes of a group;
-        changed.
-    """
-
-    def __init__(
-        self,
-        *,
-        supply: NDArray[np.float64],
-        reach: NDArray[np.bool_],
-        owned: NDArray[np.bool_],
-        n_owned: list[float],
-        waits: list[NDArray[np.float64]],
-    ) -> None:
-        self.supply = supply
-        self.reach = reach
-        self.owned = owned
-        self.n_owned = n_owned
-        self.waits = waits
-        self.ends = [np.cumsum(waits_of_group) for waits_of_group in waits]
-        self.has_lost_all = [False] * len(waits)
-
-
-def _take_over(state: _Takeover, large: int, smaller_groups: list[int]) -> None:
-    """Let group `large` take classes over from groups of less supply, the largest of these first.
-
-    Changes what `state` says of both groups: classes, supply and queues. It goes on as long as it
-    has more jobs for its supply than the next smaller group.
-    """
-    # ``gains[group]``: the supply of what this group could take over from another one.
-    if state.has_lost_all[large]:
-        return
-    gains = ((state.owned & state.reach[large]) @ state.supply).tolist()
-    for small in smaller_groups:
-        if gains[small] <= 0:
+    # From the largest to the smallest, groups take classes over from smaller ones, the largest of
+    # these first: ``gains[small]`` is the supply of what a group can take over.
+    for place in range(len(groups) - 1, 0, -1):
+        large = from_scarcest[place]
+        if has_lost_all[large]:
             continue
+        gains = ((owned & reach[large]) @ supply_of_class).tolist()
+        for small in reversed(from_scarcest[:place]):
+            if gains[small] <= 0:
+                continue
 
-        # How many jobs, from the front of the large group's queue, wait longer together than all
-        # jobs of the small group. Ratios of jobs to supply are compared as products, so that a
-        # group without supply is no division by zero.
-        last_end = state.ends[small][-1]
-        n_earlier = int(state.ends[large].searchsorted(last_end, side="right"))
-        n_affected = min(n_earlier + 1, len(state.ends[large]))
-        n_small = len(state.waits[small])
-        if n_affected * state.n_owned[small] <= n_small * state.n_owned[large]:
-            break
+            # How many jobs, from the front of the large group's queue, wait longer together than
+            # all jobs of the small group. Ratios of jobs to supply are compared as products, so
+            # that a group without supply is no division by zero.
+            n_earlier = int(ends[large].searchsorted(ends[small][-1], side="right"))
+            n_affected = min(n_earlier + 1, len(ends[large]))
+            if n_affected * n_owned[small] <= len(waits[small]) * n_owned[large]:
+                break
 
-        # The large group gets the classes that may serve it, and the queue of the small group
-        # behind its own.
-        state.owned[large] |= state.owned[small] & state.reach[large]
-        state.owned[small] &= ~state.reach[large]
-        state.n_owned[large] += gains[small]
-        state.n_owned[small] = float(state.supply[state.owned[small]].sum())
-        state.has_lost_all[small] = not state.owned[small].any()
-        state.waits[large] = np.concatenate((state.waits[large], state.waits[small]))
-        state.ends[large] = np.cumsum(state.waits[large])
+            # The large group gets the classes that may serve it, and the queue of the small group
+            # behind its own.
+            owned[large] |= owned[small] & reach[large]
+            owned[small] &= ~reach[large]
+            n_owned[large] += gains[small]
+            n_owned[small] = float(supply_of_class[owned[small]].sum())
+            has_lost_all[small] = not owned[small].any()
+            waits[large] = np.concatenate((waits[large], waits[small]))
+            ends[large] = np.cumsum(waits[large])
+    return GroupPlan(groups, owned)
 
 
 def irs(eligible: ArrayLike, supply: ArrayLike, residual: ArrayLike) -> Priority:

@@ -99,8 +99,15 @@ class SliceSearch:
         # takes a route (slot_of_step is -1). A pair comes after both of its slots.
         n_slots = plan.n_slots
         n_free = len(rack.servers)
-        earlier_pairs = _pairs_with_earlier_slots(plan)
-        slot_of_step, pair_of_step = _list_steps(earlier_pairs)
+        earlier_pairs: list[list[int]] = [[] for _ in range(n_slots)]
+        for pair, slots in enumerate(plan.pairs.tolist()):
+            earlier_pairs[max(slots)].append(pair)
+        steps = [
+            step
+            for slot, pairs in enumerate(earlier_pairs)
+            for step in [(slot, -1), *((-1, pair) for pair in pairs)]
+        ]
+        slot_of_step, pair_of_step = np.array(steps, dtype=np.int64).reshape(-1, 2).T.copy()
         server_of_slot = np.full(n_slots, -1)
         slot_of_server = np.full(n_free, -1)
         smaller_slots = np.full((n_slots, 1), -1)
@@ -217,27 +224,6 @@ def _drop_full_routes(
     order = np.argsort(~is_kept, axis=2, kind="stable")
     lengths[:] = np.take_along_axis(np.where(is_kept, lengths, 0), order, axis=2)
     routes[:] = np.take_along_axis(routes, order[..., None], axis=2)
-
-
-def _pairs_with_earlier_slots(plan: SliceShape) -> list[list[int]]:
-    """List for each slot its pairs with slots of smaller numbers."""
-    pairs_of_slot: list[list[int]] = [[] for _ in range(plan.n_slots)]
-    for pair, slots in enumerate(plan.pairs.tolist()):
-        pairs_of_slot[max(slots)].append(pair)
-    return pairs_of_slot
-
-
-def _list_steps(earlier_pairs: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List the steps of the search: each slot, and behind it its pairs with earlier slots.
-
-    Returned are the slot that a step places and the pair that it routes; the other one is -1.
-    """
-    slot_of_step = []
-    pair_of_step = []
-    for slot, pairs in enumerate(earlier_pairs):
-        slot_of_step += [slot, *(-1 for _ in pairs)]
-        pair_of_step += [-1, *pairs]
-    return np.array(slot_of_step, dtype=np.int64), np.array(pair_of_step, dtype=np.int64)
 
 
 def _tell_mirrors_apart(plan: SliceShape) -> NDArray[np.int64]:

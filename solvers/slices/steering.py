@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optmatch.problems.slices.shape import Ring, Steering, check_rings
+from optmatch.problems.slices.shape import Steering, check_rings
 
 
 def steer(
@@ -72,14 +70,51 @@ def steer(
     >>> steer(slice_rings((2, 2, 4)), [2] * 4 + [1] * 4).units.tolist()
     [2, 2, 2, 2, 1, 1, 1, 1]
     """
-    # At the level all rings have the same bandwidth over demand. A ring of bandwidth b takes 2 b
-    # ports of each of its chips.
     checked_rings, checked_demands = check_rings(rings, demands, ports, link_units)
-    task = _Task(checked_rings, checked_demands, ports, link_units)
-    level, chip_prices, link_prices = _fill_level(task)
-    shares = np.zeros((task.n_chips, len(checked_rings)))
+    n_chips = 1 + max((chip for ring in checked_rings for chip in ring), default=-1)
+
+    # The level: the bandwidths of all rings over their demands, until one chip or one link holds
+    # them down. That part alone has a price. A ring takes two ports of each of its chips for a
+    # unit. All links are alike, so the ring with the largest demand meets their limit first.
+    level = 0.0
+    chip_prices = np.zeros(n_chips)
+    link_prices = np.zeros(len(checked_rings))
+    if checked_rings:
+        demand_of_chip = np.zeros(n_chips)
+        for ring, demand in zip(checked_rings, checked_demands.tolist(), strict=True):
+            demand_of_chip[list(ring)] += demand
+        busiest_chip = int(demand_of_chip.argmax())
+        level = ports / (2 * float(demand_of_chip[busiest_chip]))
+        largest_ring = int(checked_demands.argmax())
+        largest_demand = float(checked_demands[largest_ring])
+        if link_units is not None and link_units / largest_demand < level:
+            level = link_units / largest_demand
+            link_prices[largest_ring] = 1 / largest_demand
+        else:
+            chip_prices[busiest_chip] = level
+
+    # A ring of bandwidth b takes 2 b ports of each of its chips.
+    shares = np.zeros((n_chips, len(checked_rings)))
     for number, ring in enumerate(checked_rings):
         shares[list(ring), number] = 2 * level * checked_demands[number] / ports
+
+    # Whole ports are dealt out a unit at a time: two ports of each chip of a ring, to the ring
+    # with the least units over demand. A ring that has reached the link, or one of whose chips is
+    # full, gets no more.
+    most_units = ports // 2
+    if link_units is not None:
+        most_units = int(min(link_units, most_units))
+    units_left = np.full(n_chips, ports // 2)
+    units = np.zeros(len(checked_rings), dtype=np.int64)
+    open_rings = set(range(len(checked_rings)))
+    while open_rings:
+        number = min(open_rings, key=lambda ring: (units[ring] / checked_demands[ring], ring))
+        chips = list(checked_rings[number])
+        if units[number] < most_units and (units_left[chips] > 0).all():
+            units_left[chips] -= 1
+            units[number] += 1
+        else:
+            open_rings.remove(number)
     return Steering(
         rings=checked_rings,
         demands=checked_demands,
@@ -87,78 +122,7 @@ def steer(
         link_units=link_units,
         shares=shares,
         level=level,
-        units=_deal_whole_ports(task),
+        units=units,
         chip_prices=chip_prices,
         link_prices=link_prices,
     )
-
-
-class _Task(NamedTuple):
-    """The question, checked."""
-
-    rings: tuple[Ring, ...]
-    """The numbers of the chips of each ring, in order."""
-    demands: NDArray[np.float64]
-    """``demands[ring]``, above 0."""
-    ports: int
-    """The ports of a chip."""
-    link_units: float | None
-    """The most ports of a ring on one side of a chip; None for no limit."""
-
-    @property
-    def n_chips(self) -> int:
-        """One more than the largest number of a chip."""
-        return 1 + max((chip for ring in self.rings for chip in ring), default=-1)
-
-
-def _fill_level(task: _Task) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Return the best least ratio of units to demand, and the dual's prices of chips and of links.
-
-    One chip or one link holds the ratio down. That part alone has a price. Prices are by chip, and
-    by ring for the links of a ring.
-    """
-    chip_prices = np.zeros(task.n_chips)
-    link_prices = np.zeros(len(task.rings))
-    if not len(task.demands):
-        return 0.0, chip_prices, link_prices
-
-    # A ring takes two ports of each of its chips for a unit.
-    demand_of_chip = np.zeros(task.n_chips)
-    for ring, demand in zip(task.rings, task.demands.tolist(), strict=True):
-        demand_of_chip[list(ring)] += demand
-    busiest_chip = int(demand_of_chip.argmax())
-    level = task.ports / (2 * float(demand_of_chip[busiest_chip]))
-
-    # All links are alike, so the ring with the largest demand meets that limit first.
-    largest_ring = int(task.demands.argmax())
-    largest_demand = float(task.demands[largest_ring])
-    if task.link_units is not None and task.link_units / largest_demand < level:
-        link_prices[largest_ring] = 1 / largest_demand
-        return task.link_units / largest_demand, chip_prices, link_prices
-    chip_prices[busiest_chip] = level
-    return level, chip_prices, link_prices
-
-
-def _deal_whole_ports(task: _Task) -> NDArray[np.int64]:
-    """Deal whole ports out, a unit at a time: two ports of each chip of a ring.
-
-    The ring with the least units over demand is served first. A ring that has reached the link, or
-    one of whose chips is full, gets no more. The result is ``units[ring]``.
-    """
-    most_units = task.ports // 2
-    if task.link_units is not None:
-        most_units = int(min(task.link_units, most_units))
-    units_left = np.full(task.n_chips, task.ports // 2)
-    units = np.zeros(len(task.rings), dtype=np.int64)
-    open_rings = set(range(len(task.rings)))
-
-    # The ring with the least for its demand gets a unit at all of its chips, until none can.
-    while open_rings:
-        ring = min(open_rings, key=lambda ring: (units[ring] / task.demands[ring], ring))
-        chips = list(task.rings[ring])
-        if units[ring] < most_units and (units_left[chips] > 0).all():
-            units_left[chips] -= 1
-            units[ring] += 1
-        else:
-            open_rings.remove(ring)
-    return units

@@ -167,7 +167,12 @@ class SliceAllocation(Displayed):
         check_size("ports", math.prod(self.shape), "shape")
         if self.routes > _MOST_ROUTES:
             raise InputError(f"routes = {self.routes}: at most {_MOST_ROUTES}", where="routes")
-        if self.twisted and not self._can_be_twisted():
+
+        # Twisted, its sides are k or 2 k, some of each, with k > 1, and whole servers cut k.
+        shortest = min(self.shape)
+        one_or_two = set(self.shape) == {shortest, 2 * shortest}
+        whole_servers = not any(shortest % part for part in self.fabric.server)
+        if self.twisted and not (one_or_two and whole_servers and shortest > 1):
             raise InputError(
                 f"twisted = True: k x k x 2k or k x 2k x 2k chips, k >= 2 a multiple of the sides"
                 f" of a server, not {'x'.join(map(str, self.shape))}",
@@ -186,17 +191,6 @@ class SliceAllocation(Displayed):
                 _assign(owner_of_server, server, where, "server", self.fabric.n_servers)
             for fibre in placed.fibres[:, 1].tolist():
                 _assign(owner_of_fibre, fibre, where, "fibre", self.fabric.n_fibres)
-
-    def _can_be_twisted(self) -> bool:
-        """Tell whether a slice can be a twisted torus.
-
-        Its sides are k or 2 k, some of each, with k > 1, and k is cut by whole servers.
-        """
-        shortest = min(self.shape)
-        longest = max(self.shape)
-        one_or_two = all(side in (shortest, 2 * shortest) for side in self.shape)
-        whole_servers = not any(shortest % part for part in self.fabric.server)
-        return one_or_two and longest > shortest > 1 and whole_servers
 
     @property
     def free_servers(self) -> NDArray[np.int64]:
