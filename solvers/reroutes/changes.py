@@ -60,10 +60,11 @@ def order_steps(
     Cells and parts of circuits that stay are in no conflict: new routes share no waveguide with
     them, and through a cell in two states there are no two routes that share none.
     """
+    # What the steps so far have come to: the states of cells, and the circuits that still have
+    # light on their old route.
     steps = list[Step]()
     states = dict(now)
     lit = {circuit for circuit in new if circuit not in dark}
-    """The circuits that still have light on their old route."""
 
     def missing_cells(circuit: int) -> list[tuple[int, int]]:
         """List cells that a new route needs in another state than now, with that state."""
