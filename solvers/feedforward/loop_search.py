@@ -514,7 +514,8 @@ def _find_loops(number, task, space):
     size = task.blocks[number, SIZE]
     depth = task.blocks[number, DEPTH]
     place = task.blocks[number, PLACE]
-    space.lines[LOOP, depth, place : place + size] = -1
+    for line in range(place, place + size):
+        space.lines[LOOP, depth, line] = -1
 
     # The last of an odd number of lines is wired to the lower half, at its input and its output.
     # Lines that hang together with either of them have no choice: loop 0.
@@ -538,7 +539,9 @@ def _find_loops(number, task, space):
 
     # The cells of the outer columns depend on the direction of their own loop only.
     costs = space.costs[depth]
-    costs[:loops] = 0
+    for loop in range(loops):
+        costs[loop, 0] = 0
+        costs[loop, 1] = 0
     for line in range(place, place + size):
         if space.lines[FORTH, depth, line] >= 0:
             loop = space.lines[LOOP, depth, line]
@@ -633,8 +636,9 @@ def _split(number, task, space):
     for half in (blocks[number, UPPER], blocks[number, LOWER]):
         start = blocks[half, PLACE]
         lines = blocks[half, SIZE]
-        space.lines[FORTH, depth + 1, start : start + lines + 1] = -1
-        space.lines[BACK, depth + 1, start : start + lines + 1] = -1
+        for line in range(start, start + lines + 1):
+            space.lines[FORTH, depth + 1, line] = -1
+            space.lines[BACK, depth + 1, line] = -1
 
     # `input_place` and `output_place` are those of the line in its half. Neighbours
     # 2k and 2k + 1 become input k of a half, hence numbers are shifted by one bit. A line enters

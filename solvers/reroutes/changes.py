@@ -9,6 +9,7 @@ Where no light passes chips, a rack takes over all of another one, and nothing i
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -244,8 +245,8 @@ def name_paths(
         for node in nodes[1:-1]:
             edge = node - graph.inner
             fibres = range(first_fibre[edge], first_fibre[edge + 1])
-            dark_first = sorted(fibres, key=lambda fibre: users.fibres[fibre] in lit)
-            route.append(take("fibre", users.fibres, dark_first))
+            dark_fibres = (fibre for fibre in fibres if users.fibres[fibre] not in lit)
+            route.append(take("fibre", users.fibres, chain(dark_fibres, fibres)))
         named.circuits.append((ports[SOURCE], ports[DESTINATION]))
         named.routes.append(tuple(route))
     return named

@@ -22,8 +22,12 @@ _FEW = 20  # cases of a proof, for each handover
 
 def case_of(problem: Reroute) -> HitCircuits:
     """Return the hit circuits of a problem, its lost units and live spares."""
-    hit = np.flatnonzero(problem.hit).tolist()
-    return HitCircuits(tuple(hit), problem.lost, problem.live_spares, problem.owners)
+    return HitCircuits(
+        tuple(np.flatnonzero(problem.hit).tolist()),
+        problem.lost,
+        problem.live_spares,
+        problem.owners,
+    )
 
 
 def solve(
