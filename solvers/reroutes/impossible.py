@@ -173,8 +173,8 @@ def explain(problem: Reroute, certificate: Any) -> str:
     if isinstance(certificate, BlockProof):
         chips = ", ".join(map(str, certificate.chips.tolist()))
         way = "lead away from" if certificate.leaving else "lead to"
-        links = f"only {len(certificate.links)} waveguides"
-        return f"{links} {way} the chips {chips}, which have more circuits"
+        shortage = f"only {len(certificate.links)} waveguides"
+        return f"{shortage} {way} the chips {chips}, which have more circuits"
 
     # Prices of links are a cut: all links with a price.
     if isinstance(certificate, tuple) and isinstance(certificate[0], RoutingProof):
