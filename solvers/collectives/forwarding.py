@@ -149,8 +149,9 @@ def find_routes(
     sequence: CircuitSequence,
     pieces: int,
     owners: IntArray,
+    *,
     block_bytes: float,
-    below_s: float = math.inf,
+    below_s: float,
 ) -> Receipts | None:
     """Find the routes of all pieces of some owners' blocks; None if some rank is not reached.
 
@@ -346,7 +347,13 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
     """Offer an all-to-all whose blocks take the routes of a gather."""
     n = problem.n_ranks
     gather = find_routes(
-        problem, relay, relay.sequence, 1, np.arange(n), problem.block_bytes, below_s
+        problem,
+        relay,
+        relay.sequence,
+        1,
+        np.arange(n),
+        block_bytes=problem.block_bytes,
+        below_s=below_s,
     )
     if gather is None:
         return
@@ -407,8 +414,15 @@ def _offer_broadcasts(
     """
     n = problem.n_ranks
     root = np.array([problem.root])
-    size_bytes = problem.size_bytes
-    routes = find_routes(problem, relay, relay.sequence, pieces, root, size_bytes, below_s)
+    routes = find_routes(
+        problem,
+        relay,
+        relay.sequence,
+        pieces,
+        root,
+        block_bytes=problem.size_bytes,
+        below_s=below_s,
+    )
     if routes is not None:
         # The root has the only block, whose chunks count from 0.
         routes = routes._replace(chunk=routes.chunk - problem.root * pieces)
@@ -422,17 +436,15 @@ def _offer_broadcasts(
     # The second plan: each rank gets its own part in one round, then all parts are gathered. The
     # scatter takes the routes of the gather of the root, with the chunk of each receiver.
     one_round = Relay(replace(relay.sequence, peer=relay.sequence.peer[:1], held=(1,)), (1,))
-    block_bytes = problem.block_bytes
     if n * (n - 1) * pieces > MOST_SCATTERED:
         return
-    scatter = find_routes(
-        problem, one_round, one_round.sequence, pieces, root, block_bytes, below_s
+    find_parts = partial(
+        find_routes, problem, pieces=pieces, block_bytes=problem.block_bytes, below_s=below_s
     )
+    scatter = find_parts(one_round, one_round.sequence, owners=root)
     if scatter is None:
         return
-    gather = find_routes(
-        problem, relay, relay.sequence, pieces, np.arange(n), block_bytes, below_s
-    )
+    gather = find_parts(relay, relay.sequence, owners=np.arange(n))
     if gather is None:
         return
     scatter = scatter._replace(chunk=scatter.target * pieces + scatter.chunk % pieces)
