@@ -107,6 +107,8 @@ def _raise_entries(order, entries, rows, columns, added):
             added.column[n_added] = column
             added.ticks[n_added] = add
             n_added += 1
+
+        # A line that lacks nothing more is passed over.
         rows[row] -= add
         columns[column] -= add
         if rows[row] == 0:

@@ -26,6 +26,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution, uncounted
 from optmatch.problems import Demand
 from optmatch.solvers.demands import vertex_walk
+from optmatch.solvers.demands.birkhoff import decompose
 from optmatch.solvers.demands.line_pairs import count_terms
 from optmatch.solvers.demands.plans import Plan, join, serve
 from optmatch.solvers.demands.realisable import Realiser
@@ -161,8 +162,8 @@ class Decomposer:
         from the matrix as often as its least entry, which is the weight in ticks, and what is left
         is decomposed further. Few terms come of great weights, and of permutations in which many
         entries equal the weight, as these become zero. The greatest weight of all permutations
-        (the bottleneck) is found by bisection. Then it and some lesser sizes of entries are tried
-        as weights, and the permutation of the greatest score wins:
+        (the bottleneck) and some lesser sizes of entries are tried as weights, and the permutation
+        of the greatest score wins:
 
             score = zeros * (entries that become zero) + weight / bottleneck
 
@@ -171,19 +172,10 @@ class Decomposer:
         with uncounted():
             from scipy.optimize import linear_sum_assignment
 
-        # Bisection for the bottleneck: the greatest size at which the entries of at least that
-        # size have a perfect matching, which is one of value n where each of them counts 1.
+        # The bottleneck is the weight of the first term of a decomposition by this rule.
+        bottleneck = int(decompose(unserved, "bottleneck", max_terms=1).weights[0])
         sizes = np.unique(unserved[unserved > 0])
-        low = 0
-        high = len(sizes) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            is_large = unserved >= sizes[middle]
-            if is_large[linear_sum_assignment(is_large, maximize=True)].all():
-                low = middle
-            else:
-                high = middle - 1
-        bottleneck = sizes[low]
+        low = int(np.searchsorted(sizes, bottleneck))
 
         # The sizes of entries up to the bottleneck, the greatest `_CHOICES` of them, are tried as
         # weights. For each an assignment finds the permutation that uses entries of this size or
@@ -199,12 +191,11 @@ class Decomposer:
             # The permutation of entries of this size or more that makes most entries zero.
             columns = linear_sum_assignment(open_worth, maximize=True)[1]
             n_zeros = int((unserved[self.ports, columns] == size).sum())
-            score = n_zeros * zeros + float(size) / float(bottleneck)
+            score = n_zeros * zeros + float(size) / bottleneck
             if score > best_score:
                 best_score = score
                 best = columns.astype(np.int32)
-        if best is None:
-            raise ValueError("the lines of the matrix have different sums")
+        assert best is not None  # the permutation of the bottleneck has a score
         return best
 
 

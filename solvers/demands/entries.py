@@ -84,23 +84,6 @@ def _add_lines(entries, row_sums, column_sums):
         column_sums[1, entries.column[entry]] += 1
 
 
-@kernel
-def _add_lines_of_matrix(demand, row_sums, column_sums):
-    """Add the ticks of each entry of a matrix, and 1 for the entry, to the sums of its lines.
-
-    ``demand[source, destination]`` is in ticks. The sums are written as in `_add_lines`; places
-    that are 0 are no entries.
-    """
-    for source in range(len(demand)):
-        for destination in range(len(demand)):
-            ticks = demand[source, destination]
-            if ticks != 0:
-                row_sums[0, source] += ticks
-                row_sums[1, source] += 1
-                column_sums[0, destination] += ticks
-                column_sums[1, destination] += 1
-
-
 class LineSums(NamedTuple):
     """How much each row and each column has to serve."""
 
@@ -117,9 +100,9 @@ class LineSums(NamedTuple):
     @classmethod
     def of_matrix(cls, demand: NDArray[np.int64]) -> LineSums:
         """Add up all lines of ``demand[source, destination]``, in ticks."""
-        sums = np.zeros((2, 2, len(demand)), dtype=np.int64)
-        _add_lines_of_matrix(demand, sums[0], sums[1])
-        return cls(sums[:, 0].reshape(-1), sums[:, 1].reshape(-1))
+        is_entry = demand != 0
+        ticks = np.concatenate([demand.sum(axis=1), demand.sum(axis=0)])
+        return cls(ticks, np.concatenate([is_entry.sum(axis=1), is_entry.sum(axis=0)]))
 
     @property
     def most_entries(self) -> int:
@@ -293,6 +276,8 @@ def _reach_columns(ports, unserved, row, row_distance, limit, size):
             continue
         if ports.seen[column] == 1 and distance >= ports.distance[column]:
             continue
+
+        # A column that is new or comes nearer; its former places in the heap are passed over.
         ports.seen[column] = 1
         ports.distance[column] = distance
         ports.before[column] = row
@@ -337,10 +322,14 @@ def _match_row(ports, unserved, start):
     limit = least
     while True:
         limit, size = _reach_columns(ports, unserved, row, row_distance, limit, size)
+
+        # Columns that are settled are still in the heap where they came nearer on the way.
         while size > 0 and ports.seen[ports.heap_columns[0]] == 2:
             size = pop(ports.heap_distances, ports.heap_columns, size)
         if size == 0 or ports.heap_distances[0] > least:
             break
+
+        # The nearest column has its final distance.
         column = ports.heap_columns[0]
         ports.settled[n_settled] = column
         ports.seen[column] = 2  # final, whatever rounding does to the path back

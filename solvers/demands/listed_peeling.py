@@ -133,6 +133,7 @@ def _match_widest(space, start):
     end = 1
     n_in_heap = 0
     while end > 0:
+        # Rows that are reached: their entries of at least the threshold lead on, at once.
         if head < end:
             row = space.queue[head]
             head += 1
@@ -146,6 +147,8 @@ def _match_widest(space, start):
                 end = _reach(space, entry, end)
                 if end < 0:
                     break
+
+        # All are dealt with: the largest smaller entry leads on, if its column is new.
         elif n_in_heap > 0:
             entry = space.heap_entries[0]
             n_in_heap = pop(space.heap_keys, space.heap_entries, n_in_heap)

@@ -337,26 +337,20 @@ def _match_bottleneck(space):
 
 
 @inner_kernel
-def _least_entry(space):
-    """Return the smallest entry of the present matching."""
-    n = len(space.word)
-    least = space.state[LINE_SUM]
-    for row in range(n):
-        least = min(least, space.remaining[row * n + space.column_of[row]])
-    return least
-
-
-@inner_kernel
-def _subtract_term(space, weight, permutation):
+def _subtract_term(space, permutation):
     """Take the present matching off the matrix as often as its smallest entry, the weight.
 
-    Writes ``permutation[row]``, a column, and changes ``space.remaining`` and the sum of lines. An
-    entry that is then below the threshold leaves the graph: its row and its column are free again,
-    and what is left of it joins the lists of entries that wait for a lower threshold.
+    Writes ``permutation[row]``, a column, and changes ``space.remaining`` and the sum of lines;
+    returns the weight. An entry that is then below the threshold leaves the graph: its row and its
+    column are free again, and what is left of it joins the lists of entries that wait for a lower
+    threshold.
     """
     remaining = space.remaining
     state = space.state
     n = len(space.word)
+    weight = state[LINE_SUM]
+    for row in range(n):
+        weight = min(weight, remaining[row * n + space.column_of[row]])
     state[LINE_SUM] -= weight
 
     # Rows keep their columns as long as their entries are at least the threshold.
@@ -371,6 +365,7 @@ def _subtract_term(space, weight, permutation):
             _release(space, row)
             if value > 0:
                 wait(space, place, value)
+    return weight
 
 
 @inner_kernel
@@ -411,6 +406,8 @@ def peel_permutations(space, rule, stop, permutations, weights):
     for term in range(len(weights)):
         if space.state[LINE_SUM] <= stop:
             return term
+
+        # Rows whose entry has left the graph get another column, as the rule says.
         if rule == FIRST:
             is_matched = _match(space, _list_waiting(space)) == 0
         elif rule == BOTTLENECK:
@@ -419,6 +416,5 @@ def peel_permutations(space, rule, stop, permutations, weights):
             is_matched = _match_halving(space)
         if not is_matched:
             return -1
-        weights[term] = _least_entry(space)
-        _subtract_term(space, weights[term], permutations[term])
+        weights[term] = _subtract_term(space, permutations[term])
     return len(weights)

@@ -40,30 +40,20 @@ def _load_cover(
     return partial(yield_cover, choice=choice, pressure=pressure, bonus=bonus, n_lengths=n_lengths)
 
 
-def _load_heaviest_first() -> Build:
-    from optmatch.solvers.demands.first_fit import yield_heaviest_first
-
-    return yield_heaviest_first
-
-
 def _load_fewest_slots(n_sweeps: int) -> Build:
     from optmatch.solvers.demands.edge_colouring import yield_fewest_slots
 
     return partial(yield_fewest_slots, n_sweeps=n_sweeps)
 
 
-def _load_planted() -> Build:
-    from optmatch.solvers.demands.planted import yield_planted
-
-    return yield_planted
-
-
-def _load_decomposition(name: str) -> Build:
-    """Load a rule that decomposes the matrix."""
-    from optmatch.solvers.demands import decompositions
+def _load_whole(name: str) -> Build:
+    """Load a rule that makes its plan as a whole."""
+    from optmatch.solvers.demands import decompositions, first_fit, planted
 
     rules: dict[str, Build] = {
         "delays": decompositions.yield_in_delays,
+        "heaviest first": first_fit.yield_heaviest_first,
+        "planted": planted.yield_planted,
         "solstice": decompositions.yield_solstice,
         "tms": decompositions.yield_tms,
     }
@@ -92,7 +82,7 @@ def _estimate_decomposition_s(size: Size) -> float:
 RULES = (
     PlanRule(
         "greedy-cover",
-        _load_heaviest_first,
+        partial(_load_whole, "heaviest first"),
         summary="heaviest first, in the first slot with room",
     ),
     PlanRule(
@@ -132,18 +122,18 @@ RULES = (
     ),
     PlanRule(
         "planted weights",
-        _load_planted,
+        partial(_load_whole, "planted"),
         lambda size: 0.0 if size.degree > 64 else 0.0002 + 1.5e-7 * size.n_entries,
     ),
     PlanRule(
         "decomposition in delays",
-        partial(_load_decomposition, "delays"),
+        partial(_load_whole, "delays"),
         _estimate_decomposition_s,
         needs_matrix=True,
     ),
     PlanRule(
         "tms",
-        partial(_load_decomposition, "tms"),
+        partial(_load_whole, "tms"),
         lambda size: 0.005 + 1e-9 * size.n_ports**2 * (500 + 20 * size.degree),
         2.5,
         needs_matrix=True,
@@ -151,7 +141,7 @@ RULES = (
     ),
     PlanRule(
         "solstice",
-        partial(_load_decomposition, "solstice"),
+        partial(_load_whole, "solstice"),
         summary="stuff to equal sums, then slots of halving thresholds",
     ),
     PlanRule(
