@@ -118,7 +118,7 @@ def test_the_spare_that_loses_least_takes_over() -> None:
 
 def test_faults_and_chosen_ports_leave_names_and_losses_in_messages() -> None:
     losses_db = [[1.0, 3.5, 1.0], [2.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
-    switch = om.IdealSwitch(3, ["Oslo", "Rome", "Bern"], loss_db=losses_db, budget_db=3.0)
+    switch = om.IdealSwitch(3, ("Oslo", "Rome", "Bern"), loss_db=losses_db, budget_db=3.0)
     said = "port 0 (Oslo) to port 1 (Rome): loss 3.5 dB, budget 3 dB"
     assert switch.explain_dead_pair(0, 1) == said
     faulty = om.Faulty(switch, dead_ports=[2])
