@@ -160,7 +160,8 @@ def _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed):
         # Stops of the rail that began in the meantime delay the end of a communication.
         n_more = scratch.n_stops[rail] - scratch.n_stops_seen[node]
         if n_more and node < first_change:
-            key_s[node] += n_more * lasts_s[first_change]
+            for _ in range(n_more):  # one by one: equal times have to stay equal to the last digit
+                key_s[node] += lasts_s[first_change]
             scratch.n_stops_seen[node] += n_more
             size = push_node(heap, key_s, priority, size, node)
             continue
