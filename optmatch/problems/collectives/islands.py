@@ -248,9 +248,10 @@ def _bound_bytes(
         rails_s = members * block_bytes / n_circuits_of_pair / problem.rate_bytes_per_s
 
     # Either members told each other their blocks before the first round over rails, which takes a
-    # round of its own, or each port has the block of its rank alone to send in the first round.
+    # round of its own (it may be one that is needed anyway), or each port has the block of its
+    # rank alone to send in the first round.
     rest_s = _rest_s(problem, moved_bytes, rounds, members, members * block_bytes)
-    if n_extra < 2:
+    if n_extra == 0:
         alone_s = _rest_s(problem, moved_bytes, rounds, members, block_bytes)
         rest_s = min(rest_s + problem.island_alpha_s, alone_s)
     return rails_s, rest_s

@@ -30,6 +30,7 @@ from optmatch.problems.collectives.fields import plain_fields
 from optmatch.problems.collectives.islands import bound_collective
 from optmatch.problems.collectives.plan import COPY, KEEP, REDUCE, REPLACE, SUM
 from optmatch.verify.bounds import check_solution
+from optmatch.verify.demands.bounds import weigh_heaviest
 from optmatch.verify.light import check_light, check_shapes, find_over_budget
 from optmatch.verify.report import Findings
 
@@ -131,6 +132,10 @@ def _list_pieces(plan: CollectivePlan) -> Pieces:
     return Pieces(PieceSends(*rows.T), np.arange(len(plan.chunk_bytes)))
 
 
+_SAME_CUT = 1e-12
+"""Cuts that differ by less, as a part of their chunk, are equal: what sums of parts are off by."""
+
+
 def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     """Cut the chunks of a plan into pieces, so that each send carries whole pieces.
 
@@ -148,20 +153,20 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     chunk_of_send = rows[:, 3]
     n_sends = len(chunk_of_send)
     chunk_of_cut = np.concatenate([chunk_of_send, chunk_of_send, all_chunks, all_chunks])
-    begins = plan.parts[:, 0]
-    ends = plan.parts.sum(axis=1)
+    ends_of_chunks = plan.chunk_bytes[chunk_of_send]
+    begins = np.minimum(plan.parts[:, 0], ends_of_chunks)
+    ends = np.minimum(plan.parts.sum(axis=1), ends_of_chunks)
     byte_of_cut = np.concatenate([begins, ends, np.zeros(n_chunks), plan.chunk_bytes])
 
     # Number the cuts by chunk and byte; equal ones get one number.
     order = np.lexsort([byte_of_cut, chunk_of_cut])
-    is_other_byte = np.diff(byte_of_cut[order]) > (
-        RTOL * plan.chunk_bytes[chunk_of_cut[order][1:]]
-    )
+    tolerance_bytes = _SAME_CUT * plan.chunk_bytes[chunk_of_cut[order]]
+    is_other_byte = np.diff(byte_of_cut[order]) > tolerance_bytes[1:]
     is_other_chunk = np.diff(chunk_of_cut[order]) != 0
     is_new = np.append(True, is_other_byte | is_other_chunk)
     # Cuts with one number are equal to the first of them, not to their neighbours alone.
     first_byte = byte_of_cut[order][is_new][np.cumsum(is_new) - 1]
-    is_new |= byte_of_cut[order] - first_byte > RTOL * plan.chunk_bytes[chunk_of_cut[order]]
+    is_new |= byte_of_cut[order] - first_byte > tolerance_bytes
     number_of_cut = np.empty(len(chunk_of_cut), dtype=np.int64)
     number_of_cut[order] = np.cumsum(is_new) - 1
 
@@ -792,14 +797,30 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
 def _check_budgets(
     problem: Collective, plan: CollectivePlan, is_over: NDArray[np.bool_], findings: Findings
 ) -> bool:
-    """Check that no circuit of a plan is over its link budget; `is_over` is by ports."""
-    epoch, lane, rank = np.nonzero(plan.circuits != IDLE)
-    peer = plan.circuits[epoch, lane, rank]
-    keeps = _keep_to_budget(problem, is_over)[rank, lane % problem.ports, peer]
-    for circuit in np.flatnonzero(~keeps)[:1].tolist():
-        got = f"a circuit from rank {rank[circuit]} to {peer[circuit]}"
-        findings.refuse("circuits keep to their link budgets", "circuits", got, "no such one")
-        return False
+    """Check that no circuit of a plan has to be over its link budget; `is_over` is by ports.
+
+    One-way circuits join equal ports. Two-way ones join the ports of a rank that lead to another
+    one, on the same plane, with those that lead back, in any order that keeps to all budgets.
+    """
+    n_used = problem.n_ranks * problem.ports
+    within = ~is_over[:n_used, :n_used]
+    # The rank at the other end, by epoch and plane, and by port.
+    circuits = plan.circuits.reshape(-1, problem.ports, problem.n_ranks)
+    peer_of_port = circuits.swapaxes(1, 2).reshape(-1, n_used)
+    rank_of_port = np.arange(n_used) // problem.ports
+    for peers in peer_of_port:
+        for rank, peer in np.unique(np.column_stack([rank_of_port, peers])[peers != IDLE], axis=0):
+            there = np.flatnonzero((rank_of_port == rank) & (peers == peer))
+            back = there % problem.ports + peer * problem.ports
+            pairs = within[np.ix_(there, back)] & np.eye(len(there), dtype=bool)
+            if problem.two_way:
+                back = np.flatnonzero((rank_of_port == peer) & (peers == rank))
+                pairs = within[np.ix_(there, back)] & within[np.ix_(back, there)].T
+            if weigh_heaviest(pairs.astype(np.int64)) < len(there):
+                got = f"a circuit from rank {rank} to {peer}"
+                rule = "circuits keep to their link budgets"
+                findings.refuse(rule, "circuits", got, "no such one")
+                return False
     return True
 
 

@@ -245,3 +245,66 @@ def test_a_rank_without_rails_is_reached_over_the_links_of_its_island() -> None:
     infeasible = claim(problem, status=om.Status.INFEASIBLE, limit=None, lower_bound=float("inf"))
     assert not om.verify(infeasible).ok
     assert om.solve(problem, seed=0).status is not om.Status.INFEASIBLE
+
+
+def test_a_part_that_ends_a_hair_behind_its_chunk_is_none_of_the_next() -> None:
+    half = 5e8
+    problem = om.Collective("broadcast", 2, 2 * half, rate_bytes_per_s=1e9)
+    plan = om.CollectivePlan(
+        sends=[[0, 0, 1, 0, COPY]] * 2,
+        parts=[[0.0, half - 0.25], [half - 0.25, 0.5]],
+        chunk_bytes=[half, half],
+        circuits=[[[1, -1]]],
+        epoch_of_round=[0],
+        time_s=(half + 0.25) / 1e9,
+        among="all",
+    )
+    rules = {violation.rule for violation in om.verify(problem, plan).violations}
+    assert rules == {"in the end every rank has what it wants"}
+
+
+def test_gaps_between_parts_are_missed() -> None:
+    """Of a chunk of 1 GB one byte is left out before each part: a billionth, four times."""
+    problem = om.Collective("broadcast", 2, 1e9, rate_bytes_per_s=1e9)
+    begins = np.arange(4) * 2.5e8
+    plan = om.CollectivePlan(
+        sends=[[0, 0, 1, 0, COPY]] * 4,
+        parts=[[begin + 1, 2.5e8 - 1] for begin in begins.tolist()],
+        chunk_bytes=[1e9],
+        circuits=[[[1, -1]]],
+        epoch_of_round=[0],
+        time_s=1 - 4e-9,
+        among="all",
+    )
+    rules = {violation.rule for violation in om.verify(problem, plan).violations}
+    assert rules == {"in the end every rank has what it wants"}
+
+
+@pytest.mark.parametrize(("port", "is_right"), [(0, True), (1, False)])
+def test_two_way_circuits_of_planes_need_lit_ports_within_their_budgets(
+    port: int, is_right: bool
+) -> None:
+    """Port 0 of rank 0 and port 1 of rank 1 lose too much, and no other port is lit."""
+    loss_db = np.ones((4, 4))
+    loss_db[0, 3] = loss_db[3, 0] = 9.0
+    problem = om.Collective(
+        "all-gather",
+        2,
+        2.0,
+        rate_bytes_per_s=1.0,
+        ports=2,
+        planes=2,
+        two_way=True,
+        fabric=om.IdealSwitch(4, loss_db=loss_db, budget_db=5.0, bidirectional=True),
+    )
+    circuits = np.full((1, 4, 2), -1)
+    circuits[0, 0, 0] = 1
+    circuits[0, port, 1] = 0
+    plan = om.CollectivePlan(
+        sends=[[0, 0, 1, 0, COPY], [0, 1, 0, 1, COPY]],
+        chunk_bytes=[1.0, 1.0],
+        circuits=circuits,
+        epoch_of_round=[0],
+        time_s=1.0,
+    )
+    assert om.verify(problem, plan).ok is is_right
