@@ -121,7 +121,8 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
             return one_after_another(_scatter_halves(problem), _gather(n, algorithm))
         if algorithm == "ring" and n > 2:
             return _make_line(problem)
-        return _make_tree(problem)
+        group = group_of_halves(problem)
+        return _make_tree_with_halves(problem, group) if group else make_tree(problem)
     if algorithm in ("pairwise", "direct"):
         return without_nothing(problem, _send_directly(problem, algorithm))
 
@@ -234,15 +235,12 @@ def choose_line_pieces(problem: Collective) -> int:
     return choose_pieces(problem.n_ranks - 2, whole_s, problem.round_s)
 
 
-def _make_tree(problem: Collective) -> Rounds:
+def make_tree(problem: Collective) -> Rounds:
     """Broadcast a whole buffer along a binomial tree: as many ranks again get it in each round.
 
     With root 0 of 4 ranks: 0 sends to 2, and then 0 to 1 and 2 to 3.
     """
     n = problem.n_ranks
-    group = group_of_halves(problem)
-    if group:
-        return _make_tree_with_halves(problem, group)
     sends_of_round = []
     # The tree is that of root 0; all its ranks are shifted by the number of the root.
     for step in list_steps("tree", "broadcast", n):

@@ -38,7 +38,14 @@ from optmatch.model import (
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
 from optmatch.solvers.collectives import circulant, passing
-from optmatch.solvers.collectives.algorithms import ALGORITHMS, GATHERS, fits, list_rounds
+from optmatch.solvers.collectives.algorithms import (
+    ALGORITHMS,
+    GATHERS,
+    fits,
+    group_of_halves,
+    list_rounds,
+    make_tree,
+)
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
 from optmatch.solvers.collectives.exchanges import list_exchange_offers
@@ -149,7 +156,11 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
         start = problem.start if isinstance(problem.start, str) else "free"
         fabric = IdealSwitch(problem.n_ranks)
         alone = replace(problem, ports=1, planes=1, fabric=fabric, start=start)
-    return {name: list_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
+    rounds = {name: list_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
+    # A tree of whole buffers is longer than one that sends halves, but easier to forward.
+    if problem.operation == "broadcast" and group_of_halves(alone):
+        rounds["tree"] = make_tree(alone)
+    return rounds
 
 
 def _follow_algorithm(name: str, problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
