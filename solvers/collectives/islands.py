@@ -445,8 +445,7 @@ def _bound_all_sizes_s(problem: Collective, plan: _Plan) -> float:
     rounds together; so are links, and rounds of the other kind alone add their latencies.
     """
     block_bytes = problem.size_bytes / problem.n_ranks
-    has_load: NDArray[np.bool_] = plan.loads.any(axis=(2, 3))
-    has_links, has_rails = has_load
+    has_links, has_rails = np.asarray(plan.loads.any(axis=(2, 3)))
     # The blocks of an end in all rounds, the same in each wave as if it were all of the data.
     link_blocks, rail_blocks = plan.loads[..., 0].sum(axis=1).max(axis=1)
     rails_s = rail_blocks * block_bytes / problem.rate_bytes_per_s
