@@ -85,6 +85,7 @@ def viewer_page(
     Examples
     --------
     >>> from optmatch.fabrics import IdealSwitch
+    >>> from optmatch.model import Schedule
     >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0])
     >>> page = viewer_page((IdealSwitch(2), schedule), title="Two ports")
     >>> "<title>Two ports</title>" in page, "http" in page.replace("http-equiv", "")

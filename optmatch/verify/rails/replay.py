@@ -52,10 +52,11 @@ from optmatch.verify.report import Findings
 
 MOST_TOLD = 5
 """The most places of one rule that are named; further ones are counted."""
-_ROUNDING = 64
+_ROUNDING = 512
 """By how many units in the last place two sums of the same numbers may differ.
 
-Each of a hundred additions rounds by half a unit at most.
+Each of a hundred additions rounds by half a unit at most, of the largest time that it meets: one
+that is counted back from a later time is off by some units of that.
 """
 
 
