@@ -11,7 +11,10 @@ import pytest
 import optmatch as om
 from optmatch.problems.rails.training.step import ALL_TO_ALL
 from optmatch.verify.rails import replay as rules
+from optmatch.verify.rails.bounds import bound_changes
 from tests.solvers.rails.test_chords import expert_job
+from tests.verify.rules import claim, forge
+from tests.verify.rules.rails import in_servers, pooled
 
 
 @cache
@@ -119,6 +122,41 @@ def test_rails_are_pooled_only_where_the_job_says_what_it_takes() -> None:
     assert not om.verify(slower, plan).valid
     slower = replace(job, network=replace(job.network, scale_up_bytes_per_s=1e9))
     assert not om.verify(slower, plan).valid
+
+
+@pytest.mark.parametrize(("gpus_per_server", "allowed"), [(31, True), (32, False)])
+def test_all_shares_of_a_server_fit_into_one_set_of_ports(
+    gpus_per_server: int, allowed: bool
+) -> None:
+    job = in_servers(2)
+    network = replace(job.network, gpus_per_server=gpus_per_server)
+    assert rules.lets_pool(forge(job, network=network)) is allowed
+
+
+def test_the_bound_holds_for_pooled_rails_too() -> None:
+    """Pipelines of two stages: a GPU needs no changes where it has shares of two ports."""
+    model = om.TransformerModel(
+        layers=4, hidden=4, heads=1, sequence=4, vocabulary=2, ffn=4, ffn_matrices=2
+    )
+    job = om.RailJob(
+        parallelism=om.Parallelism(tp=2, dp=3, pp=2),
+        network=om.RailNetwork(gpus_per_server=2, change_rail_s=1e-6),
+        workload=om.Workload(model=model, batch=3),
+    )
+    pooled_s = bound_changes(rules.pool_job(job))
+    assert pooled_s < bound_changes(job)
+    assert om.verify(job, claim(job)).figures["lower_bound_checked"] == pooled_s
+
+
+def test_servers_of_one_gpu_have_one_rail_to_pool() -> None:
+    of_two = in_servers(2)
+    job = om.RailJob(
+        parallelism=om.Parallelism(dp=2),
+        network=replace(of_two.network, gpus_per_server=1),
+        workload=replace(of_two.workload, peak_flops_per_s=1e9),
+    )
+    plan = pooled(job, lambda step: np.where(step.rail >= 0, 1, 0))
+    assert om.verify(job, replace(plan, rails=plan.rails[:1])).ok
 
 
 def test_exchanged_rails_are_refused() -> None:

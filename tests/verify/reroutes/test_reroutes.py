@@ -12,7 +12,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io import dumps, loads
-from optmatch.problems import BlockProof, CutProof, Reroute, Transition
+from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.problems.reroutes.transition import SET
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.testing import reroutes as drawn
@@ -218,6 +218,29 @@ def test_proofs_of_handovers_are_checked() -> None:
     for wrong in ((), (None,), (cheap,), (proof, proof)):
         claim = replace(solution, certificate=wrong, stats={})
         assert not om.verify(solution.problem, claim).ok
+
+
+def test_circuits_of_proofs_are_in_the_order_of_their_smaller_ports() -> None:
+    """Circuits 0 to 3 and 1 to 2 both need link 7; the first one is split on its own way."""
+    state = hold_matching(om.HexMesh(1, 2, ports=[0, 3, 10, 1, 4]), [3, 4, -1, 0, 1])
+    problem = replace(state, spares=(2,), failed_ports=(4,))
+    fabric = problem.fabric
+    prices = np.zeros((3, fabric.graph.links.count), dtype=np.int64)
+    prices[2, 7] = 1
+    first_terminal = int(fabric.source_terminals[0])
+    proofs = [
+        RoutingProof(
+            circuit=[circuit, -1, -1],
+            terminal=[first_terminal, -1, -1],
+            one_way=[0, 0, 0],
+            children=[[1, 2], [-1, -1], [-1, -1]],
+            prices=prices,
+            infeasible=[0, 1, 1],
+        )
+        for circuit in (0, 1)
+    ]
+    told = [om.verify(problem, claim(problem, certificate=(proof,))).ok for proof in proofs]
+    assert told == [True, False]
 
 
 def test_a_notebook_says_what_is_done() -> None:

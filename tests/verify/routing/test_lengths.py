@@ -65,6 +65,9 @@ def test_light_that_goes_one_way_passes_cells_twice() -> None:
     right: Any = om.Routing(OneWay((0, 6, 1), (2, 4, 3), cells), [0, 1, 2])
     left: Any = om.Routing(OneWay((6, 0, 1), (4, 2, 3), cells), [0, 1, 2])
     assert [bounds._count_passed_twice(problem) for problem in (right, left)] == [1, 1]
+    # One circuit alone passes no cell twice, whichever side of its cell it enters.
+    alone: Any = [om.Routing(OneWay((side,), (2,), cells), [0]) for side in (0, 1)]
+    assert [bounds._count_passed_twice(problem) for problem in alone] == [0, 0]
 
 
 def test_light_goes_one_way_only_from_ends_b_to_ends_a() -> None:

@@ -13,6 +13,7 @@ from optmatch.io.problems import Prices
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing import PRICE_UNITS
 from optmatch.verify.report import Findings, ProofError
+from optmatch.verify.routing import bounds
 from optmatch.verify.routing.bounds import (
     FREE_CELLS,
     WHOLE_CELLS,
@@ -21,10 +22,12 @@ from optmatch.verify.routing.bounds import (
     Circuit,
     ProofChecker,
     bound_objective,
+    shortest_walk,
 )
 from optmatch.verify.routing.replay import check_proof, list_circuits
 from tests.helpers import oracles
 from tests.helpers.modes import examples
+from tests.verify.rules import claim
 
 
 def backwards(graph: CellGraph) -> CellGraph:
@@ -250,6 +253,17 @@ def test_walks_add_up_alike_in_floats_and_in_whole_numbers(cell_costs: CellCosts
             assert checker._sum_of_circuits(circuits, dear, costs) == quick * scale
 
 
+def test_sums_that_floats_would_round_are_left_to_whole_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounds, "_MIN_STEPS_IN_SCIPY", 0)
+    checker = ProofChecker(ROW)
+    for dear in (2**60, 1):
+        prices = [dear * link + 1 for link in range(checker.n_links)]
+        walks = [checker.cheapest_walk(each, Case(), prices, FREE_CELLS) for each in DEAR]
+        assert checker._sum_of_circuits(DEAR, prices, FREE_CELLS) == sum(walks)
+
+
 def test_parity_is_fixed_on_bipartite_grids_only() -> None:
     rng = np.random.default_rng(0)
     for name, fixed in (("hex", True), ("square", True), ("triangular", False)):
@@ -341,10 +355,30 @@ def test_one_way_cases_close_single_directions() -> None:
                 nodes += [(), ()]
 
 
+def test_the_first_branch_of_a_one_way_case_closes_its_own_terminal() -> None:
+    """All light of the pair leaves by a terminal; where its mate is closed light still passes."""
+    mesh = om.HexMesh(2, 2)
+    graph, checker = mesh.graph, ProofChecker(mesh.graph)
+    circuit = Circuit(*graph.perimeter[list(mesh.dead_pairs()[0])].tolist())
+    passed = next(
+        u
+        for u in np.flatnonzero(graph.mate >= 0).tolist()
+        if shortest_walk(graph, *circuit, frozenset({u})) is None
+        and shortest_walk(graph, *circuit, frozenset({int(graph.mate[u])})) is not None
+    )
+    clash = clash_of(graph, circuit, Case())
+    for terminal in (passed, int(graph.mate[passed])):
+        nodes = [(0, terminal, 1, 1, 2), (), (0, clash, 1, 3, 4), (), ()]
+        proof = tree(graph, nodes, infeasible=[0, 1, 0, 1, 1])
+        if terminal == passed:
+            assert checker.show_infeasible(proof, [circuit])
+        else:
+            with pytest.raises(ProofError, match="leaf 1 claims that there is no routing"):
+                checker.show_infeasible(proof, [circuit])
+
+
 def clash_of(graph: CellGraph, circuit: Circuit, case: Case) -> int | None:
     """Return a terminal that the shortest walk leaves by, and its mate too; or None."""
-    from optmatch.verify.routing.bounds import shortest_walk
-
     way = shortest_walk(graph, *circuit, case.exits)
     return None if way is None else next(u for u in way if int(graph.mate[u]) in way)
 
@@ -372,6 +406,14 @@ def test_slots_together_are_bounded_where_they_are_the_fewest() -> None:
     for slots, shown in ((3, 36), (4, 0)):
         findings.figures["slots"] = slots
         assert check_proof(problem, findings, priced(ROW, {})) == shown
+
+
+def test_more_slots_than_are_counted_are_proved_by_the_certificate() -> None:
+    problem = om.AllToAll(om.HexMesh(1, 2, ports=[0, 1, 3, 10]))
+    report = om.verify(problem, claim(problem, certificate=priced(ROW, {7: 1}, infeasible=True)))
+    assert report.ok
+    assert report.figures["slots_lower_bound"] == 6
+    assert report.proof == "certificate"
 
 
 def test_cells_without_light_are_counted_for_nothing() -> None:

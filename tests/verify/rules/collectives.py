@@ -110,6 +110,7 @@ STAR, SPREAD = (
 GATHERED = [[turn, source, target, 0, kind] for turn, source, target, kind in
             [(0, 1, 0, REDUCE), (0, 2, 0, REDUCE), (1, 0, 1, COPY), (1, 0, 2, COPY)]]  # fmt: skip
 ISLE = ask("all-reduce", 3, island=3, island_rate_bytes_per_s=4.0, island_alpha_s=0.5)
+MET = ask("broadcast", 2, two_way=True)
 DOUBLE, UNLIT = ask("broadcast", 2, ports=2), ask("broadcast", 2, start="dark")
 PASSED_ON, ENDS = ask("broadcast", 4), "a slot ends with the rounds of its circuits"
 SELF, ALONE = ask("broadcast", 1), plan([], np.zeros((0, 0, 0)), 0.0)
@@ -520,6 +521,9 @@ ROWS = [
         plan(ONCE, [[[1, 0], [1, -1]]], 3.0),
         "a circuit joins ranks 0 and 1 in one direction alone",
     ),
+    Row(None, MET, plan(ONCE, MUTUAL, 5.0)),
+    Row(None, ask("broadcast", 3, two_way=True), plan([[0, 0, 2, 0, COPY], [1, 2, 1, 0, COPY]],
+        [[[2, -1, 0]], [[-1, 2, 1]]], 20.0, epoch_of_round=[0, 1])),
     Row(None, ISLANDS, plan(TOLD, CROSSED, 2.75, [1.0] * 4), figures={"objective": 2.75}),
     Row(
         "circuits stay on their rails",
@@ -937,6 +941,10 @@ ROWS = [
     ),
     stopped("rounds go through all epochs in order", PAIR, plan(ONCE, THERE * 2, 5.0)),
     stopped("each rank has its lanes in each epoch", PAIR, plan(ONCE, [[[1, -1, -1]]], 5.0)),
+    stopped("each lane holds a matching", PAIR, plan(ONCE, [[[2, -1]]], 5.0)),
+    stopped("circuits keep to their link budgets", FORTH,
+        planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **SENT | {
+            "sends": [[0, 1, 0, 0, COPY]], "circuits": [[[1, 0], [1, 0]]]})),
     stopped("each lane holds a matching", THREE, plan(TWICE, [[[1, 2, 1]]], 10.0)),
     stopped(
         "circuits stay on their rails", ISLANDS, plan(TOLD, [[[3, 2, 0, 1]]], 3.0, [1.0] * 4)
@@ -956,6 +964,8 @@ ROWS = [
     Row(None, DOUBLE, claim(DOUBLE, objective=3.0, lower_bound=3.0,
         answer=plan(ONCE, [[[1, -1], [1, -1]]], 3.0),
         schedule=schedule([[2, 3, -1, -1]], [3.0], delay_s=10.0))),
+    Row(None, MET, claim(MET, objective=5.0, lower_bound=5.0,
+        answer=plan(ONCE, MUTUAL, 5.0), schedule=schedule(MUTUAL[0], [5.0], delay_s=10.0))),
     Row(None, GATHER, claim(GATHER, objective=3.0, lower_bound=3.0,
         answer=plan([[0, 0, 1, 0, 0], [0, 1, 0, 1, 0]], MUTUAL, 3.0, HALVES),
         schedule=schedule(MUTUAL[0], [3.0], delay_s=10.0))),

@@ -454,6 +454,12 @@ ROWS = [
     Row(
         "slots can be added up",
         FOREVER,
+        FOREVER.schedule([[-1, -1], [1, 0]], [2.0**53 - 10, 10]),
+        stops=True,
+    ),
+    Row(
+        "slots can be added up",
+        FOREVER,
         FOREVER.schedule([[-1, -1]] * 2048 + [[-1, -1], [1, 0]], [2.0**53 - 1] * 2048 + [2048, 3]),
         "durations_s: slots can be added up: got",
         stops=True,

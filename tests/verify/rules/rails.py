@@ -194,6 +194,13 @@ BRANCHES = [[2, -1, -1], [1, -1, -1], [2, -1, -1]]
 TWICE = [*BRANCHES, *BRANCHES[1:]]
 """The first circuit may be too short; there is a second one."""
 STAGES_OF_FOUR = one(ALL_TO_ALL, 4, 4)
+FOUR_AND_FIVE = job(
+    [group((0, 1, 2, 3)), group((4, 5, 6, 7, 8), "ep")],
+    [[rank, ALL_TO_ALL, int(rank > 3), 5 if rank > 3 else 4, 0, -1, int(rank > 3)]
+     for rank in range(9)],
+    {"ports_per_gpu": 2},
+)  # fmt: skip
+"""All parts have 1 byte."""
 BY_ONE, BY_TWO = [1, 2, 3, 0], [2, 3, 0, 1]
 """Two parts of a second each go over either."""
 
@@ -359,6 +366,23 @@ def over_chords(
     )  # fmt: skip
     circuits = line([CHORD_CIRCUITS]) if rails is None else rails
     return replace(plan(circuits, [[0, last_s]] * 4, last_s, [3] * 4), chords=(routes,))
+
+
+def over_chords_of_both() -> RailPlan:
+    """Return a plan of a group of four and one of five, both over the strides 1 and 2."""
+    of_four = over_chords()
+    of_five = ChordRoutes(
+        n_members=5, strides=(1, 2), distance=[1, 2, 3, 4], hops=[[1, 0], [0, 1], [1, 1], [0, 2]],
+        share=[1.0] * 4,
+    )  # fmt: skip
+    circuits = [
+        2 * (4 + (place + stride) % 5) + port
+        for place in range(5)
+        for port, stride in enumerate((1, 2))
+    ]
+    times = [[0, 2]] * 4 + [[0, 4]] * 5
+    both = plan(line([[*CHORD_CIRCUITS, *circuits]]), times, 4.0, [3] * 9)
+    return replace(both, chords=(*of_four.chords, of_five))
 
 
 def in_servers(dp: int, **fields: Any) -> om.RailJob:
@@ -629,6 +653,8 @@ ROWS = [
         relays=[[0, 1, 1], [0, 3, 1], [2, 7, 1], [2, 9, 1]])),
     Row("data are handed on where they arrive", TWICE_FAR, plan(PASSED_ON, EIGHT * 2, 8.0,
         relays=[[0, 1, 1], [0, 3, 1], [2, 11, 1], [2, 9, 1]]), "of rank 6"),
+    Row("data are handed on where they arrive", TWICE_FAR, plan(PASSED_ON, EIGHT * 2, 8.0,
+        relays=[[0, 5, 1], [0, 3, 1], [2, 11, 1], [2, 9, 1]]), "of rank 0", told=2),
     Row(None, BACK, plan(line([[2, 0, -1, -1]]), EIGHT, 8.0, relays=[[0, 0, 1]])),
     Row("data are handed on where they arrive", BACK,
         plan(line([[-1, 0, -1, 2]]), EIGHT, 8.0, relays=[[0, 3, 1]])),
@@ -775,6 +801,8 @@ ROWS = [
         every(7.0, 8.0, line([STRIDES[0], [-1] * 5, STRIDES[0]], [0, 3, 7]), 5)),
     Row("in an all-to-all everyone sends to everyone else", STAGES,
         every(7.5, 8.5, line(STRIDES, [0, 2.5, 7.5]), 5)),
+    Row("in an all-to-all everyone sends to everyone else", STAGES,
+        every(7.0, 8.0, line(STRIDES, [0, 1.5, 7]), 5)),
     Row(
         "an operation lasts as long as its bytes need on its ports",
         STAGES,
@@ -821,6 +849,7 @@ ROWS = [
     ),
     Row(None, FOUR_SIX, plan(line([BOTH_WAYS]), [[0, 1]] * 4, 1.0, [63] * 4)),
     Row(None, FOUR_TWO, over_chords()),
+    Row(None, FOUR_AND_FIVE, over_chords_of_both()),
     Row("routes over chords bring each part to its place", FOUR_TWO,
         over_chords(to_third=(0, 1)), "got 2, expected 3", stops=True),
     Row("routes over chords carry the whole of each part", FOUR_TWO,

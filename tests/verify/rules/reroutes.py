@@ -159,6 +159,14 @@ BOTH = ask([[0, 6], [1, 18]], [[0], [2]], TWO_EACH, failed_chips=(1, 3))
 PORT = hold(SWITCH, [[0, 1]], [0, -1, 1], spares=(2,), failed_ports=(1,))
 HELD = hold(SWITCH, [[0, 0]], [0, -1, 0], dead_cells=(1,))
 STUCK = replace(HELD, dead_cells=(), stuck_bar=(1,))
+LOSSY = om.Reroute(
+    om.IdealSwitch(4, loss_db=[[0, 1, 1, 1], [1, 0, 1, 1], [3, 1, 0, 1], [1, 1, 1, 0]],
+                   bidirectional=True),
+    [[0, 1]],
+    spares=(2,),
+    failed_ports=(1,),
+)  # fmt: skip
+"""Light from port 2 to port 0 loses 3 dB, and 1 dB the other way."""
 IDEAL = om.Reroute(om.IdealSwitch(4), [[0, 1]], spares=(2,), failed_ports=(1,))
 NO_SPARE = replace(LOST, failed_ports=tuple(range(12, 18)))
 ALL_BUT_6 = tuple(range(7, 12))
@@ -174,6 +182,8 @@ def free(links: int) -> RoutingProof:
 
 ROWS = [
     Row(None, LOST, answer(), figures={"objective": (0, 2, 0, 720, 4), "dark_steps": 0}),
+    Row(None, LOSSY, switched(routes=((),), steps=[[RAISE, 0, -1]]),
+        figures={"objective": (0, 1, 0, 300, 0)}),
     Row(None, PORT, switched(), figures={"objective": (0, 1, 2, 96, 2), "cells_set": 2}),
     Row(
         "the answer is a transition",
