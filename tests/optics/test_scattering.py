@@ -163,6 +163,13 @@ def test_light_goes_on_where_cells_join() -> None:
     assert np.allclose(waves.leaving[2:4], cells[1] @ np.diag(guides[:2][::-1]) @ cells[0])
 
 
+def test_light_that_comes_back_passes_transposed_cells() -> None:
+    joined = wire([-1, -1, 4, 5, 2, 3, -1, -1])
+    cells = np.array([[[0.1, 0.2], [0.3, 0.4]], [[0.5, 0.1], [0.2, 0.3]]], dtype=complex)
+    waves = scatter(joined, cells, np.ones(joined.links.count, dtype=complex), np.array([6, 7]))
+    assert np.allclose(waves.leaving[:2], cells[0].T @ cells[1].T)
+
+
 def test_the_faintest_leak_counts() -> None:
     """Beside a ring without loss too, into which no light gets."""
     joined = wire([-1, -1, 4, 5, 2, 3, -1, -1, -1, 11, -1, 9])

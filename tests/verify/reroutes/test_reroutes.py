@@ -224,12 +224,13 @@ def test_circuits_of_proofs_are_in_the_order_of_their_smaller_ports() -> None:
     """Circuits 0 to 3 and 1 to 2 both need link 7; the first one is split on its own way."""
     state = hold_matching(om.HexMesh(1, 2, ports=[0, 3, 10, 1, 4]), [3, 4, -1, 0, 1])
     problem = replace(state, spares=(2,), failed_ports=(4,))
-    fabric = problem.fabric
+    fabric: Any = problem.fabric
+    proof_of: Any = RoutingProof
     prices = np.zeros((3, fabric.graph.links.count), dtype=np.int64)
     prices[2, 7] = 1
     first_terminal = int(fabric.source_terminals[0])
     proofs = [
-        RoutingProof(
+        proof_of(
             circuit=[circuit, -1, -1],
             terminal=[first_terminal, -1, -1],
             one_way=[0, 0, 0],

@@ -18,6 +18,13 @@ def ask(operation: Any, n: int, size_bytes: float = 4.0, **fields: Any) -> om.Co
     return om.Collective(operation, n, size_bytes, **(COSTS | fields))
 
 
+def dear_switch(n_ports: int, *dear: tuple[int, int]) -> om.IdealSwitch:
+    """Return a switch on which these circuits are over their budget."""
+    loss_db = np.ones((n_ports, n_ports))
+    loss_db[tuple(zip(*dear, strict=True))] = 9.0
+    return om.IdealSwitch(n_ports, loss_db=loss_db, budget_db=2.0)
+
+
 def listed(fields: Any) -> dict[str, Any]:
     """Make arrays of lists."""
     return {k: np.array(v) if isinstance(v, list) else v for k, v in fields.items()}
@@ -62,6 +69,12 @@ EXCHANGE = ask("all-to-all", 2)
 TOO_FAR = om.IdealSwitch(2, loss_db=[[0, 9], [1, 0]], budget_db=2.0)
 FORTH = ask("broadcast", 2, root=1, planes=2, fabric=TOO_FAR)
 """Light from rank 0 to rank 1 loses more than it may, but not back."""
+DEAR_PORTS = ask("broadcast", 2, ports=2, fabric=dear_switch(4, (0, 2), (1, 3)))
+"""Circuits between equal ports lose too much."""
+CROSSWISE = ask("broadcast", 2, ports=2, fabric=dear_switch(4, (0, 3), (1, 2)))
+"""Between unequal ones, which no circuit that goes one way joins."""
+DEAR_LAST = ask("broadcast", 3, ports=2, fabric=dear_switch(6, (3, 5)))
+"""From port 1 of rank 1 to that of rank 2."""
 UNEVEN = ask("all-to-all", 3, 0.0, demand_bytes=[[0, 1, 0], [0, 0, 0], [0, 0, 0]])
 ALIGNED = ask("broadcast", 2, align_bytes=3)
 BOTH = ask("broadcast", 2, planes=2)
@@ -781,6 +794,11 @@ ROWS = [
         planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **SENT | {
             "sends": [[0, 1, 0, 0, COPY]], "circuits": [[[1, 0], [1, 0]]]}),
         "circuits: circuits keep to their link budgets: got a circuit from rank 0 to 1"),
+    Row("circuits keep to their link budgets", DEAR_PORTS, plan(ONCE, [[[1, -1], [1, -1]]], 3.0)),
+    Row(None, CROSSWISE, plan(ONCE, [[[1, -1], [1, -1]]], 3.0)),
+    Row("circuits keep to their link budgets", DEAR_LAST,
+        plan([[0, 0, 1, 0, COPY], [0, 0, 2, 0, COPY]], [[[2, -1, -1], [1, 2, -1]]], 5.0),
+        "got a circuit from rank 1 to 2"),
     Row(None, BOTH, planes([[2, 2]], [[0, 0]], [[3, 3]], 3.0, **LIT), figures={"rounds": 1}),
     Row(None, BOTH, planes([[3.5, 0.5]], [[0, 0]], [[4.5, 1.5]], 4.5, **LIT)),
     Row(None, BOTH, planes([[4, 0]], [[1e6, 0]], [[1e6 + 5 - 5e-10, 0]], 1e6 + 5, **PART)),

@@ -89,8 +89,11 @@ BACKWARDS = om.Routing(OneWay((4,), (2,), CellGraph(**JOINED_CELLS)), [0])
 STUCK = om.Routing(om.Faulty(RING, stuck_bar=[2]), [1, 0])
 
 
-def interferometer(bar_rad: float, cross_rad: float) -> Netlist:
-    """Return one interferometer with these phases of bar and cross; right are pi and 0."""
+def interferometer(bar_rad: float, cross_rad: float, *, before_unknown: bool = False) -> Netlist:
+    """Return one interferometer with these phases of bar and cross; right are pi and 0.
+
+    At its terminal b1 may be a cell whose parts are not known.
+    """
     half = 0.5**0.5
     ideal = [[[half, 0.0], [0.0, half]], [[0.0, half], [half, 0.0]]]
     couplers = [
@@ -106,7 +109,16 @@ def interferometer(bar_rad: float, cross_rad: float) -> Netlist:
         difference_rad=(bar_rad, cross_rad),
     )
     ports = [("w1", "m,a1"), ("w2", "m,a2"), ("e1", "m,b1"), ("e2", "m,b2")]
-    return Netlist(["m"], {}, ports, tx=["w1", "w2"], rx=["e1", "e2"], circuits=[circuit])
+    cells: Any = {"instances": ["m"], "connections": {}, "circuits": [circuit]}
+    if before_unknown:
+        ports[2] = ("e1", "n,b1")
+        cells = {
+            "instances": ["m", "n"],
+            "connections": {"m,b1": "n,a1"},
+            "circuits": [circuit, None],
+            "open_pins": ["n,a2", "n,b2"],
+        }
+    return Netlist(ports=ports, tx=["w1", "w2"], rx=["e1", "e2"], **cells)
 
 
 PINS = ("a1", "a2", "b1", "b2")
@@ -349,6 +361,12 @@ ROWS = [
         schedule([[0, 1]], cell_states=[[0]]),
         "slot 0, cell m: a cell has the state that it is in, by its parts:"
         " got power [[0.0, 1.0], [1.0, 0.0]] from (a1, a2) to (b1, b2), expected bar",
+    ),
+    Row(
+        "a cell has the state that it is in, by its parts",
+        om.Routing(interferometer(0.0, np.pi, before_unknown=True), [0, 1]),
+        schedule([[0, 1]], cell_states=[[0, 0]]),
+        "slot 0, cell m",
     ),
     Row(None, STUCK, schedule([[1, 0]], cell_states=BAR), figures={"objective": 1.0}),
     Row(None, DARK_STUCK, schedule([[-1, -1]], cell_states=[[-1] * 6])),
