@@ -701,6 +701,7 @@ ROWS = [
     Row(None, PAIR, plan(HALF, THERE, 6.0, parts=[[0, 3], [3, 1]], among="all"),
         figures={"sent_bytes": 4.0}),
     Row(None, PAIR, plan(HALF, THERE, 7.0, parts=[[0, 3], [2, 2]], among="all")),
+    Row(None, PAIR, plan(HALF, THERE, 6.0, parts=[[0, 4], [4 + 1e-9, 0]], among="all")),
     Row(None, PAIR, plan([*HALF, HALF[1]], THERE, 6.0, parts=[[0, 3], [3, 1], [2, 0]],
         among="all")),
     Row(None, PAIR, plan(HALF, THERE, 6.0, [4.0, 0.0], parts=[[0, 3], [3, 1]], among="all")),
