@@ -346,8 +346,13 @@ def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
     starts_s = [0.0]
 
     # All turns that begin at one time make one state; it is asked for when the first of them is.
+    # Only ends of classes on this rail turn here. A rail that stops as a whole does so for a turn
+    # that changes no circuit, too: the times of the draft count that stop, and it is a state.
     turns = draft.turns
-    by_start = np.argsort(turns.starts_s, kind="stable").tolist()
+    stops = transfers.job.network.switching == "all-stop"
+    is_here = np.isin(turns.end // 2, transfers.folded.class_of[ranks])
+    by_start = np.argsort(turns.starts_s, kind="stable")
+    by_start = by_start[is_here[by_start]].tolist()
     for start_s, together in groupby(by_start, key=lambda number: float(turns.starts_s[number])):
         first_asked_s = np.inf
         for number in together:
@@ -356,12 +361,12 @@ def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
         matching = _matching(transfers, ports.facing)
 
         # A turn of one side alone may change no circuit.
-        if not np.array_equal(matching, matchings[-1]):
+        if stops or not np.array_equal(matching, matchings[-1]):
             matchings.append(matching)
             asked_s.append(first_asked_s)
             starts_s.append(start_s)
     states = _States(np.array(matchings), np.array(asked_s), np.array(starts_s))
-    return _drop_short(states, transfers.job.network.delay_s)
+    return states if stops else _drop_short(states, transfers.job.network.delay_s)
 
 
 def _drop_short(states: _States, delay_s: float) -> _States:

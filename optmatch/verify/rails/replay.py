@@ -653,7 +653,10 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     collective_of_entry = collective_of.reshape(-1)[used.row]
     place = _find_places(context, operation, step.rank[operation])
     rate = np.bincount(used.row)[used.row] * network.port_bytes_per_s
-    spell = rail.spell_at(plan.start_s[operation], used.port)
+
+    # A first round of 0 s may use circuits that are given up just when it starts.
+    start_s = plan.start_s[operation]
+    spell = rail.spell_at(start_s - rounding(start_s), used.port)
 
     # `now_s` and `end_after_stop_s` are by collective: when the rounds so far are over, before a
     # stop of the rail that begins at just that time, and after it.

@@ -66,6 +66,18 @@ def test_switches_that_stop_as_a_whole(policy: str, delay_s: float) -> None:
     assert gentle.step_s <= plan_of(job, policy).step_s * (1 + 1e-12)
 
 
+@pytest.mark.parametrize(
+    ("policy", "port_bytes_per_s"), [("on-demand", 1e5), ("provisioned", 1e6)]
+)
+def test_a_rail_that_stops_for_no_circuit_has_a_state_for_it(
+    policy: str, port_bytes_per_s: float
+) -> None:
+    """A stage turns from one neighbour to the other while neither faces it: sends rest, too."""
+    options: dict[str, Any] = {"delay_s": 1e-3, "batch": 16, "micro_batch": 1}
+    job = small_job(1, 1, 6, switching="all-stop", port_bytes_per_s=port_bytes_per_s, **options)
+    assert om.solve(job, policy, seed=0).status is om.Status.FEASIBLE
+
+
 def test_what_starts_together_is_asked_for_by_the_first() -> None:
     draft = plan_by_demand(fold_transfers(small_job(2, 2, 2, delay_s=1e-3)), provisioned=False)
     starts = draft.turns.starts_s

@@ -29,7 +29,7 @@ from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.transfers import fold_transfers
 from optmatch.verify.rails.replay import Transfers, list_transfers
 from tests.helpers.modes import SOAK
-from tests.helpers.rails import fixed_point, make_job, small_job
+from tests.helpers.rails import change_job, fixed_point, make_job, small_job
 
 Sends = list[tuple[int, int, float]]
 HALVED = (ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER)
@@ -240,6 +240,32 @@ def test_places_in_a_group_are_few_classes(job: om.RailJob) -> None:
         1 + 2 * job.parallelism.dp.bit_length()
     )
     assert sum(len(timeline.rails) for timeline in plan_of(job).rails) in (0, job.parallelism.tp)
+
+
+@pytest.mark.parametrize("switching", ["all-stop", "per-circuit"])
+@pytest.mark.parametrize("method", ["on-demand", "provisioned", "prefetch"])
+def test_a_round_of_no_time_uses_circuits_until_they_are_given_up(
+    method: str, switching: str
+) -> None:
+    """The last circuits of one tree are the first of the next, which has no bytes."""
+    job = single(4, ALL_REDUCE, delay_s=1.0, port_bytes_per_s=1.0)
+    step = job.step()
+    twice: dict[str, Any] = {
+        name: np.repeat(getattr(step, name), 2) for name in ("rank", "kind", "group", "peer")
+    }
+    tree = Step(
+        groups=step.groups,
+        **twice,
+        size_bytes=[1.0, 0.0] * 4,
+        duration_s=[0.0] * 8,
+        match=[0, 1] * 4,
+        dep_start=[0] * 9,
+        dep=[],
+    )
+    job = change_job(
+        job, recorded=tree, latency_s=0.0, switching=switching, collectives={"dp": "tree"}
+    )
+    assert om.solve(job, method, seed=0, limits=Limits(iterations=50)).objective == 8.0
 
 
 SOME = [("halving", 4), ("tree", 5), *([("halving", 8)] if SOAK else [])]
