@@ -225,7 +225,8 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
     least = np.full(n + 1, len(group))
     np.minimum.at(least, group, place)
 
-    # The lexsort lists the groups in their order, and the argsort inverts it: by group its rank.
+    # ``least[group]`` is the least place of its members; of equal ones the lower group is first.
+    # The lexsort lists the groups in this order, and the argsort inverts it: by group its rank.
     rank = np.argsort(np.lexsort([np.arange(n), least[:n]]))
     return np.append(rank, n)[group]
 
@@ -233,7 +234,8 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
 def close_rings(order: Ints, component: Ints) -> Ints:
     """Make the ring of an order and a cut.
 
-    The result is by seat the next one of its part in the order, -1 if it is alone.
+    The result is by seat the next one of its component in the order, -1 if it is alone. With the
+    order 2, 0, 3, 1 and the components 0, 0, 2, 2 it is 1, 0, 3, 2.
     """
     base = np.empty(len(order), np.int64)
     _close(order, component, base, np.empty_like(base), np.empty_like(base))

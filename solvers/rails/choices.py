@@ -131,7 +131,8 @@ def _make_ring(order: Ints, part: Ints) -> Ring:
     to = close_rings(order, part % n_seats)
     crosses = part >= n_seats
     if crosses.any():
-        # The last seat of a cycle is the one that leads to a place before its own, or to itself.
+        # The last seat of a cycle is the one that leads to a place before its own, or to itself:
+        # ``place[seat]`` is where a seat stands in the order.
         place = np.argsort(order)
         to = np.where(crosses & (to < 0), np.arange(n_seats), to)
         to[crosses & (place[to] <= place)] += n_seats
@@ -145,6 +146,9 @@ def _cross_cuts(cuts: Sequence[Ints]) -> list[Ints]:
     is dark when the step begins would have to be dark when it ends. The last cut stays the last.
     """
     n_seats = len(cuts[0])
+
+    # Of equal cuts the one that stands last is kept: they are gone through from the last one on,
+    # and turned around in the end.
     both: dict[bytes, Ints] = {}
     for cut in reversed([*(cut + n_seats for cut in cuts), *cuts]):
         is_alone = np.bincount(cut)[cut] == 1
@@ -521,21 +525,25 @@ class Search:
 
         Starts are the former best choice and the best simple ones. The best choice of a turn of
         `_TURN` trials replaces its start if it is better; after `_TURNS` turns of each, all
-        further ones begin with the best choice of all. `delay_s` may be longer than that of the
-        network. The search ends when ``self.decoder.work`` exceeds `most_work`, infinite if only a
-        clock ends it.
+        further ones begin with the best choice of all. A search calls this with a delay that gets
+        shorter, down to that of the network; `n_trials` is how many more choices are timed at
+        most. ``self.decoder.work`` counts on over all calls, and the search ends when it exceeds
+        `most_work`, infinite if only a clock ends it.
         """
         former = self.best
         self.delay_s = delay_s
 
         # An all-to-all may change all circuits several times on its way. With a shorter delay the
         # choices with all-to-alls last another time, and their order may change: the time of the
-        # best one is forgotten, and it is timed anew below.
+        # best one is forgotten, and it is timed anew below. Until then a choice is the best one
+        # if it is faster than the known plan by more than rounding. Without all-to-alls the best
+        # choice stays, with the delay that it was timed with: its schedule is still a plan.
         if (self.seats.how == EXCHANGE).any():
             self.best = None
             self.best_s = self.known_s * (1 - 1e-12)
 
-        # Half of the work that is left is for simple choices; the former best one is timed anew.
+        # Half of the work that is left, from ``self.decoder.work`` to `most_work`, is for simple
+        # choices. The former best one is timed anew with the new delay, and is start 0.
         halfway = (self.decoder.work + most_work) / 2
         n_left, starts = self._time_simple_choices(n_trials, halfway)
         if former is not None:
@@ -545,8 +553,8 @@ class Search:
             return
 
         # With 2,500 trials left and turns of 1,000 there are three turns (rounded up): of start 0,
-        # 1, 2 and so on, and then again of start 0. A search ends after a number of trials without
-        # success, which are counted from here on.
+        # 1, 2 and so on, and then again of start 0. The trials without success after which a
+        # search ends are counted from here on.
         self.better = self.tried
         for turn in range(-(-n_left // _TURN)):
             number = turn % len(starts)
@@ -670,9 +678,9 @@ class Search:
 
         First comes the plain shape, in which what is ready first goes first; then all shapes with
         one order and one priority; then other orders, priorities and hastes as four lists, which
-        share the work evenly; all shapes go from the best to the worst there. `scores` has the
-        times so far in seconds: the caller adds that of each choice before it asks for the next
-        one.
+        share the work evenly; all shapes go from the best to the worst there. The caller times
+        each choice with ``self.decoder`` and appends its time in seconds to `scores` before it
+        asks for the next one: ``scores[k]`` is the time of choice k.
         """
         seats = self.seats
         free = longest_paths(seats.duration_s, seats.pairs)
@@ -687,8 +695,9 @@ class Search:
         shapes = list(self._list_shapes())
         first = self.orders[0]
 
-        # Part 1: the first choice of this list; the others come in part 3. Part 2: the times of
-        # the shapes are behind `n_former` others in the scores.
+        # Part 1: the first choice of this list; the others come in part 3. The caller has added
+        # its time when it asks on. Part 2: the times of the shapes are behind `n_former` others in
+        # the scores, which is this one.
         in_turn = (
             self._form(self.plain, order, rank)._replace(in_turn=True)
             for rank, order in product((in_program, critical, earliest), self.orders)
@@ -713,8 +722,9 @@ class Search:
             ),
         ]
 
-        # The list with the least work so far goes on. To share by number would not be even: a ring
-        # of all GPUs takes more work to time than many others.
+        # The list with the least work so far goes on, until none has a choice left. The work of a
+        # choice is what the caller adds to ``self.decoder.work`` while it times it. To share by
+        # number would not be even: a ring of all GPUs takes more work to time than many others.
         work = [0] * len(lists)
         while lists:
             turn = work.index(min(work))
@@ -729,9 +739,11 @@ class Search:
     def _list_shapes(self) -> Iterator[_Shape]:
         """List shapes of one or two rings, and those with chords.
 
-        Chords come first, then pairs of cuts and single cuts, each with all ports on one ring at a
-        time, or divided into two halves that are both up. A shape with a price of a delay changes
-        circuits only where that saves more than it costs.
+        Chords come first, then one or two cuts, those with the cut that joins all last. With the
+        cuts a, b and all, these are a, b, ab, ba, a all, b all, all a, all b, and all; the plain
+        shape and two rings of all end the list. All ports are on one ring at a time, and the first
+        ring is up when the step begins; or two halves of the ports hold one ring each. A shape
+        with a price of a delay changes circuits only where that saves more than it costs.
         """
         # With an odd number of ports the first half has one more.
         yield from self._list_chord_shapes()
@@ -754,6 +766,8 @@ class Search:
                 yield _Shape(cuts, all_ports, EITHER, price_s)
                 if self.ports > 1 and len(cuts) > 1:
                     yield _Shape(cuts, halves, EITHER, price_s)
+
+        # One ring of all with all ports, which everything goes over: no circuit changes.
         yield self.plain
 
         # Two rings of all: the second one goes backwards, see `_form`.
@@ -771,6 +785,7 @@ class Search:
             return
         n_members = len(self.chord_groups[0])
         for n_chords in range(1, self.ports + 1):
+            # None if there are more chords than other members: further ones are of no use.
             routes = choose_chords(n_members, n_chords)
             if routes is None:
                 break
@@ -808,9 +823,11 @@ class Search:
     ) -> RailChoice:
         """Make a choice of a shape: add the order of all its rings, and who goes first.
 
-        If the first two rings have the same cut, the second one goes backwards. Each chord adds a
-        bundle of one port and its home behind the other bundles and rings. `rank` and `haste_s`
-        are by node; None stands for no haste.
+        If the first two rings have the same cut, the second one goes backwards. Bundle b holds
+        ring b, its home, when the step begins; each chord adds a bundle of one port and its home
+        behind the other bundles and rings. ``rank[node]`` is a priority, of which the least goes
+        first; ``haste_s[node]`` is in seconds, and None stands for no haste. A shape whose way is
+        `_FIRST` becomes a way for each node here: no choice has this number.
         """
         # If two rings have the same cut, the second one goes backwards.
         rings = [_make_ring(order, cut) for cut in shape.cuts]
@@ -862,9 +879,10 @@ class Search:
         first_member = seats.begin[self.riding]
 
         # Backwards, so that the first ring that fits is written last. All members are on one cycle
-        # if the least and the most of their cycle numbers are the same. The members of all
-        # communications stand one after another in one array, and `reduceat` goes through it from
-        # each first member to the next one.
+        # if the least and the most of their cycle numbers are the same; a number from that of the
+        # seats on is a cycle that joins all replicas. The members of all communications stand one
+        # after another in one array, and `reduceat` goes through it from each first member to the
+        # next one.
         for number in reversed(range(len(rings))):
             cycle_of_member = rings[number].part[seats.member]
             least = np.minimum.reduceat(cycle_of_member, first_member)

@@ -420,7 +420,8 @@ def _try_straight(node, plan, bundle, ports, best):
     # In an all-to-all of n members each sends n - 1 blocks, one after another; `part_s` is the
     # time of one block over one circuit. Circuits change between stages. The change to the first
     # stage is before the start: one delay is taken off before the stages, each with a delay, are
-    # added up. Two stages of 5 s and 4 s with a delay of 2 s end 11 s after the start.
+    # added up. Two stages of 5 s and 4 s with a delay of 2 s end 11 s after the start. The ways
+    # for n members are the rows from ``menu.begin[n]`` up to ``menu.begin[n + 1]``.
     part_s = (node.bytes_sent / plan.rate[bundle] + node.latency_s) / (n - 1)
     for row in range(menu.begin[n], menu.begin[n + 1]):
         route = _route_straight(node, plan, menu.stride[row, 0], ports, bundle)
@@ -534,7 +535,8 @@ def _choose_way(node, plan, ports, mark):
     sent over a ring may also go straight if that ring serves it on no bundle. `taken` is -1 if no
     way serves.
     """
-    # No way is found yet (-1), and any is better than that.
+    # No way is found yet (-1), and any is better than that. All are tried one after another, and
+    # `best` is handed on: as it is, or replaced by a better one.
     best = BestWay(-1, 0.0, 0.0, np.inf, 0, 1)
     n_bundles = len(plan.rate)
     for bundle in range(n_bundles):
@@ -742,10 +744,13 @@ def _restore_homes(plan, ports, result, n_changes):
 def _start_communication(node, plan, best, scratch, result, n_changes):
     """Set up and hold the circuits of the way that was chosen, decoded from its number.
 
-    Returns the number of changes so far, and how many seats forward: none straight and over
-    chords.
+    `node` is a `Node`, `best` its `BestWay`, and `n_changes` how many changes `result` has so far.
+    The ports in `scratch` and the changes in `result` are written. Returns the number of changes
+    with those of this node, and how many seats forward: none straight and over chords.
     """
-    # The way is decoded; ring -1 stands for straight.
+    # ``best.taken`` is ``bundle * (n_rings + 1) + ring + 1``, with ring -1 for straight. Chords
+    # have the number of bundles, ``len(plan.rate)``, as their bundle. Only `_hold_ring` returns
+    # the seats that forward along with the changes; the others return changes alone.
     ports = scratch.ports
     n_rings = len(plan.next_seat)
     bundle = best.taken // (n_rings + 1)
@@ -879,18 +884,20 @@ def decode(graph, plan, limits, scratch, result):
 def trace(graph, member_row, taken, next_seat, rows):
     """List the seats that forward as rows (operation of the sender, seat, bundle, turn).
 
-    The turn is 1 if the seat is one of the next replica, else 0.
-
-    ``taken[node]`` is ``bundle * n_ways + ring + 1``, and ``next_seat[ring, seat]`` is where a
-    ring leads. If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for
-    the operation of 0. ``member_row[place]`` is the operation of the member at
-    ``graph.member[place]``. `rows` is written as far as there is room, node by node; the number of
-    all rows is returned, so that a first call without room counts them.
+    The turn is 1 if the seat is one of the next replica, else 0. `graph` is a `StepGraph`, whose
+    array ``graph.member`` has the members of all nodes one after another, and ``member_row`` is
+    parallel to it: the operation of each member. ``taken[node]`` is as in `Result`, and
+    ``next_seat[ring, seat]`` as in `PlanChoice`. If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3
+    are members, 1 and 2 forward for the operation of 0. `rows` is written as far as there is room,
+    node by node; the number of all rows is returned, so that a first call without room counts
+    them.
     """
     n_rows = 0
     n_ways = len(next_seat) + 1
     n_seats = next_seat.shape[1]
     for node in range(len(graph.how)):
+        # ``taken[node]`` is ``bundle * n_ways``, plus 1 + r over ring r. A remainder of 0 is
+        # straight or over chords: circuits lead from member to member, and nobody forwards.
         if graph.how[node] == NO_RAIL or taken[node] % n_ways == 0:
             continue
 
@@ -903,7 +910,8 @@ def trace(graph, member_row, taken, next_seat, rows):
         is_message = graph.how[node] == MESSAGE
         n_senders = 1 if is_message else len(members)
         for place in range(n_senders):
-            # The way of this sender ends at the first seat that is a destination.
+            # The way of this sender ends at the first seat that is a destination. Circuits from
+            # ``n_seats`` on lead to the seat ``circuit - n_seats`` of the next replica.
             circuit = next_seat[ring, members[place]]
             turn = circuit // n_seats
             while not _arrives(members, is_message, circuit % n_seats):

@@ -139,22 +139,25 @@ def solve_by(
 def _bound_changes(problem: RailJob) -> float:
     """Bound a step from below, with what few ports and changes cost where that can be more.
 
-    Raises `TimeUp`.
+    In seconds; raises `TimeUp`.
     """
-    # The second bound can be greater in two cases: with all-to-alls, which need many circuits, or
-    # if two changes take longer than the plain bound. It holds for jobs that `can_forward`
-    # accepts: ports have one direction, and collectives go around rings. A switch that stops as a
-    # whole is no exception, as its changes follow each other, each with its delay.
+    # The plain bound is a longest path with all circuits up. In the second one all-to-alls last as
+    # long as few ports take; and with one port a GPU, either no circuit changes and all go around
+    # rings, or one changes and changes back before the step ends, which takes two delays. It can
+    # be greater in two cases: with all-to-alls, or if two delays are longer than the plain bound.
+    # It holds for jobs that `can_forward` accepts: ports have one direction, and collectives go
+    # around rings. A switch that stops as a whole is no exception, as its changes follow each
+    # other, each with its delay.
     bound_s = problem.lower_bound()
     has_exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
     delay_matters = has_exchanges or 2 * problem.network.delay_s > bound_s
     if not delay_matters or not can_forward(problem):
         return bound_s
-    # `seat_ranks` plans rails that do the same as one.
+    # `seat_ranks` folds rails that do the same into one, whose GPUs stand for those of all.
     changes_s = bound_step(seat_ranks(problem))
 
-    # Plans may also pool rails, if data can change rail inside a server: each GPU then uses the
-    # ports of all rails. A bound of all plans is the lesser of the bounds of both sorts.
+    # Plans may also pool rails, if data can change rail inside a server: each GPU then has a share
+    # of all ports of its server. A bound of all plans is the lesser of the bounds of both sorts.
     if may_pool(problem):
         changes_s = min(changes_s, bound_step(seat_ranks(problem.with_pooled_rails())))
     return max(bound_s, changes_s)

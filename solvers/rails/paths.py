@@ -118,8 +118,9 @@ def _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed):
         first_pair[former] = pair
         scratch.n_waiting_for[pairs[pair, 1]] += 1
 
-    # Nodes that wait for nothing start at 0 s. At one moment starts come in the order of their
-    # kinds, and then of the numbers of the nodes.
+    # Nodes that wait for nothing start at 0 s. At one moment ends come first: the priority of a
+    # node that is to end is its number. Then come starts, in the order of their kinds, which count
+    # from 1 on, and of the numbers of the nodes: with 10 nodes, a change (2) of node 7 has 27.
     size = 0
     for node in range(n_nodes):
         kind = _BESIDE
@@ -136,7 +137,7 @@ def _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed):
     while size:
         size = pop_node(heap, key_s, priority, size)
         node = heap[size]
-        rail = rail_of[node]
+        rail = rail_of[node]  # -1 beside all rails: the last entry of arrays by rail
         if priority[node] >= n_nodes:
             # A change is joined to one that has begun at this moment, or is going to; else it
             # begins once the one under way has ended. A communication waits for the end of a
@@ -194,7 +195,12 @@ def _goes_before(key_s, priority, node, other):
 
 @inlined_kernel
 def push_node(heap, key_s, priority, size, node):
-    """Add a node to the binary heap ``heap[:size]``, and return its new size."""
+    """Add a node to the binary heap ``heap[:size]`` of nodes, and return its new size.
+
+    ``key_s[node]`` and ``priority[node]`` are by node, not by place in the heap. The node with the
+    least key goes first, and of equal keys the one with the least priority. Changes `heap` in
+    place, which has room for one more.
+    """
     # The node comes last, and rises above all parents that it goes before. The parent of place k
     # is place (k - 1) // 2.
     place = size
@@ -212,9 +218,9 @@ def push_node(heap, key_s, priority, size, node):
 def pop_node(heap, key_s, priority, size):
     """Take the first node from the binary heap; return the new size, where the node stands now.
 
-    Changes `heap` in place; nodes go by their keys in seconds and, if these are equal, by
-    priority. Example: nodes 7, 4, 9 with the keys 1, 5 and 3 s become 9, 4 and, behind the heap,
-    7; the result is 2.
+    Changes `heap` in place; nodes go by ``key_s[node]`` and, if keys are equal, by
+    ``priority[node]``, the least first. Example: nodes 7, 4, 9 with the keys 1, 5 and 3 s become
+    9, 4 and, behind the heap, 7; the result is 2.
     """
     # The first node changes places with the last one, which then sinks below all children that go
     # before it. The children of place k are the places 2 k + 1 and 2 k + 2.

@@ -149,7 +149,10 @@ class Transfers(NamedTuple):
         return place_of_node
 
     def rails(self) -> list[int]:
-        """List by node the first rail that has the same classes as its own, -1 beside rails."""
+        """List by node the first rail that has the same classes as its own, -1 beside rails.
+
+        If rails 0 to 7 all have ranks of the same classes, each communication gets rail 0.
+        """
         first_rail: dict[bytes, int] = {}
         representative = {
             rail: first_rail.setdefault(classes, rail)
@@ -416,7 +419,9 @@ def _list_endpoints(
     """List by node the ends that it uses, with the peers of the first rank of the class.
 
     ``nodes_of[node]`` are the nodes of all rounds of a communication, by its first one. Ends of
-    one number with equal peers have one spot, by which the peers of the other ranks are looked up.
+    one number with equal peers have one spot, (place in the program, round): the peers of all
+    other ranks of the class are later looked up for the operation at this place in their programs.
+    With a program of which operations 3 and 8 go around the same ring, both get the spot (3, 0).
     """
     folded = transfers.folded
     step = folded.step
@@ -425,9 +430,10 @@ def _list_endpoints(
     }
     spots: dict[tuple[int, tuple[int, ...]], Spot] = {}
     for number, nodes in enumerate(folded.order):
-        # The operations of the first rank of the class on rails, each with its node. Peers are
-        # looked up once for all operations with the same rounds, group, partner and side; by
-        # round, ``peers_by_round[key]`` has a peer for each lane.
+        # `on_rail` are the operations of the first rank of the class on rails, in program order;
+        # ``nodes[k]`` is the node of ``on_rail[k]``, the first of its rounds. Peers are looked up
+        # once for all operations with the same rounds, group, partner and side:
+        # ``peers_by_round[key][round][lane]`` is a rank.
         peers_by_round: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
         start = int(step.rank_start[folded.first[number]])
         end = int(step.rank_start[folded.first[number] + 1])
@@ -439,7 +445,9 @@ def _list_endpoints(
                 partner = int(step.peer[operation])
                 key = (id(transfers.rounds_of[first]), group, partner, side)
 
-                # Many communications have the same peers: these are looked up once.
+                # Many communications have the same peers: these are looked up once. For a
+                # collective `face` returns shape (rounds, lanes, 1), for a message (1,): its peer
+                # is the same on all lanes.
                 if key not in peers_by_round:
                     shape = (len(rounds), transfers.lanes.number)
                     peers = face(transfers, np.array([operation]), side)[..., 0]
@@ -476,7 +484,9 @@ def face(
         return step.peer[operations].astype(np.int64)
 
     # All operations are of one node, that of the first. Ranks are turned into places in their
-    # group, places into those of partners, and these back into ranks.
+    # group, places into those of partners, and these back into ranks. The axes of
+    # ``rounds.facing`` are round, side, lane and place; the places of all operations are its last
+    # axis here.
     rounds = transfers.rounds_of[int(transfers.folded.node_of(operations[:1])[0])]
     place = transfers.places.place(step, operations)
     place_of_peer = rounds.facing[turn, side, lane][..., place]

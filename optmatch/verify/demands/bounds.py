@@ -414,7 +414,9 @@ def count_groups(numbers: list[int]) -> int:
     if len(numbers) > MOST_NUMBERS:
         return bound
 
-    # sums[subset]: bit k of a subset says whether it has number k.
+    # sums[subset]: bit k of a subset says whether it has number k. Subsets whose last number is k
+    # are those from 2**k on: each is one of the subsets before with this number added. `zeros` are
+    # all possible groups, without the empty one, and `lowest` has the bit of their first numbers.
     sums = np.zeros(1 << len(numbers), dtype=np.int64)
     for k, number in enumerate(numbers):
         sums[1 << k : 2 << k] = sums[: 1 << k] + number
@@ -437,7 +439,8 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
 
     Hungarian method after Jonker and Volgenant, in O(n^3); exact for sums below 2^61.
     """
-    # Column n does not exist: each search begins there, with the new row.
+    # Column n does not exist: each search begins there, with the new row. A column without a row
+    # has row -1, and a search ends at the first such column.
     n = len(weights)
     cost = -weights.astype(np.int64)
     row_price = np.zeros(n, dtype=np.int64)
@@ -460,7 +463,8 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
             distance[is_shorter] = reduced[is_shorter]
             before[is_shorter] = column
 
-            # Prices move so far that the nearest column costs nothing more.
+            # Prices move so far that the nearest column costs nothing more: of the columns that
+            # the search has been at, and of their rows. Distances are counted from there on.
             nearest = int(np.where(is_done[:n], infinite, distance).argmin())
             step = distance[nearest]
             row_price[row_of_column[is_done]] += step
@@ -555,8 +559,9 @@ def bound_weighted(problem: Demand) -> float:
     remaining = list(range(n_groups))
     earned = 0.0
     while len(remaining) > EXACT:
-        # The machine is a line that carries and a line that waits for delays; then come the
-        # ticks for which each group occupies it.
+        # The machine is the line that carries most and the line that waits for most delays. While
+        # a delay passes no line carries: what the first line sends and the delays of the second
+        # one add up. `ticks_of_group` is how long each group occupies the machine.
         sender = sent[remaining].sum(axis=0).argmax()
         waiter = delays[remaining].sum(axis=0).argmax()
         ticks_of_group = {
@@ -576,8 +581,10 @@ def bound_weighted(problem: Demand) -> float:
         weighted_due = math.fsum(ticks_of_group[group] * due[group] for group in remaining)
         paid = price * (squares / 2 - weighted_due)
 
-        # The leaver may cost more alone: all that one line has of it is sent, after as many delays
-        # as another one has entries. Then the budgets of the others stay as they are.
+        # The leaver may cost more alone, with all that is left of its budget: all that one line
+        # has of it is sent, after as many delays as another one has entries. Either bound holds,
+        # and no part of a weight counts twice: in the first case all have paid, and keep the rest
+        # of their budgets; in the second one the leaver alone has, and the others keep theirs.
         alone_end = int(sent[leaver].max() + delays[leaver].max())
         alone_cost = budgets[leaver] * max(0.0, alone_end - due[leaver])
         if paid >= alone_cost:

@@ -94,7 +94,7 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
     """Build a graph of what has to be done before what, communications as one node.
 
     `operations` are all those of some ranks, ascending, and ``least_s[row]`` is how long each
-    lasts at least.
+    lasts at least, in seconds.
     """
     match = step.match[operations]
     # Parts of a communication have its number in `match` as their key; a computation has a key of
@@ -143,14 +143,17 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
     * Around a ring: a circuit carries n / 2 times the bytes that a rank sends.
     * Over m strides, circuits that lead different numbers of places further on. After exactly h
       hops at most C(h + m - 1, h) parts have arrived (multisets of h strides): with 2 strides,
-      2 parts make one hop, 3 make two. The p ports of a GPU share the delays of m - p changes, so
-      that m strides cost (m - p) / p delays.
+      2 parts make one hop, 3 make two. The p ports of a GPU hold p strides at the start, and each
+      further one is a change of one port. These m - p changes cost least if all ports share them
+      evenly: (m - p) / p delays.
 
     Parameters
     ----------
     operations
         Some operations of the job, ascending; the result has a row for each.
     """
+    # ``work.full_s[row]`` is how long an operation lasts over all its ports at once, and
+    # ``work.latency_s[row]`` the latency of all its messages, a part of that; both in seconds.
     step = job.step()
     work = measure_work(job, operations)
     n_members = count_members(step)[step.group[operations]]
@@ -170,9 +173,11 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
         part_s = work.full_s[rows] / (n - 1)  # one part over one hop, with its latency
         fastest_s = send_s * n / 2 + latency_s
 
-        # With several strides: the n - 1 parts take the shortest ways that there can be.
-        # ``n_ways[h - 1]`` of them make h hops, until each part has its way. With 2 strides and
-        # 5 members, the 4 parts make 1, 1, 2 and 2 hops. More than n - 1 strides are of no use.
+        # With several strides: the n - 1 parts take the shortest ways that there can be. No more
+        # than ``n_ways[h - 1]`` of them make h hops: the hops 1, 2, ... are each listed so often,
+        # and the first n - 1 of the list are the fewest that all parts can make. With 2 strides
+        # and 5 members, the list 1, 1, 2, 2, 2, ... is cut to 1, 1, 2 and 2. More than n - 1
+        # strides are of no use.
         n_ports = job.network.ports_per_gpu
         for n_strides in range(max(n_ports, 2), max(n_ports + 1, n)):
             # Capped before they go into an array: from 35 members on, some exceed an int64.

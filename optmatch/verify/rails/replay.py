@@ -778,9 +778,10 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
 
     `operations` are those of all-to-alls on this rail, one for each rank. All ports of a rank send
     at once: with 2 ports and 7 others there are 4 rounds, and a change of circuits between each
-    two. The rest go around rings, without changes. Returns the operations in rounds, in which each
-    member meets all others, and those in stages, whose members have fewer circuits than there are
-    others, or all of whose ports lead to one.
+    two. Returns the operations in rounds, in which each member meets all others, and those in
+    stages, in which circuits change as well, but whose members have fewer circuits than there are
+    others, or all of whose ports lead to one. Operations in neither go around rings, without
+    changes, and are checked by `_check_routes`.
     """
     # An entry of `used` is one port of one operation. By entry, `row` is the place of the
     # operation in the list, `spell` the spell of the port when it starts, and `reached` the rank
@@ -808,8 +809,9 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     latency_s = n_others * network.latency_on_rails_s
     part_s = sent_bytes / n_others / network.port_bytes_per_s + latency_s / n_rounds
 
-    # Two kinds of operations are taken for rounds at first. One has a port for each other rank and
-    # lasts one round; no circuit changes.
+    # Rounds are known by how long they last or by a change of circuits. Two kinds of operations
+    # are taken for rounds at first. One has a port for each other rank and lasts one round, times
+    # in which the rail is dark left out; no circuit changes.
     duration_s = end_s - start_s
     dark_s = rail.dark_before(end_s) - rail.dark_before(start_s)
     lasts_a_part = np.abs(duration_s - dark_s - part_s) <= rounding(end_s)
@@ -826,7 +828,8 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     reaches_all = np.bincount(row_of_pair, minlength=len(operations)) >= n_others
     in_rounds &= reaches_all | ~lasts_a_ring
 
-    # The other kind gives up a circuit before its end. If there is neither, all go around rings.
+    # The other kind gives up a circuit before its end: the spell of some port at its start ends
+    # before the operation does. If there is neither kind, all go around rings.
     changes = rail.until_s[spell] < end_s[row] - rounding(end_s[row])
     in_rounds[row[changes]] = True
     if not in_rounds.any():
@@ -1097,8 +1100,10 @@ def _check_routes(
     """Check that data over circuits that stay arrive where they should, and in time.
 
     `riding` are all operations on this rail, `operations` those of them that send over circuits
-    that stay, both ascending. Returns, for each port of each hop, the operation and the port of
-    the switch; nothing if a hop is on another rail.
+    that stay, both ascending. Here it is checked that circuits are there and lead to who forwards
+    next; `_check_messages`, `_check_collectives` and `_check_durations` check where data arrive
+    and how long they take. Returns, for each port of each hop, the operation and the port of the
+    switch; nothing if a hop is on another rail.
     """
     step = context.step
     hops = _list_hops(context, operations)
@@ -1110,6 +1115,8 @@ def _check_routes(
         return operations[:0], operations[:0]
 
     # One entry of `used` is one port of one hop, and ``used.row`` the place of the hop in `hops`.
+    # Times that differ by rounding are equal: spells are looked up just after the start, so that
+    # one that begins with the operation is found, and not the one before.
     used = rail.list_ports(hops.rank, hops.ports)
     operation = hops.operation[used.row]
     start_s = context.plan.start_s[operation]
@@ -1117,7 +1124,8 @@ def _check_routes(
     spell = rail.spell_at(start_s + rounding(start_s), used.port)
 
     # An operation that takes no time, as a barrier without latency, may end just when its circuit
-    # is given up: then the circuit before the change is the one that it has used.
+    # is given up. The spell just after its start is then that of the next circuit, which is not up
+    # yet: the spell just before the start is the one that it has used.
     is_changing = rail.since_s[spell] + rail.delay_s > start_s + rounding(start_s)
     spell_before = rail.spell_at(start_s - rounding(start_s), used.port)
     spell = np.where((end_s == start_s) & is_changing, spell_before, spell)
@@ -1420,14 +1428,15 @@ def _find_over_chords(
 ) -> tuple[Places, Places]:
     """Find the all-to-alls with as many members, and ports of the strides, as a table.
 
-    The table `routes` has ``strides[port]`` for the ports that a member uses. Returns the
-    operations, and ``spell[row, port]``: the circuit of each of the ports when the operation of
-    this row starts. Chords are ports whose circuits stay and lead a fixed number of places further
-    on, their stride. The strides are compared port by port, ports ascending.
+    ``routes.strides[k]`` is the stride of the k-th port that a member uses, ports ascending: an
+    operation with the ports 0b1011 is compared at the ports 0, 1 and 3. Returns the operations,
+    and ``spell[row, k]``: the circuit of this port when the operation of this row starts.
     """
     step = context.step
     plan = context.plan
     n_ports = len(routes.strides)
+
+    # ``plan.ports[operation]`` has a bit for each port: as many bits as strides have to be set.
     n_used = np.bitwise_count(plan.ports[operations].astype(np.uint64))
     n_members = count_members(step)[step.group[operations]]
     operations = operations[(n_members == routes.n_members) & (n_used == n_ports)]

@@ -122,7 +122,8 @@ def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
     counted. Infinite if there are not enough spares.
     """
     n_fixed = 0  # circuits that leave the set whatever is handed over
-    # For each lost unit, its circuits that leave the set if its spare is outside, and if inside.
+    # For each lost unit, its circuits that leave the set if its spare is outside, and if inside:
+    # those that arrive from inside count in the first case, those that lead outside in the second.
     if_outside = dict.fromkeys(sorted(failure.lost), 0)
     if_inside = dict.fromkeys(sorted(failure.lost), 0)
     for ports in failure.problem.circuits.tolist():
@@ -272,9 +273,11 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     end_ports = problem.circuits[hit].astype(np.int64)
     end_units = end_ports // failure.per_unit  # (circuits, 2)
 
-    # The handovers to be tried: for each one, the units that replace the lost ones. Where no light
-    # passes through servers, a rack moves as a whole, and its chips stay as far apart as before.
-    # With too many handovers, the least lengths to any spare are used, and none is tried.
+    # The handovers to be tried: for each one, the units that replace the lost ones. At first each
+    # lost unit stands for itself. That is enough where no light passes through servers: a rack
+    # moves as a whole to a spare one, and its chips stay as far apart as before. It is also enough
+    # with too many handovers: in the tables each lost unit then gets the least length from and to
+    # any spare, which no handover goes below.
     handovers: Iterable[tuple[int, ...]] = [tuple(lost)]
     if problem.units.through:
         if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:

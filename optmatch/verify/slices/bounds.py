@@ -105,7 +105,7 @@ def slot_of(chip: Shape, server: Shape, sides: Shape) -> int:
 
 
 def _places(problem: SliceAllocation) -> list[list[int]]:
-    """List the free servers of each rack, or of all racks together if they are joined."""
+    """List the free servers of each rack; of joined racks one list of all free servers."""
     free_servers = problem.free_servers.tolist()
     if problem.fabric.joined:
         return [free_servers]
@@ -149,8 +149,11 @@ def list_tori(problem: SliceAllocation) -> list[Torus]:
 def check_load_proof(problem: SliceAllocation, proof: object) -> float:
     """Return the lower bound of the load that a certificate shows; a wrong one is a `ProofError`.
 
-    Each place and each turn of the slice is refuted by a cut, or by trying all placements. 0 if
-    one of them is not; infinite if the bound exceeds the fibres of every edge.
+    A place is a rack, or all racks if they are joined: a slice lies in one place. The load is the
+    number of circuits on the busiest edge that the slice uses, those of other slices included. The
+    bound b holds if loads up to b - 1 are refuted for each place and each turn of the slice, by a
+    cut or by trying all placements. 0 if one of them is not; infinite if b exceeds the fibres of
+    every edge: no edge can carry so many circuits, and there is no answer.
     """
     if not isinstance(proof, LoadProof):
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
@@ -167,6 +170,7 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
             raise ProofError("a cut is no set of servers of one rack")
         cuts_of_place.setdefault(racks.pop(), []).append(cut)
 
+    # `servers` are the free servers of a place, and `tori` the turns that they have slots for.
     for place, servers in enumerate(_places(problem)):
         tori = [torus for torus in list_tori(problem) if torus.slots <= len(servers)]
         for torus in tori:
@@ -207,6 +211,8 @@ def _cut_refutes(
 
 def _border(torus: Torus) -> list[int]:
     """Return, for each number k, the fewest circuits that leave any k of the slots of a torus."""
+    # All sets of slots, as bits: bit s says whether slot s is inside. ``leaving[set]`` counts the
+    # circuits from a slot inside to one outside.
     sets = np.arange(1 << torus.slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
     for (source, destination), weight in torus.weights.items():
