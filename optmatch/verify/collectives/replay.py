@@ -204,7 +204,9 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
     rule = f"{problem.operation} adds nothing up"
     findings.expect_none(rule, kind != COPY, "sends[{}, 4]", kind, COPY)
 
-    # ``owner[piece]``: the rank that has it at the beginning.
+    # ``owner[piece]``: the rank that has it at the beginning. Chunks are numbered owner by owner,
+    # equally many of each. Of an all-to-all each block is one chunk: that of rank r for rank d is
+    # chunk ``r * n_ranks + d``.
     pieces = _list_pieces(plan)
     sends = pieces.sends
     n_pieces = len(pieces.chunk)
@@ -734,7 +736,8 @@ def _check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) 
         findings.refuse(rule, "stored_ranks", n_stored, f"a divisor of {n_ranks} equal ranks")
         return False
 
-    # The circuits of all ranks are those of the stored ones, turned.
+    # The circuits of all ranks are those of the stored ones, turned: if rank 1 leads to rank 3 and
+    # 4 ranks are stored, rank 5 leads to rank 7.
     rule = "each rank has its lanes in each epoch"
     shape = (plan.n_epochs, problem.lanes, n_ranks)
     if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):

@@ -1407,8 +1407,9 @@ def _check_chords(context: Context, rail: Rail, operations: Places) -> Places:
         if not len(chosen):
             continue
 
-        # All members of the same all-to-alls use these strides. A member that does not is refused,
-        # and the first stride stands in the message for what was expected of it.
+        # All members of the same all-to-alls, which have one number in `match`, use these strides.
+        # A member that does not is refused, and the first stride stands in the message for what
+        # was expected of it.
         taking_part = operations[np.isin(match[operations], match[chosen])]
         differs = ~np.isin(taking_part, chosen)
         context.refuse(

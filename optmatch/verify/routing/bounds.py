@@ -236,6 +236,7 @@ def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) ->
 
 
 def _bound_worst_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
+    """Return the cells of the longest circuit, if each takes its shortest route."""
     return float(route_lengths(problem.fabric)[pairs].max(initial=0))
 
 

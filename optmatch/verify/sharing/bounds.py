@@ -108,6 +108,9 @@ class Supply:
         shape = (len(demands), 1 if self.caps is None else self.caps.shape[1])
         if not isinstance(proof, SupplyProof) or proof.tight.shape != shape:
             raise ProofError(f"a cut says something of {shape[0]} jobs and {shape[1]} planes")
+        # On its tight planes together a job gets no more than the sum of its caps there, nor than
+        # its demand. All that jobs get on planes that are not tight are resources of cells that
+        # serve one of these jobs there.
         tight = proof.tight == 1
         if self.caps is None:
             at_jobs = demands[tight[:, 0]].sum()
