@@ -151,7 +151,8 @@ def _ways_through(
         through = part.matrix[..., 0] + 1j * part.matrix[..., 1]
         if all(part.pins) and coupling_change != 0.0:
             # Another share of the power crosses, from 0 to 1. Phases stay, and so does the power
-            # that leaves the coupler altogether. Rows are sides left by, columns sides entered.
+            # that leaves the coupler altogether. Rows are sides left by, columns sides entered:
+            # what crosses from side 0 is ``power[1, 0]``, from side 1 ``power[0, 1]``.
             power = np.abs(through) ** 2
             power_out = power.sum(axis=0)
             crossing = power[::-1].diagonal() + coupling_change * power_out

@@ -381,6 +381,9 @@ def _try_rings(node, plan, bundle, ports, mark, best):
         may_take = node.way in (EITHER, ring)
         if not may_take or plan.next_seat[ring, node.members[0]] < 0:
             continue
+
+        # A way whose circuits are free only when the best one so far has ended, its price
+        # included, is given up.
         route = _route_over_ring(node, plan, ring, ports, bundle, (mark, best.score_s))
         best = _count_examined(best, route.n_examined)
 

@@ -390,6 +390,6 @@ def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[
     for port, bundle in enumerate(bundle_of_port.tolist()):
         senders = live_ports[np.arange(n_gpus) * ports_per_gpu + port]
         receiving_gpu = states[:, bundle]
-        receivers = live_ports[receiving_gpu * ports_per_gpu + port]
+        receivers = live_ports[receiving_gpu * ports_per_gpu + port]  # not read where it is -1
         matchings[:, senders] = np.where(receiving_gpu >= 0, receivers, IDLE)
     return matchings

@@ -812,6 +812,9 @@ def _check_budgets(
     peer_of_port = circuits.swapaxes(1, 2).reshape(-1, n_used)
     rank_of_port = np.arange(n_used) // problem.ports
     for peers in peer_of_port:
+        # For each pair of ranks with circuits, the ports `there` are matched with the ports `back`
+        # of the peer: with 1 for each pair within its budget and 0 for others, the heaviest
+        # assignment is the largest matching.
         for rank, peer in np.unique(np.column_stack([rank_of_port, peers])[peers != IDLE], axis=0):
             there = np.flatnonzero((rank_of_port == rank) & (peers == peer))
             back = there % problem.ports + peer * problem.ports

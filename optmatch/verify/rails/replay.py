@@ -140,7 +140,8 @@ def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
     if algorithm == "halving":
         # Shares are of the size of the operation, which is the shard of a rank in an all-gather,
         # else the whole buffer. In round `bit` of a doubling, a member sends all that it has,
-        # 2**bit shards, to the member whose place differs in this bit; a halving is the reverse.
+        # 2**bit shards, to the member whose place differs in this bit (``rank ^ 1 << bit`` flips
+        # it); a halving is the reverse.
         shard = 1.0 if kind == "all-gather" else 1.0 / n
         doubling = [
             [MemberSend(rank, rank ^ 1 << bit, shard * 2**bit) for rank in range(n)]
@@ -946,7 +947,8 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     wrong |= n_hops[:, 0] < 0
 
     # How long one part needs over one hop. The ports of an operation share its parts evenly, so
-    # that together they have the rate of all.
+    # that together they have the rate of all: ``np.bincount(row)[row]`` is by entry how many ports
+    # its operation uses.
     work = measure_work(context.job, operations)
     rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
     part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (n_members - 1)
@@ -1130,7 +1132,8 @@ def _check_routes(
     spell_before = rail.spell_at(start_s - rounding(start_s), used.port)
     spell = np.where((end_s == start_s) & is_changing, spell_before, spell)
 
-    # Circuits stay from start to end, and lead to the rank that forwards next, which is -1 at the
+    # Circuits stay from start to end, up to rounding: they are up no later than the start, and
+    # given up no sooner than the end. They lead to the rank that forwards next, which is -1 at the
     # last hop of a route. A port without a circuit reaches rank -1.
     reached = rail.arrival(spell)
     next_rank = hops.next_rank[used.row]
