@@ -367,8 +367,9 @@ class Choice:
     def check(self, name: str, value: Any) -> Any:
         """Return the value in the plain form of the first form that takes it.
 
-        None stays None where that is allowed. A value that no form takes is refused with the words
-        for all of them, or by the last one.
+        None stays None where that is allowed. A value that no form takes is refused: with the
+        words for all forms, joined by "or", if there are several and each is a plain type, a word
+        or a list; otherwise with the message of the last form.
         """
         if value is None and self.optional:
             return None

@@ -245,8 +245,10 @@ def _check_order(name: str, value: Any) -> None:
     """Refuse labels whose order contradicts the places of the entries.
 
     Row k and column k of a table with the same labels for both have to be the same thing. Labels
-    of a series that are whole numbers from 0 have to stand at their own places.
+    of a series that are whole numbers from 0 have to stand at their own places. Labels of other
+    sets pass, as they say nothing about places: rows a, b with columns c, d, or a series x, y.
     """
+    # A data frame, an array of xarray, or a series; whatever else comes has no labels.
     if hasattr(value, "columns") and hasattr(value, "index"):
         axes = [list(value.index), list(value.columns)]
     elif hasattr(value, "dims") and hasattr(value, "coords"):

@@ -393,7 +393,8 @@ class _SlotExchange:
         """Exchange pairs, and begin anew where that brings nothing.
 
         Yields the cells on all routes with the plan, a `Bound` once it is proved, and None after
-        an exchange that leaves circuits without a route.
+        an exchange that leaves circuits without a route. If ``starts`` becomes infinite, as it may
+        with limits, the search ends when the caller stops it at one, or when `start` meets one.
         """
         clock = self.planner.clock
         for begun in count(1):
@@ -418,8 +419,8 @@ class _SlotExchange:
             proved = self.bound or self._prove()
             yield Bound(proved[0])
 
-            # A limit of time or iterations ends the search, unless the problem is so small that an
-            # exact search follows.
+            # With limits the search has no last start, unless the problem is so small that an
+            # exact search follows, which needs its part of the time.
             if self.starts is None:
                 with uncounted():
                     from optmatch.solvers.all_to_all.joint_model import is_small  # loads OR-tools
@@ -427,12 +428,15 @@ class _SlotExchange:
                 is_limited = clock.limits.time_s is not None or clock.limits.iterations is not None
                 is_endless = is_limited and not is_small(self.planner.problem, clock)
                 self.starts = np.inf if is_endless else self.params.starts
+
+            # Fewer than three slots can be filled in one way only, and at an infinite bound links
+            # are too few for any plan in the fewest slots.
             if self.slots < 3 or proved[0] == np.inf or begun >= self.starts:
                 return
             cells = self.counted_cells + self.planner.excess / UNIT
             if self.starts < np.inf and near_enough(cells, proved[0], _NEAR):
                 return
-            if self.start() is not None:
+            if self.start() is not None:  # a limit was met while its slots were routed
                 raise TimeUp("the time is up")
 
     def _prove(self) -> tuple[float, RoutingProof | None]:

@@ -273,6 +273,9 @@ def _both_halves(source: IntArray, target: IntArray) -> tuple[IntArray, IntArray
 def _make_tree_with_halves(problem: Collective, group: int) -> Rounds:
     """Broadcast a buffer to three groups of ranks, one of which gets halves and exchanges them.
 
+    `group` is the number of ranks of the first two groups, a power of two; the third one has the
+    ranks that are left, as many or fewer. The chunks 0 and 1 are the halves of the buffer.
+
     Example with root 0 of 6 ranks, groups of 2: 0 sends all to 1; then 0 sends a half to 2, and 1
     the other half to 3; then 0 sends all to 4, 1 all to 5, and 2 and 3 exchange their halves. A
     tree would take three rounds of whole buffers.

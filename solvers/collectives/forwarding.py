@@ -344,7 +344,11 @@ def _offer_relay(
 
 
 def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterator[Offer[Laid]]:
-    """Offer an all-to-all whose blocks take the routes of a gather."""
+    """Offer an all-to-all whose blocks take the routes of a gather.
+
+    There is no offer if the gather does not reach all ranks, or cannot take less than `below_s`
+    seconds. Blocks are not cut, hence there is one piece of each.
+    """
     n = problem.n_ranks
     gather = find_routes(
         problem,
@@ -357,6 +361,10 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
     )
     if gather is None:
         return
+
+    # The sends of one turn tell the time: there are others only where the routes of rank 0 stand
+    # for those of all ranks, which then load all circuits of a shift alike. To lay out a plan
+    # takes as long as its rows: one for each send, and one for each link on its route.
     priced = list_exchanged(gather, 1)
     load = _load_blocks(problem, relay, gather, priced)
     n_rows = int(gather.n_links[priced.receipt].sum()) + len(priced.receipt)
@@ -365,6 +373,7 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
         exchanged = list_exchanged(gather, gather.n_turns)
         return lay(problem, list_rounds(gather, exchanged, n * n))
 
+    # The load is in bytes, and not in chunks: a chunk counts as 1.0 bytes.
     seconds = gather._replace(load=load).seconds(problem, 1.0)
     yield Offer(seconds, gather.n_turns * n_rows, relay.name, build)
 

@@ -206,8 +206,11 @@ def assemble(
     ``circuits[epoch, lane, rank]`` is the rank to which a port leads, -1 for none.
     ``epoch_of_round[round]`` is the epoch to which a round belongs. Rows of `links` are send, from
     and to: the circuits of sends that ranks forward. ``parts[send]`` are the first byte and the
-    bytes that a send takes of its chunk; None: sends take whole chunks. With `stored_ranks` the
-    sends are those of the chunks of the first ranks alone, as in a `CollectivePlan`.
+    bytes that a send takes of its chunk; None: sends take whole chunks. Sends name
+    chunks from 0 to `chunk_count` - 1, and the bytes of each follow from this number. With
+    `stored_ranks` = s, not 0, these are the chunks of ranks 0 to s - 1 alone, as in a
+    `CollectivePlan`: all other sends are the same, with every rank s, 2 s, 3 s, ... places onward
+    around the ring of all ranks.
     """
     # The bytes of each send, and how long each round lasts once it has begun.
     sizes = chunk_sizes(problem, chunk_count, stored_ranks)
@@ -215,8 +218,9 @@ def assemble(
     amounts = sizes[sends[:, 3]] if parts is None else parts[:, 1]
     hops = _list_hops(sends, amounts, links, n_rounds)
     if stored_ranks:
-        # The first ranks send as much as those that are turned: each hop is turned back to begin
-        # at one of them.
+        # The first s ranks send as much as those that are turned, so the busiest circuit is found
+        # from them alone: each hop is turned back by `n_turned` places, a multiple of s, to begin
+        # at one of them. Of 8 ranks with s = 2, a hop from 5 to 0 counts as one from 1 to 4.
         n_turned = hops.source - hops.source % stored_ranks
         target = (hops.target - n_turned) % problem.n_ranks
         hops = hops._replace(source=hops.source - n_turned, target=target)

@@ -152,7 +152,8 @@ def _choose_rank(ranks, given_class, key):
     """Choose a partner: the free rank with the least key among those that give a certain chunk.
 
     ``key[rank]`` is the lower, the better. Returns the rank, the first in the bucket of equal
-    ones; -1 if no free rank gives the chunk.
+    ones; -1 if no free rank gives the chunk. A rank with the key `_NOT_CHOSEN` is returned if
+    there are no others, which the caller has to refuse.
     """
     best = -1
     for place in range(ranks.size[given_class]):
@@ -314,10 +315,11 @@ def _swap(turn, ranks):
         if turn.moves[double] != SWAP:
             continue
 
-        # The keys of partners, of which the least is chosen. Doubles, the first ranks, are not
-        # chosen, as their moves are planned. The others hold a young chunk alone after the swap
-        # and its repayment; but ranks meet the late rank while they hold the oldest one, so those
-        # that have met it come first.
+        # The keys of partners, of which the least is chosen among the free ranks that give class
+        # q - 2. Doubles, the first ranks, must not be chosen, as their moves are planned: one
+        # comes out only if all that are left are doubles. The others hold a young chunk alone
+        # after the swap and its repayment; but ranks meet the late rank while they hold the oldest
+        # one, so those that have met it come first.
         for rank in range(len(ranks.key)):
             ranks.key[rank] = _NOT_CHOSEN
             if rank >= n_doubles:

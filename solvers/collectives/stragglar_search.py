@@ -192,11 +192,14 @@ class DoublesSearch:
         - a double gives only one of its two chunks. The other one, of class c, comes to 2^(q - 2 -
           c) ranks less in the end. Just so many ranks less are wanted as `budgets` says.
 
+        `_add_option` checks the first rule as each double is added, and that doubles waste no more
+        of a class than its budget. `_close_round` checks the others once all have a move.
         `doubles`, `budgets` and `debts` are those before the round, as in `_extend`. Returns pairs
         of a step and the budgets after it; none if the doubles have no moves that fit together.
         """
         # Go through the doubles one by one. After each of them, `partial_steps` are all
-        # combinations of the moves of the doubles until then that break no rule so far.
+        # combinations of the moves of the doubles until then that break no rule so far. At first
+        # no double wastes or takes any class, and no swap has left a debt.
         none_of_each = (0,) * self.q
         partial_steps = [DoublesStep((), (), none_of_each, none_of_each, ())]
         for double in doubles:

@@ -222,8 +222,10 @@ def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
 
     The plan of `cover_first_fit` for matrices of many entries, but for the order of entries whose
     ticks are nearly the same. It takes a fourth of the memory; memory that is new to a process
-    takes longer than the sort itself.
+    takes longer than the sort itself. ``demand[source, destination]`` is in ticks, and `lines` has
+    its n rows first, then its n columns.
     """
+    # Each entry is in one row, so the rows count all of them. `order` is empty until the sort.
     n_ports = len(demand)
     n_entries = int(lines.n_entries[:n_ports].sum())
     order = SortedPlaces(
@@ -236,6 +238,8 @@ def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
     if lightest == 0:
         lightest = int(demand.min(where=demand > 0, initial=heaviest))
     _sort_places(demand, lightest, heaviest, order)
+
+    # `slots` has room for more slots than are opened; first fit fills the first `n_slots`.
     rows, columns, slots = _lay_out_slots(lines, n_ports)
     n_slots = _first_fit_of_matrix(demand, order, rows, columns, slots)
     return Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])

@@ -131,7 +131,10 @@ def refuse(
 ) -> Solution:
     """Make the solution that says that there is no way over the failure, and why.
 
-    `certificate` is None if a search (`bound_by`) showed it, or the bound of the problem.
+    `reason` says it in words. `certificate` is the proof, None if there is none but the bound of
+    the problem, which is infinite, or an exhaustive search. `bound_by` names a search that has
+    shown it, for the statistics.
     """
+    # No objective and an infinite bound: the status becomes INFEASIBLE.
     stats = {"reason": reason} | ({} if bound_by is None else {"bound_by": bound_by})
     return conclude(problem, method, None, math.inf, certificate=certificate, stats=stats)

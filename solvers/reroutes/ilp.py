@@ -463,6 +463,9 @@ def _settle_all(search: RerouteSearch) -> Any:
     if search.has(0, 0):
         search.proved = True
         return None
+
+    # No plan moves hit circuits alone. If there is none yet, a proof that there is none at all is
+    # sought before larger models.
     search.settled = (0, len(search.case.hit) + 1)
     if search.best is None:
         certificate = find_cut(search.problem)
@@ -491,7 +494,10 @@ def _move_others(
     """Let circuits of others move, as few as possible; tell whether that was settled.
 
     `job_circuits` and `other_circuits` are those that may move, of jobs that are hit and of
-    others. ``search.best`` receives plans, and ``search.settled`` what no plan can be below.
+    others. ``search.best`` receives plans, and ``search.settled`` the least that their first two
+    levels can be: the circuits of others disturbed, and the circuits changed. If the result is
+    True, ``search.best`` is the best of all plans, or None as there is no plan; it is False if a
+    limit came before.
     """
     # One set of circuits after the other, while these are few and small. If circuits of hit jobs
     # could move as well, there would be many more sets: then one model has all of them.
@@ -513,9 +519,14 @@ def _move_others(
         for moving in sets:
             if search.stopped() or not search.try_moving(moving):
                 return False
+
+        # All sets of this size have been searched. The best plan is the best of all if it disturbs
+        # no more than `size` circuits of others, and changes these and the hit ones at most.
         if search.has(size, size):
             return True
         search.settled = (size + 1, len(search.case.hit) + size + 1)
+
+    # Larger sets are left to one model, which first finds how few of all circuits have to move.
     if size == len(other_circuits) and not job_circuits:
         return True
     return not search.stopped() and search.try_moving((*job_circuits, *other_circuits), few=True)

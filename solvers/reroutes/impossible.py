@@ -95,7 +95,8 @@ def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDAr
     if_outside = sides @ to_lost
 
     # As many spares can be inside as there are, and the units that gain most by it go there: the
-    # sums of the smallest differences, for each number of units inside.
+    # sums of the smallest differences, ``sums[set, number of units inside]``. Numbers for which
+    # there are too few spares inside or outside count 2**20, more than any sum.
     spare_sides = sides[:, server[list(problem.live_spares)]]
     spares_inside = spare_sides.sum(axis=1)
     spares_outside = spare_sides.shape[1] - spares_inside

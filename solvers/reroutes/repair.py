@@ -210,11 +210,13 @@ def _best_handover(
     n_failed = 0
     n_compared = 0
     for ranked in list_choices(routing, case, reach, circuits, most):
-        # Handovers come by their bounds: the first that cannot be better ends the search. A bound
-        # has the last three levels only.
+        # Handovers come by their bounds: the first that cannot be better, or has no path for some
+        # circuit, ends the search. A bound has the last three levels only.
         cannot_be_better = best is not None and best.levels[2:] <= ranked.bound
         if ranked.bound[1] >= UNREACHED or cannot_be_better:
             break
+
+        # When the time is up, `check_time` raises `TimeUp`, unless there is a plan to return.
         if best is None:
             check_time()
         elif clock is not None and clock.remaining_s <= 0.0:
@@ -278,10 +280,11 @@ def _move_other_circuits(
 ) -> Recovery | None:
     """Find new routes for hit circuits where other circuits have to move for them.
 
-    Which circuits may move is tried in this order: one circuit of a hit job; all circuits of hit
-    jobs; then, by rising priority, one circuit of another job, alone or with all circuits of hit
-    jobs; at last all circuits of jobs up to this priority. The first plan found counts, which
-    disturbs fewest as far as that is known. The hit circuits have been taken off `routing`.
+    Which circuits may move is tried in this order: one circuit of a hit job after the other; all
+    circuits of hit jobs at once; then, by rising priority, one circuit of another job after the
+    other, first alone and then with all circuits of hit jobs; and if none of these sets has a
+    plan, all circuits of jobs up to this priority and of hit jobs at once. The search ends at the
+    first stage that has a plan. The hit circuits have been taken off `routing`.
     """
     of_hit_jobs, of_other_jobs = split_rest(routing, case)
     n_resources = len(routing.graph.resource)
@@ -291,7 +294,10 @@ def _move_other_circuits(
     n_tries = min(EFFORT, _MOST_WORK_OF_MOVES // max(work_of_try, 1))
 
     def move(moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Recovery | None:
-        """Let circuits move if they must, unless that is too much work."""
+        """Let circuits move if they must, unless that is too much work: then the result is None.
+
+        At most `most` handovers are tried, the nearest first.
+        """
         if len(moving) * n_resources > _MOST_WORK_OF_A_MOVE:
             return None
         with routing.without(moving):
@@ -305,6 +311,7 @@ def _move_other_circuits(
         """
         best = None
         for tried, moving in enumerate(sets[:n_tries]):
+            # The first two levels, disturbed and changed circuits, if all of the set move.
             least = len(foreign.intersection(moving)), len(case.hit) + len(moving)
             cannot_be_better = best is not None and least > best.levels[:2]
             if cannot_be_better or clock.exceeded(tried):

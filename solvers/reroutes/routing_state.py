@@ -525,7 +525,8 @@ class RoutingState:
     def sum_up(self, paths: Sequence[Path]) -> tuple[int, int, int]:
         """Count cells to be set, the worst loss in hundredths of a dB, and the length.
 
-        The length is the number of cells and fibres on all paths.
+        The results are in this order. A cell that several paths need in another state than it has
+        counts once; the length is the number of cells and fibres on all paths.
         """
         self._make_room(len(paths))
         for k, path in enumerate(paths):
@@ -537,13 +538,14 @@ class RoutingState:
     def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> FoundRoutes | None:
         """Route circuits from unit to unit together through free parts, by negotiated congestion.
 
-        None if some circuit is cut off, or circuits do not get out of each other's way in so many
-        rounds.
+        ``ends[k]`` are the units of the source and the destination of a circuit. None if some
+        circuit is cut off, or circuits do not get out of each other's way in so many rounds.
         """
         self._make_room(len(ends))
         nodes = np.array(ends, dtype=np.int64).reshape(-1, 2)
         nodes[:, 1] += self.graph.units
         work = self.work
+        # The outcome is the number of rounds; 0 or -1 without routes.
         outcome, cells_set, worst_loss, length = route(self._net(), work, nodes, rounds)
         if outcome <= 0:
             return None

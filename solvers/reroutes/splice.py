@@ -3,7 +3,8 @@
 After McMurchie and Ebeling, PathFinder (FPGA 1995, https://doi.org/10.1145/201310.201328): each
 circuit takes its cheapest path, what is shared becomes dearer, and all are routed again until
 nothing is shared. Here the circuits that stay are obstacles, and what is negotiated is small. A
-path is searched by Dijkstra's algorithm from both ends at once.
+path is searched by Dijkstra's algorithm from both ends at once. In all kernels `net` is a `Net`,
+the running state, and `work` a `RerouteSpace`, which they write.
 """
 
 from __future__ import annotations
@@ -148,10 +149,11 @@ def cost_of_arc(net, work, arc, shared_cost):
 def _expand_nearest(net, work, is_forward, start, shared_cost, best):
     """Expand the nearest node of one end of the search, and return the best `Meeting` then.
 
-    `best` is the best one so far, and its near side is that of the end which is expanded: the one
-    at the start if `is_forward`, else the one at the goal. A node is closed if it is shut, or if
-    its resource has nothing free; `start`, the node where the circuit begins, is always open,
-    since the circuit itself uses its resource. `shared_cost` is as of `cost_of_arc`.
+    `best` is the best one so far. The end which is expanded is the one at the start if
+    `is_forward`, else the one at the goal: ``best.near`` is the last node on the way that this end
+    has reached, and ``best.far`` the next one, which the opposite end has. A node is closed if it
+    is shut, or if its resource has nothing free; `start`, the node where the circuit begins, is
+    always open, since the circuit itself uses its resource. `shared_cost` is as of `cost_of_arc`.
     """
     end = work.forward
     opposite = work.backward
@@ -175,6 +177,8 @@ def _expand_nearest(net, work, is_forward, start, shared_cost, best):
         is_closed = net.free[net.graph.resource[next_node]] <= 0 or net.shut[next_node]
         if is_closed and next_node != start:
             continue
+
+        # A cost of -1 is that of an arc whose cell is stuck in the other state.
         arc_cost = cost_of_arc(net, work, arc, shared_cost)
         cost = end.cost[node] + arc_cost
         if arc_cost < 0 or cost >= end.cost[next_node]:
@@ -190,9 +194,10 @@ def _expand_nearest(net, work, is_forward, start, shared_cost, best):
 def find_cheapest_path(net, work, ends, shared_cost, way):
     """Find the cheapest path of a circuit, by Dijkstra's algorithm from both ends at once.
 
-    `ends` are the first and the last node of the circuit. The end of the search goes on whose next
-    node is nearer. `way` receives the nodes of the path, from the first to the last; the result is
-    their number, 0 if there is no path.
+    `ends` are the first and the last node of the circuit, and `shared_cost` is as of
+    `cost_of_arc`. The end of the search goes on whose next node is nearer. `way` receives the
+    nodes of the path, from the first to the last; the result is their number, 0 if there is no
+    path.
     """
     start, goal = ends
     forward = work.forward
@@ -226,7 +231,7 @@ def find_cheapest_path(net, work, ends, shared_cost, way):
 
 @inner_kernel
 def find_arc(net, node, next_node):
-    """Return the arc from a node of a route to the next one."""
+    """Return the arc from a node of a route to the next one; there has to be one."""
     arc = net.graph.first[node]
     while net.graph.head[arc] != next_node:
         arc += 1

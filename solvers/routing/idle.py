@@ -372,7 +372,8 @@ class StrayLight:
         and W the worth of what leaves it. Arriving light changes by :math:`W^T (I - D R)^{-1} D
         X`.
         """
-        # ``changed[free cell, terminal left, terminal entered]``: the matrix D of each cell.
+        # ``changed[free cell, terminal left, terminal entered]``: the matrix D of each cell. The
+        # four terminals of cell c are 4 c to 4 c + 3; light that enters at one leaves by two.
         free = self.free
         change = self._chip.pass_cells((1 - states).astype(np.int8))
         change -= self._chip.pass_cells(states)
@@ -384,7 +385,10 @@ class StrayLight:
                 left = EXITS[entered, exit_]
                 changed[rows, left, entered] = change[terminals[:, entered], exit_]
 
-        # Light that returns to its cell is changed there once more, and so on: a geometric series.
+        # For each frequency: `turned` is D with the delay of the cell, ``waves.returning`` is R,
+        # and `brought` the product of (free cells, receivers, 4), (free cells, 4, 4) and
+        # (free cells, 4, senders). Light that returns to its cell is changed there once more, and
+        # so on, a geometric series: (I - D R)^-1 D takes the place of D.
         after = []
         for waves in light:
             turned = changed * waves.turn

@@ -204,7 +204,11 @@ def route_forward(
         cell_cost = cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
 
     def attempts() -> Iterator[tuple[float, NDArray[np.int8]]]:
-        """Yield the objective and states as routed at once, then at the least cost of cells."""
+        """Yield the objective and states as routed at once, then at the least cost of cells.
+
+        If faults leave no routes by the rule, nothing more comes, and `impossible` gets an entry:
+        whether that proves that there are none at all.
+        """
         for least_cost in (None, cell_cost):
             routed = route_cheaply(problem.fabric, matching, least_cost, worst=worst)
             if not routed.held[0]:
@@ -212,11 +216,12 @@ def route_forward(
                 return
             yield _measure(problem, routed.states), routed.states
 
-    # `impossible` gets an entry if there are no routes by the rule: whether there are none at all.
     impossible = list[bool]()
     bound = problem.lower_bound()
     best, limit, _ = take_best(attempts(), bound, clock, on_event, "route", 2)
     if best is None and limit is Limit.EXHAUSTED:
+        # On a large fabric negotiation finds routes much sooner than `ilp`, but could only fail
+        # where there are none: then the exact method is asked at once for a proof of that.
         if problem.fabric.n_cells > _FEW_CELLS and impossible[0]:
             return hand_over(problem, limits, rng, on_event, _NAME)
         few = problem.fabric.n_cells <= _FEW_CELLS

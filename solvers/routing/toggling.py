@@ -560,8 +560,8 @@ def _refit(graph, space, scratch, order, states, min_saved):
     `order` lists source ports, ``states[cell]`` are the present states. Changes ``scratch.routes``
     and ``scratch.lengths``. Cells that were not set before, or lie on the routes of others
     already, cost no toggle. A way is taken if it has fewer toggles, or as many and its cells cost
-    less; `min_saved` is 0 where a shorter path is worth a search, else 1. All routes are occupied,
-    before and afterwards.
+    less. A new way has to save `min_saved` toggles: 1, or 0 where a shorter path is worth a search
+    as well. All routes are occupied, before and afterwards.
     """
     # It ends once all circuits in a row have stayed as they are.
     n_unchanged = 0
@@ -569,7 +569,9 @@ def _refit(graph, space, scratch, order, states, min_saved):
         port = order[turn % len(order)]
         _release_route(graph, space, scratch, states, port)
 
-        # A circuit without so many toggles of its own cannot save them.
+        # ``toll[cell, state]`` has `_TOGGLE` for a toggle, more than all cells of a route cost: a
+        # cost is ``toggles * _TOGGLE + cells``. A circuit without so many toggles of its own
+        # cannot save them. The new way is written to ``space.spare``.
         present = scratch.routes[port, : scratch.lengths[port]]
         cost = sum_cell_costs(graph, scratch.toll, port, present)
         max_toggles = cost // _TOGGLE - min_saved

@@ -103,7 +103,7 @@ class RouteModel(ExactModel[list[list[int]]]):
 
         Each circuit is a flow of light through cells. It gets a literal only for terminals on ways
         that are short enough: cells from its source, plus the fewest cells from there to its
-        destination.
+        destination. ``flows[circuit]`` are these flows, in the order of ``negotiation.circuits``.
         """
         super().__init__()
         router = negotiation.router
@@ -113,7 +113,10 @@ class RouteModel(ExactModel[list[list[int]]]):
         targets = router.wiring.target[circuits[:, 1]]
 
         # Light of a circuit may leave a cell by a terminal if the cells so far, and those still to
-        # come on the shortest path from there, are not too many together.
+        # come on the shortest path from there, are not too many together. All three arrays are
+        # ``[circuit, terminal]``. Light that leaves by a terminal enters the next cell at
+        # ``mate[terminal]``, which is -1 at a port. A walk goes either way, hence `to_target`,
+        # which begins at the target, counts the cells for light that enters at a terminal.
         from_source = walk(graph, sources.tolist()).cells.astype(np.int64)
         to_target = walk(graph, targets.tolist()).cells
         from_terminal = np.where(graph.mate >= 0, to_target[:, graph.mate], UNREACHED)

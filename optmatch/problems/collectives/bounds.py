@@ -272,6 +272,8 @@ def _bound_configurations(
     carry fewer bytes. Hence the function bounds each number of rounds by itself, from the fewest
     on. The least of these bounds holds for all plans.
     """
+    # Too few configurations have no plan. A single one has a bound of its own in a broadcast,
+    # whose bytes follow each other, and in an all-reduce, whose bytes wait to be added up.
     rounds = _count_rounds(problem, traffic, configurations)
     if rounds < 0 or len(hops) < traffic.n_known - 1:
         return []
@@ -301,7 +303,8 @@ def _bound_configurations(
         name = "reach"
 
     # One number of rounds after the other. More rounds are of no use once all data go the shortest
-    # ways, or once start-ups and the least bytes alone take as long as the best bound.
+    # ways, or once start-ups and the least bytes alone take as long as the best bound. The last
+    # number that is tried counts the least bytes alone, and so bounds all larger numbers, too.
     found: list[BoundTerms] = []
     has_detours = bool(traffic.sorted_bytes.any()) and round_s > 0
     last_rounds = rounds + MOST_MORE
