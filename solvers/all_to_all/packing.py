@@ -243,15 +243,17 @@ def load_cheapest_paths(wiring, all_paths, space, sources, must_meet, link_use):
     """Load the cheapest paths of all pairs onto the links, and return what they cost together.
 
     ``must_meet[source, destination]`` says which pairs there are, and `sources` lists their
-    sources. Writes ``link_use[link]``, how
-    many pairs go over each link, from 0. ``space.exit_cost`` has the price of the link behind each
+    sources. Writes ``link_use[link]``, how many pairs go over each link, from 0.
+    ``space.exit_cost`` has the price of the link behind each
     terminal. `all_paths` is `wiring` as `search_all_paths` changes it: in it, one search from a
     port finds the cheapest paths to all terminals. Pairs without a path are left out.
     """
     link_use[:] = 0
     total = np.int64(0)
     for source in sources:
-        # One search finds the cheapest paths from this port to all others.
+        # One search finds the cheapest paths from this port to all others; the destination 0 of
+        # the call does not matter. ``space.cost[terminal]`` is the price of leaving there, but for
+        # the link at the port, and ``space.entered[terminal]`` where light enters that cell.
         first = wiring.source[source]
         find_route(all_paths, space, source, 0, space.spare)
         for destination in range(len(must_meet)):

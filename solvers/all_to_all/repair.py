@@ -206,6 +206,8 @@ class Repair:
         exits = wiring.exits.copy()
         base = np.zeros(len(wiring.mate), dtype=np.int64)
         for fault in faults:
+            # The four terminals of the cell. Light that enters at one leaves by that of the state
+            # in which the cell is stuck, column 0 or 1 of `exits`, whatever is asked for.
             ends = slice(4 * fault.place, 4 * fault.place + 4)
             if fault.kind == "dead-cell":
                 mates = wiring.mate[ends]
@@ -313,6 +315,7 @@ class Repair:
 
     def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
         """Ask the exact model of a small mesh, which takes seconds; None if it cannot decide."""
+        # `decided` is True if there is no schedule, False if that is open, or has the new slots.
         clock = Limits().start()
         rng = np.random.default_rng(0)
         decided = decide_small(problem, clock, rng, len(self.matchings))
@@ -334,6 +337,8 @@ class Repair:
         shut = frozenset(np.flatnonzero(damage.base >= FAR).tolist())
         cells = [fault.place for fault in damage.faults]
         self._master.break_cells(damage.wiring, shut, cells)
+
+        # No circuit is kept from further terminals, and no bound is enough to end early.
         bound = self._master.bound({}, np.inf, Limits().start(), rounds=_ROUNDS)
         return bound.infeasible
 

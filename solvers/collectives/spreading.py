@@ -363,6 +363,7 @@ def _choose_lanes(source, width, swept, most_load, arrays):
     if sweep > 1:
         busiest = arrays.loads[turn] - 1e-9
     for row in range(n_before, n_listed):
+        # Where one rank stands for all, its loads are counted at place 0.
         block = arrays.listed[row, 0]
         rank = arrays.listed[row, 1]
         end = rank if arrays.load.shape[1] > 1 else 0
@@ -491,7 +492,8 @@ def spread(
     config_of_round = sequence.config_of_round(2 * n + sum(sequence.held))
 
     # Over circuits of all ranks the pieces of a block come in the same round. Where rank 0 stands
-    # for all each piece is a block of its own, as some may wait, and loads become more even.
+    # for all each piece is a block of its own, as some may wait, and loads become more even. Block
+    # k is that of rank k, or of rank 0 if that stands for all.
     pieces_of_block = 1 if n_owners == 1 else pieces
     blocks = np.arange(n_owners * pieces // pieces_of_block)
     owner = blocks * n_owners // len(blocks)
@@ -555,7 +557,8 @@ def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
     receipt = np.tile(np.arange(len(owner)), n_turns)
     block = (owner[receipt] + turned) * n + (receiver + turned) % n
 
-    # All blocks go one receipt back at a time, until they are at their owners.
+    # All blocks go one receipt back at a time, until they are at their owners: `before` is the
+    # receipt by which the source of a receipt had got the block, -1 where it is the owner.
     parts = []
     while len(receipt):
         parts.append((receipt, turned, block))

@@ -241,6 +241,8 @@ def _walk(i, side, lines, states, block):
     the outer columns and to write its input and its output into its half. Inputs that are settled
     become -1 in the block, and their lines appear in a half. `block` is a `BlockPlace`.
     """
+    # The cell of inputs 2 k and 2 k + 1 leads to line k of each half. In bar (0) the even input
+    # goes to the upper half (side 0) and the odd one to the lower half (1); cross is the reverse.
     pairs = block.pairs
     half = block.lower if side else block.upper
     other_half = block.upper if side else block.lower

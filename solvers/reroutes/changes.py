@@ -301,6 +301,8 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
         routes=tuple(routes),
         steps=np.array([(RAISE, k, -1) for k in changed], dtype=np.int32).reshape(-1, 3),
     )
+    # The levels: nobody else is disturbed, and light passes fibres alone, whose loss in hundredths
+    # of a dB is the second one of `loss_units`.
     lengths = [len(route) for route in routes]
     worst = max(lengths, default=0) * state.loss_units[1]
     return transition, (0, len(changed), 0, worst, sum(lengths))

@@ -377,6 +377,7 @@ class _ProofSearch:
         # A leaf needs prices of its own.
         if any(split is None and case.bound.prices is None for case, split, _ in kept_nodes):
             return None
+        # The columns are circuit, terminal and one_way.
         splits = np.array([split or (-1, -1, 0) for _, split, _ in kept_nodes])
         unused = np.zeros(len(self.router.workspace.use), dtype=np.int64)
         return RoutingProof(
@@ -410,7 +411,8 @@ class _ProofSearch:
                 " no single cut forbids the matching"
             }
 
-        # The circuits that have to pay, for the links that have a price.
+        # The circuits that have to pay, for the links that have a price: `costs` has the least sum
+        # of prices on any path of each circuit, cells not counted.
         prices = root.bound.prices
         graph = self.router.graph
         links = np.flatnonzero(prices)

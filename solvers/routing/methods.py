@@ -157,7 +157,8 @@ def route_by_negotiation(
         if former is not None:
             yield former.objective, former
         for turn in range(most):
-            # All turns so far have failed: give up, and leave the matching to a proof.
+            # All turns so far have failed: give up, and leave the matching to a proof. With former
+            # routes no turn counts as failed, as there is nothing to prove.
             if unlimited and turn == failed == params.patience:
                 return
             routes = negotiation.attempt(turn, rng)

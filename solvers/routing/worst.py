@@ -94,6 +94,7 @@ def route_worst(
         any_routes = replace(problem, objective="total-cells", cells=None)
         solution = insist(any_routes, last_limits, rng, only_ticks(on_event))
         if solution.schedule is None:
+            # Without a limit it is proved that there are no routes, by an infinite bound.
             if solution.limit is None:
                 bound = solution.lower_bound
             return replace(solution, problem=problem, method=name, lower_bound=bound)
