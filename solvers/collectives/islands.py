@@ -420,7 +420,6 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
     for each change of circuits.
     """
     # Rails and links take a latency and the time of the bytes, but nothing where they are idle.
-    # ``loads[over, round, end, wave]`` is in blocks, `over` 0 for links and 1 for rails.
     busiest_link, busiest_rail = (plan.loads @ plan.waves).max(axis=2)
     block_bytes = problem.size_bytes / problem.n_ranks
     rails_s = problem.alpha_s + busiest_rail * block_bytes / problem.rate_bytes_per_s

@@ -270,13 +270,11 @@ def _load_circuits(
 ) -> FloatArray:
     """Return the bytes on the busiest circuit of each round, if sends are forwarded inside it.
 
-    `ends` are `source` and `target`. Circuits make rings and lines of ranks.
+    `ends` are the source and the target of each send, ranks of the same ring or line;
+    ``turn[send]`` is its round, and ``amount[send]`` its bytes.
 
     Example: the ring 0 -> 1 -> 2 -> 0 has the places 0, 1 and 2. A send of 5 bytes from rank 0 to
     rank 2 loads the circuits at places 0 and 1 with 5 bytes each.
-
-    ``turn[send]``: its round. ``source[send]`` and ``target[send]``, ranks of the same ring or
-    line. ``amount[send]``: its bytes.
     """
     # `change[round, place]` is by how much the load of a circuit is more than that of the place
     # before; its running sum is the load. A send adds its bytes at its first circuit, and takes

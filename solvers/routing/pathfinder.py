@@ -262,7 +262,7 @@ def _set_price(graph, space, base, pressure, link):
     """Set the price of entering a link, from either end: its history, and who is there now.
 
     Writes ``space.exit_cost[terminal]`` of both ends. `pressure` is the price of each circuit on
-    the link in this round.
+    the link in this round, and ``base[terminal]`` is as of `negotiate`.
     """
     price = space.history[link] + pressure * space.use[link]
     for end in range(2):
@@ -330,7 +330,8 @@ def negotiate(graph, space, effort, base, circuits):
     circuit that has a cheap way elsewhere gives way in the end to one that has none.
 
     A round takes a pass over all links, and one search for each circuit on a contested link.
-    Routes of length 0 are still to be found. `effort` is an `Effort`.
+    Routes of length 0 are still to be found. `effort` is an `Effort`, and ``base[terminal]`` the
+    price of leaving there before any contest, 0 for most uses and `FAR` where it is closed.
 
     The result is 0 once no link is contested, and `BLOCKED` if a circuit has no path at all. If
     rounds are used up, or all routes together cost more than ``effort.most``, it is a negative
@@ -448,7 +449,8 @@ def shorten(graph, space, base, circuits):
     """Put each circuit on its cheapest path past the others, until nothing gets cheaper.
 
     Changes ``circuits.routes`` and ``circuits.lengths``, and uses ``space.exit_cost`` and
-    ``space.use``. The result is the total cost, in 1/`UNIT` of a cell.
+    ``space.use``. The result is the total cost, in 1/`UNIT` of a cell, with the prices
+    ``base[terminal]`` as of `negotiate`.
 
     All have routes, and no two share a link; the same holds afterwards.
     """
