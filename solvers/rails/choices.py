@@ -526,9 +526,9 @@ class Search:
         Starts are the former best choice and the best simple ones. The best choice of a turn of
         `_TURN` trials replaces its start if it is better; after `_TURNS` turns of each, all
         further ones begin with the best choice of all. A search calls this with a delay that gets
-        shorter, down to that of the network; `n_trials` is how many more choices are timed at
-        most. ``self.decoder.work`` counts on over all calls, and the search ends when it exceeds
-        `most_work`, infinite if only a clock ends it.
+        shorter, down to that of the network; at most `n_trials` further choices are timed, beside
+        the former best one. ``self.decoder.work`` counts on over all calls, and the search ends
+        when it exceeds `most_work`, infinite if only a clock ends it.
         """
         former = self.best
         self.delay_s = delay_s
