@@ -92,7 +92,10 @@ def ask_shortage(
     """``prices[terminal]``: link prices that proved a shortage on one of the fabrics so far."""
 
     def keep_prices(proof: RoutingProof, router: CellRouter) -> None:
-        """Keep the link prices of a proof by terminal: links are numbered anew by each fabric."""
+        """Keep the link prices of a proof by terminal: links are numbered anew by each fabric.
+
+        A proof of a shortage is a single case, whose prices are the first ones.
+        """
         refuting_prices.append(proof.prices[0][router.wiring.link])
 
     def needs_more_slots(fabric: Fabric) -> bool | None:

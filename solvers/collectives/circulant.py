@@ -305,7 +305,8 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
             best_s = seconds
 
     # bounds_s[k - 1]: a lower bound for k configurations, by the changes between them, the fewest
-    # rounds, and the fewest hops of the blocks of a rank.
+    # rounds, and the fewest hops of the blocks of a rank: `distances` yields those to each other
+    # rank, for 1, 2, 3, ... configurations.
     counts = np.arange(1, n)
     bounds_s = [
         (k - 1) * delay_s + fewest_rounds(n, k) * round_s + float(hops.sum()) * block_s

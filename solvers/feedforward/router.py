@@ -177,7 +177,8 @@ def route_cheaply(
         )
         return RoutedMatchings(choice.states, choice.cost < FORBIDDEN, choice.exact)
 
-    # Otherwise the plain rule, which may need a stuck cell in its other state.
+    # Otherwise the plain rule, which may need a stuck cell in its other state. It compares no
+    # costs, hence no row counts as exact.
     states = _ROUTERS[inner.type](matchings)
     wrong = (states != FREE) & (stuck != FREE) & (states != stuck)
     return RoutedMatchings(states, ~wrong.any(axis=1), ~everywhere)
