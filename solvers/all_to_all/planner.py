@@ -387,7 +387,7 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
 def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
     """Draw the numbers of three different slots, one of them from `excessive`, in random order."""
     first = excessive[planner.rng.integers(len(excessive))]
-    # The others are drawn from one number less, and those from `first` on count one more.
+    # The others are drawn from one number less; those from `first` on count one more, to skip it.
     other_slots = planner.rng.choice(len(planner.plan) - 1, size=2, replace=False)
     chosen = [first, *(int(k) + (k >= first) for k in other_slots)]
     planner.rng.shuffle(chosen)
@@ -408,7 +408,7 @@ def replace_slots(
     """
     # A slot can hardly save more than what its circuits that leave cost beyond their shortest
     # routes. A move is given up as soon as its losses exceed what the slots that follow can save:
-    # ``can_save[index:]`` is without the first slots, up to the one that is routed.
+    # ``can_save[index:]`` are those of the slots after the one that is routed.
     old_slots = [planner.plan[number] for number in chosen]
     stays = new == np.stack([slot.partner for slot in old_slots])
     can_save = np.where(stays, 0, beyond[chosen]).sum(axis=1).tolist()[1:]

@@ -208,7 +208,8 @@ def route_forward(
         """Yield the objective and states as routed at once, then at the least cost of cells.
 
         If faults leave no routes by the rule, nothing more comes, and `impossible` gets an entry:
-        whether that proves that there are none at all.
+        whether all directions of loops are ruled out, and not only the plain rule. On a Benes
+        network there are no other routes then.
         """
         for least_cost in (None, cell_cost):
             routed = route_cheaply(problem.fabric, matching, least_cost, worst=worst)
@@ -222,7 +223,7 @@ def route_forward(
     best, limit, _ = take_best(attempts(), bound, clock, on_event, "route", 2)
     if best is None and limit is Limit.EXHAUSTED:
         # On a large fabric negotiation finds routes much sooner than `ilp`, but could only fail
-        # where there are none: then the exact method is asked at once for a proof of that.
+        # where there are none: if the loops say so, the exact method is asked at once for a proof.
         if problem.fabric.n_cells > _FEW_CELLS and impossible[0]:
             return hand_over(problem, limits, rng, on_event, _NAME)
         few = problem.fabric.n_cells <= _FEW_CELLS
