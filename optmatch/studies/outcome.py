@@ -92,6 +92,10 @@ class RowsStudy(list[T], Study):
         super().__init__(rows)
         self._complete = complete
 
+    def __repr__(self) -> str:
+        """Return how many rows there are: each may hold a whole answer."""
+        return f"{type(self).__name__}({len(self)} rows)"
+
     @property
     def complete(self) -> bool:
         """Whether all rows are there."""

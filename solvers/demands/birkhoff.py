@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,11 +50,15 @@ class Terms(NamedTuple):
 
 def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
     """Check a square matrix of whole numbers >= 0 of which line sums fit int64."""
-    matrix = frozen("matrix", ticks, 2, np.int64)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"matrix has shape {matrix.shape}: must be square", where="matrix")
-    for i, j in np.argwhere(matrix < 0)[:1]:
-        raise InputError(f"matrix[{i}, {j}] = {matrix[i, j]}: must be >= 0", where="matrix")
+    # Of an array of floats, its form and its signs are told before that they are no whole numbers.
+    table: Any = ticks
+    if not (isinstance(ticks, np.ndarray) and ticks.ndim == 2 and ticks.dtype.kind == "f"):
+        table = frozen("matrix", ticks, 2, np.int64)
+    if table.shape[0] != table.shape[1]:
+        raise InputError(f"matrix has shape {table.shape}: must be square", where="matrix")
+    for i, j in np.argwhere(table < 0)[:1]:
+        raise InputError(f"matrix[{i}, {j}] = {table[i, j]}: must be >= 0", where="matrix")
+    matrix = frozen("matrix", table, 2, np.int64)
 
     # Only large entries can overflow, and only then is it worth while to add them up as floats.
     if int(matrix.max(initial=0)) * len(matrix) >= 2**62:

@@ -225,6 +225,7 @@ def test_an_interrupt_keeps_the_rows_of_methods_that_are_done(
     monkeypatch.setattr(module, "run_task", interrupted)
     problem: Any = om.load(DEMAND)
     study = om.compare_methods([problem], ["solstice", "eclipse", "tms"])
+    assert repr(study) == "MethodComparison(1 rows)"
     assert ([row.method for row in study], study.complete) == (["solstice"], False)
     done = call("compare", DEMAND, "--methods", "solstice,eclipse,tms", "-q")
     assert done.exit_code == 130

@@ -160,6 +160,8 @@ def test_ctrl_c_loses_no_term(monkeypatch: pytest.MonkeyPatch, before: int) -> N
         ([[1, 0.5], [0.5, 1]], r"matrix\[0, 1\] = 0.5: not a whole number"),
         ([[1, np.nan], [0, 1]], r"matrix\[0, 1\] = nan: not a whole number"),
         ([[1, np.inf], [0, 1]], r"matrix\[0, 1\] = inf: not a whole number"),
+        (np.array([[0.5, 0.5]]), r"matrix has shape \(1, 2\): must be square"),
+        (np.array([[-0.5]]), r"matrix\[0, 0\] = -0.5: must be >= 0"),
         ([[1, 2]], r"matrix has shape \(1, 2\): must be square"),
         ([[2**62, 2**62], [2**62, 2**62]], r"row 0 sums to about 9.22e\+18, beyond 2\*\*62"),
         (np.full((1, 1), 2**63, dtype=np.uint64), "not a whole number of 64 bits"),
