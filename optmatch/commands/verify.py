@@ -94,7 +94,7 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
     problem = solution.problem
     fabric = problem.fabric
 
-    # One device for all cells, or what was measured of each of them.
+    # `chip` is the device of all cells that were not measured one by one.
     chip = choose_device(options["device"])
     device: Device | CellDevice = chip
     if options["device_cells"] is not None and fabric is not None:
@@ -111,7 +111,6 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
         center_hz = frequency_of_nm(chip.wavelength_nm)
         frequencies_hz = [frequency_of_nm(nm) - center_hz for nm in wavelengths_nm]
 
-    # Cells without light are free to take the state that leaks least.
     idle: Any = options["idle"]
     if idle in (None, "least-leak"):
         idle = settle_free_cells(

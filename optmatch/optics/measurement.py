@@ -355,21 +355,23 @@ def cell_matrices(
 ) -> NDArray[np.complex128]:
     """Return ``T[..., cell, b side, a side]`` of all cells in given states of a device.
 
-    A device states losses, leaks and phase errors of an ideal cell. Where the circuit of a cell is
-    known (the parts that it is made of), its matrix takes the place of the ideal one, and the
-    effect of the device is multiplied with it. ``errors_rad[cell, arm]`` are errors of phases;
-    `coupling_change` is by how much more of the power crosses in each coupler than at the central
-    wavelength.
+    Terminals 0 and 1 of a cell are its side a, 2 and 3 its side b. ``states[..., cell]`` is 0 for
+    bar and 1 for cross, never free. A device states losses, leaks and phase errors of an ideal
+    cell. Where the circuit of a cell is known (the parts that it is made of), its matrix takes the
+    place of the ideal one, and the effect of the device is multiplied with it. ``errors_rad[cell,
+    arm]`` are errors of phases; `coupling_change` is the share of the power, as .01, that crosses
+    in each coupler beyond the half that does at the central wavelength.
     """
-    real = cells.cell(states, errors_rad)
-    detuned = detune_couplers(real, coupling_change)
+    device_matrices = cells.cell(states, errors_rad)
+    detuned = detune_couplers(device_matrices, coupling_change)
     circuits = circuit_matrices(fabric, coupling_change)
     if circuits is None:
         return detuned
-    # The effect of the device on an ideal cell: its matrix times the inverse of the ideal one.
+    # The effect of the device on an ideal cell is its matrix times the inverse of the ideal one,
+    # which is unitary. Circuits are given with the couplers of this wavelength already.
     numbers = np.arange(len(circuits))
     ideal_by_state = np.stack([ideal_matrix(BAR), ideal_matrix(CROSS)])
-    factor = real @ ideal_by_state[states].conj().swapaxes(-1, -2)  # the inverse: it is unitary
+    factor = device_matrices @ ideal_by_state[states].conj().swapaxes(-1, -2)
     matrices: NDArray[np.complex128] = factor @ circuits[numbers, states]
 
     # Light that leaks towards a terminal that a cell does not have is lost in its coupler.

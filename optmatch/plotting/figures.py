@@ -319,7 +319,8 @@ def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = N
     Parameters
     ----------
     fabric
-        The switch. Of very many cells or ports the first and the last ports are drawn.
+        The switch. Of one that is too large to draw cell by cell (`is_large`) the first and the
+        last six ports are drawn, or all if there are no more.
     ax
         Where to draw; None makes a new figure.
     title
@@ -336,14 +337,15 @@ def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = N
         If nothing of the fabric can be drawn.
     """
     if is_large(fabric):
-        # A box with the first and the last six ports, also for cells, which would be a grey area.
-        # Heights are in rows of a port, and the box reaches from x = 2 to 10.
+        # A box, also for cells, which would be a grey area. It names six ports from either end, or
+        # all. Heights are in rows of a port, and the box reaches from x = 2 to 10.
         ax = axes_of(ax, 6.0, 4.2)
         from matplotlib.patches import Rectangle
 
-        n_named = 6
-        rows = [*range(n_named), *range(fabric.n_ports - n_named, fabric.n_ports)]
-        height = 2 * n_named + 1.0
+        n_first = min(6, (fabric.n_ports + 1) // 2)
+        n_last = min(6, fabric.n_ports // 2)
+        rows = [*range(n_first), *range(fabric.n_ports - n_last, fabric.n_ports)]
+        height = len(rows) + 1.0
         ax.add_patch(
             Rectangle((2.0, 0.0), 8.0, height, fc=palette.CELL_FILL, ec=palette.INK, lw=0.8)
         )
@@ -351,18 +353,17 @@ def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = N
         ax.text(6.0, height / 2, inside, ha="center", va="center", fontsize=_FONT + 2)
         for place, port in enumerate(rows):
             # The gap between the first and the last ports is as high as one of them.
-            y = height - 0.5 - place - (place >= n_named)
+            y = height - 0.5 - place - (place >= n_first)
             ax.plot([1.4, 2.0], [y, y], color=palette.INK, lw=1.0)
             ax.plot([10.0, 10.6], [y, y], color=palette.INK, lw=1.0)
             for x, side in ((1.2, "right"), (10.8, "left")):
                 ax.text(x, y, fabric.labels[port], ha=side, va="center", fontsize=_FONT)
 
-        # The gap says how many ports are left out, on both sides of the box.
-        left_out = f"{fabric.n_ports - len(rows):,} more"
-        for x, side in ((1.8, "right"), (10.2, "left")):
+        n_left_out = fabric.n_ports - len(rows)
+        for x, side in ((1.8, "right"), (10.2, "left")) if n_left_out else ():
             ax.text(
-                x, height / 2, left_out, ha=side, va="center", fontsize=_FONT,
-                color=palette.FAINT_INK,
+                x, height - 0.5 - n_first, f"{n_left_out:,} more", ha=side, va="center",
+                fontsize=_FONT, color=palette.FAINT_INK,
             )  # fmt: skip
         ax.set(xlim=(-2.0, 14.0), ylim=(-0.3, height + 0.3))
         ax.set_axis_off()

@@ -437,9 +437,11 @@ def _draft_in_order(
 ) -> Draft | None:
     """Plan a step in which each class keeps a given order and changes circuits between its spans.
 
-    ``order[class]`` are its communications on rails. All starts are as early as these rules allow:
-    longest paths, or simulated events on an all-stop switch. None if the orders of classes
-    contradict each other, as each waits for another one.
+    ``order[class]`` are the nodes of its communications on rails, in their order. A circuit is
+    asked for when its first communication could begin; if it is `provisioned`, already when the
+    computation before that begins, but not before the span before has ended. All starts are as
+    early as that allows: longest paths, or simulated events on an all-stop switch. None if the
+    orders of classes contradict each other.
     """
     lanes = usual_lanes(transfers)
     lines = _draw_programs(transfers, order, lanes)
@@ -448,9 +450,10 @@ def _draft_in_order(
     graph = _link_spans(transfers, duration_s, spans, changes, provisioned=provisioned)
     pairs = np.concatenate([graph.pairs, lines.pairs()])
 
-    # On an all-stop switch a change delays all communications of its rail: that of the first node
-    # of its span. In the graph the nodes of the step come first, their askings (the moments from
-    # which circuits are wanted) have numbers that are greater by `n_nodes`, and changes come last.
+    # On an all-stop switch a change delays all communications of its rail. ``rails[node]`` is the
+    # rail of a node of the graph, -1 for none. The nodes of the step come first; the asking of
+    # node k is node ``n_nodes + k``; changes come last, and are on the rail of the first node of
+    # their span, which is the node that asks for them.
     rails: Ints | None = None
     if transfers.job.network.switching == "all-stop":
         n_nodes = len(duration_s)
@@ -462,7 +465,8 @@ def _draft_in_order(
     if timed is None:
         return None
 
-    # Circuits that are provisioned are asked for once the span before has ended, not sooner.
+    # Circuits that are provisioned are not asked for before the span before has ended, which is
+    # the time of ``graph.beginning[change]``.
     asked_s = timed.end_s[graph.asking]
     if provisioned:
         asked_s = np.maximum(asked_s, timed.end_s[graph.beginning])

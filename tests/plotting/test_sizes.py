@@ -125,6 +125,17 @@ def test_fabrics_of_every_shape_can_be_read(name: str, n_slots: int) -> None:
     check_texts(draw_schedule((fabric, schedule)))
 
 
+@pytest.mark.parametrize("n_ports", [2, 5, 11, 12, 13, 40])
+def test_a_mesh_of_too_many_cells_to_draw_names_its_ports(n_ports: int) -> None:
+    """Few ports are all named, each on both sides; of many the first and the last six."""
+    figure = om.HexMesh(42, 42, ports=n_ports).plot()
+    check_texts(figure)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    named = range(n_ports) if n_ports <= 12 else [*range(6), *range(n_ports - 6, n_ports)]
+    more = [f"{n_ports - 12} more"] * 2 if n_ports > 12 else []
+    assert texts[1:] == [str(port) for port in named for _ in range(2)] + more
+
+
 @pytest.mark.parametrize("name", NARROW)
 def test_problems_on_fabrics_of_every_shape_can_be_read(name: str) -> None:
     fabric = NARROW[name]

@@ -108,10 +108,9 @@ def _replay_plane(
 ) -> NDArray[np.int64] | None:
     """Apply the rules of demands to the schedule of one plane, and list what carries in it.
 
-    `circuits` gets those of all its slots. Returns the ticks of each slot; None if the slots are
-    no matchings.
+    `circuits` gets one entry more: those of all slots of the plane. Returns the ticks of each
+    slot; None if arrays have wrong shapes, slots are no matchings, or their ticks are too many.
     """
-    # Delay, switching and shapes are right, and the slots are matchings of the ports.
     for name in ("delay_s", "switching"):
         rule = f"the {name.removesuffix('_s')} is the problem's"
         findings.expect(rule, name, getattr(schedule, name), getattr(problem, name))
@@ -122,15 +121,16 @@ def _replay_plane(
     ticks = _count_ticks(problem, schedule, findings)
     matchings = schedule.matchings
 
-    # Sums of ticks stay exact: a plane ends before it has as many as floats count one by one.
+    # A plane ends before 2**53 ticks, so that sums of them are exact as integers and as floats.
     end_ticks = sum(ticks.tolist()) + problem.delay_ticks * len(ticks)
     if end_ticks >= MOST:
         findings.refuse("slots can be added up", "durations_s", end_ticks, f"< {MOST:g} ticks")
         return None
     check_light(problem.fabric, matchings, schedule.cell_states, findings)
 
-    # The ticks that each circuit carries; those that stay carry during the delays too, where
-    # circuits change one by one, but for a sum of matchings, which slots alone make.
+    # The ticks that each circuit carries: those of its slot. With per-circuit switching a circuit
+    # that stays carries during the delay before the slot, too. Where matchings are counted it does
+    # not: there the slots alone add up to the demand.
     ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
     goes_on = problem.switching == "per-circuit" and problem.objective != "matchings"
     if goes_on and len(matchings):
