@@ -345,21 +345,21 @@ def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = N
         n_first = min(6, (fabric.n_ports + 1) // 2)
         n_last = min(6, fabric.n_ports // 2)
         rows = [*range(n_first), *range(fabric.n_ports - n_last, fabric.n_ports)]
-        height = len(rows) + 1.0
+        n_left_out = fabric.n_ports - len(rows)
+        height = len(rows) + float(n_left_out > 0)
         ax.add_patch(
             Rectangle((2.0, 0.0), 8.0, height, fc=palette.CELL_FILL, ec=palette.INK, lw=0.8)
         )
         inside = f"{fabric.title}\n{fabric.n_cells:,} cells" if fabric.n_cells else fabric.title
         ax.text(6.0, height / 2, inside, ha="center", va="center", fontsize=_FONT + 2)
         for place, port in enumerate(rows):
-            # The gap between the first and the last ports is as high as one of them.
-            y = height - 0.5 - place - (place >= n_first)
+            # Where ports are left out there is a gap, as high as one of them.
+            y = height - 0.5 - place - (place >= n_first and n_left_out > 0)
             ax.plot([1.4, 2.0], [y, y], color=palette.INK, lw=1.0)
             ax.plot([10.0, 10.6], [y, y], color=palette.INK, lw=1.0)
             for x, side in ((1.2, "right"), (10.8, "left")):
                 ax.text(x, y, fabric.labels[port], ha=side, va="center", fontsize=_FONT)
 
-        n_left_out = fabric.n_ports - len(rows)
         for x, side in ((1.8, "right"), (10.2, "left")) if n_left_out else ():
             ax.text(
                 x, height - 0.5 - n_first, f"{n_left_out:,} more", ha=side, va="center",
