@@ -1,5 +1,6 @@
-// Weights of the search: those of Sphinx, but what changed once and source come after all pages.
-const Scorer = {
+// Weights of the search: those of Sphinx, but what changed once and source come after all pages. A `var`, as some themes
+// load it after the default of Sphinx.
+var Scorer = {
   score: ([page, , , , score]) => (/^(CHANGELOG|_modules\/)/.test(page) ? score - 100 : score),
   objNameMatch: 11,
   objPartialMatch: 6,
