@@ -10,7 +10,6 @@ import numpy as np
 
 from optmatch.model import Limit, Limits, NewBest, OnEvent, Score, Solution
 from optmatch.problems import Reroute
-from optmatch.problems.reroutes.running import Damage
 from optmatch.solvers.frame import conclude, stoppable
 from optmatch.solvers.reroutes.changes import make_transition, replace_racks
 from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
@@ -94,8 +93,7 @@ def move_racks(problem: Reroute, method: str, bound: Score) -> Solution:
 
     `method` is the name for the solution, and `bound` the least that its five levels can be.
     """
-    damage = Damage(problem.dead_ports, problem.hit, problem.lost, problem.live_spares)
-    answer, levels = replace_racks(problem, damage)
+    answer, levels = replace_racks(problem, problem.damage)
     return conclude(problem, method, levels, bound, Limit.EXHAUSTED, answer=answer)
 
 

@@ -104,10 +104,6 @@ class Record(NamedTuple):
         """Return the pending parts other than those of a failure; its answer uses none of them."""
         return subtract(self.waiting_parts, failure)
 
-    def with_answered_of(self, later: Record) -> Record:
-        """Return the record to go back to: failures that the change answered are not pending."""
-        return self._replace(answered=later.answered)
-
 
 def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
     """Return parts that are given as one, several or none, ascending; `name` is for messages."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -45,7 +45,7 @@ _STATE_FIELDS = ("circuits", "routes", "cell_states", "spares", *FailedParts._fi
 
 _SELECT = "SELECT rowid, content, sha256 FROM records ORDER BY rowid"
 _INSERT = "INSERT INTO records VALUES (?, ?, ?)"
-_FAILURES = form_of(tuple[Any, ...])
+_FAILURES = form_of(tuple[Mapping[str, tuple[Index, ...]], ...])
 _PARTS = form_of(tuple[Index, ...])
 _PAIRS = form_of(tuple[tuple[Index, Index], ...])
 
@@ -219,9 +219,8 @@ def _read_failures(tree: dict[str, Any], key: str, where: str) -> tuple[FailedPa
     """Read failures: lists of numbers, by the fields of `FailedParts`."""
     failures = list[FailedParts]()
     for entry in _FAILURES.check(key, tree[key]):
-        check_object(entry, pointer(where, key))
         check_keys(entry, pointer(where, key), allowed=FailedParts._fields, required=())
-        parts = {name: list_parts(name, _PARTS.check(name, entry[name])) for name in entry}
+        parts = {name: list_parts(name, numbers) for name, numbers in entry.items()}
         failures.append(FailedParts(**parts))
     return tuple(failures)
 

@@ -60,16 +60,6 @@ _ROLLED_BACK = "a change is taken back"
 and the other two leave their number as it is."""
 
 
-def _refuse_preparation(prepare: bool | None) -> None:
-    """Refuse to prepare answers; callers may still say that they want none."""
-    if prepare:
-        raise InputError(
-            f"prepare = {prepare!r:.60}: is gone, since controllers prepare no answers; None or"
-            " False is expected",
-            where="prepare",
-        )
-
-
 class Rerouter:
     """Holds a running state; proposes how to get over failures, and follows applied changes.
 
@@ -124,12 +114,11 @@ class Rerouter:
         prepare: bool | None = None,
     ) -> None:
         """Take a running state into control; the parameters are those of the class."""
-        _refuse_preparation(prepare)
         state = form_of(Reroute).check("state", state)
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
             raise InputError(f"circuit {circuit} has no light in this state", where="state")
-        self._begin([Record(state)], history, on_event, priorities)
+        self._begin([Record(state)], history, on_event, priorities, prepare)
 
     def _begin(
         self,
@@ -137,12 +126,20 @@ class Rerouter:
         history: int,
         on_event: Callable[[Call], None] | None,
         priorities: Mapping[int, int] | None,
+        prepare: bool | None,
     ) -> None:
         """Begin with the records of a controller, the present one last; check the options.
 
         `history` is how many records before the present one are kept for rollbacks, and
-        ``priorities[job]`` says whose circuits give way last.
+        ``priorities[job]`` says whose circuits give way last. Controllers once prepared answers:
+        callers may still say that they want none.
         """
+        if prepare:
+            raise InputError(
+                f"prepare = {prepare!r:.60}: is gone, since controllers prepare no answers; None"
+                " or False is expected",
+                where="prepare",
+            )
         if on_event is not None and not callable(on_event):
             raise InputError(f"on_event = {on_event!r:.60}: a function is expected")
         *past, present = records
@@ -668,13 +665,12 @@ class Rerouter:
         FormatError
             If something in it is not what was written.
         """
-        _refuse_preparation(prepare)
         with closing(RecordFile(path, read_only=True)) as file:
             records = file.read()
         if not records:
             raise FormatError("has no record", path=file.path)
         controller = cls.__new__(cls)
-        controller._begin(records, history, on_event, priorities)
+        controller._begin(records, history, on_event, priorities, prepare)
         return controller
 
     @classmethod
@@ -729,7 +725,6 @@ class Rerouter:
         FormatError
             Naming the record that is not what was written.
         """
-        _refuse_preparation(prepare)
         if state is None and not file_path(path).exists():
             raise InputError("is not there: a state to begin with", path=path_name(path))
 
@@ -737,14 +732,20 @@ class Rerouter:
         file = RecordFile(path, durable=durable)
         try:
             records = file.read()
-            if not records:
-                if state is None:
-                    raise InputError("is empty: a state to begin with", path=path_name(path))
-                controller = cls(state, history=history, on_event=on_event, priorities=priorities)
-                file.write([controller._now.record])
-            else:
+            if records:
                 controller = cls.__new__(cls)
-                controller._begin(records, history, on_event, priorities)
+                controller._begin(records, history, on_event, priorities, prepare)
+            elif state is None:
+                raise InputError("is empty: a state to begin with", path=path_name(path))
+            else:
+                controller = cls(
+                    state,
+                    history=history,
+                    on_event=on_event,
+                    priorities=priorities,
+                    prepare=prepare,
+                )
+                file.write([controller._now.record])
         except BaseException:
             file.close()
             raise
@@ -840,7 +841,8 @@ class Rerouter:
         if event == _ROLLED_BACK:
             history.pop()
         elif event == _CHANGED:
-            history.append(before.record.with_answered_of(record))
+            # Failures that the change answers are not pending in the record to go back to.
+            history.append(before.record._replace(answered=record.answered))
         else:
             # Chips that were cut off and are reported by themselves have failed in the past, too.
             reported = {*before.record.cut_off}.difference(record.cut_off)

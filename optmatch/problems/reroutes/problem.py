@@ -91,18 +91,22 @@ def _try_handovers(
     return tried.astype(np.int64)
 
 
-class _Looked(Displayed):
-    """A place for values that are derived once and are no fields."""
+class _Derived(Displayed):
+    """What `Reroute` derives once from its fields, and keeps beside them."""
 
-    __slots__ = ("_circuit_routes", "_damage", "_passed", "_units")
-    _circuit_routes: Routes
-    _damage: Damage
-    _passed: Passed
-    _units: Units
+    __slots__ = ("circuit_routes", "damage", "passed", "units")
+    units: Units
+    """The units that spares replace: chips on servers that fibres join, or ports."""
+    circuit_routes: Routes
+    """The route of each circuit: fibres that it passes, or terminals where it enters cells."""
+    passed: Passed
+    """The parts of `circuit_routes`, one route after another, and whose they are."""
+    damage: Damage
+    """What the failures hit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reroute(_Looked):
+class Reroute(_Derived):
     """Get the circuits of a running state around a failure; without one it *is* the state.
 
     A *unit* is what a spare replaces: a chip of a rack with its ports, or one port of a switch. A
@@ -194,9 +198,6 @@ class Reroute(_Looked):
     def __post_init__(self) -> None:
         """Check all fields, follow the light of all circuits, and assess the failures.
 
-        It also sets what the properties return: the units, the route of each circuit, and what the
-        failures hit.
-
         Raises
         ------
         InputError
@@ -218,28 +219,36 @@ class Reroute(_Looked):
             # Light of an ideal switch passes no fibre of ours.
             self._set(routes=((),) * len(self.circuits))
         check_ends(fabric, self.circuits)
-        self._check_budgets()
-        self._set(_units=units_of(fabric))
+
+        # No running circuit is over its link budget, and each has an owner.
+        if fabric.over_budget is not None:
+            is_over = fabric.over_budget[tuple(self.circuits.T)]
+            for circuit in np.flatnonzero(is_over)[:1].tolist():
+                where = f"circuits[{circuit}]"
+                reason = fabric.explain_dead_pair(*self.circuits[circuit].tolist())
+                raise InputError(f"{where}: over the link budget: {reason}", where=where)
         n_owners = len(self.owners)
         n_circuits = len(self.circuits)
         if n_owners != n_circuits:
             raise InputError(f"{n_owners} owners of {n_circuits} circuits", where="owners")
+        self._set(units=units_of(fabric))
         self._check_parts()
-        self._derive()
 
-    def _check_budgets(self) -> None:
-        """Refuse a running circuit that is over its link budget; the error names the first one."""
-        over_budget = self.fabric.over_budget
-        if over_budget is None:
-            return
-        sources, destinations = self.circuits.T
-        for circuit in np.flatnonzero(over_budget[sources, destinations])[:1].tolist():
-            source, destination = self.circuits[circuit].tolist()
-            reason = self.fabric.explain_dead_pair(source, destination)
-            raise InputError(
-                f"circuits[{circuit}]: over the link budget: {reason}",
-                where=f"circuits[{circuit}]",
-            )
+        # The cells say where the light of a circuit goes; without cells its route lists fibres.
+        routes = self.routes
+        if fabric.graph is None:
+            if self.cell_states is not None:
+                raise InputError("cell_states: the fabric has no cells", where="cell_states")
+            passed = follow_fibres(self.units, self.circuits, routes)
+        else:
+            if routes:
+                raise InputError("routes: the cells say them", where="routes")
+            if self.cell_states is None:
+                raise InputError("cell_states: needed where there are cells", where="cell_states")
+            routes = follow_light(fabric, self.circuits, self.cell_states)
+            passed = list_passed(routes)
+        self._set(circuit_routes=routes, passed=passed)
+        self._set(damage=assess(self, self.failed))
 
     def _check_parts(self) -> None:
         """Refuse spares and failed parts that do not exist, and spares in use; sort the others.
@@ -275,36 +284,10 @@ class Reroute(_Looked):
                     where=f"spares[{number}]",
                 )
 
-    def _derive(self) -> None:
-        """Follow all circuits, refuse those without light, and assess the failures.
-
-        It sets what `circuit_routes`, `passed`, `hit`, `lost`, `live_spares` and `dead_ports`
-        return.
-        """
-        if self.fabric.graph is None:
-            if self.cell_states is not None:
-                raise InputError("cell_states: the fabric has no cells", where="cell_states")
-            routes = self.routes
-            passed = follow_fibres(self.units, self.circuits, routes)
-        else:
-            if self.routes:
-                raise InputError("routes: the cells say them", where="routes")
-            if self.cell_states is None:
-                raise InputError("cell_states: needed where there are cells", where="cell_states")
-            routes = follow_light(self.fabric, self.circuits, self.cell_states)
-            passed = list_passed(routes)
-        self._set(_circuit_routes=routes, _passed=passed)
-        self._set(_damage=assess(self, self.failed))
-
     @property
     def n_units(self) -> int:
         """The number of chips of a rack, or of ports of a switch."""
-        return self._units.n_units
-
-    @property
-    def units(self) -> Units:
-        """The units that spares replace: chips on servers that fibres join, or ports."""
-        return self._units
+        return self.units.n_units
 
     @property
     def stuck(self) -> dict[int, int]:
@@ -317,34 +300,24 @@ class Reroute(_Looked):
         return FailedParts(*(getattr(self, field) for field in FailedParts._fields))
 
     @property
-    def circuit_routes(self) -> Routes:
-        """The route of each circuit: fibres that it passes, or terminals where it enters cells."""
-        return self._circuit_routes
-
-    @property
-    def passed(self) -> Passed:
-        """The parts of `circuit_routes`, one route after another, and whose they are."""
-        return self._passed
-
-    @property
     def hit(self) -> NDArray[np.bool_]:
         """``hit[circuit]``: whether the failure takes its light, or an end of it is lost."""
-        return self._damage.hit
+        return self.damage.hit
 
     @property
     def lost(self) -> tuple[int, ...]:
         """The units that a spare has to take over, ascending."""
-        return self._damage.lost
+        return self.damage.lost
 
     @property
     def live_spares(self) -> tuple[int, ...]:
         """The spares that have not failed, ascending."""
-        return self._damage.spares
+        return self.damage.spares
 
     @property
     def dead_ports(self) -> frozenset[int]:
         """The ports that have failed, alone or with their chip."""
-        return self._damage.dead_ports
+        return self.damage.dead_ports
 
     @property
     def broken_fabric(self) -> Fabric:

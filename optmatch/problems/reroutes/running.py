@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Units
+from optmatch.fabrics.cellgraph import check_parts
 from optmatch.model import BAR, CROSS, FREE, InputError
 
 Routes = tuple[tuple[int, ...], ...]
@@ -146,7 +147,9 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     """
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
-    _check_fibres_exist(rack, routes)
+    if max(chain.from_iterable(routes), default=-1) >= rack.n_fibres:
+        for circuit_number, route in enumerate(routes):
+            check_parts(f"routes[{circuit_number}]", route, rack.n_fibres, "fibres")
     passed = list_passed(routes)
     fibre = passed.part
     circuit = passed.circuit
@@ -189,18 +192,6 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
             where=f"routes[{k}]",
         )
     return passed
-
-
-def _check_fibres_exist(rack: Units, routes: Routes) -> None:
-    """Refuse the first fibre of a route that does not exist."""
-    if max(chain.from_iterable(routes), default=-1) < rack.n_fibres:
-        return
-    for circuit, route in enumerate(routes):
-        for hop, fibre in enumerate(route):
-            if fibre >= rack.n_fibres:
-                where = f"routes[{circuit}][{hop}]"
-                message = f"{where} = {fibre}: fibres are 0 .. {rack.n_fibres - 1}"
-                raise InputError(message, where=where)
 
 
 def follow_light(
