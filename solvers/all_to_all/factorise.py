@@ -262,7 +262,8 @@ class _SlotExchange:
         self.planner.plan = []
         factors = combinatorics.relabel(self.factors, names)
 
-        # Whether none of the first factors can be routed with little effort, if time allows.
+        # Whether none of the first `_PROBED` factors can be routed with little effort; it is asked
+        # at the first start alone, and counts as False if the time is up.
         all_fail = self.bound is None and len(factors) > 0
         for partner in factors[:_PROBED] if all_fail else ():
             slot = self.planner.settle(partner, *self.planner.router.empty_routes(), QUICK)
@@ -390,7 +391,7 @@ class _SlotExchange:
         return self.counted_cells + excess / UNIT, plan
 
     def answers(self) -> Iterator[tuple[float, list[RoutedSlot]] | Bound | None]:
-        """Exchange pairs, and begin anew where that brings nothing.
+        """Exchange pairs, and begin anew where that brings nothing (random restarts).
 
         Yields the cells on all routes with the plan, a `Bound` once it is proved, and None after
         an exchange that leaves circuits without a route. If ``starts`` becomes infinite, as it may
@@ -398,8 +399,8 @@ class _SlotExchange:
         """
         clock = self.planner.clock
         for begun in count(1):
-            # `least` is the least excess since the beginning, and `idle` counts the moves since
-            # it was reached. Excess is what routes cost beyond the shortest ones.
+            # `least` is the least excess since this beginning, and `idle` counts the moves since
+            # it was reached.
             least = self.planner.excess
             idle = 0
             for _ in exchanges(self.planner):
@@ -409,7 +410,8 @@ class _SlotExchange:
                 if idle > self.params.moves_per_slot * self.slots:
                     break
 
-                # A bound may end the search early. It takes time: half of it is for exchanges.
+                # A bound may end the search early. To prove it takes time, hence the first half of
+                # a limited time is for exchanges alone.
                 if self.bound is None and clock.remaining_s < clock.elapsed_s:
                     yield Bound(self._prove()[0])
 

@@ -83,9 +83,9 @@ def _other(factors, vertex, taken, before):
     """Find the next vertex along the edges that `taken` leaves, and the factor of its edge.
 
     ``factors[k, vertex]`` are three factors, and ``taken[vertex]`` is the partner in another one,
-    made of their edges. The walk came to `vertex` from `before`, -1 at its start. The result is -1
-    twice if there is no such vertex: factors of jobs that share a fabric may have an edge in
-    common.
+    made of their edges. The walk came to `vertex` from `before`, -1 at its start. Returns the next
+    vertex and the number k of the factor that has the edge; -1 twice if there is none, as two
+    factors may have an edge in common where jobs share a fabric.
     """
     for k in range(3):
         neighbour = factors[k, vertex]
@@ -111,8 +111,9 @@ def _walk_alternating_cycle(factors, start, coins, place, path):
     -1 for others. The walk takes an edge of the first factor, then one of the second or third by
     chance, and so on, until it comes to a vertex where it was before. That closes a cycle, which
     alternates if this vertex is at an even place of the walk, from which an edge of the first
-    factor leads on. `place` and `path` are written. Returns the vertex where the cycle closes, -1
-    if the walk cannot go on; the number of vertices in `path`; and the next random number.
+    factor leads on. `coins` is a random number below 2**31. Returns the vertex where the cycle
+    closes, -1 if the walk cannot go on; the number of vertices in `path`; and the next random
+    number.
     """
     place[:] = -1
     length = 0

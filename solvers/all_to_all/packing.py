@@ -59,9 +59,10 @@ PACKING = "pack again"
 def fill_slot(wiring, space, pairs, routes, lengths, is_placed):
     """Route pairs in turn past each other and past the circuits that are there, first fit.
 
-    ``pairs[pair]`` are a source and a destination port. ``space.exit_cost[terminal]`` is the price
-    of the link behind a terminal, `FAR` for the links of all circuits, hence also at the ports
-    that have one. The path of a pair that gets one is written to ``routes[source, step]``, the
+    `wiring` is a `MeshArrays` and `space` a `RoutingSpace`, in which
+    ``space.exit_cost[terminal]`` is the price of the link behind a terminal: `FAR` for the links
+    of all circuits, hence also at the ports that have one. ``pairs[pair]`` are a source and a
+    destination port. The path of a pair that gets one is written to ``routes[source, step]``, the
     terminals by which light leaves its cells, and ``lengths[source]``; its links are closed, and
     ``is_placed[pair]`` becomes true.
     """
@@ -244,9 +245,9 @@ def load_cheapest_paths(wiring, all_paths, space, sources, must_meet, link_use):
 
     ``must_meet[source, destination]`` says which pairs there are, and `sources` lists their
     sources. Writes ``link_use[link]``, how many pairs go over each link, from 0.
-    ``space.exit_cost`` has the price of the link behind each
-    terminal. `all_paths` is `wiring` as `search_all_paths` changes it: in it, one search from a
-    port finds the cheapest paths to all terminals. Pairs without a path are left out.
+    ``space.exit_cost`` has the price of the link behind each terminal. `all_paths` is `wiring` as
+    `search_all_paths` changes it: in it, one search from a port finds the cheapest paths to all
+    terminals. Pairs without a path are left out.
     """
     link_use[:] = 0
     total = np.int64(0)

@@ -177,9 +177,10 @@ class SlotPlanner:
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
         """Route the factors, ``factors[slot, vertex]``, each for itself, on all processors.
 
-        Where most fail, negotiations go on from the routes that are there, with more patience: few
-        links are contested then, and that is quicker than to exchange pairs. `Limit.TIME` if the
-        time was up before all were done; ``plan`` then has those that were.
+        ``plan`` receives the slots. Where most fail, negotiations go on from the routes that are
+        there, with more patience: few links are contested then, and that is quicker than to
+        exchange pairs. Returns `Limit.TIME` if the time was up before all were done, when ``plan``
+        has those that were; else None.
         """
         # Each thread has a router of its own, as routers work in their arrays.
         threads = min(os.cpu_count() or 1, 1 + len(factors) // 64)
@@ -331,12 +332,13 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
 
 
 def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
-    """Exchange pairs between slots, one move after each value, while a slot has excess.
+    """Exchange pairs between slots while some slot has more excess than `tolerated`.
 
-    Most moves swap the pairs of two slots on a cycle of ports (`find_swap`, `swap`). Some divide
-    the pairs of three slots anew (`exchange`), without which two would never be other than they
-    began. A move is kept if the excess of its slots together does not grow. Nothing happens with
-    fewer than three slots.
+    None is yielded before each move, for the caller to end the search or to look at the plan. Most
+    moves swap the pairs of two slots on a cycle of ports (`find_swap`, `swap`). Some divide
+    the pairs of three slots anew (`exchange`), since swaps alone do not reach all
+    1-factorisations. A move is kept if the excess of its slots together does not grow. Nothing
+    happens with fewer than three slots.
     """
     # `factors` and `beyond` have a row for each slot of the plan: its factor, and what circuits
     # cost beyond their shortest routes at each vertex. `place` and `path` are scratch. `coins` is
@@ -358,8 +360,8 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
         candidates = [k for k in excessive if planner.plan[k].excess >= FAILED] or excessive
         coins = int(rng.integers(1 << 31))
         if rng.integers(_THREE):
-            # A new circuit is expected to cost more than the mean of those that are routed; half
-            # of that counts at each end.
+            # `penalty` is the excess that is expected of a new circuit, `_NEW_EXCESS` times the
+            # mean of all routed circuits; half of it counts at each end.
             routed = sum(slot.excess for slot in planner.plan if slot.excess < FAILED)
             penalty = _NEW_EXCESS * routed // (2 * n_pairs)
             first = candidates[rng.integers(len(candidates))]

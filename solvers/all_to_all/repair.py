@@ -144,7 +144,7 @@ class Repair:
         return verdict
 
     def _judge(self, faults: tuple[Fault, ...]) -> Verdict:
-        """Judge faults without looking for a former answer.
+        """Judge faults without looking for a former verdict on the same faults.
 
         Slots whose cells do not conflict with the faults stay. In others the broken circuits are
         routed anew with little effort; slots in which that fails go to `_repair_lost`.

@@ -30,13 +30,14 @@ _WORK_PER_S = 10**9
 
 @kernel
 def neighbours(states, order, count, last, following):
-    """Write the driven states of cells before and after each place, and count the toggles.
+    """Write the driven states of cells before and after each place, and return the toggles.
 
     ``states[slot, cell]`` is -1 where free, and ``order[place]`` a slot; the first `count` places
-    are looked at. A cell that a slot leaves free keeps its state. ``last[place, cell]`` is the
-    last driven state before a place, and ``following[place, cell]`` the first one from it on; -1
-    for none. Places are 0 to `count`: a slot may be put in before each slot, and after the last
-    one.
+    are looked at. A cell that a slot leaves free keeps its state. ``last[place, cell]`` receives
+    the last driven state before a place, and ``following[place, cell]`` the first one from it on;
+    -1 for none. Places are 0 to `count`: a slot may be put in before each slot, and after the last
+    one. If a cell is in bar, free and in cross in three slots, `last` of this cell is -1, 0, 0, 1
+    and `following` 0, 1, 1, -1.
     """
     cells = states.shape[1]
     toggles = 0
@@ -66,9 +67,10 @@ def neighbours(states, order, count, last, following):
 def reinsert(states, order, victims, last, following):
     """Take slots out one by one and put each back where it costs the fewest toggles.
 
-    `victims` are the slots that are taken out; ``order[place]`` is changed. It is best insertion,
-    O(slots * cells) for each slot. `last` and `following` are written, and at the end are those of
-    `neighbours` for the new order. Returns its number of toggles.
+    It is best insertion, O(slots * cells) for each slot. `victims` are the slots that are taken
+    out, and ``states[slot, cell]`` is -1 where free. ``order[place]``, a slot, is changed. `last`
+    and `following` are written, and at the end are those of `neighbours` for the new order.
+    Returns the toggles of the new order.
     """
     slots, cells = states.shape
     for pick in range(len(victims)):

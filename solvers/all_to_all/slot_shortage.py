@@ -202,7 +202,7 @@ def _solve_on_live_ports(
 
     With 4 ports of which port 1 is dead, the live ports 0, 2 and 3 have the numbers 0, 1 and 2 in
     the schedule of `solve`. Its matching ``[1, 0, -1]`` becomes ``[2, -1, 0, -1]``, in which the
-    dead port is idle.
+    dead port is idle. `start` is a former solution with the numbers of all ports, None for none.
     """
     fabric = problem.fabric
     live = fabric.live_ports

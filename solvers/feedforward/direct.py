@@ -105,10 +105,10 @@ def meet_on_ring(matchings, place, states):
 def _lead_to_leaf(state, first, lines, leaf, joins):
     """Set the cells of one tree between its root and a leaf.
 
-    Writes ``state[cell]``. The tree of so many lines has the cells from `first` on, one less than
-    lines, and its leaves are counted from 0. If it splits its root comes first, if it `joins`
-    last; beside it are the cells of the first half of the leaves, then those of the second half.
-    State 0 leads to the first half. A tree of four lines that splits, for example, has its root in
+    Writes ``state[cell]``, 0 to lead to the first half of the leaves, else 1. A tree with so many
+    `lines`, its leaves, has one cell less, numbered from `first` on. If it splits, its root comes
+    first, then the cells of the first half of the leaves, then those of the second half; if it
+    `joins`, the root comes last. A tree of four lines that splits, for example, has its root in
     cell `first`; to leaf 2 this is set to 1, and cell ``first + 2``, that of leaves 2 and 3, to 0.
     """
     while lines > 1:
@@ -144,8 +144,8 @@ def address(matchings, states):
         for i in range(n):
             j = matchings[row, i]
             if j >= 0:
-                _lead_to_leaf(state, i * (n - 1), n, j, False)
-                _lead_to_leaf(state, (n + j) * (n - 1), n, i, True)
+                _lead_to_leaf(state, i * (n - 1), n, j, joins=False)
+                _lead_to_leaf(state, (n + j) * (n - 1), n, i, joins=True)
 
 
 @lru_cache(maxsize=64)

@@ -352,10 +352,11 @@ def _open(number, bound, task, space):
 
 @inner_kernel
 def _take_next_setting(depth, task, space):
-    """Turn loops of the open block of a depth until the setting may be the best; False if none is.
+    """Go on to the next setting of the open block of a depth that may be the best.
 
-    Circuits are then handed on to both halves. ``space.is_cut_short`` becomes true where settings
-    were left out, because the block is large or has been visited too often.
+    Its loops are turned (``space.lines[TURNED]``), and its circuits handed on to both halves.
+    Returns False if no further setting may be the best; ``space.is_cut_short`` becomes true where
+    settings were left out, because the block is large or has been visited too often.
 
     Settings follow in the order of a Gray code: each differs from the one before in one loop, and
     the cost of the outer columns is updated by this loop alone. Number 0 has each loop in the
@@ -397,10 +398,11 @@ def _take_next_setting(depth, task, space):
 
 @inner_kernel
 def _add_half(depth, cost, task, space):
-    """Add the cost of a half; keep the states if both halves together are the best so far.
+    """Add the cost of a half to the setting of the open block of a depth, which it belongs to.
 
-    Where the worst circuit counts, the larger cost is taken instead of the sum. `cost` may be any
-    number that is too large for the setting to be better than the best.
+    Where the worst circuit counts, the larger cost is taken instead of the sum. Once both halves
+    are done the states are kept if they are the best so far. `cost` may be any number that is too
+    large for that, such as the bound with which the search of the half began.
     """
     frame = space.frames[depth]
     blocks = task.blocks
@@ -420,11 +422,12 @@ def _add_half(depth, cost, task, space):
 
 @inner_kernel
 def _close(depth, task, space):
-    """Set the cells of a block to the best that was found, if that is below the bound.
+    """End the search of the open block of a depth, and return the cost of its best setting.
 
-    The states of the cells inside were kept, and by loop whether it is turned; the cells of the
-    outer columns follow from the loops. Returns the cost, or the bound of the block if nothing
-    costs less.
+    The present states, the last row of ``space.states``, become those of that setting: the states
+    of the cells inside were kept, and by loop whether it is turned; the cells of the outer columns
+    follow from the loops. If nothing costs less than the bound of the block, the result is that
+    bound, and the states are of no use.
     """
     frame = space.frames[depth]
     blocks = task.blocks

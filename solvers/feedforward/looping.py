@@ -63,7 +63,8 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
 
     `n` is the number of its lines, each of them a pair of wires if it is `dilated`. Blocks of
     `leaf` lines are not divided, for those who look them up in tables; nor are blocks of one line
-    or two. By rising depth, a block before its halves, the upper half before the lower one.
+    or two. The result has the blocks by rising depth, a block before its halves, the upper half
+    before the lower one: for 4 lines and a leaf of 2 the whole, then two blocks of two lines.
     """
     # Cells are numbered column by column from outside: the first column of a block, all cells of
     # its upper half, all of its lower half, its last column. The list grows while it is read.
@@ -236,10 +237,11 @@ class BlockPlace(NamedTuple):
 def _walk(i, side, lines, states, block):
     """Settle lines from input i on, which goes to half `side`, until the loop ends.
 
-    Writes ``states[cell]`` and `lines`; the arrays of a block are parts of `lines` that begin at
-    the places ``block.forth``, ``block.back`` and so on. To settle a line is to set its cells in
-    the outer columns and to write its input and its output into its half. Inputs that are settled
-    become -1 in the block, and their lines appear in a half. `block` is a `BlockPlace`.
+    `side` is 0 for the upper half, 1 for the lower one, and `block` a `BlockPlace`. To settle a
+    line is to set its cells in the outer columns, ``states[cell]``, and to write its input and its
+    output into its half. Both are entries of `lines`: the output of input i of the block is
+    ``lines[block.forth + i]``, and becomes -1 once it is settled. A loop ends where it comes to a
+    settled line, or to an idle one on the other side.
     """
     # The cell of inputs 2 k and 2 k + 1 leads to line k of each half. In bar (0) the even input
     # goes to the upper half (side 0) and the odd one to the lower half (1); cross is the reverse.
@@ -362,10 +364,11 @@ def _find_eight(line, heads, tails, lines):
 def _set_pair(lines, place, states, cell):
     """Set the cell of a block of two lines, unless both are idle.
 
-    Writes ``states[cell]``, 0 bar or 1 cross; ``lines[place + i]`` is the output of input i, -1 if
-    it is idle.
+    Writes ``states[cell]``, 0 bar or 1 cross; ``lines[place + i]`` is the output of input i, 0 or
+    1, and -1 if it is idle.
     """
-    # In bar light leaves by the place, upper or lower, by which it entered.
+    # In bar light leaves by the place, upper or lower, by which it entered: the state is the
+    # output of input 0, or the other one than that of input 1.
     if lines[place] >= 0:
         states[cell] = lines[place]
     elif lines[place + 1] >= 0:
@@ -479,10 +482,10 @@ def loop(blocks, tables, matchings, all_states, lines, unsigned_lines):
 def widen(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
-    `narrow` is the block table of the Benes network and ``halves[row, cell]`` its states, `wide`
-    the block table of the dilated one. The blocks of both networks have the same numbers;
-    ``matchings[row, source]`` is an output, -1 if idle. ``states[k, cell]`` receives the states
-    where light passes; the others stay as they are.
+    `narrow` is the block table of the Benes network (columns SIZE ... OUT) and
+    ``halves[row, cell]`` its states, `wide` the block table of the dilated one. The blocks of both
+    networks have the same numbers; ``matchings[row, source]`` is an output, -1 if idle.
+    ``states[row, cell]`` receives the states where light passes; the others stay as they are.
     """
     for row in range(len(matchings)):
         for source in range(matchings.shape[1]):

@@ -52,7 +52,8 @@ def order_steps(
     """Order the changes of circuits from old routes to new ones.
 
     `old` and `new` are the needs of both routes, by circuit; circuits in `dark` have no light from
-    the beginning; ``now[cell]`` is the state of a cell on a new route, -1 if it was never set.
+    the beginning; ``now[cell]`` is the present state of a cell on a new route, -1 if it was never
+    set. Returns the steps in their order.
 
     Each circuit in turn: the cells of its new route are set as far as its old light allows, then
     it goes dark, the rest is set, and it is raised. A circuit waits for others that stand in its
@@ -259,7 +260,8 @@ Levels = tuple[int, int, int, int, int]
 def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
     """Let the first racks that are free take over from those that are lost, chip by chip.
 
-    All racks are alike, and fibres and ports count rack by rack, so each circuit of a lost rack
+    `damage` says what a failure of `state` hits, which chips are lost and which can take over.
+    All racks are alike, and fibres and ports count rack by rack, hence each circuit of a lost rack
     has the same ports and fibres in the other one. A part that lies in a third rack stays there.
     The result is the transition with its levels. Raises `InfeasibleError` if too few racks are
     free: since light passes no chips, only a whole rack can replace another one.

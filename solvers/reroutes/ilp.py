@@ -238,8 +238,8 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
     def read(self, outcome: Outcome) -> tuple[list[Path], Handover]:
         """Read out of a solution the path of each circuit, and which spares take over.
 
-        A path has the nodes of the flow graph from the start to the goal. Spares are listed in the
-        order of ``case.lost``.
+        Paths are in the order of ``self.circuits``, each with the nodes of the flow graph from the
+        start to the goal. Spares are listed in the order of ``case.lost``.
         """
         graph = self.routing.graph
         paths: list[Path] = []

@@ -70,10 +70,11 @@ def find_cut(problem: Reroute) -> CutProof | None:
 def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
     """Count the circuits that must leave each set of servers, for its cheapest handover.
 
-    ``sides[set, server]`` is 1 for the servers of a set, else 0. Circuits between units that stay
-    are counted as they are. Those of a lost unit depend on where its spare is: inside of the set
-    those from outside need not leave it, but those to outside do. The result has an entry
-    for each set.
+    ``sides[set, server]`` is 1 for the servers of a set, else 0; `rack` are the units of the
+    problem. Circuits between units that stay are counted as they are. Those of a lost unit depend
+    on where its spare is. If it is inside of the set, its circuits to units outside leave the set;
+    if it is outside, those that come to it from inside do. Returns the number of circuits,
+    float32 of shape (sets,).
     """
     server = rack.server_of_unit
     lost = np.array(problem.lost, dtype=np.int64)
@@ -117,9 +118,10 @@ def prove_handovers(
 ) -> tuple[RoutingProof | None, ...] | None:
     """Prove for every handover of lost ports that the cells hold no routing of the circuits.
 
-    The proofs come in the order of the permutations of spares. None as soon as one could not be
-    proved in time, or has a routing; also for racks, and for more than `_MOST_HANDOVERS`
-    handovers. `iterations` limits the cases of branch and price for each handover.
+    Returns a proof for each handover, in the order of the permutations of spares. None as soon as
+    one could not be proved in time, or has a routing; also for racks, and for more than
+    `_MOST_HANDOVERS` handovers. `seed` is that of each search, and `iterations` limits the cases
+    of branch and price for each handover, None for no limit.
     """
     fabric = problem.broken_fabric
     if isinstance(fabric, RackFabric):
@@ -133,7 +135,7 @@ def prove_handovers(
     with uncounted():
         from optmatch.solvers.routing.methods import route_exactly
 
-    # After a handover the circuits of each lost port are those of its spare.
+    # After a handover the circuits of each lost port are those of its spare: ``after[port]``.
     for handover in handovers:
         after = dict(zip(problem.lost, handover, strict=True))
         matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)

@@ -139,7 +139,7 @@ def list_choices(
 
     Both are those of the circuits to be routed, `circuits`, if nothing else were in the way. One
     lost unit may go to any spare; several to the spares nearest to one of them, as many as make at
-    most 720 ways.
+    most 720 ways. Returns the ways, the best one first.
     """
     pairs = routing.ends[list(circuits)]  # the units of each circuit
     n_lost = len(case.lost)
@@ -283,8 +283,9 @@ def _move_other_circuits(
     Which circuits may move is tried in this order: one circuit of a hit job after the other; all
     circuits of hit jobs at once; then, by rising priority, one circuit of another job after the
     other, first alone and then with all circuits of hit jobs; and if none of these sets has a
-    plan, all circuits of jobs up to this priority and of hit jobs at once. The search ends at the
-    first stage that has a plan. The hit circuits have been taken off `routing`.
+    plan, all circuits of jobs up to this priority and of hit jobs at once. The result is the best
+    plan of the first stage that has one, None if none has. The hit circuits have been taken off
+    `routing`.
     """
     of_hit_jobs, of_other_jobs = split_rest(routing, case)
     n_resources = len(routing.graph.resource)

@@ -375,8 +375,9 @@ class RoutingState:
     def close(self, fibres: Iterable[int], ports: Iterable[int], cells: Iterable[int]) -> None:
         """Leave parts to the circuits that have them now, dark or not: no other circuit gets them.
 
-        Such a circuit frees all its parts but these when it is taken off. Parts that nobody has
-        are closed to everybody, and the cells of `cells` lead no further light.
+        All three arguments are numbers of parts. A circuit frees all its parts but these when it
+        is taken off. Parts that nobody has are closed to everybody, and the `cells` lead no
+        further light.
         """
         # With cells, a circuit that runs keeps its ports: only ports without one are closed.
         self.break_cells({}, cells)
@@ -446,11 +447,13 @@ class RoutingState:
         """List the nodes of all paths one behind the other, and where each path ends.
 
         A path begins with the node of the unit that its circuit leaves, and ends with that of the
-        unit that it enters; ``graph.inner`` is the first node between them.
+        unit that it enters. Returns the nodes, and ``stops[circuit]``: the place behind the last
+        node of the path, where that of the next circuit begins.
         """
         # Groups of nodes, in the order of light: units left; parts passed, which are terminals
         # with cells and fibres without; on fabrics with cells the terminals by which light leaves
         # the fabric; units entered. In each group ``circuits`` has the circuit of every node.
+        # ``graph.inner`` is the node of terminal 0, or of edge 0.
         graph = self.graph
         fabric = problem.fabric
         passed = problem.passed

@@ -42,6 +42,10 @@ SHARED_COST = 1 << 46
 
 It is more than that of setting 63 cells."""
 
+FORWARD = True
+BACKWARD = False
+"""Along the arcs from the start of a circuit, or against them from its goal."""
+
 
 Ints = NDArray[np.int32]
 
@@ -150,10 +154,11 @@ def _expand_nearest(net, work, is_forward, start, shared_cost, best):
     """Expand the nearest node of one end of the search, and return the best `Meeting` then.
 
     `best` is the best one so far. The end which is expanded is the one at the start if
-    `is_forward`, else the one at the goal: ``best.near`` is the last node on the way that this end
-    has reached, and ``best.far`` the next one, which the opposite end has. A node is closed if it
-    is shut, or if its resource has nothing free; `start`, the node where the circuit begins, is
-    always open, since the circuit itself uses its resource. `shared_cost` is as of `cost_of_arc`.
+    `is_forward` (`FORWARD`), else the one at the goal (`BACKWARD`): ``best.near`` is the last node
+    on the way that this end has reached, and ``best.far`` the next one, which the opposite end
+    has. A node is closed if it is shut, or if its resource has nothing free; `start`, the node
+    where the circuit begins, is always open, since the circuit itself uses its resource.
+    `shared_cost` is as of `cost_of_arc`.
     """
     end = work.forward
     opposite = work.backward
@@ -205,7 +210,8 @@ def find_cheapest_path(net, work, ends, shared_cost, way):
     if net.free[net.graph.resource[goal]] <= 0:
         return 0
 
-    # Until the nearest nodes of both ends add up to the cost of the best path.
+    # The search ends once the nearest nodes of both ends, ``keys[0]`` of their heaps, add up to
+    # the cost of the best path: no unseen path can be cheaper.
     begin_at(forward, start)
     begin_at(backward, goal)
     best = Meeting(np.int64(NOT_REACHED), np.int64(-1), np.int64(-1))  # type: ignore[arg-type]
@@ -213,9 +219,10 @@ def find_cheapest_path(net, work, ends, shared_cost, way):
         if forward.keys[0] + backward.keys[0] >= best.cost:
             break
         if forward.keys[0] <= backward.keys[0]:
-            best = _expand_nearest(net, work, True, start, shared_cost, best)
+            best = _expand_nearest(net, work, FORWARD, start, shared_cost, best)
         else:
-            seen = _expand_nearest(net, work, False, start, shared_cost, turned(best))
+            # The end at the goal sees the meeting the other way round.
+            seen = _expand_nearest(net, work, BACKWARD, start, shared_cost, turned(best))
             best = turned(seen)
     forget(forward)
     forget(backward)
@@ -242,9 +249,9 @@ def find_arc(net, node, next_node):
 def weigh(net, work, count):
     """Return the cells to be set (each once), the worst loss, and the length of all routes.
 
-    The routes are the first `count` of ``work.path``. The loss is in hundredths of a dB, the
-    length the number of cells and fibres. ``work.passing[cell]`` is scratch: 1 for a cell that was
-    counted.
+    The routes are the first `count` of ``work.path``. The loss is that of one route in hundredths
+    of a dB, the length the cells and fibres of all. ``work.passing[cell]`` is scratch: 1 for a
+    cell that was counted.
     """
     work.passing[:] = 0
     n_cells_set = 0
@@ -273,9 +280,9 @@ def route(net, work, ends, rounds):
 
     In each round every circuit takes its cheapest path. A resource, such as a waveguide, that more
     circuits use than are free of it becomes dearer, and all are routed again, until no resource is
-    overdrawn. ``work.path`` and ``work.length`` receive the routes. The results are the rounds it
-    took, 0 if circuits share resources to the end or -1 if one has no path; and the three numbers
-    of `weigh`, 0 where there are no routes.
+    overdrawn. ``work.path`` and ``work.length`` receive the routes. Returns the number of rounds
+    that it took, 0 if circuits share resources to the end, or -1 if one has no path; and the three
+    numbers of `weigh`, 0 where there are no routes.
     """
     using = work.using
     work.history[:] = 0

@@ -158,8 +158,8 @@ def _torus(
     """Wire a box of chips as a torus: list its circuits, as pairs of ports, and its chips.
 
     `origin` is the corner of the box and `sides` its chips along x, y and z. Each chip has
-    circuits forward and back along each axis on which the box has several chips. A box that needs
-    more racks than there are is an `InputError`.
+    circuits forward and back along each axis on which the box has several chips: a box of 2 x 1 x
+    1 chips has four circuits. A box that needs more racks than there are is an `InputError`.
     """
     n_racks_along = [
         -(-side // chips_per_rack) for side, chips_per_rack in zip(sides, rack.chips, strict=True)

@@ -152,11 +152,14 @@ class _ProofSearch:
         return self._conclude(limit)
 
     def _upper(self) -> float:
-        """Return the bound above which a case needs no search, in `UNIT`."""
+        """Return the bound above which a case has no better routes; infinite before the first."""
         return math.inf if self.best is None else self.totals.enough(self.best.objective)
 
     def _take(self, routes: Routes | None) -> None:
-        """Keep routes if they are the best so far, and put them into the pool of columns."""
+        """Keep routes if they are the best so far, and put them into the pool of columns.
+
+        None, the result of a negotiation that failed, changes nothing.
+        """
         if routes is None:
             return
         if self.best is None or routes.objective < self.best.objective:
@@ -179,8 +182,9 @@ class _ProofSearch:
         """Search the cases best first: bound the one of the lowest bound, and split it if needed.
 
         A case needs no further search if it is infeasible, or if its bound is above `_upper`, as
-        no routing in it beats the best one. The result is the limit that ended the search; if it
-        is None, ``self.best`` is optimal, or the matching cannot be routed where that is None.
+        no routing in it beats the best one. The result is the limit that ended the search; None
+        says that it came to its end: ``self.best`` is optimal, or, where that is None as well, the
+        matching cannot be routed.
         """
         self.cases = [self._root()]
         # The shortest routes of all circuits, each alone, may prove enough already.
@@ -319,16 +323,20 @@ class _ProofSearch:
         return CaseSplit(circuit, terminal, one_way=False)
 
     def _proved(self) -> float:
-        """Return the bound of all cases together, in `UNIT`; infinite if all are infeasible.
+        """Return the lower bound of all routings, in the units of bounds.
 
-        Every routing is in one of the cases that have not been split.
+        Every routing is in one of the cases that have not been split, hence it is the least bound
+        of these: infinite if all of them are infeasible, and -inf before there is a case.
         """
         leaves = [case.bound for case in self.cases if case.split is None]
         values = [math.inf if bound.infeasible else bound.value for bound in leaves]
         return min(values, default=-math.inf)
 
     def _in_unit(self, value: float) -> float:
-        """Lift a bound to the next total that routes can have, in the unit of the objective."""
+        """Lift a bound to the next total that routes can have, in cells or dB.
+
+        Where all totals are odd numbers of cells, a bound of 73.2 cells becomes 75.
+        """
         return math.inf if value == math.inf else self.totals.rise(value)
 
     def _conclude(self, limit: Limit | None) -> Solution:
@@ -417,7 +425,7 @@ class _ProofSearch:
         graph = self.router.graph
         links = np.flatnonzero(prices)
         costs = [
-            self.master.cheapest(k, prices, frozenset(), True)[0]
+            self.master.cheapest(k, prices, frozenset(), feasibility=True)[0]
             for k in range(len(self.master.circuits))
         ]
         unit = int(prices[links].min())

@@ -57,13 +57,13 @@ class Column:
 class PriceBound:
     """The result of the linear programme for a case."""
 
-    value: float = -np.inf  # the best lower bound of all prices tried, in `UNIT`
-    prices: NDArray[np.int64] | None = None  # that give it
-    infeasible: bool = (
-        False  # the prices prove that there is no routing: `value` counts links, not cells
-    )
-    converged: bool = False
-    weights: dict[Column, float] | None = None  # the mix of routes, if converged and feasible
+    value: float = -np.inf  # the best lower bound of all prices tried, in 1/`UNIT` of a cell
+    prices: NDArray[np.int64] | None = None  # (links,): those that prove it, in the same unit
+    infeasible: bool = False
+    """Whether the prices prove that the case has no routing; `value` is then no cost of routes."""
+    converged: bool = False  # whether no further route could improve the programme
+    weights: dict[Column, float] | None = None
+    """How much of each route is taken, more than 0 and up to 1; None unless it has converged."""
 
 
 class Master:
@@ -107,7 +107,9 @@ class Master:
         self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
         self._variables: dict[Column, Any] = {}
         self._through: dict[int, list[Column]] = {}  # routes by cell, for `break_cells`
-        self._indexed = 0
+        self._indexed = (
+            0  # how many of the routes, in the order of `_variables`, are in these lists
+        )
         self._shut: frozenset[int] = frozenset()
         self._broken: set[Column] = set()
         longest = max(int(router.least[i, j]) for i, j in self.circuits) / UNIT
@@ -147,7 +149,7 @@ class Master:
             All cells that are broken, stuck or dead. Faults of other cells are no longer there.
         """
         # ``self._through[cell]`` lists the routes through a cell, hence only those through broken
-        # cells have to be checked. The first ``self._indexed`` routes are in these lists already.
+        # cells have to be checked. Routes that have come since the last call are entered first.
         self.wiring = wiring
         self.free = self.free._replace(exits=wiring.exits)
         self._shut = shut
@@ -244,7 +246,7 @@ class Master:
         *,
         feasibility: bool,
     ) -> bool:
-        """Solve the programme and price routes in turn; `best` keeps the best bound.
+        """Solve the programme and price routes in turn; `best` receives the best bound.
 
         The `closed` terminals and other arguments are those of `bound`. With `feasibility` only
         the part of the circuits counts that gets no route: cells cost nothing, and a bound above 0
@@ -257,7 +259,8 @@ class Master:
 
             # The bound (Lagrange): the cheapest paths of all circuits, of which one without any
             # counts `FAR`, less all that the links could be paid. Routes of negative reduced cost,
-            # whose cost with prices is below the dual value of their circuit, join the pool.
+            # whose cost with prices is below the dual value ``shares[k]`` of their circuit, join
+            # the pool.
             value = -float(self.capacity * int(prices.sum()))
             has_new_columns = False
             for k in range(len(self.circuits)):
@@ -343,8 +346,8 @@ def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
 class _Programme:
     """The linear programme itself, kept in CLP and solved again from its last basis.
 
-    Costs are in cells. Each circuit may also be left out in part, at a high cost: the programme
-    has a solution whatever routes it has.
+    Costs are in cells. Each circuit may also be left out in part, at a high cost: hence there is
+    a solution even while circuits have no routes, or too few.
 
     Parameters
     ----------
@@ -452,7 +455,9 @@ def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.
 
     # Each link may be passed once in each slot. If the pairs have to pay more than that comes to,
     # cells not counted, no schedule has so few slots.
-    paid = sum(master.cheapest(k, prices, frozenset(), True)[0] for k in range(len(pairs)))
+    paid = sum(
+        master.cheapest(k, prices, frozenset(), feasibility=True)[0] for k in range(len(pairs))
+    )
     return paid > slots * int(prices.sum())
 
 

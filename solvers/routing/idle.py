@@ -95,9 +95,9 @@ def _walk_circuit(circuit: CellCircuit, difference_rad: float) -> NDArray[np.com
     """Return ``matrix[b side, a side]`` of a cell; `difference_rad` is how far arm 1 is ahead.
 
     Entries are complex amplitudes, of light that enters at a terminal of side a (column 0 or 1)
-    and leaves at one of side b (row 0 or 1). Waves walk along the joins; where a coupler divides
-    one, both parts go on, and those that meet at a terminal are added up. Pins are named
-    ``"part,pin"``, and those of a part are a1, a2, b1 and b2 in this order.
+    and leaves at one of side b (row 0 or 1). Waves walk along the joins of `circuit`; where a
+    coupler divides one, both parts go on, and those that meet at a terminal are added up. Pins are
+    named ``"part,pin"``, and those of a part are a1, a2, b1 and b2 in this order.
     """
     part_of_name = {part.name: part for part in circuit.parts}
     joined_pin: dict[str, str] = {}
@@ -609,8 +609,8 @@ class Descent(NamedTuple):
 def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: int) -> None:
     """Settle the free cells of one slot in ``states[cell]``, in place, by iterated local search.
 
-    Free cells are in cross at first. A descent that has begun is finished, even if more than
-    `n_evaluations` settings are solved by that.
+    `light` has the circuits of the slot and its free cells, which are in cross at first. About
+    `n_evaluations` settings are solved: a descent that has begun is finished.
     """
     rng = np.random.default_rng(0)
     free = light.free
@@ -641,17 +641,18 @@ def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: i
 
 
 def descend(light: StrayLight, start: NDArray[np.int8]) -> Descent:
-    """Flip free cells as long as the objective falls; `start` is not changed.
+    """Flip free cells as long as the objective falls; return where that ends.
 
     Each round flips all cells that promise to lower the objective, or the most promising half,
     quarter and so on of them, until the objective computed exactly is indeed lower.
-    ``start[cell]`` is 0 bar or 1 cross.
+    ``start[cell]`` is 0 bar or 1 cross, and is not changed.
     """
     states = start
     waves = light.solve(states)
     objective = float(measure_objective(light.ratios(waves)))
     n_evaluations = 1
     while True:
+        # ``promised[free cell]``: the objective if this cell alone is flipped.
         promised = measure_objective(light.ratios_after_flips(waves, states))
         order = np.argsort(promised, kind="stable")
         n_promising = int((promised < (1 - LEAST_GAIN) * objective).sum())

@@ -138,6 +138,7 @@ def route_by_negotiation(
     limits it takes a tenth of a second for 32 ports, half a second for 64. `restarts` and
     `patience` are fields of `params`.
     """
+    # Answers that need no search: no circuits, or two ports that nothing connects.
     clock = limits.start()
     decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
     if decided is not None:
@@ -207,9 +208,9 @@ def route_forward(
     def attempts() -> Iterator[tuple[float, NDArray[np.int8]]]:
         """Yield the objective and states as routed at once, then at the least cost of cells.
 
-        If faults leave no routes by the rule, nothing more comes, and `impossible` gets an entry:
-        whether all directions of loops are ruled out, and not only the plain rule. On a Benes
-        network there are no other routes then.
+        If faults leave no routes by the rule, nothing more comes, and the list `impossible` gets
+        an entry: True if all directions of loops are ruled out, which on a Benes network means
+        that there are no routes at all, and False if only the plain rule has failed.
         """
         for least_cost in (None, cell_cost):
             routed = route_cheaply(problem.fabric, matching, least_cost, worst=worst)

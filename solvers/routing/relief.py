@@ -203,14 +203,11 @@ class Relief:
 
 @inner_kernel
 def _weigh_heaters(graph, chip, scratch, circuits):
-    """Add up the heater power of lit cells above that of dark ones, and all cells of routes.
+    """Return the heater power of lit cells above that of dark ones in mW, and the cells passed.
 
     ``scratch.value[port]`` receives the power that this circuit adds to those before it in the
     order, in mW: a cell that two circuits share counts for the first.
-
-    The results are the power of all in mW and the number of cells.
     """
-    # A cell adds its power once: for the first circuit that passes it.
     scratch.is_lit[:] = False
     power_mw = 0.0
     n_cells = 0.0
@@ -335,8 +332,8 @@ def _weigh_crosstalk(graph, chip, scratch, circuits):
 def weigh(graph, chip, scratch, circuits):
     """Return the objective of routed circuits, and write the part of each to ``scratch.value``.
 
-    The second result is the second criterion of the sums: cells for power, power for cells; 0 for
-    the others.
+    The second result is what decides between equal sums: the number of cells where power is the
+    objective, the power in mW where cells are; 0 for the other objectives.
     """
     if chip.aim == _LOSS:
         return _weigh_losses(graph, chip, scratch, circuits), 0.0
@@ -416,7 +413,8 @@ def _reroute(graph, search, chip, scratch, circuits, move):
         search.exit_cost[terminal] = price
     search.exit_cost[graph.source[port]] = FAR
 
-    # The losses of cells are part of the graph; the other objectives depend on who is there.
+    # For losses ``scratch.toll`` stays the cost of cells (`_begin`); what cells cost for the other
+    # objectives depends on the circuits that are there.
     if chip.aim != _LOSS:
         _price_cells(graph, chip, scratch, move.worst)
     priced = with_cell_cost(graph, scratch.toll)
@@ -534,6 +532,8 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
     _begin(graph, search, scratch, circuits)
     best = RoutedCircuits(order, circuits.partner, scratch.kept_routes, scratch.kept_lengths)
     is_sum = chip.aim == _POWER or chip.aim == _CELLS
+
+    # `worst` is the objective: of the worst circuit, or the sum.
     worst, second = weigh(graph, chip, scratch, circuits)
     score = _tie_break_score(chip, scratch, order, worst, second)
     n_failures = 0  # in a row

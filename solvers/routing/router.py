@@ -42,8 +42,8 @@ def _build_graph(
 
     One run of Dijkstra for each port. All arrays are read-only: they are shared by routers. A cell
     costs `bar_cost` or `cross_cost`, in 1/`UNIT` of a cell; with `cells` costs are in proportion
-    to losses instead, or with `power` to heater powers, `UNIT` on average. ``least`` has the cost
-    of the cheapest route between two ports, `FAR` or more if there is none.
+    to losses instead, or with `power` to heater powers, `UNIT` on average. The second result has
+    the cost of the cheapest route between two ports, `FAR` or more if there is none.
     """
     cell_graph: Any = fabric.graph
 
@@ -86,7 +86,8 @@ def _build_graph(
         graph.to_go[port, graph.mate[is_joined]] = space.cost[is_joined]
         graph.to_go[port, terminal] = 0
 
-    # The first cell of a way is passed in one of two states, to one of two exits.
+    # The first cell of a way is passed in one of two states, to one of two exits; `cost` is
+    # ``[destination, source, state]``.
     first_cell = graph.source >> 2
     first_exits = cell_graph.exits[graph.source]  # (source, state)
     cost = graph.to_go[:, first_exits] + graph.cell_cost[first_cell][None]

@@ -194,8 +194,9 @@ class ForwardRouter(RowRouter):
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
         """Change by the rule; where it knows some ways only, a mesh router tries to do better.
 
-        Arguments and outcomes are those of `RowRouter.change`. Dark cells, which no circuit
-        passes, keep their present states unless they are stuck.
+        Arguments and outcomes are those of `RowRouter.change`; `states`, `routes` and `lengths`
+        are written. Dark cells, which no circuit passes, keep their present states unless they are
+        stuck.
         """
         checked = super().change(present_states, row, states, routes, lengths)
         if checked != ROUTED:
@@ -286,6 +287,8 @@ class MeshRouter(ForwardRouter):
         states[:] = present_states
         routed = RoutedRow(states, routes, lengths)
         begin_s = clock.elapsed_s if clock is not None else 0.0
+
+        # `NO_ROOM` is the one outcome after which there is something left to try.
         outcome = fit_in_circuits(
             router.wiring,
             router.workspace,
@@ -315,7 +318,8 @@ class MeshRouter(ForwardRouter):
             if outcome != NO_ROOM:
                 return ROUTED
 
-        # At last the row is routed as if nothing were up, and toggles are saved afterwards.
+        # At last the row is routed as if nothing were up, and toggles are saved afterwards: for
+        # that the present states are put back, which `route` overwrites.
         present = states.copy()
         outcomes = np.empty(1, dtype=np.int8)
         self.route(row[None], states[None], routes, lengths[None], outcomes)

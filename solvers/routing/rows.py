@@ -278,8 +278,9 @@ def route_rows(wiring, space, ports, scratch, tries, rows):
     """Route matchings of a batch by negotiated congestion, each for itself, and set their cells.
 
     Writes ``rows.states[row, cell]``, ``rows.lengths[row, port]`` and ``rows.outcome[row]``.
-    Lengths of rows that are not routed mean nothing; ``rows.routes`` is overwritten by each row,
-    so the last one is left. ``tries[turn]`` is an `Effort`, field by field, to be tried in turn.
+    Lengths of rows that are not routed mean nothing. ``rows.routes`` is overwritten by each row,
+    hence has those of the last one in the end. ``tries[turn]`` is an `Effort`, field by field, to
+    be tried in turn.
     """
     for row in range(len(rows.matchings)):
         states = rows.states[row]

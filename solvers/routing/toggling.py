@@ -502,6 +502,8 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
         copy_routes(new_ports, routed, scratch)
         for place in range(len(new_ports)):
             _occupy_route(graph, space, scratch, new_ports[place])
+
+        # Each took the fewest cells for its toggles: only fewer toggles (1) are looked for now.
         _refit(graph, space, scratch, best_order, states, 1)
         copy_routes(new_ports, scratch, routed)
     return fits
@@ -511,11 +513,11 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
 def fit_in_circuits(graph, space, ports, scratch, matching, routed):
     """Keep the circuits that the states carry, and fit in the others.
 
-    ``matching[source]`` is the destination, -1 where idle. ``routed.states[cell]`` has the present
-    states, 0 bar, 1 cross, -1 where not known, and receives the new ones, in which a stuck cell is
-    stated as it is, or free; `routed` receives the routes, too. Instead of `ROUTED` the result may
-    be `NO_MATCHING`, `WRONG_STATES`, or `NO_ROOM`: then ``scratch.order`` has the circuits, and
-    ``scratch.routes`` the routes of those that could stay.
+    ``matching[source]`` is the destination, -1 where idle, and `ports` a `PortTable`.
+    ``routed.states[cell]`` has the present states, 0 bar, 1 cross, -1 where not known, and
+    receives the new ones, in which a stuck cell is stated as it is, or free; `routed` receives the
+    routes, too. Returns `ROUTED`, or else `NO_MATCHING`, `WRONG_STATES`, or `NO_ROOM`: then
+    ``scratch.order`` has the circuits, and ``scratch.routes`` the routes of those that could stay.
     """
     n_circuits = line_up(ports, matching, scratch.order, scratch.partner, scratch.taken)
     if n_circuits < 0:
@@ -560,8 +562,8 @@ def _refit(graph, space, scratch, order, states, min_saved):
     `order` lists source ports, ``states[cell]`` are the present states. Changes ``scratch.routes``
     and ``scratch.lengths``. Cells that were not set before, or lie on the routes of others
     already, cost no toggle. A way is taken if it has fewer toggles, or as many and its cells cost
-    less. A new way has to save `min_saved` toggles: 1, or 0 where a shorter path is worth a search
-    as well. All routes are occupied, before and afterwards.
+    less. It is searched only where it may save `min_saved` toggles: 1, or 0 where a shorter path
+    is worth a search as well. All routes are occupied, before and afterwards.
     """
     # It ends once all circuits in a row have stayed as they are.
     n_unchanged = 0
@@ -628,6 +630,8 @@ def finish_change(graph, space, scratch, order, routed):
     """
     copy_routes(order, routed, scratch)
     _occupy_routes(graph, space, scratch, order, routed.states)
+
+    # Ways of as many toggles and cheaper cells count, too (0), as negotiation takes detours.
     _refit(graph, space, scratch, order, routed.states, 0)
     copy_routes(order, scratch, routed)
     write_states(graph, order, routed.routes, routed.lengths, routed.states)

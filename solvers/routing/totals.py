@@ -35,9 +35,9 @@ def shorten_longest_route(
 ) -> Solution:
     """Find routes of which the longest is as short as possible.
 
-    `start` are routes to begin with, None for none. If the longest of all shortest routes is not
-    enough, lengths are refuted one by one from there by CP-SAT; such a bound is not certified
-    (``stats["bound_by"]``).
+    `start` are routes to begin with, None for none. No longest route is shorter than the longest
+    of the shortest routes of all circuits. If that is not reached, lengths are refuted one by one
+    from there by CP-SAT; such a bound is not certified (``stats["bound_by"]``).
     """
     negotiation = Negotiation(problem)
     bound = int(problem.lower_bound())

@@ -336,10 +336,11 @@ def search_all(
 class _Search:
     """The state of the search: cells as they are set now, and beams of circuits so far.
 
-    ``to_go[0][port][terminal]`` is the least cost from leaving a cell there to the port: its loss
-    in dB, or half of the heater power in mW. ``to_go[1]`` is the same in cells. ``rest[k]`` is the
-    least cost and the fewest cells of the circuits from the k-th on. A beam is a list of terminals
-    with the loss before each.
+    ``to_go[0][port][terminal]`` is the least cost of the cells from a terminal, by which light has
+    left a cell, to the port: their loss in dB, or half of their heater power in mW.
+    ``to_go[1]`` is the same in cells. ``rest[k]`` is the least cost and the fewest cells of the
+    circuits from the k-th on. A *beam* is the light of one end of a circuit: a list of the
+    terminals at which it enters cells, each with the loss before.
 
     ``set[cell]`` is the state of a cell at present: 0 bar, 1 cross, -1 free. ``loss[cell][state]``
     is the loss in dB; if the objective is the heater power, it is half of the power above that of
@@ -431,9 +432,10 @@ class _Search:
         self.halves = self.worst
 
     def hopeless(self, worst: float, cells: float) -> bool:
-        """Return whether nothing with at least this objective and these cells beats the best.
+        """Tell whether a branch is pruned, as no answer in it can beat the best one.
 
-        `worst` and `cells` are lower bounds; the number of cells decides if objectives are equal.
+        `worst` and `cells` are lower bounds of the objective and of the cells of all answers in
+        the branch; the number of cells decides if objectives are equal.
         """
         best_objective, best_cells = self.best
         if worst > best_objective * (1 + _ROUNDING):
@@ -448,6 +450,8 @@ class _Search:
         if k == len(self.circuits):
             self._keep()
             return
+
+        # All that is set on the way is undone, but for these three sums, which are put back.
         start, end, port = self.circuits[k]
         before = self.worst, self.cells, self.halves
         self._follow(k, start, end, port, [], 0.0)
