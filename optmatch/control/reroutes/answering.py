@@ -90,9 +90,8 @@ def take_snapshot(
         return Snapshot(record, None, None, [], priorities)
     routing = RoutingState(record.state)
     if before is not None:
-        return Snapshot(record, routing, before.reach, before.spaces, priorities)
-    reach = Reach(routing, record.state.loss_units)
-    return Snapshot(record, routing, reach, [], priorities)
+        return before._replace(record=record, routing=routing)
+    return Snapshot(record, routing, Reach(routing, record.state.loss_units), [], priorities)
 
 
 def start_clock(deadline_s: float | None) -> Clock:

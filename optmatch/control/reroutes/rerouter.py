@@ -521,13 +521,10 @@ class Rerouter:
 
         # The search treats the stand-in as failed, and allows `unit` alone to take over from it.
         stand_in = self.stand_ins.get(unit, -1)
-        field = f"failed_{snapshot.state.units.unit_name}s"
-        leaving = FailedParts(**{field: (stand_in,)})
-        closed = snapshot.record.closed_to(leaving)
-        pending_units = (
-            closed.failed_chips if snapshot.state.units.n_chips else closed.failed_ports
-        )
-        if stand_in < 0 or unit not in snapshot.state.spares or unit in pending_units:
+        kind = snapshot.state.units.unit_name
+        leaving = FailedParts(**{f"failed_{kind}s": (stand_in,)})
+        is_pending = (kind, unit) in snapshot.record.closed_to(leaving).faults
+        if stand_in < 0 or unit not in snapshot.state.spares or is_pending:
             raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
 
         with self._tally.call("give_back", leaving):
@@ -792,12 +789,11 @@ class Rerouter:
         units = record.state.units
 
         # The spares of each rack that work and are not pending.
-        pending = record.waiting_parts
-        pending_units = pending.failed_chips if units.n_chips else pending.failed_ports
+        pending = record.waiting_parts.faults
         units_per_rack = units.n_units // units.racks
         spares = dict.fromkeys(range(units.n_units // units_per_rack), 0)
         for unit in record.state.live_spares:
-            if unit not in pending_units:
+            if (units.unit_name, unit) not in pending:
                 spares[unit // units_per_rack] += 1
 
         # Failed parts by kind: in the running state, or pending with and without a proposal.
@@ -904,8 +900,7 @@ def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> ND
         job: integer(f"priorities[{job!r:.60}]", priority, at_least=0)
         for job, priority in priorities.items()
     }
-    owners = state.owners.tolist()
-    of_circuit = [priority_of_job.get(job, 0) for job in owners]
+    of_circuit = [priority_of_job.get(job, 0) for job in state.owners.tolist()]
     try:
         return np.array(of_circuit, dtype=np.int64)
     except OverflowError:

@@ -421,15 +421,12 @@ class Reroute(_Derived):
             changes["routes"] = tuple(routes)
         else:
             states = np.array(self.cell_states)
-            for cell, state in self.stuck.items():
-                states[cell] = state
-            states[list(more.get("stuck_bar", ()))] = BAR
-            states[list(more.get("stuck_cross", ()))] = CROSS
+            states[[*self.stuck_bar, *more.get("stuck_bar", ())]] = BAR
+            states[[*self.stuck_cross, *more.get("stuck_cross", ())]] = CROSS
 
-            # Steps come last: they set cells that work.
-            for kind, cell, state in transition.steps.tolist():
-                if kind == SET:
-                    states[cell] = state
+            # Steps come last: they set cells that work. Of several steps of a cell the last stays.
+            _, cells, new_states = transition.steps[transition.steps[:, 0] == SET].T
+            states[cells] = new_states
             changes["cell_states"] = states
 
         # The parts in `more` are added to those that the fields have so far.
