@@ -46,9 +46,12 @@ _MOST_ORDERED = 4 * 10**8  # slots cubed times cells; a sweep over the order tak
 class RoundSlots(NamedTuple):
     """Matchings and the states that carry them."""
 
-    matchings: NDArray[np.int32]  # (slots, ports) ``[slot, source] = destination``, -1 if idle
-    states: NDArray[np.int8]  # (slots, cells): 0 bar, 1 cross, -1 where no light passes
-    objective: float  # the number of cells on all routes of all slots
+    matchings: NDArray[np.int32]
+    """(slots, ports) ``[slot, source] = destination``, -1 if idle."""
+    states: NDArray[np.int8]
+    """(slots, cells): 0 bar, 1 cross, -1 where no light passes."""
+    objective: float
+    """The number of cells on all routes of all slots."""
 
 
 def solve(

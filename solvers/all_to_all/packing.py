@@ -35,6 +35,8 @@ from optmatch.solvers.routing.pathfinder import (
     FAR,
     UNIT,
     Effort,
+    MeshArrays,
+    RoutingSpace,
     close_route,
     find_route,
     passes_link_twice,
@@ -56,11 +58,10 @@ PACKING = "pack again"
 
 
 @kernel
-def fill_slot(wiring, space, pairs, routes, lengths, is_placed):
+def fill_slot(wiring: MeshArrays, space: RoutingSpace, pairs, routes, lengths, is_placed):
     """Route pairs in turn past each other and past the circuits that are there, first fit.
 
-    `wiring` is a `MeshArrays` and `space` a `RoutingSpace`, in which
-    ``space.exit_cost[terminal]`` is the price of the link behind a terminal: `FAR` for the links
+    ``space.exit_cost[terminal]`` is the price of the link behind a terminal, `FAR` for the links
     of all circuits, hence also at the ports that have one. ``pairs[pair]`` are a source and a
     destination port. The path of a pair that gets one is written to ``routes[source, step]``, the
     terminals by which light leaves its cells, and ``lengths[source]``; its links are closed, and
@@ -235,12 +236,16 @@ _SHARE_OF_TIME = 0.4
 class SlotBound(NamedTuple):
     """The fewest slots that link prices allow, and the prices that prove it."""
 
-    slots: int  # no schedule has fewer
-    proof: RoutingProof  # the prices of links
+    slots: int
+    """No schedule has fewer."""
+    proof: RoutingProof
+    """The prices of links."""
 
 
 @kernel
-def load_cheapest_paths(wiring, all_paths, space, sources, must_meet, link_use):
+def load_cheapest_paths(
+    wiring: MeshArrays, all_paths: MeshArrays, space: RoutingSpace, sources, must_meet, link_use
+):
     """Load the cheapest paths of all pairs onto the links, and return what they cost together.
 
     ``must_meet[source, destination]`` says which pairs there are, and `sources` lists their

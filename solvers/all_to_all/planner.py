@@ -48,12 +48,15 @@ class RoutedSlot(NamedTuple):
     Slots are replaced whole, so Ctrl-C never sees half of one.
     """
 
-    # (vertices,): ``partner[vertex]``, mutual. Vertices without a circuit have the partner
-    # `SlotPlanner.idle_partner`.
     partner: NDArray[np.int64]
-    routes: NDArray[np.int32]  # (ports, width): terminals left, by source port
-    lengths: NDArray[np.int64]  # (ports,): 0 where the port starts no circuit
-    excess: int  # cost beyond the shortest routes, `FAILED` for each contested link
+    """(vertices,): ``partner[vertex]``, mutual. Vertices without a circuit have the partner
+    `SlotPlanner.idle_partner`."""
+    routes: NDArray[np.int32]
+    """(ports, width): terminals left, by source port."""
+    lengths: NDArray[np.int64]
+    """(ports,): 0 where the port starts no circuit."""
+    excess: int
+    """What the routes cost beyond the shortest ones, with `FAILED` for each contested link."""
 
 
 class SlotPlanner:

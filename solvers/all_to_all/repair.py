@@ -52,15 +52,17 @@ _CASES = 20  # nodes of branch and price, for a proof about one matching
 class Verdict(NamedTuple):
     """The outcome of a schedule after some faults."""
 
-    outcome: Outcome  # "survived", "failed" (proved), or "unrepaired" (open)
+    outcome: Outcome
+    """Whether it has ``"survived"``, has ``"failed"`` (proved), or is ``"unrepaired"`` (open)."""
     how: str
     """``"untouched"``, ``"rerouted"``, ``"exchanged"`` or, by an exact model, ``"search"`` if it
     survives; the proof that it does not: ``"dead pair"``, ``"prices"`` or ``"search"``;
     ``"effort"`` without either."""
-    # If it survives: (slots, ports) ``[slot, source] = destination``, -1 where idle; and the
-    # states that carry them, (slots, cells), 0 bar, 1 cross, -1 where no light passes.
     matchings: NDArray[np.int32] | None = None
+    """(slots, ports) ``[slot, source] = destination``, -1 where idle; None if it has not
+    survived."""
     states: NDArray[np.int8] | None = None
+    """(slots, cells): the states that carry them, 0 bar, 1 cross, -1 where no light passes."""
     causes: tuple[Fault, ...] = ()
     """The faults that the proof needs."""
 
@@ -68,10 +70,13 @@ class Verdict(NamedTuple):
 class _Damage(NamedTuple):
     """Some faults, and the wiring that they leave to the router."""
 
-    faults: tuple[Fault, ...]  # of cells
-    wiring: MeshArrays  # with the ways of stuck cells
-    # (terminals,): the price of leaving by a terminal: `FAR` into or out of dead cells, else 0.
+    faults: tuple[Fault, ...]
+    """The faults; all are of cells."""
+    wiring: MeshArrays
+    """The graph of the fabric, in which a stuck cell leads light the same way in both states."""
     base: NDArray[np.int64]
+    """(terminals,): the price of leaving by a terminal: `FAR` into or out of dead cells, else
+    0."""
 
 
 class Repair:

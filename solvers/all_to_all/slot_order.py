@@ -425,7 +425,7 @@ class SlowCells(NamedTuple):
 
 
 @kernel
-def sum_waits(cells, order, give_up_s, last_state):
+def sum_waits(cells: SlowCells, order, give_up_s, last_state):
     """Add up what slots after the first wait for their cells, in s; stop at `give_up_s`.
 
     ``order[place]`` is a slot; ``last_state[cell]`` is scratch. A cell that is free in a slot
@@ -453,7 +453,7 @@ def sum_waits(cells, order, give_up_s, last_state):
 
 
 @kernel
-def move_slot(cells, order, place, best_s, last_state, trial):
+def move_slot(cells: SlowCells, order, place, best_s, last_state, trial):
     """Move the slot at a place, or reverse the slots between it and another, if that is better.
 
     Local search by insertion and 2-opt: all places are tried in turn, and each improvement is kept
@@ -541,11 +541,14 @@ def search_order(
 class LateChange(NamedTuple):
     """A cell that a slot sets anew after it was dark, and that may therefore be set earlier."""
 
-    time_s: float  # how long the cell takes to settle
-    slot: int  # the slot that drives the cell, by its place in the order
+    time_s: float
+    """How long the cell takes to settle."""
+    slot: int
+    """The slot that drives the cell, by its place in the order."""
     dark_since: int
     """The first slot in which the cell may be set."""
-    cell: int  # its number
+    cell: int
+    """The number of the cell."""
 
 
 def set_ahead(

@@ -24,9 +24,9 @@ average over all permutations the search visits some 40, 400, 6,000 and 100,000 
 The cost of a cell for a circuit depends on the cell, its state, and whether another circuit passes
 it too. Costs are whole numbers; the sum over all circuits is minimised, or the largest of them.
 
-In all kernels `task` is a `LoopTask`, `space` the `LoopSpace` to work in, `number` a block (its
-row in ``task.blocks``), and `depth` how often the network was halved to get to it. Numbers k and
-``k ^ 1`` of inputs, or of outputs, share a cell of an outer column.
+In all kernels `space` has the arrays to work in, `number` is a block (its row in ``task.blocks``),
+and `depth` how often the network was halved to get to it. Numbers k and ``k ^ 1`` of inputs, or of
+outputs, share a cell of an outer column.
 """
 
 from __future__ import annotations
@@ -95,27 +95,32 @@ class LoopTask(NamedTuple):
     Costs are whole numbers in a unit that the caller chooses.
     """
 
-    # (blocks, 7): the columns SIZE, DEPTH, PLACE, UPPER, LOWER, IN and OUT of `looping`. Block 0
-    # is the whole network; halves come after the block that they are halves of.
     blocks: NDArray[np.int64]
-    # Whether the network is dilated: each line is a pair of wires, no two circuits share a cell.
+    """(blocks, 7): the columns SIZE, DEPTH, PLACE, UPPER, LOWER, IN and OUT of `looping`. Block
+    0 is the whole network; halves come after the block that they are halves of."""
     wide: bool
-    worst: bool  # whether the largest cost of a circuit is minimised, not the sum of all
-    # About how many blocks to open, and settings to try, for each matching; of a network of more
-    # than `EXACT` lines, for each half of such a large block.
+    """Whether the network is dilated: each line is a pair of wires, no two circuits share a
+    cell."""
+    worst: bool
+    """Whether the largest cost of a circuit is minimised, not the sum of all."""
     visits: int
-    # (cells, 2, 2): ``cell_cost[cell, state, shared]`` is what a cell in bar (0) or in cross (1)
-    # costs each circuit that passes it, alone (0) or with another one (1).
+    """About how many blocks to open, and settings to try, for each matching; of a network of
+    more than `EXACT` lines, for each half of such a large block."""
     cell_cost: NDArray[np.int64]
-    # (blocks,): no circuit costs less than this in a block, whatever its route (`bound_blocks`).
+    """(cells, 2, 2): ``cell_cost[cell, state, shared]`` is what a cell in bar (0) or in cross
+    (1) costs each circuit that passes it, alone (0) or with another one (1)."""
     least: NDArray[np.int64]
+    """(blocks,): no circuit costs less than this in a block, whatever its route
+    (`bound_blocks`)."""
 
 
 class LoopChoice(NamedTuple):
     """The states of the cells for some matchings, and proofs about them."""
 
-    states: NDArray[np.int8]  # (k, cells): 0 bar, 1 cross, -1 where no light passes
-    cost: NDArray[np.int64]  # ``cost[k]``: the cost of matching k
+    states: NDArray[np.int8]
+    """(k, cells): 0 bar, 1 cross, -1 where no light passes."""
+    cost: NDArray[np.int64]
+    """``cost[k]``: the cost of matching k."""
     exact: NDArray[np.bool_]
     """``exact[k]``: whether no routes of matching k cost less; on a dilated network, none of those
     on which no two circuits share a cell."""
@@ -124,20 +129,22 @@ class LoopChoice(NamedTuple):
 class LoopSpace(NamedTuple):
     """The arrays in which a search works, of few types, so that each kernel is compiled once."""
 
-    # (9, depths, lines): the circuits and loops of the blocks at each depth; the first index is
-    # one of FORTH ... KEPT. One array, since nine of them take a third longer.
     lines: NDArray[np.int64]
-    # (depths, loops, 2): ``costs[depth, loop, turned]``, summed over the cells that the loop
-    # passes in the outer columns of the open block, as it was found (0) or turned (1).
+    """(9, depths, lines): the circuits and loops of the blocks at each depth; the first index
+    is one of FORTH ... KEPT. One array, since nine of them take a third longer."""
     costs: NDArray[np.int64]
-    # (depths, cells): row `depth` has the states of the cells inside the open block in its best
-    # setting so far; the last row has those of all cells as they are tried now. 0 is bar, 1
-    # cross, -1 (`FREE`) a cell without light.
+    """(depths, loops, 2): ``costs[depth, loop, turned]``, summed over the cells that the loop
+    passes in the outer columns of the open block, as it was found (0) or turned (1)."""
     states: NDArray[np.int8]
-    frames: NDArray[np.int64]  # (depths, 10): progress in the open block, columns NUMBER ... FOUND
-    n_visits: NDArray[np.int64]  # (1,): how many blocks were opened, and settings tried, so far
-    # (1,): whether a setting was left out, so that the result need not be the best.
+    """(depths, cells): row `depth` has the states of the cells inside the open block in its
+    best setting so far; the last row has those of all cells as they are tried now. 0 is bar,
+    1 cross, -1 (`FREE`) a cell without light."""
+    frames: NDArray[np.int64]
+    """(depths, 10): progress in the open block, columns NUMBER ... FOUND."""
+    n_visits: NDArray[np.int64]
+    """(1,): how many blocks were opened, and settings tried, so far."""
     is_cut_short: NDArray[np.bool_]
+    """(1,): whether a setting was left out, so that the result need not be the best."""
 
 
 def choose_loops(
@@ -235,7 +242,7 @@ def bound_blocks(blocks, wide, cheapest, least):
 
 
 @kernel
-def search(matchings, root, bound, task, space, choice):
+def search(matchings, root, bound, task: LoopTask, space: LoopSpace, choice: LoopChoice):
     """Find the best states of block `root` for each matching, if they cost less than `bound`.
 
     ``matchings[row, input]`` is an output, -1 if idle. Writes ``choice.cost[row]``,
@@ -261,7 +268,7 @@ def search(matchings, root, bound, task, space, choice):
 
 
 @inner_kernel
-def _search_one(root, bound, task, space):
+def _search_one(root, bound, task: LoopTask, space: LoopSpace):
     """Find the cheapest states of a Benes network for one matching, by branch and bound.
 
     `root` is the number of the block that is searched. For each setting of a block its halves are
@@ -299,7 +306,7 @@ def _search_one(root, bound, task, space):
 
 
 @inner_kernel
-def _open(number, bound, task, space):
+def _open(number, bound, task: LoopTask, space: LoopSpace):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once.
 
     Writes the frame of the depth of the block, ``space.frames[depth]``, and which of its loops are
@@ -351,7 +358,7 @@ def _open(number, bound, task, space):
 
 
 @inner_kernel
-def _take_next_setting(depth, task, space):
+def _take_next_setting(depth, task: LoopTask, space: LoopSpace):
     """Go on to the next setting of the open block of a depth that may be the best.
 
     Its loops are turned (``space.lines[TURNED]``), and its circuits handed on to both halves.
@@ -397,7 +404,7 @@ def _take_next_setting(depth, task, space):
 
 
 @inner_kernel
-def _add_half(depth, cost, task, space):
+def _add_half(depth, cost, task: LoopTask, space: LoopSpace):
     """Add the cost of a half to the setting of the open block of a depth, which it belongs to.
 
     Where the worst circuit counts, the larger cost is taken instead of the sum. Once both halves
@@ -421,7 +428,7 @@ def _add_half(depth, cost, task, space):
 
 
 @inner_kernel
-def _close(depth, task, space):
+def _close(depth, task: LoopTask, space: LoopSpace):
     """End the search of the open block of a depth, and return the cost of its best setting.
 
     The present states, the last row of ``space.states``, become those of that setting: the states
@@ -453,7 +460,7 @@ def _close(depth, task, space):
 
 
 @inner_kernel
-def _set_leaf(number, task, space):
+def _set_leaf(number, task: LoopTask, space: LoopSpace):
     """Set the cells of a block of one line or two, where nothing is to be chosen; return the cost.
 
     A line of a dilated network has two wires, of which one has light. One line passes a single
@@ -505,7 +512,7 @@ def _set_leaf(number, task, space):
 
 
 @inner_kernel
-def _find_loops(number, task, space):
+def _find_loops(number, task: LoopTask, space: LoopSpace):
     """Find the loops of a block, and what they cost; the lines of odd wires are loop 0.
 
     A loop is the lines of which each shares a cell of an outer column with the next one: at the
@@ -555,7 +562,7 @@ def _find_loops(number, task, space):
 
 
 @inner_kernel
-def _mark(i, side, loop, depth, place, space):
+def _mark(i, side, loop, depth, place, space: LoopSpace):
     """Mark the lines of a loop from input i on, until it comes round or ends at an idle line.
 
     Writes LOOP and SIDE of ``space.lines``: the number `loop`, and `side`, the half of line i (0
@@ -576,7 +583,7 @@ def _mark(i, side, loop, depth, place, space):
 
 
 @inner_kernel
-def _pass_columns(number, i, side, task, space):
+def _pass_columns(number, i, side, task: LoopTask, space: LoopSpace):
     """Set the cells that the line at input i passes in the outer columns; return their cost.
 
     Writes ``space.states[-1, cell]``, the row of the present setting. The line goes to half
@@ -621,7 +628,7 @@ def _pass_columns(number, i, side, task, space):
 
 
 @inner_kernel
-def _split(number, task, space):
+def _split(number, task: LoopTask, space: LoopSpace):
     """Hand the circuits of a block on to its halves, each to the half that its loop tells.
 
     Two inputs that share a cell of the first column become the same input of either half, and

@@ -13,8 +13,8 @@ goes to the lower half. Input 2 shares a cell with input 3, which goes to the up
 output 3 shares one with output 2, hence input 1 goes to the lower half. Input 1 is the partner of
 input 0, and the loop is closed.
 
-A *block* is the network or one of the halves inside it, a *line* a circuit at one of the inputs
-of a block. Inputs and outputs are counted from the first of their block. Numbers k and ``k ^ 1``,
+A *block* is the network or one of the halves inside it, a *line* a circuit at one of the inputs of
+a block. Inputs and outputs are counted from the first of their block. Numbers k and ``k ^ 1``,
 which differ in the last bit only, are partners: they share cell ``k >> 1`` of an outer column, and
 become line ``k >> 1`` of either half. State 0 of a cell is bar, 1 is cross. Hence the cell of
 input i has the state ``(i & 1) ^ side`` if the line goes to half `side`: 0 upper, 1 lower.
@@ -52,9 +52,12 @@ SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)
 class Blocks(NamedTuple):
     """The blocks of a network, the whole first, then its halves, their halves, and so on."""
 
-    blocks: NDArray[np.int64]  # (blocks, 7): columns SIZE ... OUT, read-only
-    cells: int  # of the whole network
-    width: int  # entries for the lines of all blocks of one depth; odd ones have a gap after them
+    blocks: NDArray[np.int64]
+    """(blocks, 7): columns SIZE ... OUT, read-only."""
+    cells: int
+    """The number of cells of the whole network."""
+    width: int
+    """Entries for the lines of all blocks of one depth; odd ones have a gap after them."""
 
 
 @lru_cache(maxsize=64)
@@ -121,18 +124,17 @@ class Tables(NamedTuple):
     outputs say where the 24 permutations that begin so are, and its last four which of them it is.
     """
 
-    # (625, 6) ``[matching, cell]``, of matchings of four lines; rows of no matching are of no use.
     fours: NDArray[np.int8]
-    """``fours[matching]``: of four lines, idle ones too; digits of a matching are its outputs plus
-    1, to base 5."""
-    # (40320, 20) ``[permutation, cell]``: ``eights[head + tail]``, of eight lines, all in use.
+    """(625, 6) ``fours[matching, cell]``, for matchings of four lines, idle ones too: the digits
+    of a matching are its outputs plus 1, to base 5. Rows of no matching are of no use."""
     eights: NDArray[np.int8]
-    # (4096,), by the outputs of lines 0 to 3, line k having digit k, the lowest one first.
+    """(40320, 20) ``eights[head + tail, cell]``, for permutations of eight lines, all in use."""
     heads: NDArray[np.int32]
-    """``heads[outputs]``, four digits to base 8: where permutations that begin so are."""
-    # (4096,), by the outputs of lines 4 to 7 likewise: ``tails[outputs]`` is where among those the
-    # permutations are that end so.
+    """(4096,): ``heads[outputs]``, by the outputs of lines 0 to 3, of which line k has digit k to
+    base 8, the lowest one first: where permutations that begin so are."""
     tails: NDArray[np.int32]
+    """(4096,): ``tails[outputs]``, by the outputs of lines 4 to 7 likewise: where among those the
+    permutations are that end so."""
 
 
 _NO_TABLES = Tables(
@@ -223,25 +225,33 @@ def _run(net: Blocks, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[n
 class BlockPlace(NamedTuple):
     """Where a block stands in the arrays of lines and of states; all fields are numbers."""
 
-    forth: int  # its inputs in `lines`
-    back: int  # its outputs in `lines`
-    pairs: int  # half the number of its lines, rounded down: the cells of each outer column
-    first: int  # the first cell of its first column in `states`
-    last: int  # the first cell of its last column in `states`
-    upper: int  # the inputs of its upper half in `lines`
-    lower: int  # the inputs of its lower half in `lines`
-    width: int  # how much after its inputs the outputs of a half are
+    forth: int
+    """Where its inputs begin in `lines`."""
+    back: int
+    """Where its outputs begin in `lines`."""
+    pairs: int
+    """Half the number of its lines, rounded down: the cells of each outer column."""
+    first: int
+    """The first cell of its first column in `states`."""
+    last: int
+    """The first cell of its last column in `states`."""
+    upper: int
+    """Where the inputs of its upper half begin in `lines`."""
+    lower: int
+    """Where the inputs of its lower half begin in `lines`."""
+    width: int
+    """How many entries after the inputs of a half its outputs begin."""
 
 
 @inner_kernel
-def _walk(i, side, lines, states, block):
+def _walk(i, side, lines, states, block: BlockPlace):
     """Settle lines from input i on, which goes to half `side`, until the loop ends.
 
-    `side` is 0 for the upper half, 1 for the lower one, and `block` a `BlockPlace`. To settle a
-    line is to set its cells in the outer columns, ``states[cell]``, and to write its input and its
-    output into its half. Both are entries of `lines`: the output of input i of the block is
-    ``lines[block.forth + i]``, and becomes -1 once it is settled. A loop ends where it comes to a
-    settled line, or to an idle one on the other side.
+    `side` is 0 for the upper half, 1 for the lower one. To settle a line is to set its cells in
+    the outer columns, ``states[cell]``, and to write its input and its output into its half. Both
+    are entries of `lines`: the output of input i of the block is ``lines[block.forth + i]``, and
+    becomes -1 once it is settled. A loop ends where it comes to a settled line, or to an idle one
+    on the other side.
     """
     # The cell of inputs 2 k and 2 k + 1 leads to line k of each half. In bar (0) the even input
     # goes to the upper half (side 0) and the odd one to the lower half (1); cross is the reverse.
@@ -277,13 +287,12 @@ def _walk(i, side, lines, states, block):
 
 
 @inner_kernel
-def _halve(lines, states, block):
+def _halve(lines, states, block: BlockPlace):
     """Settle a block with an even number of lines that are all in use: every loop comes round.
 
-    `block` is a `BlockPlace`. Writes ``states[cell]`` of the outer columns, which are -1 before,
-    and the lines of both halves into `lines`. The entries of `lines` are whole numbers without
-    sign: as indices these need no check whether they count from the end, which is a third of the
-    work here.
+    Writes ``states[cell]`` of the outer columns, which are -1 before, and the lines of both halves
+    into `lines`. The entries of `lines` are whole numbers without sign: as indices these need no
+    check whether they count from the end, which is a third of the work here.
 
     For example, four lines go from inputs 0, 1, 2, 3 to outputs 0, 2, 1, 3::
 
@@ -376,7 +385,7 @@ def _set_pair(lines, place, states, cell):
 
 
 @inlined_kernel
-def _settle_with_idle_lines(size, lines, states, block):
+def _settle_with_idle_lines(size, lines, states, block: BlockPlace):
     """Set the outer columns of a block of three or more lines, and fill in its halves.
 
     `size` is the number of its lines, which may be idle, and `block` its `BlockPlace`.
@@ -397,7 +406,7 @@ def _settle_with_idle_lines(size, lines, states, block):
 
 
 @kernel
-def loop(blocks, tables, matchings, all_states, lines, unsigned_lines):
+def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
     """Route matchings by looping, block by block from the whole network to its smallest parts.
 
     ``matchings[row, input]`` is an output, -1 if idle; ``all_states[row, cell]`` is written.
@@ -482,10 +491,10 @@ def loop(blocks, tables, matchings, all_states, lines, unsigned_lines):
 def widen(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
-    `narrow` is the block table of the Benes network (columns SIZE ... OUT) and
-    ``halves[row, cell]`` its states, `wide` the block table of the dilated one. The blocks of both
-    networks have the same numbers; ``matchings[row, source]`` is an output, -1 if idle.
-    ``states[row, cell]`` receives the states where light passes; the others stay as they are.
+    `narrow` is the block table of the Benes network (columns SIZE ... OUT) and ``halves[row,
+    cell]`` its states, `wide` the block table of the dilated one. The blocks of both networks have
+    the same numbers; ``matchings[row, source]`` is an output, -1 if idle. ``states[row, cell]``
+    receives the states where light passes; the others stay as they are.
     """
     for row in range(len(matchings)):
         for source in range(matchings.shape[1]):

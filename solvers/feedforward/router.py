@@ -41,8 +41,10 @@ MICRO_DB = 1e-6
 class RoutedMatchings(NamedTuple):
     """States for a batch of matchings."""
 
-    states: NDArray[np.int8]  # (k, cells): 0 bar, 1 cross, -1 where no light passes
-    held: NDArray[np.bool_]  # ``held[k]``: whether matching k is carried in spite of all faults
+    states: NDArray[np.int8]
+    """(k, cells): 0 bar, 1 cross, -1 where no light passes."""
+    held: NDArray[np.bool_]
+    """``held[k]``: whether matching k is carried in spite of all faults."""
     exact: NDArray[np.bool_]
     """``exact[k]``: whether the states are the best there are, as `choose_loops` knows."""
 

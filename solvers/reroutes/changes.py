@@ -2,8 +2,8 @@
 
 A *step* drops a circuit (takes its light away), sets a cell, or raises a circuit (gives it light
 on its new route). A cell may be set only while no light passes it. A *part* is what only one
-circuit can have at a time: a waveguide, or a fibre or port of a rack with ideal interposers.
-Where no light passes chips, a rack takes over all of another one, and nothing is searched.
+circuit can have at a time: a waveguide, or a fibre or port of a rack with ideal interposers. Where
+no light passes chips, a rack takes over all of another one, and nothing is searched.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ Step = tuple[int, int, int]
 class RouteNeeds(NamedTuple):
     """The cells and fibres that a route needs for itself."""
 
-    parts: frozenset[Hashable]  # waveguides, fibres and ports
-    cells: Mapping[int, int]  # the states of the cells it passes
+    parts: frozenset[Hashable]
+    """Waveguides, fibres and ports."""
+    cells: Mapping[int, int]
+    """The states of the cells it passes."""
 
 
 def order_steps(
@@ -122,8 +124,8 @@ def order_steps(
 def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
     """Turn a plan into a transition: choose its ports and fibres, and order its changes.
 
-    Circuits come in rising order. The ports, fibres and cell states that each one needs before
-    and after decide which one has to go dark before another comes up; hit ones are dark from the
+    Circuits come in rising order. The ports, fibres and cell states that each one needs before and
+    after decide which one has to go dark before another comes up; hit ones are dark from the
     beginning. `routing` still has the old routes.
     """
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
@@ -180,7 +182,8 @@ def _list_needs(
 class Named(NamedTuple):
     """Circuits as files have them."""
 
-    circuits: list[tuple[int, int]]  # the source and the destination port of each
+    circuits: list[tuple[int, int]]
+    """The source and the destination port of each."""
     routes: list[tuple[int, ...]]
     """Fibres passed in a rack with ideal interposers, else terminals entered."""
 
@@ -260,11 +263,11 @@ Levels = tuple[int, int, int, int, int]
 def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
     """Let the first racks that are free take over from those that are lost, chip by chip.
 
-    `damage` says what a failure of `state` hits, which chips are lost and which can take over.
-    All racks are alike, and fibres and ports count rack by rack, hence each circuit of a lost rack
-    has the same ports and fibres in the other one. A part that lies in a third rack stays there.
-    The result is the transition with its levels. Raises `InfeasibleError` if too few racks are
-    free: since light passes no chips, only a whole rack can replace another one.
+    `damage` says what a failure of `state` hits, which chips are lost and which can take over. All
+    racks are alike, and fibres and ports count rack by rack, hence each circuit of a lost rack has
+    the same ports and fibres in the other one. A part that lies in a third rack stays there. The
+    result is the transition with its levels. Raises `InfeasibleError` if too few racks are free:
+    since light passes no chips, only a whole rack can replace another one.
     """
     # Numbers of chips, ports and fibres are shifted by whole racks. A rack is lost, or free, with
     # all of its chips: every `per_rack`-th chip of these lists begins a rack.

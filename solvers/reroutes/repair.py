@@ -58,9 +58,12 @@ class Recovery(NamedTuple):
 
     levels: tuple[int, int, int, int, int]
     """Circuits of others disturbed, circuits changed, cells set, worst loss, length."""
-    handover: Handover  # the spare of each lost unit
-    changed: tuple[int, ...]  # the circuits that get new routes: hit ones, and those that move
-    paths: list[Path]  # their new paths on the flow graph, in the same order
+    handover: Handover
+    """The spare of each lost unit."""
+    changed: tuple[int, ...]
+    """The circuits that get new routes: hit ones, and those that move."""
+    paths: list[Path]
+    """Their new paths on the flow graph, in the same order."""
 
 
 class Reach:
@@ -128,8 +131,10 @@ class RankedHandover(NamedTuple):
     bound: tuple[int, int, int]
     """No cells to be set, the worst loss and the length if nothing is in the way: what the last
     three levels of a `Recovery` are at least."""
-    handover: Handover  # the spare of each lost unit
-    ends: list[tuple[int, int]]  # the units (source, destination) of each circuit to be routed
+    handover: Handover
+    """The spare of each lost unit."""
+    ends: list[tuple[int, int]]
+    """The units (source, destination) of each circuit to be routed."""
 
 
 def list_choices(

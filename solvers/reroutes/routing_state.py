@@ -121,10 +121,10 @@ def _through_servers(rack: Units) -> FlowGraph:
 def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     """Build the graph of a fabric with cells: two nodes for each terminal.
 
-    The one is light on its way into a cell at the terminal, the other light that leaves the
-    fabric there. Two arcs lead through a cell from each terminal, one for each state; they end
-    where light enters the next cell, or leaves by a port. Both nodes of a terminal, and those of
-    the terminal that it is joined to, use the same resource: the waveguide between the two.
+    The one is light on its way into a cell at the terminal, the other light that leaves the fabric
+    there. Two arcs lead through a cell from each terminal, one for each state; they end where
+    light enters the next cell, or leaves by a port. Both nodes of a terminal, and those of the
+    terminal that it is joined to, use the same resource: the waveguide between the two.
 
     The nodes, in this order, for U units and T = 4 * cells terminals:
 
@@ -238,17 +238,23 @@ DESTINATION = 1
 class Users(NamedTuple):
     """The circuit that uses each port and fibre; `NOBODY` or `DEAD` without one."""
 
-    ports: NDArray[np.int32]  # ``ports[end, port]``, where end 0 is the source
-    fibres: NDArray[np.int32]  # ``fibres[fibre]``
+    ports: NDArray[np.int32]
+    """``ports[end, port]``, where end 0 is the source."""
+    fibres: NDArray[np.int32]
+    """``fibres[fibre]``: the same for fibres."""
 
 
 class HitCircuits(NamedTuple):
     """Circuits and units that a failure took away, and the spares that are there."""
 
-    hit: tuple[int, ...]  # circuits without light, or with an end that is lost
-    lost: tuple[int, ...]  # units with circuits that have failed: each needs a spare
-    spares: tuple[int, ...]  # units that can take over
-    owners: NDArray[np.int32]  # (circuits,): the job that each circuit belongs to
+    hit: tuple[int, ...]
+    """Circuits without light, or with an end that is lost."""
+    lost: tuple[int, ...]
+    """Units with circuits that have failed: each needs a spare."""
+    spares: tuple[int, ...]
+    """Units that can take over."""
+    owners: NDArray[np.int32]
+    """(circuits,): the job that each circuit belongs to."""
     priorities: NDArray[np.int64] | None = None
     """``priorities[circuit]``, of its job: those with lower ones give way first."""
 
@@ -262,7 +268,8 @@ class FoundRoutes(NamedTuple):
 
     levels: tuple[int, int, int]
     """Cells to be set, the worst loss in hundredths of a dB, and the length."""
-    paths: list[Path]  # the nodes of each, from start to goal
+    paths: list[Path]
+    """The nodes of each route, from start to goal."""
 
 
 class RoutingState:

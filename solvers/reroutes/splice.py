@@ -3,8 +3,8 @@
 After McMurchie and Ebeling, PathFinder (FPGA 1995, https://doi.org/10.1145/201310.201328): each
 circuit takes its cheapest path, what is shared becomes dearer, and all are routed again until
 nothing is shared. Here the circuits that stay are obstacles, and what is negotiated is small. A
-path is searched by Dijkstra's algorithm from both ends at once. In all kernels `net` is a `Net`,
-the running state, and `work` a `RerouteSpace`, which they write.
+path is searched by Dijkstra's algorithm from both ends at once. In all kernels `net` is the
+running state, which they read, and `work` what they write.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class FlowGraph(NamedTuple):
     by node have the shape (nodes,), arrays by arc (arcs,), `first` and `back_first` (nodes + 1,).
     """
 
-    units: int  # the number of units
+    units: int
+    """The number of units."""
     per_unit: int
     """The ports of a unit."""
     inner: int
@@ -70,7 +71,8 @@ class FlowGraph(NamedTuple):
     """``tail[arc]``: the node it leaves."""
     back_first: Ints
     """``back_arc[back_first[node] .. back_first[node + 1]]``: the arcs that lead to a node."""
-    back_arc: Ints  # (arcs,): the arcs in the order of the nodes that they lead to
+    back_arc: Ints
+    """(arcs,): the arcs in the order of the nodes that they lead to."""
     cell: Ints
     """``cell[arc]``: the cell it passes, -1 for none."""
     state: Ints
@@ -100,7 +102,8 @@ class FlowGraph(NamedTuple):
 class Net(NamedTuple):
     """The arrays of a running state that kernels need: the flow graph, costs, and free parts."""
 
-    graph: FlowGraph  # the nodes and arcs
+    graph: FlowGraph
+    """The nodes and arcs, without what is in use."""
     cost: NDArray[np.int64]
     """``cost[arc]``: of loss and length."""
     free: NDArray[np.int32]
@@ -120,17 +123,20 @@ class RerouteSpace(NamedTuple):
     """``using[resource]``: how many of the new circuits use it in this round."""
     history: NDArray[np.int64]
     """``history[resource]``: by how much it has become dearer in this negotiation."""
-    forward: SearchEnd  # the end of a search at the start of a circuit
-    backward: SearchEnd  # the end at its goal, from which arcs are followed backward
+    forward: SearchEnd
+    """The end of a search at the start of a circuit."""
+    backward: SearchEnd
+    """The end at its goal, from which arcs are followed backward."""
     path: NDArray[np.int32]
     """``path[circuit, :length[circuit]]``: the nodes of each route, from start to end."""
-    length: NDArray[np.int64]  # (circuits,): the number of nodes of each route
+    length: NDArray[np.int64]
+    """(circuits,): the number of nodes of each route."""
     passing: NDArray[np.int8]
     """``passing[cell]``: a mark of `weigh`."""
 
 
 @inner_kernel
-def cost_of_arc(net, work, arc, shared_cost):
+def cost_of_arc(net: Net, work: RerouteSpace, arc, shared_cost):
     """Return what an arc adds to the cost of a path; -1 if its cell is stuck in the other state.
 
     The arc costs its loss and length, a cell that has to be set, and what the resource of its head
@@ -150,7 +156,9 @@ def cost_of_arc(net, work, arc, shared_cost):
 
 
 @inner_kernel
-def _expand_nearest(net, work, is_forward, start, shared_cost, best):
+def _expand_nearest(
+    net: Net, work: RerouteSpace, is_forward, start, shared_cost, best: Meeting
+) -> Meeting:
     """Expand the nearest node of one end of the search, and return the best `Meeting` then.
 
     `best` is the best one so far. The end which is expanded is the one at the start if
@@ -196,7 +204,7 @@ def _expand_nearest(net, work, is_forward, start, shared_cost, best):
 
 
 @inner_kernel
-def find_cheapest_path(net, work, ends, shared_cost, way):
+def find_cheapest_path(net: Net, work: RerouteSpace, ends, shared_cost, way):
     """Find the cheapest path of a circuit, by Dijkstra's algorithm from both ends at once.
 
     `ends` are the first and the last node of the circuit, and `shared_cost` is as of
@@ -237,7 +245,7 @@ def find_cheapest_path(net, work, ends, shared_cost, way):
 
 
 @inner_kernel
-def find_arc(net, node, next_node):
+def find_arc(net: Net, node, next_node):
     """Return the arc from a node of a route to the next one; there has to be one."""
     arc = net.graph.first[node]
     while net.graph.head[arc] != next_node:
@@ -246,7 +254,7 @@ def find_arc(net, node, next_node):
 
 
 @kernel
-def weigh(net, work, count):
+def weigh(net: Net, work: RerouteSpace, count):
     """Return the cells to be set (each once), the worst loss, and the length of all routes.
 
     The routes are the first `count` of ``work.path``. The loss is that of one route in hundredths
@@ -272,7 +280,7 @@ def weigh(net, work, count):
 
 
 @kernel
-def route(net, work, ends, rounds):
+def route(net: Net, work: RerouteSpace, ends, rounds):
     """Route circuits together by negotiated congestion, and weigh the routes.
 
     ``ends[circuit]`` are the first and the last node of a circuit, the unit that it leaves and the

@@ -49,10 +49,11 @@ class CaseSplit(NamedTuple):
     """How a case is divided into two: by one circuit and one link."""
 
     circuit: int
-    terminal: int  # one of the two at the link
-    # Whether the circuit is closed out of one direction of the link or of the other; if not, the
-    # link is closed to this circuit, or to all others.
+    terminal: int
+    """One of the two terminals at the link."""
     one_way: bool
+    """Whether the circuit is closed out of one direction of the link or of the other; if not,
+    the link is closed to this circuit, or to all others."""
 
 
 @dataclass
@@ -62,10 +63,14 @@ class ProofNode:
     A case is the matching with some links closed to some circuits.
     """
 
-    closed: Closed  # for a circuit the terminals by which its light may not leave a cell
-    bound: PriceBound  # the best bound of the case so far, and the link prices that prove it
-    split: CaseSplit | None = None  # how the case is divided; None if it is not
-    children: list[int] = field(default_factory=list)  # the numbers of these two cases
+    closed: Closed
+    """For a circuit the terminals by which its light may not leave a cell."""
+    bound: PriceBound
+    """The best bound of the case so far, and the link prices that prove it."""
+    split: CaseSplit | None = None
+    """How the case is divided; None if it is not."""
+    children: list[int] = field(default_factory=list)
+    """The numbers of the two cases that it is divided into; none if it is not."""
 
 
 def search(

@@ -48,20 +48,26 @@ _ROUNDS = 10_000  # of pricing: no search needs so many, it converges or its tim
 class Column:
     """One route of one circuit."""
 
-    circuit: int  # the number of the circuit
-    cost: int  # of the cells on the route, in 1/`UNIT` of a cell
-    terminals: tuple[int, ...]  # by which light leaves the cells of the route, in order
+    circuit: int
+    """The number of the circuit."""
+    cost: int
+    """What the cells on the route cost, in 1/`UNIT` of a cell."""
+    terminals: tuple[int, ...]
+    """The terminals by which light leaves the cells of the route, in order."""
 
 
 @dataclass(slots=True)
 class PriceBound:
     """The result of the linear programme for a case."""
 
-    value: float = -np.inf  # the best lower bound of all prices tried, in 1/`UNIT` of a cell
-    prices: NDArray[np.int64] | None = None  # (links,): those that prove it, in the same unit
+    value: float = -np.inf
+    """The best lower bound of all prices tried, in 1/`UNIT` of a cell."""
+    prices: NDArray[np.int64] | None = None
+    """(links,): the prices that prove it, in the same unit."""
     infeasible: bool = False
     """Whether the prices prove that the case has no routing; `value` is then no cost of routes."""
-    converged: bool = False  # whether no further route could improve the programme
+    converged: bool = False
+    """Whether no further route could improve the programme."""
     weights: dict[Column, float] | None = None
     """How much of each route is taken, more than 0 and up to 1; None unless it has converged."""
 
@@ -346,8 +352,8 @@ def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
 class _Programme:
     """The linear programme itself, kept in CLP and solved again from its last basis.
 
-    Costs are in cells. Each circuit may also be left out in part, at a high cost: hence there is
-    a solution even while circuits have no routes, or too few.
+    Costs are in cells. Each circuit may also be left out in part, at a high cost: hence there is a
+    solution even while circuits have no routes, or too few.
 
     Parameters
     ----------

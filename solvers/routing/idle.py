@@ -142,8 +142,10 @@ def _walk_circuit(circuit: CellCircuit, difference_rad: float) -> NDArray[np.com
 class ChipOptics(NamedTuple):
     """The light on a chip, as far as it is known before its cells are set."""
 
-    graph: CellGraph  # the cells, and how they are joined
-    cells: CellDevice  # what each of them does to light
+    graph: CellGraph
+    """The cells, and how they are joined."""
+    cells: CellDevice
+    """What each of them does to light."""
     errors_rad: NDArray[np.float64]
     """``errors_rad[cell, arm]``: the errors of the phases of both arms, in every state."""
     circuit_matrices: NDArray[np.complex128] | None
@@ -601,9 +603,12 @@ def measure_objective(ratios: NDArray[np.float64]) -> NDArray[np.float64]:
 class Descent(NamedTuple):
     """The end of a descent."""
 
-    states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross
-    objective: float  # of `measure_objective`, without unit, less is better
-    n_evaluations: int  # settings that were solved for
+    states: NDArray[np.int8]
+    """(cells,): 0 bar, 1 cross."""
+    objective: float
+    """The result of `measure_objective` for them, without unit; less is better."""
+    n_evaluations: int
+    """Settings that were solved for."""
 
 
 def search_setting(light: StrayLight, states: NDArray[np.int8], n_evaluations: int) -> None:

@@ -13,10 +13,10 @@ cannot turn round inside a link. The estimate of the cost to go is exact but for
 state, since any way through in bar and any way through in cross share a link; so states need no
 variables of their own. Costs are whole numbers, in 1/10,000 of a cell.
 
-A cell has the *terminals* a1 and a2 on one side and b1 and b2 on the other. They are numbered
-``4 * cell + 0, 1, 2, 3`` in this order. Light crosses from one side to the other: bar (state 0)
-joins a1 with b1 and a2 with b2, cross (state 1) joins a1 with b2 and a2 with b1. The second bit of
-a terminal is the side, the first bit the place on the side. A route is in bar where that first bit
+A cell has the *terminals* a1 and a2 on one side and b1 and b2 on the other. They are numbered ``4
+* cell + 0, 1, 2, 3`` in this order. Light crosses from one side to the other: bar (state 0) joins
+a1 with b1 and a2 with b2, cross (state 1) joins a1 with b2 and a2 with b1. The second bit of a
+terminal is the side, the first bit the place on the side. A route is in bar where that first bit
 stays, in cross where it changes.
 
 A *link* is the waveguide between two terminals that are joined, or the stub at a terminal that is
@@ -25,9 +25,8 @@ first cell to the last; its *length* is the number of cells. Light enters the fi
 ``graph.source[port]``, and each further one at ``graph.mate[leaving]``, the terminal at the other
 end of the link. A link is *contested* if more than one circuit passes it.
 
-In all kernels `graph` is a `MeshArrays`, `space` the `RoutingSpace` to work in and `circuits` the
-`RoutedCircuits`. ``base[terminal]`` is the cost of leaving a cell there, beside what cells and
-contests cost, in 1/`UNIT` of a cell.
+In all kernels `space` has the arrays to work in, and ``base[terminal]`` is the cost of leaving a
+cell there, beside what cells and contests cost, in 1/`UNIT` of a cell.
 """
 
 from __future__ import annotations
@@ -62,14 +61,22 @@ _TIE_MASK = (1 << _TIE_BITS) - 1
 class MeshArrays(NamedTuple):
     """The graph of a fabric, which no kernel changes."""
 
-    mate: NDArray[np.int64]  # (terminals,): the terminal at the other end of the link, or -1
-    exits: NDArray[np.int64]  # (terminals, states): entering by a terminal, leaving by another
-    link: NDArray[np.int64]  # (terminals,): the link at a terminal
-    ends: NDArray[np.int64]  # (links, 2): the one or two terminals of a link, -1 for none
-    cell_cost: NDArray[np.int64]  # (cells, states): what passing a cell costs
-    source: NDArray[np.int64]  # (ports,): where light of a port enters
-    target: NDArray[np.int64]  # (ports,): where light to a port leaves
-    to_go: NDArray[np.int64]  # (ports, terminals): least cost from leaving there to that port
+    mate: NDArray[np.int64]
+    """(terminals,): the terminal at the other end of the link, or -1."""
+    exits: NDArray[np.int64]
+    """(terminals, states): where light leaves that enters its cell at a terminal."""
+    link: NDArray[np.int64]
+    """(terminals,): the link at a terminal."""
+    ends: NDArray[np.int64]
+    """(links, 2): the one or two terminals of a link, -1 for none."""
+    cell_cost: NDArray[np.int64]
+    """(cells, states): what passing a cell costs."""
+    source: NDArray[np.int64]
+    """(ports,): where light of a port enters."""
+    target: NDArray[np.int64]
+    """(ports,): where light to a port leaves."""
+    to_go: NDArray[np.int64]
+    """(ports, terminals): least cost from leaving there to that port."""
 
 
 class Effort(NamedTuple):
@@ -81,7 +88,8 @@ class Effort(NamedTuple):
     """That price in a round, in percent of the round before."""
     history: int = UNIT // 2
     """By how much a contest makes a link dearer for good."""
-    rounds: int = 60  # after so many it gives up
+    rounds: int = 60
+    """After so many rounds it gives up."""
     most: int = 1 << 60
     """The cost of all routes, prices aside, above which it gives up."""
 
@@ -105,23 +113,35 @@ EFFORTS = (
 class RoutingSpace(NamedTuple):
     """The arrays in which kernels work, so that none allocates."""
 
-    exit_cost: NDArray[np.int64]  # (terminals,): the price of leaving there, `FAR` if closed
-    cost: NDArray[np.int64]  # (terminals,): least cost of leaving there, in one search
-    entered: NDArray[np.int64]  # (terminals,): by which terminal the cell was entered then
-    use: NDArray[np.int64]  # (links,): how many circuits pass
-    history: NDArray[np.int64]  # (links,): the price of contests so far
-    keys: NDArray[np.int64]  # (places,): keys of the heap
-    items: NDArray[np.int64]  # (places,): terminals in the heap
-    spare: NDArray[np.int32]  # (width,): a route
+    exit_cost: NDArray[np.int64]
+    """(terminals,): the price of leaving there, `FAR` if closed."""
+    cost: NDArray[np.int64]
+    """(terminals,): the least cost of leaving there that the present search knows."""
+    entered: NDArray[np.int64]
+    """(terminals,): by which terminal the cell is entered on that path."""
+    use: NDArray[np.int64]
+    """(links,): how many circuits pass."""
+    history: NDArray[np.int64]
+    """(links,): the price of contests so far."""
+    keys: NDArray[np.int64]
+    """(places,): keys of the heap."""
+    items: NDArray[np.int64]
+    """(places,): terminals in the heap."""
+    spare: NDArray[np.int32]
+    """(width,): a route on trial."""
 
 
 class RoutedCircuits(NamedTuple):
     """The circuits of one matching and their routes, which kernels change."""
 
-    order: NDArray[np.int64]  # (circuits,): their source ports, in the order of routing
-    partner: NDArray[np.int64]  # (ports,): the destination of each source port
-    routes: NDArray[np.int32]  # (ports, width): the terminals by which light leaves its cells
-    lengths: NDArray[np.int64]  # (ports,): cells on the route, 0 where there is none
+    order: NDArray[np.int64]
+    """(circuits,): their source ports, in the order of routing."""
+    partner: NDArray[np.int64]
+    """(ports,): the destination of each source port."""
+    routes: NDArray[np.int32]
+    """(ports, width): the terminals by which light leaves its cells."""
+    lengths: NDArray[np.int64]
+    """(ports,): cells on the route, 0 where there is none."""
 
 
 def new_workspace(terminals: int, links: int, width: int) -> RoutingSpace:
@@ -160,8 +180,8 @@ def terminal_beside(terminal):
 
 
 @inner_kernel
-def with_cell_cost(graph, cell_cost):
-    """Return a `MeshArrays` with other costs of cells, ``cell_cost[cell, state]``.
+def with_cell_cost(graph: MeshArrays, cell_cost) -> MeshArrays:
+    """Return a graph with other costs of cells, ``cell_cost[cell, state]``.
 
     ``graph.to_go`` stays as it is, so the costs may not be below those that it was made with.
     """
@@ -178,7 +198,7 @@ def with_cell_cost(graph, cell_cost):
 
 
 @kernel
-def find_route(graph, space, port, partner, route):
+def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
     """Find the cheapest path from a port to its partner by A*, and return the number of its cells.
 
     ``space.exit_cost`` has the prices of leaving cells, `FAR` where that is closed; ``space.cost``
@@ -246,7 +266,7 @@ def find_route(graph, space, port, partner, route):
 
 
 @inner_kernel
-def _count_use(graph, use, port, route, amount):
+def _count_use(graph: MeshArrays, use, port, route, amount):
     """Add an amount to the use of all links of a route, that of the source port included.
 
     `use`, shape (links,), has the number of circuits on each link; `amount` is 1 for a circuit
@@ -258,7 +278,7 @@ def _count_use(graph, use, port, route, amount):
 
 
 @inner_kernel
-def _set_price(graph, space, base, pressure, link):
+def _set_price(graph: MeshArrays, space: RoutingSpace, base, pressure, link):
     """Set the price of entering a link, from either end: its history, and who is there now.
 
     Writes ``space.exit_cost[terminal]`` of both ends. `pressure` is the price of each circuit on
@@ -272,14 +292,14 @@ def _set_price(graph, space, base, pressure, link):
 
 
 @inner_kernel
-def _set_prices_along(graph, space, base, pressure, route):
+def _set_prices_along(graph: MeshArrays, space: RoutingSpace, base, pressure, route):
     """Set the prices of all links of a route but that of its source port, which is its own."""
     for step in range(len(route)):
         _set_price(graph, space, base, pressure, graph.link[route[step]])
 
 
 @inner_kernel
-def sum_cell_costs(graph, cell_cost, port, route):
+def sum_cell_costs(graph: MeshArrays, cell_cost, port, route):
     """Add up ``cell_cost[cell, state]``, in whatever unit, over the cells of a route."""
     total = np.int64(0)
     entered = graph.source[port]
@@ -291,7 +311,7 @@ def sum_cell_costs(graph, cell_cost, port, route):
 
 
 @inner_kernel
-def _route_cost(graph, base, port, route):
+def _route_cost(graph: MeshArrays, base, port, route):
     """Add up the cost of a route without the prices of contests, in 1/`UNIT` of a cell."""
     total = sum_cell_costs(graph, graph.cell_cost, port, route)
     for step in range(len(route)):
@@ -300,7 +320,7 @@ def _route_cost(graph, base, port, route):
 
 
 @inner_kernel
-def least_cost(graph, port, partner):
+def least_cost(graph: MeshArrays, port, partner):
     """Return the cost of the cheapest path from a port to its partner, if no link has a price."""
     source = graph.source[port]
     to_go = graph.to_go[partner]
@@ -311,7 +331,7 @@ def least_cost(graph, port, partner):
 
 
 @inner_kernel
-def _most_use(graph, use, route):
+def _most_use(graph: MeshArrays, use, route):
     """Return the most circuits on a link of a route; ``use[link]`` counts circuits."""
     most = 0
     for step in range(len(route)):
@@ -320,7 +340,9 @@ def _most_use(graph, use, route):
 
 
 @kernel
-def negotiate(graph, space, effort, base, circuits):
+def negotiate(
+    graph: MeshArrays, space: RoutingSpace, effort: Effort, base, circuits: RoutedCircuits
+):
     """Route circuits by negotiated congestion, starting from the routes that are there.
 
     Changes ``circuits.routes[port, step]`` and ``circuits.lengths[port]``, and uses the arrays of
@@ -330,8 +352,8 @@ def negotiate(graph, space, effort, base, circuits):
     circuit that has a cheap way elsewhere gives way in the end to one that has none.
 
     A round takes a pass over all links, and one search for each circuit on a contested link.
-    Routes of length 0 are still to be found. `effort` is an `Effort`, and ``base[terminal]`` the
-    price of leaving there before any contest, 0 for most uses and `FAR` where it is closed.
+    Routes of length 0 are still to be found. ``base[terminal]`` is the price of leaving there
+    before any contest, 0 for most uses and `FAR` where it is closed.
 
     The result is 0 once no link is contested, and `BLOCKED` if a circuit has no path at all. If
     rounds are used up, or all routes together cost more than ``effort.most``, it is a negative
@@ -400,7 +422,7 @@ def negotiate(graph, space, effort, base, circuits):
 
 
 @kernel
-def close_route(graph, exit_cost, port, route):
+def close_route(graph: MeshArrays, exit_cost, port, route):
     """Close the links of a route that starts at a port, from both ends: no search enters them.
 
     ``exit_cost[terminal]``, the price of leaving there, becomes `FAR`.
@@ -415,7 +437,7 @@ def close_route(graph, exit_cost, port, route):
 
 
 @inner_kernel
-def open_route(graph, exit_cost, base, port, route):
+def open_route(graph: MeshArrays, exit_cost, base, port, route):
     """Open the links of a route again: ``exit_cost[terminal]`` becomes ``base[terminal]``."""
     exit_cost[graph.source[port]] = base[graph.source[port]]
     for step in range(len(route)):
@@ -427,7 +449,7 @@ def open_route(graph, exit_cost, base, port, route):
 
 
 @inner_kernel
-def passes_link_twice(graph, use, route):
+def passes_link_twice(graph: MeshArrays, use, route):
     """Return whether a route passes some link once each way.
 
     A search from terminal to terminal cannot see that: the directions of a link are two terminals.
@@ -445,7 +467,7 @@ def passes_link_twice(graph, use, route):
 
 
 @kernel
-def shorten(graph, space, base, circuits):
+def shorten(graph: MeshArrays, space: RoutingSpace, base, circuits: RoutedCircuits):
     """Put each circuit on its cheapest path past the others, until nothing gets cheaper.
 
     Changes ``circuits.routes`` and ``circuits.lengths``, and uses ``space.exit_cost`` and

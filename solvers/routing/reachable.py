@@ -26,9 +26,12 @@ _CASES = 50  # cases of branch and price for a matching, before it stays open
 class Reachable(NamedTuple):
     """How many of the matchings with all live ports in use can be held."""
 
-    total: int  # all permutations, or all pairings, of the live ports
-    held: int  # those with routes that were found
-    refuted: int  # proved to have no routing; the rest stays open
+    total: int
+    """All permutations, or all pairings, of the live ports."""
+    held: int
+    """Those with routes that were found."""
+    refuted: int
+    """Proved to have no routing; the rest stays open."""
 
 
 def count_matchings(fabric: Fabric) -> Reachable | None:

@@ -11,10 +11,9 @@ the same power; or the other way round.
 
 A route is a row of terminals, by which light leaves the cells on it; `pathfinder` explains how
 terminals are numbered. The kernels are compiled, so that a scheduler can afford them. In all of
-them `graph` is the `MeshArrays` of the fabric, `search` the `RoutingSpace` of searches, `chip` a
-`Chip`, `scratch` a `ReliefSpace` and `circuits` the `RoutedCircuits`. The *value* of a circuit is
-its own loss in dB, its crosstalk, or the heater power that it adds in mW; a cell is *lit* if a
-circuit passes it.
+them `search` has the arrays that searches of routes work in, and `scratch` all others. The *value*
+of a circuit is its own loss in dB, its crosstalk, or the heater power that it adds in mW; a cell
+is *lit* if a circuit passes it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,9 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.routing.pathfinder import (
     FAR,
     UNIT,
+    MeshArrays,
     RoutedCircuits,
+    RoutingSpace,
     cell_of,
     find_route,
     least_cost,
@@ -71,37 +72,58 @@ _PRICES = np.array([0, UNIT // 4, UNIT, 4 * UNIT, FAR], dtype=np.int64)
 class Chip(NamedTuple):
     """The cells, as far as the kernels know them, and the objective."""
 
-    loss_db: NDArray[np.float64]  # (cells, states): loss of a circuit that passes
-    share: NDArray[np.float64]  # (cells, states): the part of its power that goes on
-    leak: NDArray[np.float64]  # (cells, states): the part that leaks into the wrong exit
-    mutual: bool  # whether circuits send from both ends
-    aim: int  # the objective: `_LOSS`, `_CROSSTALK`, `_POWER` or `_CELLS`
-    extra_mw: NDArray[np.float64]  # (cells, states): heater power above that of a dark cell
-    extra_cost: NDArray[np.int64]  # (cells, states): the same as a cost of passing, in 1/`UNIT`
+    loss_db: NDArray[np.float64]
+    """(cells, states): loss of a circuit that passes."""
+    share: NDArray[np.float64]
+    """(cells, states): the part of its power that goes on."""
+    leak: NDArray[np.float64]
+    """(cells, states): the part that leaks into the wrong exit."""
+    mutual: bool
+    """Whether circuits send from both ends."""
+    aim: int
+    """The objective: `_LOSS`, `_CROSSTALK`, `_POWER` or `_CELLS`."""
+    extra_mw: NDArray[np.float64]
+    """(cells, states): heater power above that of a dark cell."""
+    extra_cost: NDArray[np.int64]
+    """(cells, states): the same as a cost of passing, in 1/`UNIT`."""
 
 
 class ReliefSpace(NamedTuple):
     """Arrays to work in, so that no kernel allocates."""
 
-    owner: NDArray[np.int64]  # (links,): the port whose circuit passes, -1 for none
-    is_lit: NDArray[np.bool_]  # (cells,): whether a circuit counted so far passes
-    beam: NDArray[np.int64]  # (terminals,): the beam that enters there, -1 for none
-    power: NDArray[np.float64]  # (terminals,): what is left of the power of that beam
-    crosstalk: NDArray[np.float64]  # (2 * ports,): leaked power over signal power of each beam
-    value: NDArray[np.float64]  # (ports,): the part of each circuit in the objective
-    toll: NDArray[np.int64]  # (cells, states): what passing a cell costs at present
-    kept_routes: NDArray[np.int32]  # (ports, width): the routes to go back to
-    kept_lengths: NDArray[np.int64]  # (ports,)
-    kept_value: NDArray[np.float64]  # (ports,)
-    displaced: NDArray[np.int64]  # (ports,): the ports of circuits that are ripped up
+    owner: NDArray[np.int64]
+    """(links,): the port whose circuit passes, -1 for none."""
+    is_lit: NDArray[np.bool_]
+    """(cells,): whether a circuit counted so far passes."""
+    beam: NDArray[np.int64]
+    """(terminals,): the beam that enters there, -1 for none."""
+    power: NDArray[np.float64]
+    """(terminals,): what is left of the power of that beam."""
+    crosstalk: NDArray[np.float64]
+    """(2 * ports,): leaked power over signal power of each beam."""
+    value: NDArray[np.float64]
+    """(ports,): the part of each circuit in the objective."""
+    toll: NDArray[np.int64]
+    """(cells, states): what passing a cell costs at present."""
+    kept_routes: NDArray[np.int32]
+    """(ports, width): the routes to go back to."""
+    kept_lengths: NDArray[np.int64]
+    """(ports,): the cells on these routes."""
+    kept_value: NDArray[np.float64]
+    """(ports,): the part of each of these routes in the objective."""
+    displaced: NDArray[np.int64]
+    """(ports,): the ports of circuits that are ripped up."""
 
 
 class CircuitMove(NamedTuple):
     """The circuit to be rerouted, and at what price."""
 
-    port: int  # the source port of the circuit
-    price: int  # what a link of another circuit costs, `FAR` if it is closed
-    worst: float  # the objective before the move, the measure of leaks
+    port: int
+    """The source port of the circuit."""
+    price: int
+    """What a link of another circuit costs, `FAR` if it is closed."""
+    worst: float
+    """The objective before the move, the measure of leaks."""
 
 
 class Relief:
@@ -202,7 +224,7 @@ class Relief:
 
 
 @inner_kernel
-def _weigh_heaters(graph, chip, scratch, circuits):
+def _weigh_heaters(graph: MeshArrays, chip: Chip, scratch: ReliefSpace, circuits: RoutedCircuits):
     """Return the heater power of lit cells above that of dark ones in mW, and the cells passed.
 
     ``scratch.value[port]`` receives the power that this circuit adds to those before it in the
@@ -231,7 +253,7 @@ def _weigh_heaters(graph, chip, scratch, circuits):
 
 
 @inner_kernel
-def _weigh_losses(graph, chip, scratch, circuits):
+def _weigh_losses(graph: MeshArrays, chip: Chip, scratch: ReliefSpace, circuits: RoutedCircuits):
     """Write the loss of each circuit in dB to ``scratch.value``, and return the largest."""
     worst_db = 0.0
     for place in range(len(circuits.order)):
@@ -243,7 +265,7 @@ def _weigh_losses(graph, chip, scratch, circuits):
 
 
 @inner_kernel
-def _follow_beams(graph, chip, scratch, circuits):
+def _follow_beams(graph: MeshArrays, chip: Chip, scratch: ReliefSpace, circuits: RoutedCircuits):
     """Write which beam enters each cell by each terminal, and what is left of its power there.
 
     A beam is the light that one end of a circuit sends; it starts with power 1. The beam from the
@@ -281,7 +303,7 @@ def _follow_beams(graph, chip, scratch, circuits):
 
 
 @inner_kernel
-def _leak(scratch, terminal, leaked_share):
+def _leak(scratch: ReliefSpace, terminal, leaked_share):
     """Add what leaks out of the beam that enters at a terminal to the beam beside it.
 
     Changes ``scratch.crosstalk[beam]``; `leaked_share` is the part of the power. The crosstalk is
@@ -297,7 +319,9 @@ def _leak(scratch, terminal, leaked_share):
 
 
 @inner_kernel
-def _weigh_crosstalk(graph, chip, scratch, circuits):
+def _weigh_crosstalk(
+    graph: MeshArrays, chip: Chip, scratch: ReliefSpace, circuits: RoutedCircuits
+):
     """Write the crosstalk of each circuit to ``scratch.value``, and return the largest.
 
     Ports send from both ends where ``chip.mutual`` is true. The crosstalk of a circuit is the
@@ -329,7 +353,7 @@ def _weigh_crosstalk(graph, chip, scratch, circuits):
 
 
 @kernel
-def weigh(graph, chip, scratch, circuits):
+def weigh(graph: MeshArrays, chip: Chip, scratch: ReliefSpace, circuits: RoutedCircuits):
     """Return the objective of routed circuits, and write the part of each to ``scratch.value``.
 
     The second result is what decides between equal sums: the number of cells where power is the
@@ -346,7 +370,7 @@ def weigh(graph, chip, scratch, circuits):
 
 
 @inner_kernel
-def _tie_break_score(chip, scratch, order, worst, second):
+def _tie_break_score(chip: Chip, scratch: ReliefSpace, order, worst, second):
     """Return the second criterion of a move; less is better.
 
     `worst` is the value of the worst circuit, in dB or as a ratio. `order` lists the circuits by
@@ -367,7 +391,9 @@ def _tie_break_score(chip, scratch, order, worst, second):
 
 
 @inner_kernel
-def _set_link_owner(graph, scratch, circuits, port, owner):
+def _set_link_owner(
+    graph: MeshArrays, scratch: ReliefSpace, circuits: RoutedCircuits, port, owner
+):
     """Set the owner of all links on the route of a port; -1 releases them."""
     scratch.owner[graph.link[graph.source[port]]] = owner
     for step in range(circuits.lengths[port]):
@@ -375,7 +401,7 @@ def _set_link_owner(graph, scratch, circuits, port, owner):
 
 
 @inner_kernel
-def _price_cells(graph, chip, scratch, worst):
+def _price_cells(graph: MeshArrays, chip: Chip, scratch: ReliefSpace, worst):
     """Write to ``scratch.toll`` what passing each cell in each state costs a circuit at present.
 
     Where crosstalk counts, a lit cell costs more the more it leaks, measured by `worst`, the
@@ -398,12 +424,19 @@ def _price_cells(graph, chip, scratch, worst):
 
 
 @inner_kernel
-def _reroute(graph, search, chip, scratch, circuits, move):
+def _reroute(
+    graph: MeshArrays,
+    search: RoutingSpace,
+    chip: Chip,
+    scratch: ReliefSpace,
+    circuits: RoutedCircuits,
+    move: CircuitMove,
+):
     """Put the circuit of ``move.port``, which owns no link, on its cheapest path.
 
-    `move` is a `CircuitMove`: a link of another circuit costs ``move.price``, a free one nothing.
-    Writes ``circuits.routes[port]`` and ``circuits.lengths[port]``; the owners of links stay as
-    they are. False if there is no path, or the cheapest one passes a link once each way.
+    A link of another circuit costs ``move.price``, a free one nothing. Writes
+    ``circuits.routes[port]`` and ``circuits.lengths[port]``; the owners of links stay as they are.
+    False if there is no path, or the cheapest one passes a link once each way.
     """
     port = move.port
     for terminal in range(len(graph.mate)):
@@ -427,12 +460,19 @@ def _reroute(graph, search, chip, scratch, circuits, move):
 
 
 @inner_kernel
-def _try_move(graph, search, chip, scratch, circuits, move):
+def _try_move(
+    graph: MeshArrays,
+    search: RoutingSpace,
+    chip: Chip,
+    scratch: ReliefSpace,
+    circuits: RoutedCircuits,
+    move: CircuitMove,
+):
     """Reroute the circuit of a move, and then those that it displaces past all others.
 
-    `move` is a `CircuitMove`. Changes ``circuits.routes`` and ``circuits.lengths``, and
-    ``scratch.owner[link]``, the source port whose circuit has the link, -1 for none. If that
-    fails, the result is False, and routes and owners of links are left half changed.
+    Changes ``circuits.routes`` and ``circuits.lengths``, and ``scratch.owner[link]``, the source
+    port whose circuit has the link, -1 for none. If that fails, the result is False, and routes
+    and owners of links are left half changed.
     """
     _set_link_owner(graph, scratch, circuits, move.port, -1)
     if not _reroute(graph, search, chip, scratch, circuits, move):
@@ -500,7 +540,9 @@ def _choose_move(aim, order, worst_port, n_failures):
 
 
 @inner_kernel
-def _begin(graph, search, scratch, circuits):
+def _begin(
+    graph: MeshArrays, search: RoutingSpace, scratch: ReliefSpace, circuits: RoutedCircuits
+):
     """Set the owners of all links; clear ``search.use``, and set the tolls to costs of cells.
 
     ``scratch.owner[link]`` is the port of a circuit, or -1; ``scratch.toll[cell, state]`` a price.
@@ -515,7 +557,14 @@ def _begin(graph, search, scratch, circuits):
 
 
 @kernel
-def relieve(graph, search, chip, scratch, circuits, max_moves):
+def relieve(
+    graph: MeshArrays,
+    search: RoutingSpace,
+    chip: Chip,
+    scratch: ReliefSpace,
+    circuits: RoutedCircuits,
+    max_moves,
+):
     """Rip up and reroute circuits until no move improves the objective, in place.
 
     Changes ``circuits.routes`` and ``circuits.lengths``, and uses `scratch` and `search`; no more
@@ -583,10 +632,12 @@ def relieve(graph, search, chip, scratch, circuits, max_moves):
 
 
 @kernel
-def relieve_rows(graph, search, relief, lining, rows, max_moves):
+def relieve_rows(
+    graph: MeshArrays, search: RoutingSpace, relief, lining, rows: RowBatch, max_moves
+):
     """Relieve the routes of each routed matching of a batch, `max_moves` moves at most for each.
 
-    `rows` is a `RowBatch`: its states say the routes, and receive the states of the new ones, as
+    The states of `rows` say the routes, and receive the states of the new ones, as
     ``rows.lengths`` and, of the last matching, ``rows.routes`` do. All rows are relieved in one
     call, because a call from Python costs as much as a move. `relief` are the `Chip` and the
     `ReliefSpace`, `lining` the `PortTable` and the `RowScratch` in which circuits are lined up.

@@ -8,9 +8,7 @@ circuits take their cheapest paths, links that several want become dearer from r
 circuits on contested links are rerouted. How fast prices rise, and when it gives up, is an
 `Effort`; where one effort fails, the next one is tried.
 
-In all kernels `wiring` is the `MeshArrays` of the fabric and `space` the `RoutingSpace` of
-`pathfinder`; `ports` is a `PortTable`, `scratch` a `RowScratch` and `rows` a `RowBatch`. A
-`graph` that light is only followed through may be a `LightGraph`.
+In all kernels `space` and `scratch` have arrays to work in.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ from optmatch.solvers.routing.pathfinder import (
     Effort,
     MeshArrays,
     RoutedCircuits,
+    RoutingSpace,
     cell_of,
     negotiate,
     state_between,
@@ -59,32 +58,44 @@ WRONG_STATES = -3
 class PortTable(NamedTuple):
     """The arrays that rows are checked against."""
 
-    live: NDArray[np.bool_]  # (ports,): whether the port works
-    # (ports, ports) ``[source, destination]``: the cost of the shortest route, in 1/`UNIT` of a
-    # cell; `FAR` or more if there is none.
+    live: NDArray[np.bool_]
+    """(ports,): whether the port works."""
     least: NDArray[np.int64]
-    # (cells,): -1 where the cell works, 0 or 1 where it stays in bar or cross, 2 where it is dead.
+    """(ports, ports) ``[source, destination]``: the cost of the shortest route, in 1/`UNIT` of
+    a cell; `FAR` or more if there is none."""
     stuck: NDArray[np.int8]
-    mutual: bool  # whether ports are bidirectional
+    """(cells,): -1 where the cell works, 0 or 1 where it stays in bar or cross, 2 where it is
+    dead."""
+    mutual: bool
+    """Whether ports are bidirectional."""
 
 
 class RowScratch(NamedTuple):
     """Arrays to work in, beside the workspace of `pathfinder`."""
 
-    order: NDArray[np.int64]  # (ports,): source ports of circuits, the longest first
-    partner: NDArray[np.int64]  # (ports,): the destination of each source port, -1 where idle
-    taken: NDArray[np.int8]  # (ports,): 1 where a port is a destination already
-    lengths: NDArray[np.int64]  # (ports,): cells on the route of each source port
-    routes: NDArray[np.int32]  # (ports, width): the terminals by which light leaves its cells
-    states: NDArray[np.int8]  # (cells,): 0 bar, 1 cross, -1 where no light passes
-    toll: NDArray[np.int64]  # (cells, state): costs of cells if toggles are paid
-    n_lit: NDArray[np.int64]  # (cells,): how many times circuits pass a cell
-    # For both ends of a search for few toggles, as of its `SearchSide`: costs of terminals,
-    # `NOT_REACHED` between two searches, shape (2, terminals), and six rows of marks,
-    # (2, 6, places).
+    order: NDArray[np.int64]
+    """(ports,): source ports of circuits, the longest first."""
+    partner: NDArray[np.int64]
+    """(ports,): the destination of each source port, -1 where idle."""
+    taken: NDArray[np.int8]
+    """(ports,): 1 where a port is a destination already."""
+    lengths: NDArray[np.int64]
+    """(ports,): cells on the route of each source port."""
+    routes: NDArray[np.int32]
+    """(ports, width): the terminals by which light leaves its cells."""
+    states: NDArray[np.int8]
+    """(cells,): 0 bar, 1 cross, -1 where no light passes."""
+    toll: NDArray[np.int64]
+    """(cells, state): costs of cells if toggles are paid."""
+    n_lit: NDArray[np.int64]
+    """(cells,): how many times circuits pass a cell."""
     side_costs: NDArray[np.int64]
+    """(2, terminals): the costs of both ends of a search for few toggles, `NOT_REACHED` between
+    two searches."""
     side_marks: NDArray[np.int32]
-    no_cost: NDArray[np.int64]  # (terminals,): zeros, the cost of leaving where nothing is charged
+    """(2, 6, places): the other six arrays of both ends, as of `SearchSide`."""
+    no_cost: NDArray[np.int64]
+    """(terminals,): zeros, the cost of leaving where nothing is charged."""
 
 
 def new_scratch(wiring: MeshArrays, width: int) -> RowScratch:
@@ -125,12 +136,17 @@ class RowBatch(NamedTuple):
 class LightGraph(NamedTuple):
     """The steps of light through a fabric, for those that only follow it."""
 
-    mate: NDArray[np.int32]  # (terminals,): the terminal at the other end of the link, or -1
-    # (terminals, 2) ``[terminal, state]``: where light leaves that enters a cell at a terminal.
+    mate: NDArray[np.int32]
+    """(terminals,): the terminal at the other end of the link, or -1."""
     exits: NDArray[np.int32]
-    source: NDArray[np.int32]  # (ports,): the terminal where light of a port enters
-    target: NDArray[np.int32]  # (ports,): the terminal where light to a port leaves
-    is_bidirectional: bool  # whether a circuit serves both ways, counted from its lower port
+    """(terminals, 2) ``[terminal, state]``: where light leaves that enters a cell at a
+    terminal."""
+    source: NDArray[np.int32]
+    """(ports,): the terminal where light of a port enters."""
+    target: NDArray[np.int32]
+    """(ports,): the terminal where light to a port leaves."""
+    is_bidirectional: bool
+    """Whether a circuit serves both ways, counted from its lower port."""
 
 
 def light_graph(fabric: Fabric) -> LightGraph:
@@ -141,7 +157,7 @@ def light_graph(fabric: Fabric) -> LightGraph:
 
 
 @kernel
-def line_up(ports, matching, order, partner, taken):
+def line_up(ports: PortTable, matching, order, partner, taken):
     """Check a matching, and put its circuits in order, those with the longest routes first.
 
     By insertion, since a row has few circuits; one that has no path even alone comes first.
@@ -184,7 +200,7 @@ def line_up(ports, matching, order, partner, taken):
 
 
 @inner_kernel
-def follow_light(graph, entered, states, route):
+def follow_light(graph: MeshArrays | LightGraph, entered, states, route):
     """Follow light that enters a cell, write where it leaves each cell, and return their number.
 
     Writes ``route[step]``, the terminals by which it leaves cells; ``states[cell]`` is 0 bar, 1
@@ -199,7 +215,9 @@ def follow_light(graph, entered, states, route):
 
 
 @inner_kernel
-def follow_circuit(graph, circuits, states, port):
+def follow_circuit(
+    graph: MeshArrays | LightGraph, circuits: RoutedCircuits | RowScratch, states, port
+):
     """Follow the light of a port to its partner, and write its route and its length.
 
     ``circuits.partner[port]`` is the destination. Writes ``circuits.routes[port]`` and
@@ -216,7 +234,7 @@ def follow_circuit(graph, circuits, states, port):
 
 
 @kernel
-def write_states(wiring, order, routes, lengths, states):
+def write_states(wiring: MeshArrays, order, routes, lengths, states):
     """Set the cells on the routes of the circuits in `order`; other cells stay as they are.
 
     Writes ``states[cell]``, 0 bar or 1 cross; ``routes[port, step]`` are the terminals by which
@@ -244,7 +262,9 @@ def copy_routes(order, original, copy):
 
 
 @inner_kernel
-def _try_efforts(wiring, space, scratch, tries, circuits):
+def _try_efforts(
+    wiring: MeshArrays, space: RoutingSpace, scratch: RowScratch, tries, circuits: RoutedCircuits
+):
     """Route the circuits of a matching, with one effort after the other until one succeeds.
 
     Writes ``circuits.routes`` and ``circuits.lengths``, and shuffles ``circuits.order``. A
@@ -274,7 +294,14 @@ def _try_efforts(wiring, space, scratch, tries, circuits):
 
 
 @kernel
-def route_rows(wiring, space, ports, scratch, tries, rows):
+def route_rows(
+    wiring: MeshArrays,
+    space: RoutingSpace,
+    ports: PortTable,
+    scratch: RowScratch,
+    tries,
+    rows: RowBatch,
+):
     """Route matchings of a batch by negotiated congestion, each for itself, and set their cells.
 
     Writes ``rows.states[row, cell]``, ``rows.lengths[row, port]`` and ``rows.outcome[row]``.
@@ -308,7 +335,7 @@ def route_rows(wiring, space, ports, scratch, tries, rows):
 
 
 @kernel
-def check_rows(ports, order, partner, taken, matchings, outcome):
+def check_rows(ports: PortTable, order, partner, taken, matchings, outcome):
     """Write `ROUTED` for each row that is a matching of the ports, or else `NO_MATCHING`.
 
     Writes ``outcome[row]``; `order`, `partner` and `taken` are scratch, by port.
@@ -319,11 +346,11 @@ def check_rows(ports, order, partner, taken, matchings, outcome):
 
 
 @kernel
-def read_rows(paths, rows):
+def read_rows(paths: LightGraph, rows: RowBatch):
     """Follow the circuits of each row through its states; routes are those of the last row.
 
-    `paths` is a `LightGraph`; the states of `rows` are read here. Writes ``rows.lengths[row,
-    port]``, 0 where light does not arrive or nothing begins, and ``rows.routes[port, step]``.
+    Reads ``rows.states``. Writes ``rows.lengths[row, port]``, 0 where light does not arrive or
+    nothing begins, and ``rows.routes[port, step]``.
     """
     for row in range(len(rows.matchings)):
         partner = rows.matchings[row]

@@ -8,8 +8,7 @@ circuits are ripped up and rerouted by negotiated congestion (McMurchie and Ebel
 fewer toggles past all others.
 
 Routes are kept as the terminals by which light leaves the cells; `pathfinder` explains how these
-are numbered. In all kernels ``graph`` is the `MeshArrays` of the fabric, ``space`` the
-`RoutingSpace` and ``scratch`` the `RowScratch` to work in.
+are numbered. In all kernels `space` and `scratch` have arrays to work in.
 """
 
 from __future__ import annotations
@@ -26,7 +25,9 @@ from optmatch.solvers.routing.pathfinder import (
     FAR,
     UNIT,
     Effort,
+    MeshArrays,
     RoutedCircuits,
+    RoutingSpace,
     cell_of,
     close_route,
     negotiate,
@@ -41,6 +42,8 @@ from optmatch.solvers.routing.rows import (
     NOT_REACHED,
     ROUTED,
     WRONG_STATES,
+    PortTable,
+    RowScratch,
     copy_routes,
     follow_circuit,
     line_up,
@@ -96,9 +99,12 @@ _STRIDE = 64
 class RoutedRow(NamedTuple):
     """The arrays that receive the answer for one matching."""
 
-    states: NDArray[np.int8]  # (cells,)
-    routes: NDArray[np.int32]  # (ports, width): terminals by which light leaves its cells
-    lengths: NDArray[np.int64]  # (ports,): cells on the route, 0 where there is none
+    states: NDArray[np.int8]
+    """(cells,): 0 bar, 1 cross, -1 where not known, or free."""
+    routes: NDArray[np.int32]
+    """(ports, width): terminals by which light leaves its cells."""
+    lengths: NDArray[np.int64]
+    """(ports,): cells on the route, 0 where there is none."""
 
 
 class SearchSide(NamedTuple):
@@ -109,32 +115,44 @@ class SearchSide(NamedTuple):
     cells on the path (Dial 1969): each bucket is a linked list of entries, one for each terminal.
     """
 
-    # (terminals,): least cost of coming to a cell by this terminal; `NOT_REACHED` between two
-    # searches.
     cost: NDArray[np.int64]
-    # (terminals,): the terminal before on the path from this end, -1 at the end itself.
+    """(terminals,): least cost of coming to a cell by this terminal; `NOT_REACHED` between two
+    searches."""
     previous: NDArray[np.int32]
-    reached: NDArray[np.int32]  # (places,): the terminals that have been reached
-    bucket: NDArray[np.int32]  # (buckets,): the first entry of each bucket, -1 where it is empty
-    entered: NDArray[np.int32]  # (entries,): the terminal of an entry
-    next_entry: NDArray[np.int32]  # (entries,): the entry after it in its bucket, -1 for none
-    later: NDArray[np.int32]  # (entries,): terminals of the next level
+    """(terminals,): the terminal before on the path from this end, -1 at the end itself."""
+    reached: NDArray[np.int32]
+    """(places,): the terminals that have been reached."""
+    bucket: NDArray[np.int32]
+    """(buckets,): the first entry of each bucket, -1 where it is empty."""
+    entered: NDArray[np.int32]
+    """(entries,): the terminal of an entry."""
+    next_entry: NDArray[np.int32]
+    """(entries,): the entry after it in its bucket, -1 for none."""
+    later: NDArray[np.int32]
+    """(entries,): terminals of the next level."""
 
 
 class SideProgress(NamedTuple):
     """How far one of the two ends of a bidirectional search has come."""
 
-    level: int  # all paths of fewer toggles from this end have been seen
-    bucket: int  # and all paths of so many toggles, and fewer cells than that
-    n_waiting: int  # entries of this level that still have to be expanded
-    n_entries: int  # entries of this level in all
-    n_later: int  # terminals found so far that belong to the next level
-    n_reached: int  # terminals reached since the search began
-    n_expanded: int  # entries expanded since the search began
+    level: int
+    """All paths of fewer toggles from this end have been seen."""
+    bucket: int
+    """All paths of so many toggles, and of fewer cells than this, have been seen as well."""
+    n_waiting: int
+    """Entries of this level that still have to be expanded."""
+    n_entries: int
+    """Entries of this level in all."""
+    n_later: int
+    """Terminals found so far that belong to the next level."""
+    n_reached: int
+    """Terminals reached since the search began."""
+    n_expanded: int
+    """Entries expanded since the search began."""
 
 
 @inner_kernel
-def _occupy_route(graph, space, scratch, port):
+def _occupy_route(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, port):
     """Close the links of a route to others, and let passing its cells cost no toggle any more.
 
     The route is that of source port `port` in `scratch`. Changes ``space.exit_cost``, and ``toll``
@@ -153,7 +171,7 @@ def _occupy_route(graph, space, scratch, port):
 
 
 @inner_kernel
-def _occupy_routes(graph, space, scratch, order, states):
+def _occupy_routes(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, order, states):
     """Occupy the routes of the circuits in `order`, and release all others.
 
     Writes ``space.exit_cost[terminal]``, and the tolls of the cells with ``scratch.n_lit[cell]``,
@@ -170,7 +188,7 @@ def _occupy_routes(graph, space, scratch, order, states):
 
 
 @inner_kernel
-def _price_dark_cell(graph, scratch, states, cell):
+def _price_dark_cell(graph: MeshArrays, scratch: RowScratch, states, cell):
     """Set ``scratch.toll`` of a cell that no circuit passes: its cost, and the toggle if needed.
 
     ``states[cell]`` is its present state; a toggle is needed for the other one, in either
@@ -183,7 +201,7 @@ def _price_dark_cell(graph, scratch, states, cell):
 
 
 @inner_kernel
-def _release_route(graph, space, scratch, states, port):
+def _release_route(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, states, port):
     """Undo `_occupy_route` for one circuit, while the routes of others stay occupied."""
     route = scratch.routes[port, : scratch.lengths[port]]
     open_route(graph, space.exit_cost, scratch.no_cost, port, route)
@@ -197,7 +215,7 @@ def _release_route(graph, space, scratch, states, port):
 
 
 @inner_kernel
-def _put_in_bucket(side, entry, entering, cells_cost):
+def _put_in_bucket(side: SearchSide, entry, entering, cells_cost):
     """Let a terminal wait at the present level, in the bucket of its cost without toggles."""
     number = min(cells_cost // UNIT, len(side.bucket) - 1)
     side.entered[entry] = entering
@@ -206,7 +224,7 @@ def _put_in_bucket(side, entry, entering, cells_cost):
 
 
 @inner_kernel
-def _begin_next_level(side, progress, best_cost):
+def _begin_next_level(side: SearchSide, progress: SideProgress, best_cost) -> SideProgress:
     """Let the terminals of the next level of toggles wait, once none is left at the present one.
 
     Moves ``side.later`` into the buckets, and returns the progress of the side at the new level;
@@ -227,7 +245,9 @@ def _begin_next_level(side, progress, best_cost):
 
 
 @inner_kernel
-def _expand_stride(graph, prices, sides, progress, least_opposite, best):
+def _expand_stride(
+    graph: MeshArrays, prices, sides, progress: SideProgress, least_opposite, best: Meeting
+):
     """Expand some terminals at one level of toggles, from one side of a bidirectional search.
 
     `prices` are ``exit_cost[terminal]``, `FAR` where closed, and ``toll[cell, state]``, the cost
@@ -303,7 +323,7 @@ def _expand_stride(graph, prices, sides, progress, least_opposite, best):
 
 
 @inner_kernel
-def _join_ways(graph, sides, meeting, route):
+def _join_ways(graph: MeshArrays, sides, meeting: Meeting, route):
     """Write down the way that two searches found, from the source through the cell of meeting.
 
     Writes to `route` the terminals by which light leaves the cells; `sides` are the searches from
@@ -334,7 +354,7 @@ def _join_ways(graph, sides, meeting, route):
 
 
 @inner_kernel
-def _side_of_search(scratch, end):
+def _side_of_search(scratch: RowScratch, end) -> SearchSide:
     """Return the arrays of one end of a search: 0 for that at the source, 1 at the target."""
     rows = scratch.side_marks[end]
     n_cells = len(scratch.toll)
@@ -350,7 +370,7 @@ def _side_of_search(scratch, end):
 
 
 @inner_kernel
-def _begin_at(side, terminal):
+def _begin_at(side: SearchSide, terminal) -> SideProgress:
     """Let one side of a search begin at a terminal; its costs are `NOT_REACHED` before."""
     side.bucket[:] = -1
     side.cost[terminal] = 0
@@ -363,14 +383,16 @@ def _begin_at(side, terminal):
 
 
 @inner_kernel
-def _forget_costs(side, progress):
+def _forget_costs(side: SearchSide, progress: SideProgress):
     """Set the costs of all terminals that one side has reached to `NOT_REACHED` again."""
     for place in range(progress.n_reached):
         side.cost[side.reached[place]] = NOT_REACHED
 
 
 @kernel
-def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
+def find_fewest_toggles(
+    graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, port, max_toggles, route
+):
     """Find the way of a circuit with the fewest toggles, and of these the one of fewest cells.
 
     Writes ``route[step]``, the terminals by which light leaves cells. Both ends are searched level
@@ -384,8 +406,8 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
     has been seen, and of the paths of a + b toggles those of fewer than m + n cells.
 
     ``space.exit_cost`` closes links, ``scratch.toll[cell, state]`` has the costs, and
-    ``scratch.partner[port]`` is the destination. Returns the number of cells,
-    0 if there is no path of at most `max_toggles`, and that of toggles.
+    ``scratch.partner[port]`` is the destination. Returns the number of cells, 0 if there is no
+    path of at most `max_toggles`, and that of toggles.
     """
     source = graph.source[port]
     target = graph.target[scratch.partner[port]]
@@ -432,7 +454,9 @@ def find_fewest_toggles(graph, space, scratch, port, max_toggles, route):
 
 
 @inner_kernel
-def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
+def _route_in_turn(
+    graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, ports_in_turn, max_toggles
+):
     """Route new circuits one by one past those that are there, each with the fewest toggles.
 
     `ports_in_turn` are the source ports of the circuits. `max_toggles` bounds all of them
@@ -462,13 +486,15 @@ def _route_in_turn(graph, space, scratch, ports_in_turn, max_toggles):
 
 
 @inner_kernel
-def _route_new_circuits(graph, space, scratch, new_ports, routed):
+def _route_new_circuits(
+    graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, new_ports, routed: RoutedRow
+):
     """Route the new circuits of a change past those that stay, by few toggles.
 
-    `new_ports` are the source ports of the new circuits, `routed` the `RoutedRow` that receives
-    their routes. Returns whether all fit. Two orders are tried, the given one and its reverse, and
-    the one of fewer toggles counts. Then each new circuit looks for a path of fewer toggles past
-    all others. Links, tolls and routes of `space` and `scratch` follow.
+    `new_ports` are the source ports of the new circuits, and `routed` receives their routes.
+    Returns whether all fit. Two orders are tried, the given one and its reverse, and the one of
+    fewer toggles counts. Then each new circuit looks for a path of fewer toggles past all others.
+    Links, tolls and routes of `space` and `scratch` follow.
     """
     # `max_toggles` bounds each try: at first by the number of cells, more than are ever needed.
     states = routed.states
@@ -510,14 +536,21 @@ def _route_new_circuits(graph, space, scratch, new_ports, routed):
 
 
 @kernel
-def fit_in_circuits(graph, space, ports, scratch, matching, routed):
+def fit_in_circuits(
+    graph: MeshArrays,
+    space: RoutingSpace,
+    ports: PortTable,
+    scratch: RowScratch,
+    matching,
+    routed: RoutedRow,
+):
     """Keep the circuits that the states carry, and fit in the others.
 
-    ``matching[source]`` is the destination, -1 where idle, and `ports` a `PortTable`.
-    ``routed.states[cell]`` has the present states, 0 bar, 1 cross, -1 where not known, and
-    receives the new ones, in which a stuck cell is stated as it is, or free; `routed` receives the
-    routes, too. Returns `ROUTED`, or else `NO_MATCHING`, `WRONG_STATES`, or `NO_ROOM`: then
-    ``scratch.order`` has the circuits, and ``scratch.routes`` the routes of those that could stay.
+    ``matching[source]`` is the destination, -1 where idle. ``routed.states[cell]`` has the present
+    states, 0 bar, 1 cross, -1 where not known, and receives the new ones, in which a stuck cell is
+    stated as it is, or free; `routed` receives the routes, too. Returns `ROUTED`, or else
+    `NO_MATCHING`, `WRONG_STATES`, or `NO_ROOM`: then ``scratch.order`` has the circuits, and
+    ``scratch.routes`` the routes of those that could stay.
     """
     n_circuits = line_up(ports, matching, scratch.order, scratch.partner, scratch.taken)
     if n_circuits < 0:
@@ -556,7 +589,7 @@ def fit_in_circuits(graph, space, ports, scratch, matching, routed):
 
 
 @inner_kernel
-def _refit(graph, space, scratch, order, states, min_saved):
+def _refit(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, order, states, min_saved):
     """Put each circuit in turn on its path of the fewest toggles past all others.
 
     `order` lists source ports, ``states[cell]`` are the present states. Changes ``scratch.routes``
@@ -598,13 +631,20 @@ def _refit(graph, space, scratch, order, states, min_saved):
 
 
 @kernel
-def negotiate_change(graph, space, scratch, order, toll, routed):
+def negotiate_change(
+    graph: MeshArrays,
+    space: RoutingSpace,
+    scratch: RowScratch,
+    order,
+    toll: Toll,
+    routed: RoutedRow,
+):
     """Rip up and reroute circuits at the price of their toggles, then save toggles one by one.
 
-    `order` lists the source ports of all circuits, `toll` is a `Toll`, and `routed` a `RoutedRow`
-    whose states are the present ones at first. Begins with ``scratch.routes``, where a length of 0
-    is a circuit without a route. Returns `ROUTED`, or `NO_ROOM`; then the states are as before,
-    and the routes of `routed` of no use.
+    `order` lists the source ports of all circuits. ``routed.states`` are the present states, and
+    `routed` receives the answer. Begins with ``scratch.routes``, where a length of 0 is a circuit
+    without a route. Returns `ROUTED`, or `NO_ROOM`; then the states are as before, and the routes
+    of `routed` of no use.
     """
     # A cell costs more in the state that it is not in now.
     for cell in range(len(routed.states)):
@@ -622,7 +662,9 @@ def negotiate_change(graph, space, scratch, order, toll, routed):
 
 
 @kernel
-def finish_change(graph, space, scratch, order, routed):
+def finish_change(
+    graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, order, routed: RoutedRow
+):
     """Save toggles of routed circuits, and state their cells.
 
     `routed` has the routes of the circuits in `order`, and the present states; all three arrays

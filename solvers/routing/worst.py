@@ -310,10 +310,12 @@ class Found(NamedTuple):
 
     states: NDArray[np.int8] | None
     """None if nothing is better than what was known before."""
-    objective: float  # of these states or of what was known: in dB, as a ratio, or in mW
+    objective: float
+    """That of these states, or of what was known: in dB, as a ratio, or in mW."""
     limit: Limit | None
     """Why it stopped before the end."""
-    nodes: int  # cells that were tried, over all branches
+    nodes: int
+    """Cells that were tried, over all branches."""
 
 
 def search_all(
@@ -337,10 +339,10 @@ class _Search:
     """The state of the search: cells as they are set now, and beams of circuits so far.
 
     ``to_go[0][port][terminal]`` is the least cost of the cells from a terminal, by which light has
-    left a cell, to the port: their loss in dB, or half of their heater power in mW.
-    ``to_go[1]`` is the same in cells. ``rest[k]`` is the least cost and the fewest cells of the
-    circuits from the k-th on. A *beam* is the light of one end of a circuit: a list of the
-    terminals at which it enters cells, each with the loss before.
+    left a cell, to the port: their loss in dB, or half of their heater power in mW. ``to_go[1]``
+    is the same in cells. ``rest[k]`` is the least cost and the fewest cells of the circuits from
+    the k-th on. A *beam* is the light of one end of a circuit: a list of the terminals at which it
+    enters cells, each with the loss before.
 
     ``set[cell]`` is the state of a cell at present: 0 bar, 1 cross, -1 free. ``loss[cell][state]``
     is the loss in dB; if the objective is the heater power, it is half of the power above that of
