@@ -95,8 +95,8 @@ def pack_slots(
 
     ``pairs[pair]``: the source and the destination of each pair. Each slot takes all pairs that
     still have a path past those that it has. With `insists` further pairs are put into full slots
-    by rip-up and reroute. None if the time is up before all pairs have a slot, or if some pair
-    cannot be routed even alone by a search for cheapest paths.
+    by rip-up and reroute. Returns the slots; None if the time is up before all pairs have a slot,
+    or if some pair cannot be routed even alone by a search for cheapest paths.
     """
     waiting = pairs
     plan = []

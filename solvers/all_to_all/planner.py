@@ -52,9 +52,9 @@ class RoutedSlot(NamedTuple):
     """(vertices,): ``partner[vertex]``, mutual. Vertices without a circuit have the partner
     `SlotPlanner.idle_partner`."""
     routes: NDArray[np.int32]
-    """(ports, width): terminals left, by source port."""
+    """(ports, width): for each source port the terminals by which its light leaves cells."""
     lengths: NDArray[np.int64]
-    """(ports,): 0 where the port starts no circuit."""
+    """(ports,): the cells on the route, 0 where the port starts no circuit."""
     excess: int
     """What the routes cost beyond the shortest ones, with `FAILED` for each contested link."""
 

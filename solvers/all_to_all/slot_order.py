@@ -370,7 +370,10 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
     n_nodes = 0
 
     def extend(size: int, candidates: int) -> None:
-        """Search all cliques that consist of the present one and of some candidates."""
+        """Search all cliques of the present one, which has `size` vertices, and of candidates.
+
+        Each of the `candidates` is a neighbour of all vertices of the present clique.
+        """
         nonlocal best_size, n_nodes
         n_nodes += 1
         best_size = max(best_size, size)

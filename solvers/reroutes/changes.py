@@ -13,7 +13,6 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import InfeasibleError
 from optmatch.problems import Reroute, Transition
@@ -221,10 +220,13 @@ def name_paths(
             routes=[tuple(graph.terminal[path[1:-2]].tolist()) for path in paths],
         )
 
-    # In a rack with ideal interposers a node is an edge, of which any free fibre will do.
+    # In a rack with ideal interposers a node is an edge, of which any free fibre will do. Lists
+    # are quicker to look at one by one than arrays.
+    users_of_port = users.ports.tolist()
+    user_of_fibre = users.fibres.tolist()
     taken = set[tuple[str, int]]()
 
-    def take(kind: str, users_of_kind: NDArray[np.int32], candidates: Iterable[int]) -> int:
+    def take(kind: str, users_of_kind: Sequence[int], candidates: Iterable[int]) -> int:
         """Take the first part that is not taken, and is nobody's or that of a leaving circuit."""
         for part in candidates:
             user = users_of_kind[part]
@@ -239,9 +241,9 @@ def name_paths(
         ports = []
         for end, unit in ((SOURCE, nodes[0]), (DESTINATION, nodes[-1] - graph.units)):
             first = unit * graph.per_unit
-            ports_of_unit = range(first, first + graph.per_unit)
             wished_port = first + wish[end] % graph.per_unit
-            ports.append(take(f"port {end}", users.ports[end], [wished_port, *ports_of_unit]))
+            candidates = [wished_port, *range(first, first + graph.per_unit)]
+            ports.append(take(f"port {end}", users_of_port[end], candidates))
 
         # A fibre of each edge between both units. One with light would have to go dark before the
         # new circuit can have it.
@@ -249,8 +251,8 @@ def name_paths(
         for node in nodes[1:-1]:
             edge = node - graph.inner
             fibres = range(first_fibre[edge], first_fibre[edge + 1])
-            dark_fibres = (fibre for fibre in fibres if users.fibres[fibre] not in lit)
-            route.append(take("fibre", users.fibres, chain(dark_fibres, fibres)))
+            dark_fibres = (fibre for fibre in fibres if user_of_fibre[fibre] not in lit)
+            route.append(take("fibre", user_of_fibre, chain(dark_fibres, fibres)))
         named.circuits.append((ports[SOURCE], ports[DESTINATION]))
         named.routes.append(tuple(route))
     return named

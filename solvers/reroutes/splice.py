@@ -42,10 +42,6 @@ SHARED_COST = 1 << 46
 
 It is more than that of setting 63 cells."""
 
-FORWARD = True
-BACKWARD = False
-"""Along the arcs from the start of a circuit, or against them from its goal."""
-
 
 Ints = NDArray[np.int32]
 
@@ -157,16 +153,15 @@ def cost_of_arc(net: Net, work: RerouteSpace, arc, shared_cost):
 
 @inner_kernel
 def _expand_nearest(
-    net: Net, work: RerouteSpace, is_forward, start, shared_cost, best: Meeting
+    net: Net, work: RerouteSpace, start, shared_cost, best: Meeting, is_forward
 ) -> Meeting:
     """Expand the nearest node of one end of the search, and return the best `Meeting` then.
 
     `best` is the best one so far. The end which is expanded is the one at the start if
-    `is_forward` (`FORWARD`), else the one at the goal (`BACKWARD`): ``best.near`` is the last node
-    on the way that this end has reached, and ``best.far`` the next one, which the opposite end
-    has. A node is closed if it is shut, or if its resource has nothing free; `start`, the node
-    where the circuit begins, is always open, since the circuit itself uses its resource.
-    `shared_cost` is as of `cost_of_arc`.
+    `is_forward`, else the one at the goal: ``best.near`` is the last node on the way that this end
+    has reached, and ``best.far`` the next one, which the opposite end has. A node is closed if it
+    is shut, or if its resource has nothing free; `start`, the node where the circuit begins, is
+    always open, since the circuit itself uses its resource. `shared_cost` is as of `cost_of_arc`.
     """
     end = work.forward
     opposite = work.backward
@@ -227,10 +222,10 @@ def find_cheapest_path(net: Net, work: RerouteSpace, ends, shared_cost, way):
         if forward.keys[0] + backward.keys[0] >= best.cost:
             break
         if forward.keys[0] <= backward.keys[0]:
-            best = _expand_nearest(net, work, FORWARD, start, shared_cost, best)
+            best = _expand_nearest(net, work, start, shared_cost, best, is_forward=True)
         else:
             # The end at the goal sees the meeting the other way round.
-            seen = _expand_nearest(net, work, BACKWARD, start, shared_cost, turned(best))
+            seen = _expand_nearest(net, work, start, shared_cost, turned(best), is_forward=False)
             best = turned(seen)
     forget(forward)
     forget(backward)

@@ -174,7 +174,10 @@ class _ProofSearch:
             self.master.add(k, tuple(routes.routes[source, : routes.lengths[source]].tolist()))
 
     def _warm_start(self) -> Limit | None:
-        """Look for routes by negotiation; return `Limit.TIME` if the time is up, or else None."""
+        """Look for routes by a few negotiations, until some are proved to be the best.
+
+        Returns `Limit.TIME` if the time is up, else None.
+        """
         for turn in range(WARM_STARTS):
             self._take(self.negotiation.attempt(turn, self.rng))
             if self.least > self._upper():

@@ -165,9 +165,11 @@ class ChipOptics(NamedTuple):
         frequencies_hz: tuple[float, ...],
         seed: int | None,
     ) -> ChipOptics:
-        """Take a device for the cells of a fabric; `seed` draws its phase errors.
+        """Collect what is known of the light on a fabric whose cells are such devices.
 
-        Without a seed, errors that the device says to be there are unknown.
+        `seed` draws the errors of the phases; without one, errors that the device says to be there
+        are unknown, and light is solved for at the central frequency alone. `frequencies_hz` are
+        distances from that.
         """
         graph = fabric.graph
         assert graph is not None  # the caller has refused a fabric without cells

@@ -633,14 +633,19 @@ def relieve(
 
 @kernel
 def relieve_rows(
-    graph: MeshArrays, search: RoutingSpace, relief, lining, rows: RowBatch, max_moves
+    graph: MeshArrays,
+    search: RoutingSpace,
+    relief: tuple[Chip, ReliefSpace],
+    lining: tuple[PortTable, RowScratch],
+    rows: RowBatch,
+    max_moves,
 ):
     """Relieve the routes of each routed matching of a batch, `max_moves` moves at most for each.
 
     The states of `rows` say the routes, and receive the states of the new ones, as
     ``rows.lengths`` and, of the last matching, ``rows.routes`` do. All rows are relieved in one
-    call, because a call from Python costs as much as a move. `relief` are the `Chip` and the
-    `ReliefSpace`, `lining` the `PortTable` and the `RowScratch` in which circuits are lined up.
+    call, because a call from Python costs as much as a move. The arrays of `lining` are those in
+    which circuits are lined up.
     """
     chip, scratch = relief
     ports, row_scratch = lining

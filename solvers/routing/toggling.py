@@ -246,19 +246,24 @@ def _begin_next_level(side: SearchSide, progress: SideProgress, best_cost) -> Si
 
 @inner_kernel
 def _expand_stride(
-    graph: MeshArrays, prices, sides, progress: SideProgress, least_opposite, best: Meeting
+    graph: MeshArrays,
+    prices,
+    sides: tuple[SearchSide, SearchSide],
+    progress: SideProgress,
+    least_opposite,
+    best: Meeting,
 ):
     """Expand some terminals at one level of toggles, from one side of a bidirectional search.
 
+    `sides` are the one that is expanded, whose arrays are changed and whose `progress` is given,
+    and the opposite one, which has expanded all that it reaches at less than `least_opposite`.
     `prices` are ``exit_cost[terminal]``, `FAR` where closed, and ``toll[cell, state]``, the cost
-    of passing. `sides` are the `SearchSide` that is expanded, whose arrays are changed and whose
-    `SideProgress` is `progress`, and the opposite one; `best` is the best `Meeting` of both so
-    far, at first a cost of `NOT_REACHED`. The terminals of the level with the fewest cells on
-    their way are next. A cell that is set already leads to a terminal of the same level; a cell
-    that has to be toggled leads to one of the next level. As light in a cell goes back the way it
-    came, the work is the same from both ends of the circuit. The opposite side has expanded all
-    that it reaches at less than `least_opposite`. Returns how far the side has come after
-    `_STRIDE` terminals or at the end of the level, and the best meeting.
+    of passing. `best` is the best meeting of both sides so far, at first a cost of `NOT_REACHED`.
+    The terminals of the level with the fewest cells on their way are next. A cell that is set
+    already leads to a terminal of the same level; a cell that has to be toggled leads to one of
+    the next level. As light in a cell goes back the way it came, the work is the same from both
+    ends of the circuit. Returns how far the side has come after `_STRIDE` terminals or at the end
+    of the level, and the best meeting then.
     """
     exit_cost, toll = prices
     side, opposite = sides
@@ -323,7 +328,7 @@ def _expand_stride(
 
 
 @inner_kernel
-def _join_ways(graph: MeshArrays, sides, meeting: Meeting, route):
+def _join_ways(graph: MeshArrays, sides: tuple[SearchSide, SearchSide], meeting: Meeting, route):
     """Write down the way that two searches found, from the source through the cell of meeting.
 
     Writes to `route` the terminals by which light leaves the cells; `sides` are the searches from

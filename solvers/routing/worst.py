@@ -344,9 +344,11 @@ class _Search:
     the k-th on. A *beam* is the light of one end of a circuit: a list of the terminals at which it
     enters cells, each with the loss before.
 
-    ``set[cell]`` is the state of a cell at present: 0 bar, 1 cross, -1 free. ``loss[cell][state]``
-    is the loss in dB; if the objective is the heater power, it is half of the power above that of
-    a dark cell in mW, and ``extra[cell][state]`` is the whole.
+    ``set[cell]`` is the state of a cell at present: 0 bar, 1 cross, -1 free. Light that enters at
+    a terminal leaves by ``exits[terminal][state]``, and enters the next cell at the ``mate`` of
+    that, -1 at the rim. ``loss[cell][state]`` is the loss in dB; if the objective is the heater
+    power, it is half of the power above that of a dark cell in mW, and ``extra[cell][state]`` is
+    the whole.
 
     ``worst`` is the objective of the circuits so far: the largest loss in dB, the largest ratio of
     crosstalk to signal, or the power of all heaters in mW. ``cells`` counts the cells on their
@@ -468,15 +470,15 @@ class _Search:
         beam: list[tuple[int, float]],
         lost: float,
     ) -> None:
-        """Follow the light of the k-th circuit from a cell on, in every state that is possible.
+        """Set the cells on the way of the k-th circuit one after the other: branch and bound.
 
-        `entering` is the terminal at which light enters the cell, `end` the one at which it has to
-        leave the fabric, to `port`; `beam` gets an entry for the cell, and loses it in the end.
-        Branch and bound: cells are set one after the other along the way of each circuit, and a
-        branch is given up as soon as a lower bound of the objective, or of the cells where that is
-        equal, is no better than the best answer. `lost` is the loss before the cell in dB; for
-        heater power half of the power of its heaters in mW, the least that it pays, as at most two
-        circuits share a cell. All that is set here is undone before it returns.
+        Light of the circuit enters a cell at the terminal `entering`. If the cell is free, both of
+        its states are tried, depth first; else it keeps its state. A branch is pruned as soon as a
+        lower bound of the objective, or of the cells where that is equal, is no better than the
+        best answer. The light has to leave the fabric by the terminal `end`, to `port`. `beam` has
+        the cells before this one, and `lost` is the loss in them in dB; for heater power half of
+        the power of their heaters in mW, the least that the circuit pays, as at most two circuits
+        share a cell. All that is set here is undone before it returns.
         """
         self.nodes += 1
         if self.nodes % _NODES_PER_LOOK == 0:
@@ -503,8 +505,7 @@ class _Search:
             # Prune by a lower bound of the objective and of the cells. Power: the larger one of
             # what the lit cells take, and of half of each heater for every circuit that passes,
             # those to come at their least. Loss: the largest of all circuits, those to come again
-            # at their least.
-            # Crosstalk may stay 0, hence its bound is that of the circuits so far.
+            # at their least. Crosstalk may stay 0, hence its bound is that of the circuits so far.
             bound = self.worst
             heat_mw = 0.0
             if self.power:
