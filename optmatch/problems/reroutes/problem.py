@@ -91,7 +91,7 @@ def _try_handovers(
     return tried.astype(np.int64)
 
 
-class _Derived(Displayed):
+class _AssessedState(Displayed):
     """What `Reroute` derives once from its fields, and keeps beside them."""
 
     __slots__ = ("circuit_routes", "damage", "passed", "units")
@@ -106,7 +106,7 @@ class _Derived(Displayed):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reroute(_Derived):
+class Reroute(_AssessedState):
     """Get the circuits of a running state around a failure; without one it *is* the state.
 
     A *unit* is what a spare replaces: a chip of a rack with its ports, or one port of a switch. A
