@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from optmatch.control.reroutes.failed_parts import (
     drop_former_faults,
     find_joined_servers,
 )
-from optmatch.control.reroutes.timeline import Stage, list_stages
 from optmatch.model import (
     Clock,
     InfeasibleError,
@@ -30,11 +29,20 @@ from optmatch.model import (
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.problem import assess
 from optmatch.problems.reroutes.running import Damage, FailedParts
+from optmatch.problems.reroutes.transition import RAISE, SET, STEP_NAMES
 
 if TYPE_CHECKING:
     from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
     from optmatch.solvers.reroutes.splice import RerouteSpace
+
+
+class Stage(NamedTuple):
+    """A part of a recovery."""
+
+    name: str  # what is done, with the number of cells or circuits
+    start_s: float  # seconds from the failure
+    end_s: float  # the start of the next stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,10 +59,73 @@ class Proposal:
     cut_off: tuple[int, ...] = ()
     """Chips of the failure that no caller named: all fibres of their server have failed."""
 
-    def timeline(self, **takes_s: float) -> tuple[Stage, ...]:
-        """List the stages of the recovery; their times are given as for `list_stages`."""
-        takes_s.setdefault("decide_s", self.decided_s)
-        return list_stages(self.state, self.transition, **takes_s)
+    def timeline(
+        self,
+        *,
+        detect_s: float = 0.0,
+        decide_s: float | None = None,
+        program_s: float = 0.0,
+        cell_s: float = 0.0,
+        lock_s: float = 0.0,
+        restart_s: float = 0.0,
+    ) -> tuple[Stage, ...]:
+        """List what happens from a failure until the job runs on, with times in seconds.
+
+        The stages follow each other: detect, decide, set cells (2 x 2 switches), raise circuits,
+        and so on, restart. Steps of one kind in a row are one stage, since they are done at the
+        same time. In a fabric without cells, one stage programs the switches of all servers on the
+        new routes.
+
+        Parameters
+        ----------
+        detect_s
+            Until the failure is reported; this and all times below in seconds.
+        decide_s
+            How long the answer takes; None for `decided_s`, what it took.
+        program_s
+            To send settings to the controllers of cells or switches.
+        cell_s
+            Until cells or switches have settled, in each round of settings.
+        lock_s
+            Until transceivers see each other on a new route.
+        restart_s
+            Until the job runs on: processes, communicators, a checkpoint.
+
+        Returns
+        -------
+        tuple of Stage
+            Name, start and end in seconds of each stage. The first starts at 0, the failure; each
+            other one where the one before ends.
+        """
+        if decide_s is None:
+            decide_s = self.decided_s
+        set_s = number("program_s", program_s) + number("cell_s", cell_s)
+        lock_s = number("lock_s", lock_s)
+        durations = [
+            ("detect", number("detect_s", detect_s)),
+            ("decide", number("decide_s", decide_s)),
+        ]
+        if self.state.fabric.graph is None and len(self.transition.changed):
+            durations.append(("program switches", set_s))
+
+        # A step is a row (kind, number, state): steps of one kind in a row happen at once.
+        for kind, group in groupby(self.transition.steps[:, 0].tolist()):
+            n_steps = len(list(group))
+            if kind == SET:
+                durations.append((f"set cells ({n_steps})", set_s))
+            elif kind == RAISE:
+                durations.append((f"raise circuits ({n_steps})", lock_s))
+            else:
+                durations.append((f"{STEP_NAMES[kind]} circuits ({n_steps})", 0.0))
+        durations.append(("restart", number("restart_s", restart_s)))
+
+        # Each stage starts where the one before ends.
+        stages = list[Stage]()
+        now_s = 0.0
+        for name, duration_s in durations:
+            stages.append(Stage(name, now_s, now_s + duration_s))
+            now_s += duration_s
+        return tuple(stages)
 
 
 class Snapshot(NamedTuple):

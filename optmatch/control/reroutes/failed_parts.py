@@ -226,14 +226,6 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
             raise InputError(f"{kind} {part} has failed already", where=kind)
 
 
-def check_cells_work(record: Record, cells: Iterable[int]) -> None:
-    """Refuse cells that are broken in the state or pending: only working ones can be drained."""
-    broken = {*record.state.failed.broken_cells, *record.waiting_parts.broken_cells}
-    for cell in cells:
-        if cell in broken:
-            raise InputError(f"cell {cell} has failed: only working cells leave", where="cell")
-
-
 def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
     """Refuse a failure with a cell that is pending in another state, as it was reported since."""
     faults = failure.faults

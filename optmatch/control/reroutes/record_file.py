@@ -104,8 +104,14 @@ class RecordFile:
             if not rows:
                 return []
 
+            # Each row has what was written, and the digest of that.
+            trees = []
+            for number, content, sha256 in rows:
+                if not isinstance(content, bytes) or digest(content) != sha256:
+                    raise FormatError("is not what was written", where=f"/{number}")
+                trees.append(parse_json(content, self.path))
+
             # Numbers of records are consecutive, so that none can be missing between others.
-            trees = [_read_row(row, self.path) for row in rows]
             numbers = [number for number, _, _ in rows]
             if numbers[1:] != list(range(numbers[-1] - len(rows) + 2, numbers[-1] + 1)):
                 raise FormatError("a record is missing")
@@ -162,14 +168,6 @@ def _write_row(number: int, tree: dict[str, Any]) -> tuple[int, bytes, str]:
     return number, content, digest(content)
 
 
-def _read_row(row: tuple[Any, Any, Any], path: str) -> Any:
-    """Return the content of a row, if it is what was written."""
-    number, content, sha256 = row
-    if not isinstance(content, bytes) or digest(content) != sha256:
-        raise FormatError("is not what was written", where=f"/{number}")
-    return parse_json(content, path)
-
-
 def record_to_tree(record: Record) -> dict[str, Any]:
     """Return a record as JSON."""
     state_fields = {name: getattr(record.state, name) for name in _STATE_FIELDS}
@@ -186,7 +184,7 @@ def record_to_tree(record: Record) -> dict[str, Any]:
 
 
 def _read_record(tree: Any, first_tree: dict[str, Any], first: Reroute, where: str) -> Record:
-    """Read a record that `record_to_tree` has written, and check it.
+    """Read a record that `record_to_tree` has written; refuse it if no controller can come to it.
 
     Fields that changes never touch, the fabric among them, come from the first state of the file:
     `first_tree` is that state as JSON, `first` the same as an object. `where` is the place of the
@@ -211,7 +209,22 @@ def _read_record(tree: Any, first_tree: dict[str, Any], first: Reroute, where: s
         cut_off=list_parts("cut_off", _PARTS.check("cut_off", tree["cut_off"])),
         answered=_read_failures(tree, "answered", where),
     )
-    _check_record(record, where)
+
+    # The state answers its failures, hence light passes on all circuits. Each unit is a stand-in
+    # once at most, and has one stand-in at most.
+    if state.hit.any():
+        raise FormatError(f"circuit {state.hit.argmax()} has no light", where=where)
+    for units in zip(*record.homes, strict=True):
+        check_parts("homes", units, state.n_units, "units")
+
+    # No pending part is among those that the state answers, and each failure has some part. Chips
+    # that are cut off count as failed in the state.
+    for failure in record.waiting:
+        if not any(failure):
+            raise FormatError("refused: a failure without a part", where=where)
+        check_failure(state, failure)
+    if not set(record.cut_off) <= set(state.failed_chips):
+        raise FormatError("cut_off: a chip that has not failed", where=where)
     return record
 
 
@@ -223,29 +236,3 @@ def _read_failures(tree: dict[str, Any], key: str, where: str) -> tuple[FailedPa
         parts = {name: list_parts(name, numbers) for name, numbers in entry.items()}
         failures.append(FailedParts(**parts))
     return tuple(failures)
-
-
-def _check_record(record: Record, where: str) -> None:
-    """Refuse what was read from a file if no controller can have come to it.
-
-    A circuit may have no light, a unit stand in for two or have two stand-ins, a pending failure
-    be empty or have a part that the state answers, or a chip be cut off that has not failed.
-    """
-    # The state answers its failures, hence light passes on all circuits.
-    state = record.state
-    if state.hit.any():
-        raise FormatError(f"circuit {state.hit.argmax()} has no light", where=where)
-
-    # Each unit is a stand-in once at most, and has one stand-in at most.
-    for units in zip(*record.homes, strict=True):
-        check_parts("homes", units, state.n_units, "units")
-
-    # No pending part is among those that the state answers, and each failure has some part.
-    if not all(any(failure) for failure in record.waiting):
-        raise FormatError("refused: a failure without a part", where=where)
-    for failure in record.waiting:
-        check_failure(state, failure)
-
-    # Chips that are cut off count as failed in the state.
-    if not set(record.cut_off) <= set(state.failed_chips):
-        raise FormatError("cut_off: a chip that has not failed", where=where)

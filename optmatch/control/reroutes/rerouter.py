@@ -35,7 +35,6 @@ from optmatch.control.reroutes.failed_parts import (
     Parts,
     Record,
     Stuck,
-    check_cells_work,
     check_failure,
     check_faults_are_latest,
     drop_former_faults,
@@ -347,7 +346,15 @@ class Rerouter:
         """
         self._check_open()
         failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
-        check_cells_work(self._now.record, failure.dead_cells)
+
+        # Only working cells can be drained: neither stuck nor dead, in the state or pending.
+        record = self._now.record
+        broken = {*record.state.failed.broken_cells, *record.waiting_parts.broken_cells}
+        for number in failure.dead_cells:
+            if number in broken:
+                raise InputError(
+                    f"cell {number} has failed: only working cells leave", where="cell"
+                )
         return self._ask("drain", failure, by_s, report=by_s is not None)
 
     def _ask(
