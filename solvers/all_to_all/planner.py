@@ -192,9 +192,10 @@ class SlotPlanner:
             spare.put(CellRouter(self.problem.fabric))
 
         def route(partner: NDArray[np.int64], failed: RoutedSlot | None = None) -> RoutedSlot:
-            """Route a slot with a router that no thread is using, or try a failed one once more.
+            """Route the factor `partner` with a router that no thread is using.
 
-            The result is `failed` itself if the new routes have more excess.
+            If `failed` is given, the negotiation goes on from the routes of that slot, with more
+            patience; the result is `failed` itself if the new routes have more excess.
             """
             router = spare.get()
             try:

@@ -201,11 +201,11 @@ class Repair:
         return None
 
     def _damage(self, faults: tuple[Fault, ...]) -> _Damage:
-        """Turn faults into wiring and costs for the router.
+        """Turn faults into a graph and costs for the router.
 
         A stuck cell leads light the same way in both states. A dead cell is closed: no light
-        leaves it, nor any cell beside it towards it. The least costs stay as they were: still a
-        lower bound, as the search needs it.
+        leaves it, nor any cell beside it towards it. The least costs to each port stay those
+        without faults, which are still lower bounds, as the search (A*) needs them.
         """
         wiring = self.router.wiring
         exits = wiring.exits.copy()

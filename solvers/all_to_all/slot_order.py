@@ -154,10 +154,10 @@ class Sequence:
         work = len(self.order) ** 2 * self.states.shape[1]
         while clock is None or clock.remaining_s > work / _WORK_PER_S:
             victims = rng.permutation(len(self.order))
-            n_saved = int(reinsert(self.states, self.order, victims, self.last, self.following))
-            if n_saved >= best:
-                return n_saved
-            best = n_saved
+            n_toggles = int(reinsert(self.states, self.order, victims, self.last, self.following))
+            if n_toggles >= best:
+                return n_toggles
+            best = n_toggles
         return best
 
     def agreement(self, place: int, unit: int) -> NDArray[np.int64]:

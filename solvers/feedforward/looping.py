@@ -178,10 +178,11 @@ def _eights() -> Tables:
 
 
 def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
-    """Route matchings, shape (k, n), on a Benes network; the first cell of each loop is in bar.
+    """Route matchings on a Benes network; the first cell of each loop is in bar.
 
-    O(n log n) for each matching, without recursion. Blocks of four lines, and of eight where all
-    are in use, are looked up in tables.
+    From ``matchings[k, input]``, an output or -1 where idle, to ``states[k, cell]``: 0 bar, 1
+    cross, -1 where no light passes. O(n log n) for each matching of n lines, without recursion.
+    Blocks of four lines, and of eight where all are in use, are looked up in tables.
     """
     n = matchings.shape[1]
     if n >= 8 and matchings.min(initial=0) >= 0:
@@ -190,10 +191,11 @@ def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 
 
 def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
-    """Route matchings, shape (k, n), on a dilated Benes network; no two circuits share a cell.
+    """Route matchings on a dilated Benes network; no two circuits share a cell.
 
-    The network has the blocks of a Benes network, hence the same walks tell which half each
-    circuit goes to. Each circuit is then followed through cells of its own.
+    Arrays are those of `route_loops`. The network has the blocks of a Benes network, hence the
+    same walks tell which half each circuit goes to. Each circuit is then followed through cells of
+    its own.
     """
     n = matchings.shape[1]
     narrow = network(n)

@@ -263,8 +263,10 @@ def settle(
 ) -> Recovery:
     """Make a plan of new routes, ``routes.paths[k]`` of ``circuits[k]``, and count its levels.
 
-    Circuits that were not hit and got their old route again are left out.
+    `circuits` are the hit ones, and then those that might move; of these, circuits that got their
+    old route again are left out of the plan. `handover` has the spare of each lost unit.
     """
+    # Without others, all circuits change.
     if len(circuits) == len(case.hit):
         return Recovery(
             (0, len(circuits), *routes.levels), handover, tuple(circuits), routes.paths
@@ -310,10 +312,11 @@ def _move_other_circuits(
             return _best_handover(routing, case, reach, tuple(moving), most)
 
     def try_each(sets: Sequence[tuple[int, ...]], foreign: set[int]) -> Recovery | None:
-        """Return the best plan of the first sets, by disturbed and changed circuits.
+        """Let the circuits of each set move in turn; return the best plan, None without any.
 
-        Circuits in `foreign` are disturbed if they move, and sets that disturb fewest come first.
-        None if no set made room in time.
+        Circuits in `foreign` are disturbed if they move. Sets that disturb fewest come first: the
+        first one that can be no better than the best plan ends the search, as `n_tries` sets or
+        the end of the time do.
         """
         best = None
         for tried, moving in enumerate(sets[:n_tries]):

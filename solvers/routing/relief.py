@@ -143,10 +143,9 @@ class Relief:
     def __init__(self, router: CellRouter, cells: CellDevice, objective: str) -> None:
         """Collect what the kernels read of a chip, and allocate what they write.
 
-        For each aim the cost of a cell in a search is composed differently: with losses the router
-        has them already; for power and numbers of cells, heaters and cells are one whole number,
-        in which the criterion that counts first is always the larger part. All arrays of scratch
-        last as long as the object.
+        The cost of a cell in searches depends on the objective. Losses are the costs of `router`
+        already. For power and for numbers of cells one whole number has both, in which the
+        criterion that counts first is always the larger part.
         """
         aim = _OBJECTIVES.index(objective)
         if aim in (_POWER, _CELLS):
