@@ -439,10 +439,9 @@ def _reroute(
     """
     port = move.port
     for terminal in range(len(graph.mate)):
-        price = np.int64(0)
+        search.exit_cost[terminal] = 0
         if scratch.owner[graph.link[terminal]] >= 0:
-            price = move.price
-        search.exit_cost[terminal] = price
+            search.exit_cost[terminal] = move.price
     search.exit_cost[graph.source[port]] = FAR
 
     # For losses ``scratch.toll`` stays the cost of cells (`_begin`); what cells cost for the other

@@ -96,7 +96,7 @@ def test_a_route_is_the_cheapest_at_any_prices(fabric: om.Fabric, seed: int) -> 
     i, j = rng.choice(fabric.n_ports, 2, replace=False)
     router.workspace.exit_cost[:] = prices
     route = np.zeros(len(prices), dtype=np.int32)
-    count = find_route(router.wiring, router.workspace, i, j, route)  # type: ignore[no-untyped-call]
+    count = find_route(router.wiring, router.workspace, i, j, route)
     expected = cheapest(router, i, j, prices)
     if count == 0:
         assert expected == np.inf
@@ -142,7 +142,7 @@ class PlainRouter:
         """Find the cheapest route at a price of each link."""
         space, route = self.router.workspace, np.zeros(self.router.width, dtype=np.int32)
         space.exit_cost[:] = np.minimum(self.base + price[self.router.wiring.link], FAR)
-        count = find_route(self.router.wiring, space, port, partner, route)  # type: ignore[no-untyped-call]
+        count = find_route(self.router.wiring, space, port, partner, route)
         return route[:count].tolist()  # type: ignore[no-any-return]
 
     def use(self, routes: dict[int, list[int]]) -> NDArray[np.int64]:
@@ -227,14 +227,14 @@ def test_negotiations_are_those_of_plain_python(fabric: om.Fabric, seed: int) ->
             lengths[port] = find_alone(router, port, int(partner[port]), routes[port])
     expected = {int(port): routes[port, : lengths[port]].tolist() for port in order}
     matching = base, RoutedCircuits(order, partner, routes, lengths)
-    status = negotiate(router.wiring, router.workspace, effort, *matching)  # type: ignore[no-untyped-call]
+    status = negotiate(router.wiring, router.workspace, effort, *matching)
     assert status == plain.negotiate(effort, partner, expected)
     if status == BLOCKED:
         return
     found = {int(port): routes[port, : lengths[port]].tolist() for port in order}
     assert found == expected
     if status == 0:
-        total = shorten(router.wiring, router.workspace, *matching)  # type: ignore[no-untyped-call]
+        total = shorten(router.wiring, router.workspace, *matching)
         assert total == plain.shorten(partner, expected)
         found = {int(port): routes[port, : lengths[port]].tolist() for port in order}
         assert found == expected
@@ -243,7 +243,7 @@ def test_negotiations_are_those_of_plain_python(fabric: om.Fabric, seed: int) ->
 def find_alone(router: CellRouter, port: int, partner: int, route: NDArray[np.int32]) -> int:
     """Write the cheapest route at no prices."""
     router.workspace.exit_cost[:] = 0
-    return int(find_route(router.wiring, router.workspace, port, partner, route))  # type: ignore[no-untyped-call]
+    return int(find_route(router.wiring, router.workspace, port, partner, route))
 
 
 @settings(max_examples=40, deadline=None)

@@ -31,7 +31,7 @@ def test_circuits_line_up_by_length(seed: int, mutual: bool) -> None:
         pairs = [(i, j) for i, j in pairs if i < j]
     order, partner, taken = np.zeros((3, n), dtype=np.int64)
     ports = PortTable(live, least, np.empty(0, dtype=np.int8), mutual)
-    count = line_up(ports, row, order, partner, taken.astype(np.int8))  # type: ignore[no-untyped-call]
+    count = line_up(ports, row, order, partner, taken.astype(np.int8))
     assert (count >= 0) == right
     if right:
         expected = [i for i, _ in sorted(pairs, key=lambda pair: -least[pair])]

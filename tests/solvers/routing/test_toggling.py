@@ -59,7 +59,7 @@ class Plain:
         route = np.zeros(self.router.width, dtype=np.int32)
         self.room.partner[port] = partner
         ways = self.wiring, self.space, self.room
-        count, toggles = find_fewest_toggles(*ways, port, most, route)  # type: ignore[no-untyped-call]
+        count, toggles = find_fewest_toggles(*ways, port, most, route)
         return route[:count].tolist(), toggles
 
     def cost(self, port: int, route: list[int]) -> int:
@@ -265,7 +265,7 @@ def compare(plain: Plain, states: NDArray[np.int8], matching: NDArray[np.int32])
     found = states.copy()
     kernels = plain.wiring, plain.space, plain.rows.ports, plain.room
     routed = RoutedRow(found, routes, lengths)
-    outcome = fit_in_circuits(*kernels, matching, routed)  # type: ignore[no-untyped-call]
+    outcome = fit_in_circuits(*kernels, matching, routed)
     if expected is None:
         assert outcome == NO_ROOM
         check_negotiated(plain, states, matching, routed)
@@ -290,7 +290,7 @@ def check_negotiated(
     order = np.array([i for i, _ in circuits])
     kernels = plain.wiring, plain.space, plain.room
     for toll in TOLLS:
-        outcome = negotiate_change(*kernels, order, toll, routed)  # type: ignore[no-untyped-call]
+        outcome = negotiate_change(*kernels, order, toll, routed)
         if outcome != NO_ROOM:
             break
     else:
