@@ -252,8 +252,7 @@ def _walk(i, side, lines, states, block: BlockPlace):
     `side` is 0 for the upper half, 1 for the lower one. To settle a line is to set its cells in
     the outer columns, ``states[cell]``, and to write its input and its output into its half. Both
     are entries of `lines`: the output of input i of the block is ``lines[block.forth + i]``, and
-    becomes -1 once it is settled. A loop ends where it comes to a settled line, or to an idle one
-    on the other side.
+    becomes -1 once it is settled. A loop ends where it comes to a line that is settled, or idle.
     """
     # The cell of inputs 2 k and 2 k + 1 leads to line k of each half. In bar (0) the even input
     # goes to the upper half (side 0) and the odd one to the lower half (1); cross is the reverse.
