@@ -210,7 +210,7 @@ def _run(net: Blocks, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[n
     """Route matchings, int32 of shape (k, lines), on the blocks of a Benes network.
 
     `tables` has the states of blocks of four and eight lines that `net` leaves whole. Returns the
-    states, shape (k, cells): 0 bar, 1 cross, -1 where no light passes.
+    states as of `route_loops`.
     """
     states = np.empty((len(matchings), net.cells), dtype=np.int8)
     lines = np.empty(4 * net.width, dtype=np.int32)
