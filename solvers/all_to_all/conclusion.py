@@ -49,10 +49,11 @@ def conclude(
 ) -> Solution:
     """Turn the plan of a search into a solution: place leftovers, order slots, count cells.
 
-    Circuits that have no route, the leftovers, get further slots. `limit` is why the search ended,
-    None if it ended by itself, and `name` the method of the solution. `proved` is what
-    `prove_bound` returned, the bound on the cells with its proof, if it was called before. Without
-    `polish` no bound is proved, and slots and routes are not changed for few toggles.
+    ``planner.plan`` is changed: circuits that have no route, the leftovers, get further slots.
+    `limit` is why the search ended, None if it ended by itself, and `name` the method of the
+    solution. `proved` is the bound on the cells with its proof, None if `prove_bound` was not
+    called before. Without `polish` no bound is proved, and slots and routes are not changed for
+    few toggles.
     """
     # The bound on the cells of all plans in the fewest slots, with its proof. The excess of the
     # plan is what its routes cost beyond the shortest ones, from which the bound is counted.

@@ -172,10 +172,11 @@ class ForwardRouter(RowRouter):
         self._paths = light_graph(fabric)
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
-        """Route by the rule of the fabric, into the arrays of `RowRouter.route`.
+        """Route matchings, ``rows[k, source] = destination`` or -1, by the rule of the fabric.
 
-        All of `states`, `lengths` and `outcome` are written, and the routes of the last row. If
-        some row is no matching, outcomes alone are written.
+        Writes ``states[k, cell]``, ``lengths[k, source]`` and ``outcome[k]``, and the routes of
+        the last row, ``routes[source, step]``. If some row is no matching, outcomes alone are
+        written.
         """
         # The base class checks the rows: an outcome is now `ROUTED` or `NO_MATCHING`.
         super().route(rows, states, routes, lengths, outcome)
@@ -194,9 +195,10 @@ class ForwardRouter(RowRouter):
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
         """Change by the rule; where it knows some ways only, a mesh router tries to do better.
 
-        Arguments and outcomes are those of `RowRouter.change`; `states`, `routes` and `lengths`
-        are written. Dark cells, which no circuit passes, keep their present states unless they are
-        stuck.
+        From ``present_states[cell]`` and ``row[source]``, a destination or -1, to
+        ``states[cell]``, ``routes[source, step]`` and ``lengths[source]``, which are written.
+        Dark cells, which no circuit passes, keep their present states unless they are stuck.
+        Outcomes are those of `RowRouter.change`.
         """
         checked = super().change(present_states, row, states, routes, lengths)
         if checked != ROUTED:
@@ -279,8 +281,10 @@ class MeshRouter(ForwardRouter):
 
         If they do not fit, all circuits are rerouted at a price for each toggle, which falls from
         try to try (`TOLLS`), unless `clock` leaves no time for that; at last the matching is
-        routed as if no state were given, and toggles are saved afterwards. Arguments and outcomes
-        are those of `RowRouter.change`.
+        routed as if no state were given, and toggles are saved afterwards. From
+        ``present_states[cell]`` and ``row[source]``, a destination or -1, to ``states[cell]``,
+        ``routes[source, step]`` and ``lengths[source]``, which are written. Outcomes are those of
+        `RowRouter.change`.
         """
         # The present states come in by `states`, which then receives the new ones.
         router = self._router

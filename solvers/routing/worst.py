@@ -532,12 +532,11 @@ class _Search:
         beam.pop()
 
     def _arrive(self, k: int, beam: list[tuple[int, float]], lost: float) -> None:
-        """Go on with the next circuit, unless the circuits so far are too bad already.
+        """Go on with the next circuit after the k-th has arrived, unless the branch is pruned.
 
-        The circuit that has arrived is the k-th. `lost` is the loss of its whole route in dB, or
-        half of the power of its heaters in mW. `beam` is, for each cell on the path, the terminal
-        by which light enters and what it has lost before. The state of the search is as before
-        again when this returns.
+        `lost` is the loss of its whole route in dB, or half of the power of its heaters in mW.
+        `beam` has, for each cell on the path, the terminal by which light enters and what it has
+        lost before. The state of the search is as before again when this returns.
         """
         before = self.worst, self.cells, self.halves
         added = 1
