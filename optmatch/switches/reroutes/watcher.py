@@ -10,7 +10,6 @@ is *open* from the reading that showed it until an answer was told or the part w
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import threading
@@ -21,11 +20,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from optmatch.control import Proposal, Rerouter
+from optmatch.control.reroutes.failed_parts import add_failure
 from optmatch.fabrics import RackFabric
 from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
 from optmatch.io.switches.exports import NamedSwitch, name_ports
@@ -193,11 +193,11 @@ class Watcher:
     apply
         Whether answers are applied; by default they are only told.
     ports
-        A table of the sides of ports.
+        A file with the names of ports; None: port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
     time_limit_s
-        How long circuits may take to be tuned.
+        How long circuits may take to be tuned, in seconds.
     on_event
-        Is told of each event.
+        Is called with each event.
 
     Raises
     ------
@@ -215,30 +215,7 @@ class Watcher:
         time_limit_s: float = 10.0,
         on_event: Callable[[WatchEvent], object] = lambda event: None,
     ) -> None:
-        """Make a watcher of the switches that carry a running state; nothing is read yet.
-
-        Parameters
-        ----------
-        controller
-            Holds the running state, and finds answers to failures.
-        switch
-            The switch of the state, or for racks real switches by the names of servers and
-            inter-rack switches. Those that are not given are not watched.
-        apply
-            Whether answers are applied; by default they are only told.
-        ports
-            A file with the names of ports; None: port p has the sides ``(p + 1)A`` and
-            ``(p + 1)B``.
-        time_limit_s
-            How long circuits may take to be tuned, in seconds.
-        on_event
-            Is called with each event.
-
-        Raises
-        ------
-        InputError
-            If switches and state do not fit, or an argument is of another type.
-        """
+        """Make a watcher of the switches that carry a running state; nothing is read yet."""
         form_of(Rerouter).check("controller", controller)
         form_of(bool).check("apply", apply)
         time_limit_s = form_of(Amount).check("time_limit_s", time_limit_s)
@@ -653,13 +630,7 @@ class Watcher:
         circuits that were removed and added there.
         """
         # The state that the proposal was made for, with the parts that failed in it.
-        state = proposal.state
-        failed: dict[str, Any] = {
-            name: (*getattr(state, name), *parts)
-            for name, parts in proposal.failure._asdict().items()
-            if parts
-        }
-        problem = dataclasses.replace(state, **failed)
+        problem = add_failure(proposal.state, proposal.failure)
 
         # ``plans[index].matchings[k]``: the circuits of a switch in state k, which
         # `_last_states_of_changes` counts. `before` is the state that the switches have so far,
