@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
@@ -551,6 +551,30 @@ def verify(
         with unlimited():
             kind.verify(problem, subject, findings)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
-        got = f"{type(exc).__name__}: {exc}"  # no rule has named what does not fit
-        findings.refuse("an answer can be replayed to its end", "subject", got, "a whole replay")
+        where, got = _find_misfit(subject, "") or ("subject", f"{type(exc).__name__}: {exc}")
+        findings.refuse("an answer can be replayed to its end", where, got, "a whole replay")
     return findings.report()
+
+
+def _find_misfit(value: Any, where: str) -> tuple[str, str] | None:
+    """Find the first part of an answer that its class refuses, and why; None if there is none.
+
+    Each part is made anew, those inside it first. `where` is the place of the value, such as
+    ``"answer.rails[2]"``.
+    """
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, tuple):
+        parts = [(f"{where}[{number}]", part) for number, part in enumerate(value)]
+    elif isinstance(value, Value):
+        names = [field.name for field in fields(value) if field.init and field.name != "problem"]
+        parts = [(f"{where}.{name}".lstrip("."), getattr(value, name)) for name in names]
+    for part_where, part in parts:
+        misfit = _find_misfit(part, part_where)
+        if misfit is not None:
+            return misfit
+    if parts and not isinstance(value, tuple):
+        try:
+            replace(value)
+        except InputError as exc:
+            return f"{where}.{exc.where}".strip(".") or "subject", exc.message
+    return None

@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.reach import UNREACHED, shortest_routes, walk
 from optmatch.model import (
+    FREE,
+    IDLE,
     Amount,
     Axes,
     Count,
@@ -648,3 +650,32 @@ class IdealSwitch(Fabric):
             return None
         budget_of_port = np.broadcast_to(np.array(self.budget_db, dtype=np.float64), (self.n,))
         return np.minimum(budget_of_port[:, np.newaxis], budget_of_port[np.newaxis, :])
+
+
+def find_staying(
+    fabric: Fabric, matchings: NDArray[np.int32], states: NDArray[np.int8] | None
+) -> NDArray[np.bool_]:
+    """Find the circuits that keep their light when a switch goes on to the next slot.
+
+    Returns ``stays[slot, source]``: the slot before has the same circuit, and no cell on its route
+    is set anew. Without cells the same ports are enough. ``matchings[slot, source]`` is a
+    destination, -1 where idle, and ``states[slot, cell]`` carry these circuits.
+    """
+    stays = np.zeros(matchings.shape, dtype=np.bool_)
+    stays[1:] = (matchings[1:] == matchings[:-1]) & (matchings[1:] != IDLE)
+    graph = fabric.graph
+    if graph is None or states is None:
+        return stays
+
+    # All these circuits are followed at once, one cell in each turn, in the states of the slot
+    # before: until the cell has another state in the slot itself, or the light comes out.
+    slot, source = np.nonzero(stays)
+    terminal = fabric.source_terminals[source]
+    while len(terminal):
+        state = states[slot - 1, terminal // 4]
+        is_set_anew = (states[slot, terminal // 4] != state) | (state == FREE)
+        stays[slot[is_set_anew], source[is_set_anew]] = False
+        next_terminal = graph.mate[graph.exits[terminal, state]]
+        goes_on = ~is_set_anew & (next_terminal >= 0)
+        slot, source, terminal = (part[goes_on] for part in (slot, source, next_terminal))
+    return stays

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics.fabric import find_staying
 from optmatch.model import IDLE, InputError, Problem, Schedule, Solution
 from optmatch.problems import (
     Collective,
@@ -195,17 +196,23 @@ def topologies(solution: Solution) -> Topologies:
 def list_carried(solution: Solution) -> list[tuple[TimedCircuit, float]]:
     """List the circuits of an answer to a demand by their begin, each with the bytes it carries.
 
-    With per-circuit switching, a circuit that the state before has too stays up during the delay
-    between both, and begins with it. A pair of ports sends over its first circuits.
+    With per-circuit switching, a circuit that stays from the state before (`find_staying`) is up
+    during the delay between both, and begins with it. A pair of ports sends over its first
+    circuits.
     """
     problem = solution.problem
     assert isinstance(problem, Demand)
     system = topologies(solution)
     circuits = system.list_circuits()
     if problem.switching == "per-circuit":
-        held = {(entry.switch, entry.state, entry.source, entry.destination) for entry in circuits}
+        answer = answer_of(solution)
+        schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
+        stays = [
+            find_staying(problem.fabric, schedule.matchings, schedule.cell_states)
+            for schedule in schedules
+        ]
         for place, entry in enumerate(circuits):
-            if (entry.switch, entry.state - 1, entry.source, entry.destination) in held:
+            if stays[entry.switch][entry.state, entry.source]:
                 begin_s = float(system.switches[entry.switch].starts_s[entry.state])
                 circuits[place] = entry._replace(start_s=begin_s)
     circuits.sort(key=lambda entry: entry.start_s)

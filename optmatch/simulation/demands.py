@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics.fabric import find_staying
 from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value, write_amount
 from optmatch.model.declarations import form_of
 from optmatch.model.display import html_summary
@@ -283,15 +284,15 @@ def _list_plane_segments(problem: Demand, schedule: Schedule) -> Iterator[_Segme
     """
     n_ports = problem.fabric.n_ports
     now_s = 0.0
-    previous = np.full(n_ports, IDLE)
+    matchings = schedule.matchings
+    stays = find_staying(problem.fabric, matchings, schedule.cell_states)
     durations_s = schedule.durations_s.tolist()
-    for matching, duration_s in zip(schedule.matchings, durations_s, strict=True):
+    for matching, is_kept, duration_s in zip(matchings, stays, durations_s, strict=True):
         sources = np.flatnonzero(matching != IDLE)
         light_s = now_s + problem.delay_s
         # A circuit is the number source * ports + destination.
-        kept_sources = sources[matching[sources] == previous[sources]]
+        kept_sources = np.flatnonzero(is_kept)
         if problem.switching == "per-circuit" and light_s > now_s and len(kept_sources):
             yield _Segment(now_s, light_s, kept_sources * n_ports + matching[kept_sources])
         now_s = light_s + duration_s
         yield _Segment(light_s, now_s, sources * n_ports + matching[sources])
-        previous = matching

@@ -315,6 +315,29 @@ class Traced(NamedTuple):
     """All beams, those of both ports of a circuit; None without cells."""
 
 
+def find_staying(
+    fabric: Fabric | None, matchings: NDArray[np.int32], states: NDArray[np.int8] | None
+) -> NDArray[np.bool_]:
+    """Find the circuits that keep their light while a switch changes from one slot to the next.
+
+    Returns ``stays[slot, source]``: both ports are idle or have the same circuit in the slot
+    before, and no cell that the light passed there has another state now. A new state takes the
+    delay to come about, and the light is lost meanwhile. States that do not fit the switch count
+    as if it had no cells.
+    """
+    stays = np.zeros(matchings.shape, dtype=bool)
+    stays[1:] = matchings[1:] == matchings[:-1]
+    if fabric is None or fabric.graph is None or states is None:
+        return stays
+    if states.shape == (len(matchings), fabric.n_cells):
+        starts = np.where(matchings == IDLE, -1, fabric.source_terminals)
+        light = trace(fabric.graph, states[:-1], starts[:-1])
+        cell = light.entered // 4
+        is_set_anew = states[light.slot, cell] != states[light.slot + 1, cell]
+        stays[light.slot[is_set_anew] + 1, light.beam[is_set_anew]] = False
+    return stays
+
+
 def check_light(
     fabric: Fabric,
     matchings: NDArray[np.int32],

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
+from optmatch.fabrics.fabric import find_staying
 from optmatch.model import (
     IDLE,
     RTOL,
@@ -235,35 +236,34 @@ def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
                 earlier = slot_before[earlier]
 
 
-def keep_circuits(plan: Plan, problem: Demand) -> Plan:
+def put_in_order(plan: Plan, problem: Demand) -> Plan:
+    """Put slots in an order in which neighbours share many circuits (`order_slots`).
+
+    To compare all pairs of slots takes long if there are many, and is of little use where delays
+    are most of the time: such plans keep their order.
+    """
+    n_slots = len(plan.ticks)
+    busiest_ticks = max(problem.ticks.sum(axis=0).max(), problem.ticks.sum(axis=1).max())
+    if n_slots > _MOST_ORDERED_SLOTS or n_slots * problem.delay_ticks > 2 * busiest_ticks:
+        return plan
+    return plan.take(order_slots(plan.matchings))
+
+
+def use_delays(plan: Plan, states: NDArray[np.int8] | None, problem: Demand) -> Plan:
     """Make a plan shorter where circuits that stay up carry data during the delays, too.
 
     On this kind of switch, a circuit that two slots in a row share stays up during the delay
-    between them. For example, with a delay of 3 and two slots of 10 ticks that share a circuit,
-    this circuit is served for 23 ticks. If it needs only 20, it has 3 ticks to spare; a slot whose
-    circuits all have as much to spare is made 3 ticks shorter.
-
-    The slots are put in an order in which neighbours share many circuits, and then shortened.
+    between them, if its route stays: ``states[slot, cell]``, None without cells. For example, with
+    a delay of 3 and two slots of 10 ticks that share a circuit, this circuit is served for 23
+    ticks. If it needs only 20, it has 3 ticks to spare; a slot whose circuits all have as much to
+    spare is made 3 ticks shorter.
     """
-    n_slots = len(plan.ticks)
-    if not n_slots:
-        return plan
-
-    # The order: to compare all pairs of slots takes long if there are many, and is of little use
-    # where delays are most of the time.
-    busiest_ticks = max(problem.ticks.sum(axis=0).max(), problem.ticks.sum(axis=1).max())
-    order = np.arange(n_slots)
-    if n_slots <= _MOST_ORDERED_SLOTS and n_slots * problem.delay_ticks <= 2 * busiest_ticks:
-        order = order_slots(plan.matchings)
-    matchings = plan.matchings[order]
-    ticks = plan.ticks[order].copy()
-
     # ``served[source, destination]``: ticks of slots, and of delays in which a circuit stays up.
-    n_ports = matchings.shape[1]
-    stays = (matchings[1:] == matchings[:-1]) & (matchings[1:] != IDLE)
-    kept_pairs = (np.arange(n_ports) * n_ports + matchings[1:])[stays]
-    n_kept = np.bincount(kept_pairs, minlength=n_ports**2).reshape(n_ports, n_ports)
-    served = serve(Plan(matchings, ticks)) + problem.delay_ticks * n_kept
+    matchings = plan.matchings
+    ticks = plan.ticks.copy()
+    served = serve(plan)
+    slot, source = np.nonzero(find_staying(problem.fabric, matchings, states))
+    np.add.at(served, (source, matchings[slot, source]), problem.delay_ticks)
 
     # No slot is dropped, even if it is of no use: the next one may go on with its circuits during
     # the delay.
@@ -503,8 +503,9 @@ def schedule_plan(
     matching (`route_slots`).
 
     Slots of the same matching become one, and what a packet network should carry is taken out.
-    The rest is spread over the planes. Where circuits that stay keep carrying data, and there is
-    one plane without packets, slots are ordered and shortened (`keep_circuits`).
+    The rest is spread over the planes. Where circuits that stay keep carrying data, they keep
+    their routes as far as others find theirs beside them; and if there is one plane without
+    packets, slots are put in order first, and shortened in the end (`use_delays`).
     """
     plan = tidy(plan)
     if problem.packet_share > 0:
@@ -517,11 +518,19 @@ def schedule_plan(
     # its order of slots matters.
     for plan_of_plane in spread(plan, problem):
         if circuits_go_on and is_alone:
-            plan_of_plane = keep_circuits(plan_of_plane, problem)
+            plan_of_plane = put_in_order(plan_of_plane, problem)
         if states is None:
             cell_states = route_slots(problem.fabric, plan_of_plane)
         else:
             cell_states = states(plan_of_plane)
+        if circuits_go_on and cell_states is not None:
+            with uncounted():
+                from optmatch.solvers.routing.router import CellRouter  # loads kernels of routing
+
+            router = CellRouter(problem.fabric)
+            cell_states = router.keep_routes(plan_of_plane.matchings, cell_states)
+        if circuits_go_on and is_alone:
+            plan_of_plane = use_delays(plan_of_plane, cell_states, problem)
         schedules.append(
             problem.schedule(plan_of_plane.matchings, plan_of_plane.ticks, cell_states)
         )

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
+from optmatch.fabrics.fabric import find_staying
 from optmatch.model import (
+    IDLE,
     InputError,
     Limit,
     Limits,
@@ -27,7 +29,7 @@ from optmatch.model import (
 from optmatch.model.limits import unlimited
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob, Routing
-from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.problems.rails.training.step import ALL_TO_ALL
 from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.policies import (
@@ -52,6 +54,8 @@ _MOST_GPUS_BEYOND_LIMIT = 128
 """A job of so many GPUs gets a first plan beyond its time limit, which takes up to 1.5 s."""
 _DIGITS = 1e-11
 """The least part of a step whose time is not lost in rounding."""
+_ROUNDING = 1e-13
+"""Two times that differ by this part of them are one, as sums of the same numbers may do."""
 
 
 def solve_by(
@@ -260,7 +264,8 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
     """Find the states of cells for all matchings of a plan, each once.
 
-    None if the fabric does not hold one.
+    Where only circuits that change wait, the others keep their routes as far as that goes. None if
+    the fabric does not hold a matching, or if data are on their way while a route has to change.
     """
     fabric = job.fabric
     if fabric is None or fabric.graph is None:
@@ -281,8 +286,41 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
             if states is None:
                 return None
             cell_states.append(states)
-        timelines.append(replace(timeline, cell_states=np.array(cell_states)))
+        new_states = np.array(cell_states)
+        if job.network.switching == "per-circuit" and len(new_states) > 1:
+            with uncounted():
+                from optmatch.solvers.routing.router import CellRouter  # loads kernels of routing
+
+            new_states = CellRouter(fabric).keep_routes(
+                timeline.matchings, new_states, repeats=True
+            )
+            if _interrupts(job, plan, timeline, new_states):
+                return None
+        timelines.append(replace(timeline, cell_states=new_states))
     return replace(plan, rails=tuple(timelines))
+
+
+def _interrupts(
+    job: RailJob, plan: RailPlan, timeline: RailTimeline, states: NDArray[np.int8]
+) -> bool:
+    """Tell whether a communication may be on a circuit while cells of its route are set anew.
+
+    A circuit with a new route is dark for the delay from the start of its state in `timeline`;
+    ``states[state, cell]`` are those of its cells. All communications on these rails count.
+    """
+    matchings = timeline.matchings
+    keeps_ports = (matchings[1:] == matchings[:-1]) & (matchings[1:] != IDLE)
+    goes_dark = keeps_ports & ~find_staying(job.fabric, matchings, states)[1:]
+    dark_from_s = timeline.starts_s[1:][goes_dark.any(axis=1)]
+
+    # Rails that share a timeline do the same at the same times.
+    is_on_rails = np.isin(job.step().rail, timeline.rails)
+    begins_s = np.sort(plan.start_s[is_on_rails])
+    ends_s = np.sort(plan.end_s[is_on_rails])
+    dark_until_s = (dark_from_s + job.network.delay_s) * (1 - _ROUNDING)
+    n_begun = np.searchsorted(begins_s, dark_until_s)
+    n_ended = np.searchsorted(ends_s, dark_from_s * (1 + _ROUNDING), side="right")
+    return bool((n_begun > n_ended).any())
 
 
 def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:

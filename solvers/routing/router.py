@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.fabrics.reach import fit_stuck
-from optmatch.model import FREE, CellDevice, check_time
+from optmatch.model import FREE, IDLE, CellDevice, check_time
 from optmatch.problems.routing import split_power
 from optmatch.solvers.routing.pathfinder import (
     FAR,
@@ -23,6 +23,7 @@ from optmatch.solvers.routing.pathfinder import (
     Effort,
     MeshArrays,
     RoutedCircuits,
+    close_route,
     find_route,
     negotiate,
     new_workspace,
@@ -32,6 +33,9 @@ from optmatch.solvers.routing.rows import RowBatch, light_graph, read_rows, writ
 
 _PASSING = UNIT // 20
 """The cost of each cell beside the power of its heater, in 1/`UNIT` of an average heater."""
+
+_BESIDE = Effort(rounds=24)
+"""The effort for circuits beside those that keep their routes."""
 
 
 @lru_cache(maxsize=16)
@@ -238,3 +242,55 @@ class CellRouter:
         rows = RowBatch(row[None], states.astype(np.int8)[None], routes, lengths[None], outcome)
         read_rows(light_graph(self.fabric), rows)
         return routes, lengths
+
+    def keep_routes(
+        self, matchings: NDArray[np.int32], states: NDArray[np.int8], *, repeats: bool = False
+    ) -> NDArray[np.int8]:
+        """Set the cells of slots anew so that circuits that two slots share keep their routes.
+
+        ``states[slot, cell]`` hold ``matchings[slot, source]``, and so do those that are returned.
+        Slot by slot, the links of circuits that the slot before has too are closed, and the others
+        are routed past them. Where they find no routes, the slot keeps the states that it has.
+        With `repeats` the slots begin again after the last one, whose matching is that of the
+        first: it gets the states of the first, and circuits that stay until then get the routes
+        that they have there.
+        """
+        states = states.copy()
+        if repeats:
+            states[-1] = states[0]
+        for slot in range(1, len(matchings) - repeats):
+            check_time()
+            matching = matchings[slot]
+            is_shared = matching == matchings[slot - 1]
+            routes, lengths = self.follow(np.where(is_shared, matching, IDLE), states[slot - 1])
+            if repeats:
+                stays_to_end = (matchings[slot:] == matching).all(axis=0)
+                known = self.follow(np.where(stays_to_end, matching, IDLE), states[0])
+                is_known = (lengths == 0) & (known[1] > 0)
+                routes[is_known] = known[0][is_known]
+                lengths[is_known] = known[1][is_known]
+
+            # Nothing is to do where the slot has these routes already.
+            is_fixed = lengths > 0
+            present = self.follow(np.where(is_fixed, matching, IDLE), states[slot])
+            if np.array_equal(present[0], routes) and np.array_equal(present[1], lengths):
+                continue
+            base = self.no_cost.copy()
+            for port in np.flatnonzero(is_fixed):
+                close_route(self.wiring, base, port, routes[port, : lengths[port]])
+
+            # Circuits of bidirectional ports are routed once, from the lower one.
+            partner = matching.astype(np.int64)
+            is_circuit = partner != IDLE
+            if self.bidirectional:
+                is_circuit &= np.arange(len(partner)) < partner
+            others = np.flatnonzero(is_circuit & ~is_fixed)
+            others = others[np.argsort(-self.least[others, partner[others]], kind="stable")]
+            if self.settle(others, partner, routes, lengths, base=base, effort=_BESIDE) < 0:
+                continue
+            new_states = self.states(np.flatnonzero(is_circuit), routes, lengths)
+
+            # Routes of the slot before and of the first slot may be in each other's way.
+            if ((self.follow(matching, new_states)[1] > 0) == is_circuit).all():
+                states[slot] = new_states
+        return states

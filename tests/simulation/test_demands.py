@@ -11,11 +11,19 @@ from click.testing import CliRunner
 
 import optmatch as om
 from optmatch.cli import main
+from optmatch.model import Limit, Status
 from optmatch.problems import completion_s
+from optmatch.problems.demands.completion import held_ticks
+from optmatch.problems.topologies import list_carried
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0, rate_bytes_per_s=2.0)
 """One and a half seconds one way, one the other way."""
 SCHEDULE = PROBLEM.schedule([[1, 0]], [3])
+TWO_WAYS = om.Demand.from_matrix(
+    [[0, 4, 0, 0]] + [[0] * 4] * 3, om.Benes(4), delay_s=1.0, switching="per-circuit"
+)
+ABOVE, BELOW = [0, -1, 0, -1, 1, -1], [1, -1, -1, 0, 0, -1]
+"""Light from port 0 to port 1 of a Benes network goes either way."""
 
 
 def random_case(seed: int) -> tuple[om.Demand, om.PlaneSchedules]:
@@ -38,6 +46,19 @@ def random_case(seed: int) -> tuple[om.Demand, om.PlaneSchedules]:
             rows[1] = rows[0]
         schedules.append(problem.schedule(rows, rng.integers(1, 9, slots)))
     return problem, om.PlaneSchedules(schedules=tuple(schedules))
+
+
+@pytest.mark.parametrize(("new_states", "served_s"), [(ABOVE, 4.0), (BELOW, 3.0)])
+def test_a_circuit_whose_route_changes_is_dark(new_states: list[int], served_s: float) -> None:
+    """Two slots with one circuit last 2 and 1 s, with a delay of 1 s between them."""
+    schedule = TWO_WAYS.schedule([[1, -1, -1, -1]] * 2, [2, 1], [ABOVE, new_states])
+    assert om.simulate(TWO_WAYS, schedule).circuit_bytes == served_s
+    assert held_ticks(TWO_WAYS, schedule)[0, 1] * TWO_WAYS.tick_s == served_s
+    said = om.Solution(
+        problem=TWO_WAYS, status=Status.FEASIBLE, limit=Limit.EXHAUSTED, method="by hand",
+        schedule=schedule, objective=5.0, lower_bound=0.0,
+    )  # fmt: skip
+    assert sum(size_bytes for _, size_bytes in list_carried(said)) == served_s
 
 
 def test_three_programs_agree() -> None:

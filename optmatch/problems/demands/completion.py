@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics.fabric import find_staying
 from optmatch.model import (
     IDLE,
     Axes,
@@ -26,7 +27,8 @@ def held_ticks(problem: Demand, schedule: Schedule) -> NDArray[np.int64]:
 
     A schedule is a list of slots; each has a matching (which source is connected to which
     destination) and a duration, and a delay before it. In the delay no circuit sends, with one
-    exception: with per-circuit switching a circuit that was there in the slot before goes on.
+    exception: with per-circuit switching a circuit goes on that was there in the slot before, if
+    no cell on its route is set anew.
 
     Parameters
     ----------
@@ -55,8 +57,8 @@ def held_ticks(problem: Demand, schedule: Schedule) -> NDArray[np.int64]:
     np.add.at(ticks_up, (sources, matchings[slots, sources]), durations[slots])
 
     # A circuit that stays sends during the delay between both slots, too.
-    if problem.switching == "per-circuit" and len(matchings) > 1:
-        stays = (matchings[1:] == matchings[:-1]) & (matchings[1:] != IDLE)
+    if problem.switching == "per-circuit":
+        stays = find_staying(problem.fabric, matchings, schedule.cell_states)
         slots, sources = np.nonzero(stays)
         np.add.at(ticks_up, (sources, matchings[slots, sources]), problem.delay_ticks)
     return ticks_up

@@ -29,7 +29,7 @@ from optmatch.verify.demands.bounds import (
     find_entries,
     weigh_ends,
 )
-from optmatch.verify.light import check_light, check_matchings, check_shapes
+from optmatch.verify.light import check_light, check_matchings, check_shapes, find_staying
 from optmatch.verify.report import Findings
 
 WHOLE = 1e-9
@@ -129,12 +129,12 @@ def _replay_plane(
     check_light(problem.fabric, matchings, schedule.cell_states, findings)
 
     # The ticks that each circuit carries: those of its slot. With per-circuit switching a circuit
-    # that stays carries during the delay before the slot, too. Where matchings are counted it does
-    # not: there the slots alone add up to the demand.
+    # whose ports and light stay carries during the delay before the slot, too. Where matchings are
+    # counted it does not: there the slots alone add up to the demand.
     ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
-    goes_on = problem.switching == "per-circuit" and problem.objective != "matchings"
-    if goes_on and len(matchings):
-        ticks_of_port[1:] += (matchings[1:] == matchings[:-1]) * problem.delay_ticks
+    if problem.switching == "per-circuit" and problem.objective != "matchings":
+        stays = find_staying(problem.fabric, matchings, schedule.cell_states)
+        ticks_of_port += stays * problem.delay_ticks
     slot, source = np.nonzero(matchings != IDLE)
     places = source * problem.fabric.n_ports + matchings[slot, source]
     circuits.append(_Circuits(places, ticks_of_port[slot, source]))

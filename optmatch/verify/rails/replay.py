@@ -47,7 +47,7 @@ from optmatch.problems.rails.execution.plan import (
 )
 from optmatch.problems.rails.training.layout import place_ranks
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, OPERATIONS, RECV, SEND, Step
-from optmatch.verify.light import check_light
+from optmatch.verify.light import check_light, find_staying
 from optmatch.verify.report import Findings
 
 MOST_TOLD = 5
@@ -436,11 +436,13 @@ def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -
     starts_s = timeline.starts_s
     n_states, n_ports = matchings.shape
 
-    # A spell begins in the first state, and whenever the port changes its circuit. Transposed, all
-    # spells of a port stand together, in the order of time.
-    begins = np.ones(matchings.shape, dtype=bool)
-    begins[1:] = matchings[1:] != matchings[:-1]
-    port, state = np.nonzero(begins.T)
+    # A spell begins in the first state, and whenever the port changes its circuit. Where only
+    # circuits that change wait, one begins with a new route, too; where the whole rail stops,
+    # routes make no difference. Transposed, all spells of a port stand together, in the order of
+    # time.
+    all_stop = network.switching == "all-stop"
+    cell_states = None if all_stop else timeline.cell_states
+    port, state = np.nonzero(~find_staying(job.fabric, matchings, cell_states).T)
     since_s = np.where(state > 0, starts_s[state], -np.inf)
     until_s = np.append(since_s[1:], np.inf)[: len(since_s)]
 
@@ -462,7 +464,7 @@ def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -
         gpu_port=gpu_port_of[matchings[state, port]],
         switch_port=switch_port,
         ports_per_gpu=network.ports_per_gpu,
-        stops_s=starts_s[1:] if network.switching == "all-stop" else starts_s[:0],
+        stops_s=starts_s[1:] if all_stop else starts_s[:0],
         delay_s=network.delay_s,
     )
 
@@ -503,11 +505,16 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
         most=MOST_TOLD,
     )
 
-    if not np.array_equal(matchings[0], matchings[-1]):
+    # The step repeats: at its beginning no circuit has the time to get another route.
+    last_and_first = np.array([-1, 0])
+    cell_states = timeline.cell_states
+    if cell_states is not None:
+        cell_states = cell_states[last_and_first]
+    if not find_staying(job.fabric, matchings[last_and_first], cell_states)[1].all():
         findings.refuse(
             "a step ends with the circuits it begins with",
             f"{where}.matchings[-1]",
-            "other circuits",
+            "other circuits, or routes of theirs",
             "those of the first state",
         )
 

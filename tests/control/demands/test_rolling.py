@@ -21,6 +21,7 @@ from optmatch.control.demands.rolling import Aim, RollingSchedule, Slot
 from optmatch.control.demands.schedules import schedule
 from optmatch.model.schedule import Switching
 from tests.helpers.modes import some
+from tests.helpers.oracles import follow
 
 DELAY_S = 0.5
 
@@ -311,6 +312,36 @@ def test_circuits_that_stay_carry_during_a_change() -> None:
         assert rolling.queued_bytes.sum() == 0
         assert slots[0].matching[0] == 1
     assert ends["per-circuit"] < ends["all-stop"]
+
+
+@pytest.mark.parametrize("fabric", [om.Benes(6), om.HexMesh(2, 2, ports=4)], ids=lambda f: f.type)
+def test_circuits_whose_cells_are_set_anew_wait(fabric: om.Fabric) -> None:
+    """What circuits carry whose light is followed is what is no longer waiting."""
+    rng = np.random.default_rng(1)
+    n = fabric.n_ports
+    demand = rng.integers(1, 9, (n, n))
+    np.fill_diagonal(demand, 0)
+    rolling = RollingSchedule(fabric, DELAY_S, switching="per-circuit")
+    rolling.add(demand)
+    carried_s = np.zeros((n, n))
+    before: dict[tuple[int, int], Any] = {}
+    n_dark = 0
+    for slot in drain(rolling):
+        assert slot.cell_states is not None
+        assert fabric.graph is not None
+        routes = {}
+        for source in np.flatnonzero(slot.matching >= 0).tolist():
+            circuit = source, int(slot.matching[source])
+            start = int(fabric.source_terminals[source])
+            routes[circuit], end = follow(fabric.graph, slot.cell_states.tolist(), start)
+            assert end == fabric.destination_terminals[circuit[1]]
+            carried_s[circuit] += slot.end_s - slot.light_s
+            if before.get(circuit) == routes[circuit]:
+                carried_s[circuit] += slot.light_s - slot.start_s
+            n_dark += circuit in before and before[circuit] != routes[circuit]
+        before = routes
+    assert (carried_s >= demand - 1e-9).all()
+    assert n_dark or fabric.bidirectional
 
 
 def test_packets_are_sent_beside() -> None:

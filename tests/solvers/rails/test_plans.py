@@ -12,7 +12,7 @@ import optmatch as om
 from optmatch.model import Status
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.times import ends_s
-from optmatch.solvers.rails import forwarding
+from optmatch.solvers.rails import forwarding, methods
 from optmatch.solvers.rails.collectives import face_shifts
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import plan_by_demand, share_lanes, usual_lanes
@@ -26,6 +26,7 @@ from tests.helpers.rails import (
     served_jobs,
     small_job,
 )
+from tests.verify.rules.rails import ABOVE, BELOW, TWO_WAYS, rerouted
 
 POLICIES = ("on-demand", "provisioned")
 relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -362,3 +363,20 @@ def test_a_model_that_is_settled_as_it_is_loaded_does_not_end_the_process() -> N
     )
     solution = om.solve(job, "ilp", seed=0)
     assert om.verify(job, solution).valid
+
+
+@pytest.mark.parametrize(
+    ("starts_s", "states", "interrupts"),
+    [
+        ([0, 4, 12], [ABOVE, BELOW, ABOVE], True),
+        ([0, 4, 12], [ABOVE, ABOVE, ABOVE], False),
+        ([0, 0, 9], [ABOVE, BELOW, ABOVE], False),
+        ([0, 0.5, 9], [ABOVE, BELOW, ABOVE], True),
+        ([0, 0, 8.5], [ABOVE, BELOW, ABOVE], True),
+    ],
+)
+def test_no_route_changes_under_data(starts_s: Any, states: Any, interrupts: bool) -> None:
+    """A message goes from 1 to 9 s, and circuits are up one second after a change."""
+    plan = rerouted(starts_s, states, 13.0)
+    found = methods._interrupts(TWO_WAYS, plan, plan.rails[0], np.array(states, dtype=np.int8))
+    assert found == interrupts

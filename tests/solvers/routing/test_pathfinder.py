@@ -10,6 +10,8 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 import optmatch as om
+from optmatch.fabrics.fabric import find_staying
+from optmatch.fabrics.light import trace
 from optmatch.solvers.kernels import heap
 from optmatch.solvers.routing.pathfinder import (
     BLOCKED,
@@ -104,6 +106,61 @@ def test_a_route_is_the_cheapest_at_any_prices(fabric: om.Fabric, seed: int) -> 
     assert router.workspace.cost[router.wiring.target[j]] == expected
     assert route[count - 1] == router.wiring.target[j]
     passed(router, i, route[:count])
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.sampled_from([*MESHES, om.Benes(8), om.Crossbar(5)]), st.integers(0, 2**32 - 1))
+def test_circuits_of_two_slots_keep_their_routes(fabric: om.Fabric, seed: int) -> None:
+    """All light arrives, and circuits go on where there is room; in a crossbar all do."""
+    rng = np.random.default_rng(seed)
+    router = CellRouter(fabric)
+    matchings, states = [], []
+    former = None
+    while len(states) < 4:
+        # A few circuits are those of the slot before, the others are drawn.
+        matching = draw_matching(fabric, rng, former)
+        routed = om.solve(om.Routing(fabric, matching), seed=0, limits=om.Limits(iterations=5))
+        if routed.schedule is not None and routed.schedule.cell_states is not None:
+            former = matching
+            matchings.append(matching)
+            states.append(routed.schedule.cell_states[0])
+    matchings[-1] = matchings[0]
+    states[-1] = states[0]
+    rows, before = np.array(matchings, dtype=np.int32), np.array(states, dtype=np.int8)
+    shared = (rows[1:] == rows[:-1]) & (rows[1:] >= 0)
+    for repeats in (False, True):
+        after = router.keep_routes(rows, before, repeats=repeats)
+        starts = np.where(rows < 0, -1, fabric.source_terminals)
+        ends = np.where(rows < 0, -1, fabric.destination_terminals[rows])
+        assert fabric.graph is not None
+        assert (trace(fabric.graph, after, starts).arrived == ends).all()
+        assert not repeats or (after[-1] == after[0]).all()
+        stays = find_staying(fabric, rows, after)[1:]
+        assert not (stays & ~shared).any()
+        if fabric.type == "crossbar":
+            assert (stays == shared).all()
+        if not repeats:  # the first change may keep no less than before
+            assert stays[0].sum() >= find_staying(fabric, rows, before)[1].sum()
+
+
+def draw_matching(fabric: om.Fabric, rng: Any, former: Any) -> NDArray[np.int32]:
+    """Draw circuits of two thirds of the ports; some are those of another matching."""
+    n = fabric.n_ports
+    matching = np.full(n, -1, dtype=np.int32)
+    if former is not None:
+        kept = np.flatnonzero(rng.random(n) < 0.5)
+        for port in kept[former[kept] >= 0]:
+            if not fabric.bidirectional or former[port] in kept:
+                matching[port] = former[port]
+    free = [port for port in rng.permutation(n).tolist() if matching[port] < 0]
+    if fabric.bidirectional:
+        for one, two in zip(free[: n // 3], free[n // 3 : 2 * (n // 3)], strict=False):
+            matching[one], matching[two] = two, one
+        return matching
+    ends = np.setdiff1d(rng.permutation(n), matching)
+    for one, two in zip(free[: 2 * n // 3], rng.permutation(ends).tolist(), strict=False):
+        matching[one] = two
+    return matching
 
 
 @settings(max_examples=60, deadline=None)

@@ -16,6 +16,7 @@ PLANES = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0, planes=2)
 PARTED = om.PlaneSchedules(
     schedules=(PROBLEM.schedule([[1, 0]], [2]), PROBLEM.schedule([[1, 0]], [1]))
 )
+FAR = forge(PARTED.schedules[1], matchings=np.array([[1, 9]], dtype=np.int32))
 DEAD = om.AllToAll(om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0]))
 CLASH = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), [1, 0, 3, 2])
 GATHER = om.Collective("all-gather", 2, 1.0)
@@ -93,7 +94,13 @@ ROWS = [
         "an answer can be replayed to its end",
         CLASH,
         claim(CLASH, certificate=forge(clash(True).certificate, terminal=np.zeros(0, int))),
-        "subject: an answer can be replayed to its end: got IndexError: ",
+        "certificate: an answer can be replayed to its end: got the arrays of a proof have one",
+    ),
+    Row(
+        "an answer can be replayed to its end",
+        PLANES,
+        claim(PLANES, answer=forge(PARTED, schedules=(PARTED.schedules[0], FAR)), objective=3.0),
+        "answer.schedules[1]: an answer can be replayed to its end: got matchings[0, 1] = 9:",
     ),
     Row(
         "of an infeasible problem the bound is infinite",

@@ -102,6 +102,9 @@ STAR = om.Demand.from_matrix(
     switching="per-circuit",
 )
 """Three circuits at port 0, in whatever direction."""
+TWO_WAYS = demand([[0, 4, 0, 0]] + [[0] * 4] * 3, fabric=om.Benes(4), switching="per-circuit")
+ABOVE, BELOW = [0, -1, 0, -1, 1, -1], [1, -1, -1, 0, 0, -1]
+"""Light from port 0 to port 1 of a Benes network goes either way."""
 BESIDE = replace(STAR, packet_bytes_per_s=0.5, switching="all-stop")
 """Packets to port 0 take none of the time of those from there."""
 OUT_OF_USE = om.Demand(
@@ -113,6 +116,11 @@ ROWS_ALONE = om.Demand.from_matrix([[1, 3, 0], [2, 1, 1], [1, 0, 3]], objective=
 PLANE = TWO.schedule([[1, 0]], [3])
 CROWDED = forge(PLANE, matchings=np.array([[1, 1]], dtype=np.int32))
 IS_PROOF = "the certificate is a proof"
+
+
+def on_routes(*states: Any) -> Any:
+    """Return slots of 2 and 1 s with the same circuit, and the states of its cells."""
+    return TWO_WAYS.schedule([[1, -1, -1, -1]] * 2, [2, 1], [*states])
 
 
 def third(**said: Any) -> Any:
@@ -244,6 +252,14 @@ ROWS = [
         "all demand is served",
         replace(STAYING, switching="all-stop"),
         replace(STAYING, switching="all-stop").schedule([[0, -1], [0, 1]], [1, 2]),
+    ),
+    # through the delay a circuit goes on whose route stays, whatever other cells do
+    Row(None, TWO_WAYS, on_routes(ABOVE, [0, 1, 0, -1, 1, 0]), figures={"circuit_s": 4.0}),
+    Row(
+        "all demand is served",
+        TWO_WAYS,
+        on_routes(ABOVE, BELOW),
+        "from port 0 to port 1: all demand is served: got 3 s of circuit, expected 4 s",
     ),
     Row(None, EXACT, EXACT.schedule([[0, 1], [1, 0]], [1, 2]), figures={"objective": 2.0}),
     Row(

@@ -107,6 +107,17 @@ SMALL = forge(MESSAGE, network=forge(MESSAGE.network, radix=1))
 SPARE = message(fabric=om.IdealSwitch(3))
 CHIP = message(fabric=om.Benes(2))
 MUTUAL = message(fabric=om.HexMesh(1, 1, ports=[0, 1]))
+TWO_WAYS = message(fabric=om.Benes(4))
+ABOVE, BELOW = [0, -1, 0, -1, 1, -1], [1, -1, -1, 0, 0, -1]
+"""Light from port 0 to port 1 of a Benes network goes either way."""
+
+
+def rerouted(starts_s: Any, states: Any, step_s: float, times: Any = ()) -> RailPlan:
+    """Return a plan of the message over a circuit whose cells are set anew."""
+    circuits = line([[1, -1, -1, -1]] * len(states), starts_s, cell_states=states)
+    return plan(circuits, times or TIMES, step_s, [0, 1, 1])
+
+
 BY_CHANCE = job(
     [group((0, 1)), group((0, 1), "pp")],
     [
@@ -604,6 +615,25 @@ ROWS = [
     Row(None, CHIP, sent(line([[1, -1]], cell_states=[[1]]))),
     Row("every cell has a state", CHIP, sent(THERE),
         "rails[0].cell_states: every cell has a state: got None, expected (1, 1)"),
+    Row(
+        "its circuits are there from start to end",
+        TWO_WAYS,
+        rerouted([0, 4, 12], [ABOVE, BELOW, ABOVE], 13.0),
+    ),
+    Row(None, TWO_WAYS, rerouted([0, 4, 12], [ABOVE] * 3, 13.0)),
+    Row(None, TWO_WAYS, rerouted([0, 0, 9], [ABOVE, BELOW, ABOVE], 10.0)),
+    Row(
+        None,
+        replace(TWO_WAYS, network=replace(TWO_WAYS.network, switching="all-stop")),
+        rerouted([0, 4, 12], [ABOVE, BELOW, ABOVE], 13.0, [[0, 1], [1, 10], [1, 10]]),
+    ),
+    Row(
+        "a step ends with the circuits it begins with",
+        TWO_WAYS,
+        rerouted([0, 9], [ABOVE, BELOW], 10.0),
+        "rails[0].matchings[-1]: a step ends with the circuits it begins with: got other circuits,"
+        " or routes of theirs, expected those of the first state",
+    ),
     Row(None, MUTUAL, sent(line([[1, 0]], cell_states=[[-1, -1, 0, -1, -1, -1]]))),
     Row(None, MUTUAL, sent(line([[1, 0], [-1, -1], [1, 0]], [0, 9, 10], cell_states=[
         [-1, -1, 0, -1, -1, -1], [-1] * 6, [-1, -1, 0, -1, -1, -1]]), 11.0)),
