@@ -264,8 +264,8 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
     """Find the states of cells for all matchings of a plan, each once.
 
-    Where only circuits that change wait, the others keep their routes as far as that goes. None if
-    the fabric does not hold a matching, or if data are on their way while a route has to change.
+    Where only circuits that change wait, the others keep their routes if data are on their way
+    meanwhile. None if the fabric does not hold a matching, or if such a route has to change.
     """
     fabric = job.fabric
     if fabric is None or fabric.graph is None:
@@ -287,13 +287,13 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
                 return None
             cell_states.append(states)
         new_states = np.array(cell_states)
-        if job.network.switching == "per-circuit" and len(new_states) > 1:
+        is_partial = job.network.switching == "per-circuit"
+        if is_partial and _interrupts(job, plan, timeline, new_states):
             with uncounted():
                 from optmatch.solvers.routing.router import CellRouter  # loads kernels of routing
 
-            new_states = CellRouter(fabric).keep_routes(
-                timeline.matchings, new_states, repeats=True
-            )
+            router = CellRouter(fabric)
+            new_states = router.keep_routes(timeline.matchings, new_states, repeats=True)
             if _interrupts(job, plan, timeline, new_states):
                 return None
         timelines.append(replace(timeline, cell_states=new_states))

@@ -77,6 +77,7 @@ def verify_schedule(
             findings.figures["slots_lower_bound"] = counted
         return bound
 
+    has_schedule = subject.schedule is not None
     check_solution(
         problem,
         subject,
@@ -84,7 +85,7 @@ def verify_schedule(
         replay=replay,
         form="schedule",
         prove=prove,
-        floor="the lower bound is not below the shortest routes" if subject.schedule else "",
+        floor="the lower bound is not below the shortest routes" if has_schedule else "",
     )
 
     # The certificate may have proved more slots than counting does, thus it is checked before.
