@@ -108,7 +108,7 @@ def test_a_route_is_the_cheapest_at_any_prices(fabric: om.Fabric, seed: int) -> 
     passed(router, i, route[:count])
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40, plain=4), deadline=None)
 @given(st.sampled_from([*MESHES, om.Benes(8), om.Crossbar(5)]), st.integers(0, 2**32 - 1))
 def test_circuits_of_two_slots_keep_their_routes(fabric: om.Fabric, seed: int) -> None:
     """All light arrives, and circuits go on where there is room; in a crossbar all do."""

@@ -336,6 +336,16 @@ NO_BYTES = job(
     deps=[(1, 0), (3, 2)],
 )
 """The same with a message of no bytes."""
+ALMOST_NO_BYTES = job(
+    [group((0, 1), "pp")],
+    [
+        [0, COMPUTE, -1, 0, 1, -1, -1],
+        [0, SEND, 0, 1e-30, 0, 1, 0],
+        [1, RECV, 0, 1e-30, 0, 0, 0],
+    ],
+    deps=[(1, 0)],
+)
+"""The message ends when it starts, as far as floats can tell."""
 STOPPED_STAGES = one(ALL_TO_ALL, 4, 16, {"switching": "all-stop", "ports_per_gpu": 2})
 """Two parts of 4 s go over either stride of `shift`."""
 ALL_BY_FOUR = one(ALL_TO_ALL, 4, 16, {"ports_per_gpu": 2, "delay_s": 4.0})
@@ -377,6 +387,17 @@ def over_chords(
     )  # fmt: skip
     circuits = line([CHORD_CIRCUITS]) if rails is None else rails
     return replace(plan(circuits, [[0, last_s]] * 4, last_s, [3] * 4), chords=(routes,))
+
+
+def late_chords(begin_s: float) -> RailPlan:
+    """Return the same from 1 s on, over circuits that begin to be set up at some time."""
+    dark = [-1] * 8
+    rails = line([dark, CHORD_CIRCUITS, dark], [0, begin_s, 3])
+    return replace(over_chords(3.0, rails), start_s=np.ones(4), step_s=4.0)
+
+
+HAIR = 512 * 2.0**-52
+"""So many units in the last place of 1 s may times differ."""
 
 
 def over_chords_of_both() -> RailPlan:
@@ -615,6 +636,12 @@ ROWS = [
     Row(None, CHIP, sent(line([[1, -1]], cell_states=[[1]]))),
     Row("every cell has a state", CHIP, sent(THERE),
         "rails[0].cell_states: every cell has a state: got None, expected (1, 1)"),
+    Row(
+        None,
+        ALMOST_NO_BYTES,
+        plan(line([[1, -1], [-1, -1], [1, -1]], [0, 1, 2]), [[0, 1], [1, 1], [1, 1]], 3.0,
+             [0, 1, 1]),
+    ),
     Row(
         "its circuits are there from start to end",
         TWO_WAYS,
@@ -888,6 +915,8 @@ ROWS = [
         over_chords(3.0), "got 3.0, expected 2.0"),
     Row("circuits of chords are there from start to end", FOUR_TWO,
         over_chords(rails=line([CHORD_CIRCUITS, [-1] * 8, CHORD_CIRCUITS], [0, 1, 1]))),
+    Row(None, FOUR_TWO, late_chords(HAIR)),
+    Row("circuits of chords are there from start to end", FOUR_TWO, late_chords(HAIR + 2.0**-52)),
     Row("in an all-to-all over chords all members use the same strides", FOUR_TWO,
         over_chords(rails=line([[2, 5, 4, 7, 6, 1, 3, 0]]))),
     Row(None, in_servers(2), pooled(in_servers(2))),
