@@ -1109,10 +1109,11 @@ def _check_routes(
     """Check that data over circuits that stay arrive where they should, and in time.
 
     `riding` are all operations on this rail, `operations` those of them that send over circuits
-    that stay, both ascending. Here it is checked that circuits are there and lead to who forwards
-    next; `_check_messages`, `_check_collectives` and `_check_durations` check where data arrive
-    and how long they take. Returns, for each port of each hop, the operation and the port of the
-    switch; nothing if a hop is on another rail.
+    that stay; both are ascending indices of the step. Circuits have to be there from start to end
+    and lead to the rank that forwards next; messages come to their receivers, collectives go
+    around rings of their members, and all last as long as their narrowest hop needs. Returns an
+    entry for each port of each hop: the operation, and the port of the switch that is in use. Both
+    arrays are empty if a hop is on another rail.
     """
     step = context.step
     hops = _list_hops(context, operations)
@@ -1685,9 +1686,9 @@ def lets_pool(job: RailJob) -> bool:
 def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> bool:
     """Check that a plan may let data change rail, and that all rails do the same.
 
-    The rails do the same if loads (`_describe_load`) and servers of their GPUs are equal; one rail
-    can then stand for all. ``ranks_of_rail[rail]`` has the ranks on it, ascending. False, with the
-    rule that is broken in the findings, if not.
+    The rails do the same if their GPUs are in the same servers, and have operations of the same
+    kinds, sizes, times and ports; one rail can then stand for all. ``ranks_of_rail[rail]`` has the
+    ranks on it, ascending. False, with the rule that is broken in the findings, if not.
     """
     job = context.job
     n_rails = job.network.gpus_per_server
