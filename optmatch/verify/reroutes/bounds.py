@@ -26,6 +26,7 @@ from optmatch.fabrics import (
     IdealSwitch,
     RackFabric,
     RouteLengths,
+    break_cells,
     units_of,
 )
 from optmatch.model import Schedule, Solution
@@ -165,7 +166,7 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
     if len(handovers) != len(proofs):
         raise ProofError(f"{len(proofs)} proofs for {len(handovers)} handovers")
 
-    checker = ProofChecker(failure.graph)
+    checker = ProofChecker(break_cells(failure.graph, failure.faults))
     starts = fabric.source_terminals.tolist()
     ends = fabric.destination_terminals.tolist()
     for handover, proof in zip(handovers, proofs, strict=True):
@@ -226,10 +227,9 @@ def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Ite
     It begins at the terminals `starts`. Depth-first search that passes neither these links nor
     failed fibres.
     """
-    graph = failure.graph
-    whole_graph = failure.problem.fabric.graph
-    assert graph is not None and whole_graph is not None
-    link_of = whole_graph.links.of_terminal.tolist()  # numbers of the graph without faults
+    assert failure.graph is not None
+    link_of = failure.graph.links.of_terminal.tolist()  # numbers of the graph without faults
+    graph = break_cells(failure.graph, failure.faults)
     mate = graph.mate.tolist()
     exits = graph.exits.tolist()
     fibre_of = failure.fibre_of_terminal.tolist()

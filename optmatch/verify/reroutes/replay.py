@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import DEAD, CellGraph, break_cells
+from optmatch.fabrics import DEAD, CellGraph
 from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.problems import Reroute, Transition
@@ -38,9 +38,11 @@ class Failure:
 
     problem: Reroute
     graph: CellGraph | None
-    """The cells with their faults; None where circuits lead over fibres alone."""
+    """The cells as they were; None where circuits lead over fibres alone."""
+    faults: NDArray[np.int8]
+    """``faults[cell]``: `DEAD`, the state in which a cell is stuck, or `FREE` if it works."""
     states: NDArray[np.int8]
-    """``states[cell]``, stuck ones as they are; empty without cells."""
+    """``states[cell]``: those of stuck cells as they are, dead ones free: light is lost there."""
     fibre_of_terminal: NDArray[np.int32]
     """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
     per_unit: int
@@ -68,20 +70,19 @@ def assess_failure(problem: Reroute) -> Failure:
     units = problem.units
     failure = Failure(
         problem=problem,
-        graph=None,
+        graph=fabric.graph,
+        faults=np.full(fabric.n_cells, FREE, dtype=np.int8),
         states=np.empty(0, dtype=np.int8),
         fibre_of_terminal=units.fibre_of_terminal,
         per_unit=units.ports_per_unit,
     )
     if fabric.graph is not None:
-        # The cells after the failure, and their states: stuck ones have that in which they are
-        # stuck, dead ones keep theirs, and `break_cells` lets no light pass them.
-        faults = np.full(fabric.graph.n_cells, FREE, dtype=np.int8)
-        faults[list(problem.stuck_bar)] = BAR
-        faults[list(problem.stuck_cross)] = CROSS
-        failure.states = np.where(faults == FREE, np.asarray(problem.cell_states), faults)
-        faults[list(problem.dead_cells)] = DEAD
-        failure.graph = break_cells(fabric.graph, faults)
+        failure.faults[list(problem.stuck_bar)] = BAR
+        failure.faults[list(problem.stuck_cross)] = CROSS
+        failure.faults[list(problem.dead_cells)] = DEAD
+        works = failure.faults == FREE
+        failure.states = np.where(works, np.asarray(problem.cell_states), failure.faults)
+        failure.states[failure.faults == DEAD] = FREE
     for chip in problem.failed_chips:
         first_port = chip * failure.per_unit
         failure.dead_ports.update(range(first_port, first_port + failure.per_unit))
@@ -184,15 +185,14 @@ def _find_hit_circuits(failure: Failure) -> None:
                 failure.hit.add(circuit)
         return
 
-    # The light as it was before the failure: where it passes a cell that is no longer so, it goes.
-    whole_graph = problem.fabric.graph
+    # The light as it was before the failure is lost where a cell has another state now: dead ones
+    # are free.
     states = problem.cell_states
-    assert whole_graph is not None and states is not None
+    assert states is not None  # there are cells
     starts = problem.fabric.source_terminals[problem.circuits[:, 0]].astype(np.int64)
-    light = trace(whole_graph, states[None], starts[None])  # in slot 0; beam k is circuit k
+    light = trace(failure.graph, states[None], starts[None])  # in slot 0; beam k is circuit k
     cells = light.entered // 4
     hit = states[cells] != failure.states[cells]
-    hit |= np.isin(cells, problem.dead_cells)
     hit |= np.isin(failure.fibre_of_terminal[light.entered], problem.failed_fibres)
     failure.hit.update(light.beam[hit].tolist())
 
