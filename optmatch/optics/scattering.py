@@ -128,10 +128,11 @@ def _solve_reached_terminals(
     """Solve for the light that enters each cell; where light does not come, it is 0.
 
     A closed loop of cells without loss makes the system singular. It is left out if no light leads
-    into it, and if the system is singular even so, faint ways (`FAINT`) into loops are left out,
-    too. ``entries[entry]`` are those of C S in the order of the pattern; entries that lead to dark
-    terminals are set to 0 in place. `inputs` are terminals. The result is ``x[input, unknown]``.
-    Raise `SolverError` if light grows without end.
+    into it, and if the system is singular even so, ways into loops by which no more than `FAINT`
+    (1e-6) of the amplitude passes are left out, too. ``entries[entry]`` are those of C S in the
+    order of the pattern; entries that lead to dark terminals are set to 0 in place. Light of
+    amplitude 1 comes in at one of the terminals `inputs` at a time, and the result is ``x[input,
+    unknown]``. Raise `SolverError` if light grows without end.
     """
     strength = np.abs(entries)
     # First only entries of exactly 0 are no way for light, then all faint ones.

@@ -143,10 +143,11 @@ def _find_lost_racks(failure: Failure) -> None:
 
 
 def _find_lost_units(failure: Failure) -> None:
-    """Find the units with fewer live ports than circuits to send or to receive.
+    """Find the units that are lost, and the spares that can replace them.
 
-    Adds to ``failure.lost`` and ``failure.spares``; the ports of unit u begin at
-    ``u * failure.per_unit``. They are lost; a spare needs one live port.
+    A unit is lost if fewer of its ports work than circuits begin there, or end there; a spare can
+    take its place if any of its ports works. Adds to ``failure.lost`` and ``failure.spares``. Unit
+    u has `per_unit` ports, from ``u * failure.per_unit`` on.
     """
     problem = failure.problem
     n_units = problem.units.n_units
@@ -211,10 +212,10 @@ class UsedPart(NamedTuple):
 def _replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
     """Take all steps of a transition, and check the circuits at every moment.
 
-    Circuits that the failure hit are down at first, all others are up. Each circuit that is up has
-    its parts for itself, and its light arrives. After a cell is set, only the circuits that pass
-    it are traced again. Sets the figure ``dark_steps``; returns whether all steps can be taken and
-    lead to the new circuits.
+    Circuits that the failure hit are down at first, all others are up. No two circuits that are up
+    have a port, a fibre or a link in common, and the light of each arrives. After a cell is set,
+    only the circuits that pass it are traced again. Sets the figure ``dark_steps``; returns
+    whether all steps can be taken and lead to the new circuits.
     """
     violations_before = len(findings.violations)
     replay = Replay(failure, transition, findings)

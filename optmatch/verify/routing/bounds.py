@@ -284,8 +284,9 @@ BOUNDS: dict[str, Callable[[AllToAll | Routing, NDArray[np.bool_]], float]] = {
 def _count_passed_twice(problem: Routing) -> int:
     """Count the cells that two circuits pass in any case, as far as the ports alone show it.
 
-    A cell is passed twice if each of its terminals a is a source, or is joined to a terminal b of
-    such a cell. 0 where a port is idle, light may go both ways, or there are no cells.
+    Cell c has the terminals a1, a2, b1 and b2, numbered 4 c to 4 c + 3. It is passed twice if each
+    of a1 and a2 is a source, or is joined to a terminal b of such a cell. 0 where a port is idle,
+    light may go both ways, or there are no cells.
     """
     fabric = problem.fabric
     graph = fabric.graph
@@ -293,6 +294,9 @@ def _count_passed_twice(problem: Routing) -> int:
         return 0
     if not _leads_one_way(graph):
         return 0
+
+    # ``lit[terminal]``: light enters there in any case. It grows by the terminals that are joined
+    # to b1 and b2 of cells both of whose terminals a are lit, until there are no more.
     lit = np.zeros(len(graph.mate), dtype=bool)
     lit[fabric.source_terminals] = True
     while True:

@@ -194,7 +194,8 @@ def _cut_refutes(
     """
     if torus.slots > MOST_SLOTS or not torus.weights:
         return False
-    # All circuits of a pair of slots take one route, so edges are filled in units of this many.
+    # All circuits of a pair of slots take one route, so edges are filled in units of this many. An
+    # edge leads one way, from ``edges[edge, 0]`` to ``edges[edge, 1]``, and has loads already.
     unit = math.gcd(*torus.weights.values())
     fabric = problem.fabric
     free_fibres = np.minimum(limit, fabric.edge_fibres) - problem.loads
@@ -203,7 +204,8 @@ def _cut_refutes(
     room_out = usable_fibres[begins_inside & ~ends_inside].sum()
     room_in = usable_fibres[ends_inside & ~begins_inside].sum()
 
-    # The number of slots inside is in this range. As many circuits leave a set as enter it.
+    # The number of slots inside is in this range; `_border` has for each number the fewest
+    # circuits that leave so many slots, and as many enter them.
     most_inside = int(np.isin(servers, cut).sum())
     least_inside = max(0, torus.slots - len(servers) + most_inside)
     return bool(min(room_out, room_in) < min(_border(torus)[least_inside : most_inside + 1]))
