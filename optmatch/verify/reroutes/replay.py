@@ -114,7 +114,8 @@ def _find_lost_racks(failure: Failure) -> None:
     chips = range(problem.units.n_units)
     failed_fibres = set(problem.failed_fibres)
 
-    # The racks at the ends of failed fibres; a switch at an end is in none.
+    # The racks at the ends of failed fibres. An end of an edge is a server, or a switch that joins
+    # racks, which is in none: switches have the numbers after those of servers.
     units = problem.units
     chips_per_server = units.n_units // units.n_servers
     racks_of_fibre: dict[int, set[int]] = {}
