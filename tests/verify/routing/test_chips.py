@@ -10,6 +10,8 @@ import pytest
 
 import optmatch as om
 from optmatch.fabrics.light import trace
+from optmatch.model import CROSS
+from optmatch.verify.light import circuit_matrices
 from optmatch.verify.routing.bounds import (
     Quality,
     bound_crosstalk,
@@ -21,6 +23,7 @@ from optmatch.verify.routing.bounds import (
     sum_power,
 )
 from tests.helpers.chips import LOSS, POWER, SNR, draw_chip
+from tests.verify.rules.routing import interferometer
 
 BENES = om.Benes(4)
 STATES = np.array([*product((0, 1), repeat=BENES.n_cells)], dtype=np.int8)
@@ -170,3 +173,24 @@ def test_power_is_a_sum_over_cells() -> None:
     pairs = om.AllToAll(BENES, objective=POWER, cells=chip)
     every = bound_power(BENES, chip, ~np.eye(4, dtype=bool), 3)
     assert bound_objective(pairs) == every == pytest.approx(pairs.lower_bound())
+
+
+def test_couplers_send_another_share_across() -> None:
+    """With equal phases two couplers that send the share s across let 4 s (1 - s) cross."""
+    even = interferometer(math.pi, 0.0)
+    (circuit,) = even.circuits
+    assert circuit is not None
+    straight, across = 0.7**0.5, 0.3**0.5
+    matrix = [[[straight, 0.0], [0.0, across]], [[0.0, across], [straight, 0.0]]]
+    parts = [
+        replace(part, matrix=matrix) if part.kind == "coupler" else part for part in circuit.parts
+    ]
+    fabric = replace(even, circuits=(replace(circuit, parts=parts),))
+    for coupling_change, share in ((0.0, 0.3), (0.2, 0.5), (-0.2, 0.1), (-0.5, 0.0), (0.9, 1.0)):
+        matrices = circuit_matrices(fabric, coupling_change)
+        assert matrices is not None
+        power = np.abs(matrices[0, CROSS]) ** 2
+        crossing = 4 * share * (1 - share)
+        assert power == pytest.approx(
+            np.array([[1 - crossing, crossing], [crossing, 1 - crossing]])
+        )

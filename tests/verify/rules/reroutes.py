@@ -27,6 +27,16 @@ def hold(fabric: Any, circuits: Any, states: Any, **fields: Any) -> om.Reroute:
     return om.Reroute(fabric, circuits, cell_states=states, **fields)
 
 
+FIRST_OUT_OF_REACH = hold(
+    om.HexMesh(1, 1, ports=[0, 1, 2, 3]),
+    [[0, 1]],
+    [-1, -1, 0, -1, -1, -1],
+    spares=(2, 3),
+    failed_ports=(1,),
+)
+"""Light from port 0 comes to the second spare, not to the first."""
+
+
 def ask(circuits: Any, routes: Any, rack: Any = RING, **fields: Any) -> om.Reroute:
     """Return a rack whose chip 1 has failed, with chip 2 as its spare."""
     given: Any = {"spares": (2,), "failed_chips": (1,)} | fields
@@ -184,6 +194,8 @@ ROWS = [
     Row(None, LOST, answer(), figures={"objective": (0, 2, 0, 720, 4), "dark_steps": 0}),
     Row(None, LOSSY, switched(routes=((),), steps=[[RAISE, 0, -1]]),
         figures={"objective": (0, 1, 0, 300, 0)}),
+    Row(None, FIRST_OUT_OF_REACH, claim(FIRST_OUT_OF_REACH, lower_bound=(0, 1, 0, 96, 2)),
+        figures={"lower_bound_checked": (0, 1, 0, 96, 2)}),
     Row(None, PORT, switched(), figures={"objective": (0, 1, 2, 96, 2), "cells_set": 2}),
     Row(
         "the answer is a transition",
