@@ -90,7 +90,10 @@ def solve_by(
             if n_plans == 0:
                 stats["reason"] = NO_SPLIT
             elif plan is None:
-                stats["reason"] = "the fabric does not hold all circuits of a state at once"
+                stats["reason"] = (
+                    "the fabric does not hold all circuits of a state at once, or not beside the"
+                    " routes of those that stay"
+                )
 
             # A search with a clock ends when the time is used up.
             searched = method in ("prefetch", "ilp") and can_forward(problem)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.fabrics import UNREACHED
+from optmatch.fabrics.fabric import find_staying
 from optmatch.model import Limit, Limits
 from optmatch.problems import CountProof
 from optmatch.problems.demands import traffic
@@ -168,6 +169,35 @@ def test_circuits_that_stay_shorten_schedules() -> None:
     assert stay is not None
     assert stop is not None
     assert stay <= stop
+
+
+@pytest.mark.parametrize("fabric", [om.Benes(8), om.HexMesh(3, 3, ports=8)], ids=lambda f: f.type)
+def test_circuits_go_on_where_routes_stay(fabric: om.Fabric) -> None:
+    """Where a circuit needs the delays too, the same cells lead its light on."""
+    matrix = np.random.default_rng(3).integers(1, 60, (8, 8))
+    np.fill_diagonal(matrix, 0)
+    matrix = np.maximum(matrix, matrix.T)
+    problem = om.Demand.from_matrix(matrix, fabric, delay_s=1.0, switching="per-circuit")
+    solution = om.solve(problem, "best", seed=0, limits=Limits(iterations=4))
+    assert om.verify(problem, solution).valid
+    schedule = solution.schedule
+    assert schedule is not None
+    assert schedule.cell_states is not None
+
+    # Circuits of two slots in a row hardly ever have to change their routes.
+    rows = schedule.matchings
+    n_shared = int(((rows[1:] == rows[:-1]) & (rows[1:] != -1)).sum())
+    n_stay = int(find_staying(fabric, rows, schedule.cell_states).sum())
+    assert n_shared >= 20
+    assert 0.8 * n_shared <= n_stay <= n_shared
+
+
+def test_a_crossbar_loses_nothing_to_its_routes() -> None:
+    matrix = [[5, 1, 1], [0, 6, 1], [1, 0, 7]]
+    given: Any = {"delay_s": 2.0, "switching": "per-circuit"}
+    expected = om.solve(ideal(matrix, **given), "best", seed=0).objective
+    crossbar = om.Demand.from_matrix(matrix, om.Crossbar(3), **given)
+    assert om.solve(crossbar, "best", seed=0).objective == expected
 
 
 @compiled_only
