@@ -438,21 +438,21 @@ class RollingSchedule:
         # `kept_circuits` carry from the start on, also while others are set up.
         start = max(self._now, self._free_tick_of_plane[plane])
         light = start if goes_on else start + self._delay
+        if goes_on or self._state.switching == "per-circuit":
+            kept_circuits = np.where(matching == present_matching, matching, IDLE)
+        else:
+            kept_circuits = np.full_like(matching, IDLE)
 
         # On a mesh, cells are set with few changes from their present states. Where a cell of its
         # route changes, a circuit does not stay.
         cell_states = None
-        both_states = None
         if self.fabric.n_cells:
-            before = self._cell_states_of_plane[plane]
-            cell_states = self._router.reroute(before, matching).states.copy()
-            self._cell_states_of_plane[plane] = cell_states.copy()
-            both_states = np.stack([before, cell_states])
-        kept_circuits = np.full_like(matching, IDLE)
-        if goes_on or self._state.switching == "per-circuit":
+            before = self._cell_states_of_plane[plane].copy()
+            cell_states = self._router.reroute(before, matching).states
+            self._cell_states_of_plane[plane] = cell_states
             both_matchings = np.stack([present_matching, matching])
-            stays = find_staying(self.fabric, both_matchings, both_states)[1]
-            kept_circuits[stays] = matching[stays]
+            stays = find_staying(self.fabric, both_matchings, np.stack([before, cell_states]))[1]
+            kept_circuits[~stays] = IDLE
         committed = Committed(
             plane, matching, kept_circuits, start, light, end=light + choice.ticks
         )
