@@ -597,6 +597,7 @@ ROWS = [
         "links[2]: sends and ranks exist: got [2, 0, 1], expected both",
     ),
     Row("sends and ranks exist", HOPS, plan(**FORWARDED, links=[[1, 3, 2]]), "links[0]"),
+    Row("sends and ranks exist", HOPS, plan(**FORWARDED, links=[[1, 0, 3]]), "links[0]"),
     Row(
         "links lead from the source of a send to its destination",
         HOPS,

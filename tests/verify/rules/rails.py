@@ -296,6 +296,9 @@ GATHER_OF_FOUR = job(
 """A fourth rank is on the rail."""
 EXCHANGE_TWO = one(ALL_TO_ALL, 3, 3, {"ports_per_gpu": 2})
 FOUR_SIX = one(ALL_TO_ALL, 4, 8, {"ports_per_gpu": 6, "port_bytes_per_s": 2.0})
+LATE_FOUR_SIX = one(
+    ALL_TO_ALL, 4, 8, {"ports_per_gpu": 6, "port_bytes_per_s": 2.0, "latency_s": 0.25}
+)
 BOTH_WAYS = [(gpu + (1 if p < 3 else 3)) % 4 * 6 + p for gpu in range(4) for p in range(6)]
 """Around rings both ways, which takes as long as one part over one port."""
 TWO_EXCHANGES = job(
@@ -905,6 +908,7 @@ ROWS = [
         ),
     ),
     Row(None, FOUR_SIX, plan(line([BOTH_WAYS]), [[0, 1]] * 4, 1.0, [63] * 4)),
+    Row(None, LATE_FOUR_SIX, plan(line([BOTH_WAYS]), [[0, 1.75]] * 4, 1.75, [63] * 4)),
     Row(None, FOUR_TWO, over_chords()),
     Row(None, FOUR_AND_FIVE, over_chords_of_both()),
     Row("routes over chords bring each part to its place", FOUR_TWO,
