@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
@@ -565,7 +565,7 @@ def _find_misfit(value: Any, where: str) -> tuple[str, str] | None:
     parts: list[tuple[str, Any]] = []
     if isinstance(value, tuple):
         parts = [(f"{where}[{number}]", part) for number, part in enumerate(value)]
-    elif isinstance(value, Value):
+    elif is_dataclass(value):
         names = [field.name for field in fields(value) if field.init and field.name != "problem"]
         parts = [(f"{where}.{name}".lstrip("."), getattr(value, name)) for name in names]
     for part_where, part in parts:

@@ -206,6 +206,7 @@ def list_carried(solution: Solution) -> list[tuple[TimedCircuit, float]]:
     circuits = system.list_circuits()
     if problem.switching == "per-circuit":
         answer = answer_of(solution)
+        assert isinstance(answer, Schedule | PlaneSchedules)
         schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
         stays = [
             find_staying(problem.fabric, schedule.matchings, schedule.cell_states)

@@ -311,6 +311,7 @@ def _interrupts(
     A circuit with a new route is dark for the delay from the start of its state in `timeline`;
     ``states[state, cell]`` are those of its cells. All communications on these rails count.
     """
+    assert job.fabric is not None
     matchings = timeline.matchings
     keeps_ports = (matchings[1:] == matchings[:-1]) & (matchings[1:] != IDLE)
     goes_dark = keeps_ports & ~find_staying(job.fabric, matchings, states)[1:]

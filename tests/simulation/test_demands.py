@@ -51,7 +51,8 @@ def random_case(seed: int) -> tuple[om.Demand, om.PlaneSchedules]:
 @pytest.mark.parametrize(("new_states", "served_s"), [(ABOVE, 4.0), (BELOW, 3.0)])
 def test_a_circuit_whose_route_changes_is_dark(new_states: list[int], served_s: float) -> None:
     """Two slots with one circuit last 2 and 1 s, with a delay of 1 s between them."""
-    schedule = TWO_WAYS.schedule([[1, -1, -1, -1]] * 2, [2, 1], [ABOVE, new_states])
+    states = np.array([ABOVE, new_states], dtype=np.int8)
+    schedule = TWO_WAYS.schedule([[1, -1, -1, -1]] * 2, [2, 1], states)
     assert om.simulate(TWO_WAYS, schedule).circuit_bytes == served_s
     assert held_ticks(TWO_WAYS, schedule)[0, 1] * TWO_WAYS.tick_s == served_s
     said = om.Solution(

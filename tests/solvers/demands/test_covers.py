@@ -29,7 +29,12 @@ from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.portfolio import plan_matrix
 from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.demands.rules import RULES
-from optmatch.solvers.demands.scheduling import keep_circuits, leave_to_packets, order_slots
+from optmatch.solvers.demands.scheduling import (
+    leave_to_packets,
+    order_slots,
+    put_in_order,
+    use_delays,
+)
 from optmatch.solvers.demands.tasks import CoverTask, Size
 from tests.helpers.modes import PLAIN, compiled_only, examples
 
@@ -222,7 +227,7 @@ def test_circuits_that_stay_serve_during_delays(seed: int, shortest: int) -> Non
         switching="per-circuit",
     )
     plan = trim(cover_heaviest_first(demand, shortest), demand, shortest)
-    kept = keep_circuits(plan, problem)
+    kept = use_delays(put_in_order(plan, problem), None, problem)
     assert (np.sort(kept.ticks) <= np.sort(plan.ticks)).all() and (kept.ticks >= shortest).all()
     assert {row.tobytes() for row in kept.matchings} == {row.tobytes() for row in plan.matchings}
 
@@ -249,8 +254,8 @@ def test_slots_whose_delays_take_too_long_keep_their_order() -> None:
     plan = Plan(matchings, np.ones(100, dtype=np.int64))
     few_delays = om.Demand.from_matrix(demand, delay_s=1, switching="per-circuit")
     long_delays = om.Demand.from_matrix(demand, delay_s=3, switching="per-circuit")
-    assert not np.array_equal(keep_circuits(plan, few_delays).matchings, matchings)
-    assert np.array_equal(keep_circuits(plan, long_delays).matchings, matchings)
+    assert not np.array_equal(put_in_order(plan, few_delays).matchings, matchings)
+    assert np.array_equal(put_in_order(plan, long_delays).matchings, matchings)
 
 
 @settings(max_examples=examples(12, plain=3), deadline=None)

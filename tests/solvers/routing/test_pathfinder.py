@@ -114,8 +114,9 @@ def test_circuits_of_two_slots_keep_their_routes(fabric: om.Fabric, seed: int) -
     """All light arrives, and circuits go on where there is room; in a crossbar all do."""
     rng = np.random.default_rng(seed)
     router = CellRouter(fabric)
-    matchings, states = [], []
-    former = None
+    matchings: list[NDArray[np.int32]] = []
+    states: list[NDArray[np.int8]] = []
+    former: NDArray[np.int32] | None = None
     while len(states) < 4:
         # A few circuits are those of the slot before, the others are drawn.
         matching = draw_matching(fabric, rng, former)
