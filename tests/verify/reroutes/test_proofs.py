@@ -146,7 +146,10 @@ def test_light_goes_on_to_the_first_terminal() -> None:
     """It comes round to the cell, and leaves by the other terminal alone."""
     cell: Any = SimpleNamespace(fabric=SimpleNamespace(graph=ROUND), failed_fibres=())
     failure: Any = SimpleNamespace(
-        graph=ROUND, problem=cell, fibre_of_terminal=np.full(4, -1), states=None
+        graph=ROUND,
+        problem=cell,
+        faults=np.full(1, -1, dtype=np.int8),
+        fibre_of_terminal=np.full(4, -1),
     )
     assert set(bounds._light_from(failure, [1], set())) == {3}
 
