@@ -20,7 +20,7 @@ from optmatch.plotting.drawing import (
     figure_of,
     row_of_axes,
 )
-from optmatch.plotting.figures import draw_bars, draw_named_bar, label_time
+from optmatch.plotting.scenes import BarLook, draw_rows
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Collective, CollectivePlan
@@ -102,68 +102,72 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
         A dashed line stands before each round for which circuits change. With more than 24 ranks
         evenly chosen ones are drawn.
     """
-    # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
-    data = rounds_data(plan)
-    ranks = choose_evenly(len(data.does), _MOST_NAMED_RANKS)
-    does = data.does[ranks]
-    n_rows, n_rounds = does.shape
-    width_inches = min(12.5, 3.2 + 0.42 * n_rounds)
-    height_inches = max(2.6, 1.8 + 0.2 * n_rows)
-    ax = axes_of(ax, width_inches, height_inches)
+    plan = plan.spelled_out("all-gather")
+    n_ranks = plan.circuits.shape[2]
+    ranks = choose_evenly(n_ranks, _MOST_NAMED_RANKS)
+    sent = _bytes_between_ranks(plan)
+    chart = _rounds_chart(plan, sent, ranks)
 
-    # A box for each rank and round in which it receives. Boxes with a number have gaps between
-    # them; without room for numbers they touch.
-    boxes_have_numbers = width_inches / n_rounds >= 0.25
-    half_width = 0.44 if boxes_have_numbers else 0.5
-    half_height = 0.42 if boxes_have_numbers else 0.5
-    for task, name in ((_COPIES, "receives, copies"), (_ADDS, "receives, adds")):
-        row, round_ = np.nonzero(does == task)
-        if len(row):
-            draw_bars(
-                ax,
-                round_ - half_width,
-                round_ + half_width,
-                row - half_height,
-                row + half_height,
-                facecolors=palette.circuit_colour(task - 1),
-                edgecolors="none",
-                label=name,
-            )
-    sent = _bytes_between_ranks(plan.spelled_out("all-gather"))
+    # A column is wide enough for what is written in its boxes, as long as there are few.
+    n_rounds = plan.n_rounds
+    most_letters = max(map(len, chart["texts"]))
+    width_inches = min(12.5, 3.2 + n_rounds * max(0.42, 0.12 * most_letters))
+    ax = axes_of(ax, width_inches, max(2.6, 1.8 + 0.2 * len(ranks)))
+    draw_rows(chart, ax)
 
-    # In a box stands from which rank data come, or from how many ranks.
-    for x, y in np.argwhere((does.T > 0) & boxes_have_numbers).tolist():
-        is_here = (sent[:, 0] == x) & (sent[:, 2] == ranks[y])
-        sources = sent[is_here, 1]
-        text = f"{int(sources[0])}" if len(sources) == 1 else f"{len(sources)} ranks"
-        ink = palette.ink_on(palette.circuit_colour(int(does[y, x]) - 1))
-        ax.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
-
-    # A line before each round for which circuits change; one of them stands in the legend.
-    for change in data.changes.tolist():
-        ax.axvline(change - 0.5, color=palette.INK, lw=1.0, ls="--")
-    if len(data.changes):
-        ax.plot([], [], color=palette.INK, lw=1.0, ls="--", label="circuits change")
-
-    # As many rounds are named as there is room for.
-    ax.set(xlim=(-0.5, n_rounds - 0.5), ylim=(n_rows - 0.5, -0.5))
+    # As many rounds are named as there is room for, each below the middle of its column.
     named_rounds = np.arange(0, n_rounds, max(1, math.ceil(n_rounds / 24)))
     round_texts = []
     for round_ in named_rounds:
         size = write_amount(_most_bytes(sent, round_), "B")
         round_texts.append(f"{round_}\n{size}")
-    ax.set_xticks(named_rounds, round_texts, fontsize=8, rotation=0 if n_rounds <= 12 else 90)
-    ax.set_yticks(range(n_rows), [str(rank) for rank in ranks], fontsize=8)
+    rotation = 0 if n_rounds <= 12 else 90
+    ax.set_xticks(named_rounds + 0.5, round_texts, fontsize=8, rotation=rotation)
 
-    # Labels, a title with the duration where it is known, and the legend beside the axes.
-    explanation = ";\nin a box: from which rank" if boxes_have_numbers else ""
-    ax.set(xlabel=f"round, and the most bytes to a peer{explanation}", ylabel="rank")
+    explanation = ";\nin a box: from which rank" if ax.texts else ""
+    ax.set_xlabel(f"round, and the most bytes to a peer{explanation}")
     title = f"{n_rounds} rounds in {write_amount(plan.time_s, 's')}" if plan.time_s else ""
-    if n_rows < len(data.does):
-        title += f"\n{n_rows} of {len(data.does):,} ranks, evenly chosen"
+    if len(ranks) < n_ranks:
+        title += f"\n{len(ranks)} of {n_ranks:,} ranks, evenly chosen"
     ax.set_title(title, fontsize=10)
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure_of(ax)
+
+
+def _rounds_chart(
+    plan: CollectivePlan, sent: NDArray[np.float64], ranks: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Lay out what some ranks receive in each round, as parts of a scene whose unit is a round.
+
+    A row of `sent` is a round, a source rank, a destination rank, and bytes. A box takes 88 % of
+    its round, and its text is the rank that data come from, or how many ranks these are.
+    """
+    data = rounds_data(plan)
+    does = data.does[ranks]
+    n_rounds = does.shape[1]
+    row, round_ = np.nonzero(does)
+    begin = round_ + 0.06
+
+    # Pairs of a receiver and a round make one number each: with 4 rounds, rank 3 in round 2 is 14.
+    key_of_pair = (sent[:, 2] * n_rounds + sent[:, 0]).astype(np.int64)
+    keys, first_pair, n_sources = np.unique(key_of_pair, return_index=True, return_counts=True)
+    texts = []
+    for place in np.searchsorted(keys, ranks[row] * n_rounds + round_).tolist():
+        source = int(sent[first_pair[place], 1])
+        texts.append(f"{source}" if n_sources[place] == 1 else f"{n_sources[place]} ranks")
+    return {
+        "legend": [
+            BarLook("receives, copies", palette.circuit_colour(0)),
+            BarLook("receives, adds", palette.circuit_colour(1)),
+        ],
+        "row_noun": "rank",
+        "rows": [str(rank) for rank in ranks.tolist()],
+        "bars": pack_bars(
+            row, does[row, round_] - 1, begin, begin + 0.88, len(ranks), float(n_rounds)
+        ),
+        "texts": texts,
+        "span_s": float(n_rounds),
+        "changes": data.changes.tolist(),
+    }
 
 
 # Ranks that have a row of boxes.
@@ -225,45 +229,44 @@ def page(solution: Solution) -> dict[str, Any]:
     return page_data(solution, names=names)
 
 
-def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
-    """Collect the page of planes, with a bar for each round of which a plane carries a share.
+def _shares_chart(plan: CollectivePlan) -> dict[str, Any]:
+    """Lay out planes over time, with a bar for each round of which a plane carries a share.
 
     A plane is one of several switches. ``plan.shares_bytes[round, plane]`` is what it carries of a
     round; arrays of times have the same shape.
     """
     hues = palette.CIRCUIT_COLOURS[:8]
-    span_s = plan.time_s or 1.0
     n_planes = plan.shares_bytes.shape[1]
+    plane, round_ = np.nonzero(plan.shares_bytes.T)
+    span_s = plan.time_s or 1.0
+    start_s = plan.start_s[round_, plane]
+    end_s = plan.end_s[round_, plane]
+    return {
+        "legend": [BarLook(f"rounds {k}, {k + 8}, ...", hue) for k, hue in enumerate(hues)],
+        "row_noun": "plane",
+        "rows": [str(plane) for plane in range(n_planes)],
+        "bars": pack_bars(plane, round_ % len(hues), start_s, end_s, n_planes, span_s),
+        "texts": [str(number) for number in round_],
+        "span_s": span_s,
+    }
 
-    round_of_share, plane_of_share = np.nonzero(plan.shares_bytes)
-    bars = pack_bars(
-        plane_of_share,
-        round_of_share % len(hues),
-        plan.start_s[round_of_share, plane_of_share],
-        plan.end_s[round_of_share, plane_of_share],
-        n_planes,
-        span_s,
-    )
-    rows = []
-    for round_, plane in zip(round_of_share.tolist(), plane_of_share.tolist(), strict=True):
-        size = write_amount(float(plan.shares_bytes[round_, plane]), "B")
-        rows.append([[f"round {round_}, plane {plane}", size], {"row": plane}])
 
-    # The page steps through the ends of the rounds.
+def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
+    """Collect the page of planes; it steps through the ends of the rounds."""
     steps = []
-    for round_ in range(plan.n_rounds):
-        size = write_amount(float(plan.shares_bytes[round_].sum()), "B")
+    rows = []
+    for round_, shares_bytes in enumerate(plan.shares_bytes):
+        size = write_amount(float(shares_bytes.sum()), "B")
         end_s = float(plan.end_s[round_].max())
         steps.append({"say": f"round {round_}: {size}", "at": end_s})
+        for plane in np.flatnonzero(shares_bytes).tolist():
+            size = write_amount(float(shares_bytes[plane]), "B")
+            rows.append([[f"round {round_}, plane {plane}", size], {"row": plane}])
     return scene(
         solution,
-        legend=[(f"rounds {k}, {k + 8}, ...", hue, 2) for k, hue in enumerate(hues)],
+        **_shares_chart(plan),
         noun="round",
-        row_noun="plane",
-        rows=[str(plane) for plane in range(n_planes)],
-        bars=bars,
-        row_of=list(range(n_planes)),
-        span_s=span_s,
+        row_of=list(range(plan.shares_bytes.shape[1])),
         steps=steps,
         list={"title": "Shares", "heads": ["", "carries"], "rows": rows},
     )
@@ -272,26 +275,19 @@ def _shares_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
 def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
     """Collect the page of ranks: a bar for each round in which a rank receives.
 
-    A bar is coloured as copies or as adds. Each round is a step of the page with a caption `say`,
-    a time `at` in rounds, and `rows`, the bytes from rank to rank: two texts, and the row of the
-    receiver, which is marked. There are at most `_MAX_SENDS` such lines on the whole page.
+    Each round is a step of the page with a caption `say`, a time `at` in rounds, and `rows`, the
+    bytes from rank to rank: two texts, and the row of the receiver, which is marked. There are at
+    most `_MAX_SENDS` such lines on the whole page.
     """
-    # `does[rank, round]` is 0 where a rank receives nothing, 1 where it copies, 2 where it adds.
     # A row of `sent` is a round, a source rank, a destination rank, and bytes.
-    data = rounds_data(plan)
     sent = _bytes_between_ranks(plan)
-    n_ranks, n_rounds = data.does.shape
-
-    # A bar takes 88 % of its round, so that there is a gap between rounds.
-    rank, round_of_bar = np.nonzero(data.does)
-    kind = data.does[rank, round_of_bar] - 1
-    begin = round_of_bar + 0.06
-    bars = pack_bars(rank, kind, begin, begin + 0.88, n_ranks, n_rounds)
+    n_ranks = plan.circuits.shape[2]
+    chart = _rounds_chart(plan, sent, np.arange(n_ranks))
 
     # A step for each round lists the bytes from rank to rank.
-    max_lines = _MAX_SENDS // n_rounds
+    max_lines = _MAX_SENDS // plan.n_rounds
     steps: list[dict[str, Any]] = []
-    for round_ in range(n_rounds):
+    for round_ in range(plan.n_rounds):
         sent_here = sent[sent[:, 0] == round_]
         lines = []
         for _, source, destination, size_bytes in sent_here[:max_lines].tolist():
@@ -299,7 +295,7 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
             size = write_amount(float(size_bytes), "B")
             lines.append([[text, size], {"row": int(destination)}])
         most = write_amount(_most_bytes(sent, round_), "B")
-        change = ", after new circuits" if round_ in data.changes else ""
+        change = ", after new circuits" if round_ in chart["changes"] else ""
         step = {
             "say": f"{len(sent_here)} pairs, at most {most} to a peer{change}",
             "at": float(round_),
@@ -309,13 +305,9 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
         steps.append(step)
     return scene(
         solution,
-        legend=[("copies", palette.circuit_colour(0), 2), ("adds", palette.circuit_colour(1), 2)],
+        **chart,
         noun="round",
-        row_noun="rank",
-        rows=[str(rank) for rank in range(n_ranks)],
-        bars=bars,
         row_of=list(range(n_ranks)),
-        span_s=float(n_rounds),
         bound_s=None,
         steps=steps,
         unit="rounds",
@@ -397,19 +389,10 @@ def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
     if not plan.shares_bytes.size:
         return plot_rounds(plan, ax=ax)
 
-    # A row for each plane, one of several switches, with a bar for each round with bytes.
     n_planes = plan.shares_bytes.shape[1]
     ax = axes_of(ax, 8.0, 1.2 + 0.5 * n_planes)
-    for round_, plane in np.argwhere(plan.shares_bytes).tolist():
-        start_s = float(plan.start_s[round_, plane])
-        end_s = float(plan.end_s[round_, plane])
-        colour = palette.circuit_colour(round_)
-        draw_named_bar(ax, plane, start_s, end_s, 0.7, colour, str(round_))
-    label_time(ax, plan.time_s, n_planes)
-
-    # Labels, and a title with the duration.
-    time_label = f"{ax.get_xlabel()}; a number is the round that a plane carries a share of"
-    ax.set(xlabel=time_label, ylabel="plane", yticks=range(n_planes))
+    draw_rows(_shares_chart(plan), ax)
+    ax.set_xlabel(f"{ax.get_xlabel()}; a number is the round that a plane carries a share of")
     span = write_amount(plan.time_s, "s")
     ax.set_title(f"{plan.n_rounds} rounds in {span} on {n_planes} planes", fontsize=10)
     return figure_of(ax)

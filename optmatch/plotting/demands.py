@@ -22,21 +22,13 @@ from optmatch.plotting.drawing import (
     figure_of,
     merge_blocks,
     row_of_axes,
-    size_in_inches,
 )
-from optmatch.plotting.figures import (
-    chart_axes,
-    corners_of_bars,
-    draw_bars,
-    label_time,
-)
+from optmatch.plotting.scenes import WHOLE_ROW, BarLook, draw_rows
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Demand
 from optmatch.problems.topologies import list_carried
 
-_LABEL_INCHES = 0.13
-"""Rows that are lower than this have colours but no numbers."""
 _PATTERNS = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo", "++")
 """Of destinations 0 to 7, 8 to 15, and so on."""
 
@@ -149,66 +141,35 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
         busy_s = np.bincount(data.source, data.sent_s - data.start_s, minlength=data.n_ports)
         ranking = np.argsort(-busy_s, kind="stable")
         ports = ranking[choose_evenly(data.n_ports, _MOST_EXAMPLES)]
-    n_rows = len(ports) * data.planes
-    ax = chart_axes(ax, n_rows, 0.22)
-    span_s = data.makespan_s or 1.0
+    chart = _circuits_chart(data, labels, ports, 1 if is_large else 8 * len(_PATTERNS))
+    n_rows = len(chart["rows"])
+    span_s = chart["span_s"]
 
-    # Only bars of drawn ports are left: `row[bar]` counts from the top, planes within ports.
-    first_row = np.full(data.n_ports, -1)
-    first_row[ports] = np.arange(len(ports)) * data.planes
-    is_shown = first_row[data.source] >= 0
-    shown = data._replace(**{name: getattr(data, name)[is_shown] for name in _BAR_FIELDS})
-    row = first_row[shown.source] + shown.plane
-    colours = np.array([_HUES[0 if is_large else k % len(_HUES)] for k in range(data.n_ports)])
-
-    # Too many bars to be drawn one by one become shades. Otherwise the part of a bar in which it
-    # sends lies over the pale bar of the whole slot.
-    has_shades = len(row) > _MOST_BARS_OF_EXAMPLES and is_large
+    # Too many bars to be drawn one by one become shades: the share of each 400th of the time that
+    # each row sends, by the overlaps of its bars with it.
+    has_shades = is_large and int(np.isin(data.source, ports).sum()) > _MOST_BARS_OF_EXAMPLES
+    share_of_row = np.zeros((n_rows, 400))
     if has_shades:
-        from matplotlib.colors import LinearSegmentedColormap
-
-        # The share of each 400th of the time that each row sends: the overlaps of its bars with
-        # it. The darkest shade is where a port sends for all of it.
-        edges_s = np.linspace(0.0, span_s, 401)
-        share_of_row = np.zeros((n_rows, 400))
-        for bar in range(len(row)):
-            sent_s = np.clip(edges_s, shown.start_s[bar], shown.sent_s[bar])
-            share_of_row[row[bar]] += np.diff(sent_s) * (400 / span_s)
-
-        # From nearly white to blue.
-        shades = LinearSegmentedColormap.from_list(
-            "sends", ["#f4f6f9", palette.CIRCUIT_COLOURS[0]]
-        )
-        extent = (0.0, span_s, n_rows - 0.5, -0.5)
-        style: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
-        ax.imshow(share_of_row, cmap=shades, vmin=0.0, vmax=1.0, **style)
-    else:
-        for ends_s, alpha in ((shown.end_s, 0.25), (shown.sent_s, 1.0)):
-            draw_bars(
-                ax,
-                shown.start_s,
-                ends_s,
-                row - 0.4,
-                row + 0.4,
-                facecolors=colours[shown.destination],
-                alpha=alpha,
-                linewidths=0.0,
-            )
-        _label_bars(ax, shown, row, n_rows, colours, labels)
-    if not is_large:
-        _draw_patterns(ax, shown, row, span_s)
+        edges = np.linspace(0, 1_000_000, 401)
+        for row, numbers in enumerate(chart["bars"]):
+            kind, start, length = np.array(numbers, dtype=np.int64).reshape(-1, 3).T[:, :, None]
+            sent = np.clip(edges, start, start + length * (kind == 0))
+            share_of_row[row] = np.diff(sent).sum(axis=0) * (400 / 1_000_000)
+        chart["bars"] = [[] for _ in range(n_rows)]
+        chart["texts"] = ()
 
     # Of other objectives the bound is no time.
     if np.isfinite(data.lower_bound_s) and problem.objective == "completion-s":
-        bound_s = data.lower_bound_s
-        ax.axvline(bound_s, color=palette.INK, linestyle="--", linewidth=1.0, label="lower bound")
+        chart["bound_s"] = data.lower_bound_s
+    ax = draw_rows(chart, ax, 0.22)
+    if has_shades:
+        from matplotlib.colors import LinearSegmentedColormap
 
-    # As many ports are named as there is room for, each beside the middle of its rows.
-    label_time(ax, span_s, n_rows)
-    most_labels = max(1, int(0.8 * figure_of(ax).get_figheight() / 0.14))
-    places = np.arange(0, len(ports), max(1, math.ceil(len(ports) / most_labels)))
-    middles = places * data.planes + (data.planes - 1) / 2
-    ax.set_yticks(middles, [labels[ports[place]] for place in places])
+        # From nearly white to blue, where a port sends for all of the time.
+        shades = LinearSegmentedColormap.from_list("sends", ["#f4f6f9", _HUES[0]])
+        extent = (0.0, span_s, n_rows - 0.5, -0.5)
+        style: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
+        ax.imshow(share_of_row, cmap=shades, vmin=0.0, vmax=1.0, **style)
     ax.set_ylabel("source port" if data.planes == 1 else "source port, a row for each plane")
 
     title = f"circuits over {write_amount(data.makespan_s, 's')}"
@@ -226,124 +187,81 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
         )
         title += f"; all circuits send for {share:.0f} % of the time that they are up"
     ax.set_title(title, fontsize=10)
-    _add_legend(ax, () if is_large else labels)
     return ax
 
 
 # Source ports that stand for all in a chart of many, and bars that they may have together.
 _MOST_EXAMPLES = 14
 _MOST_BARS_OF_EXAMPLES = 2500
-_BAR_FIELDS = "source", "destination", "plane", "start_s", "sent_s", "end_s"
 
 
 # Eight colours that everybody can tell apart; further destinations have patterns as well.
 _HUES = palette.CIRCUIT_COLOURS[:8]
 
 
-def _draw_patterns(ax: Axes, data: GanttData, row: NDArray[np.int64], span_s: float) -> None:
-    """Draw patterns over bars, as destinations 0, 8, 16, ... share a colour.
+def _circuits_chart(
+    data: GanttData, labels: Sequence[str], ports: NDArray[np.int64], n_kinds: int
+) -> dict[str, Any]:
+    """Lay out the circuits of some source ports as rows of a scene: planes within ports.
 
-    Destinations 8 to 15 get the first pattern, 16 to 23 the second. Bars under 0.05 inches stay
-    plain; ``row[bar]`` counts from the top. The axes are `span_s` seconds wide.
+    A circuit has two bars: while it sends, and pale when nothing is left. Their kinds are
+    destinations; with more than `n_kinds` of them, every `n_kinds`-th has the same. The name of
+    the destination, ``labels[port]``, stands in the longer bar.
     """
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
-    width_inches, _ = size_in_inches(ax)
-    is_wide = (data.end_s - data.start_s) * (width_inches / span_s) > 0.05
-    n_patterns = math.ceil(data.n_ports / len(_HUES))
-    for number in range(1, n_patterns):
-        chosen = is_wide & (data.destination // len(_HUES) == number)
-        if not chosen.any():
-            continue
-
-        # All bars of a pattern are one path: a patch for each would take seconds.
-        corners = corners_of_bars(
-            data.start_s[chosen], data.end_s[chosen], row[chosen] - 0.4, row[chosen] + 0.4
-        )
-        outline = Path.make_compound_path_from_polys(corners)
-        pattern = _PATTERNS[number % len(_PATTERNS)]
-        ax.add_patch(PathPatch(outline, fill=False, hatch=pattern, edgecolor="white", lw=0.0))
-
-
-def _label_bars(
-    ax: Axes,
-    data: GanttData,
-    row: NDArray[np.int64],
-    n_rows: int,
-    colours: NDArray[np.str_],
-    labels: Sequence[str],
-) -> None:
-    """Write the destination into each bar where its name has room.
-
-    Bars are circuits over time, as in `data`. ``row[k]`` is the height of bar k on the axes, which
-    have `n_rows`; ``colours[port]`` and ``labels[port]`` belong to its destination.
-    """
-    # Rows must be at least as high as a line of text.
-    span_s = data.makespan_s or 1.0
-    width_inches, height_inches = size_in_inches(ax)
-    if height_inches / n_rows < _LABEL_INCHES:
-        return
-
-    # Each bar has a part in which it sends and a pale one. The number stands in the longer one.
-    pale_is_longer = data.end_s - data.sent_s > data.sent_s - data.start_s
-    left_s = np.where(pale_is_longer, data.sent_s, data.start_s)
-    right_s = np.where(pale_is_longer, data.end_s, data.sent_s)
-    part_inches = (right_s - left_s) / span_s * width_inches
-
-    # A letter of 8 points is about 0.075 inches wide, and the text has a margin of 0.03.
-    letters_of_port = np.array([len(label) for label in labels])
-    n_digits = letters_of_port[data.destination]
-    for k in np.flatnonzero(part_inches > 0.075 * n_digits + 0.03):
-        port = int(data.destination[k])
-        colour = str(colours[port])
-
-        # A pattern would hide the digits, so there they stand on a plate.
-        plate = None
-        if port >= len(_HUES) and not pale_is_longer[k]:
-            plate = {"boxstyle": "square,pad=0.1", "fc": colour, "ec": "none"}
-        ink = palette.INK if pale_is_longer[k] else palette.ink_on(colour)
-        ax.text(
-            (left_s[k] + right_s[k]) / 2,
-            row[k],
-            labels[port],
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=ink,
-            bbox=plate,
-        )
-
-
-def _add_legend(ax: Axes, labels: Sequence[str]) -> None:
-    """Add a legend of destinations and, where it is drawn, of the lower bound beside the axes.
-
-    A pattern "+ 8" marks destinations whose number is 8 higher than that of their colour.
-    """
-    from matplotlib.patches import Patch
-
     n_ports = len(labels)
-    marks: list[Any] = []
-    for label, hue in zip(labels, _HUES, strict=False):
-        marks.append(Patch(facecolor=hue, label=f"to {label}"))
-    n_patterns = min(len(_PATTERNS), math.ceil(n_ports / len(_HUES)))
-    for number in range(1, n_patterns):
-        mark = Patch(
-            facecolor="#8a94a3",
-            edgecolor="white",
-            hatch=_PATTERNS[number],
-            linewidth=0,
-            label=f"+ {number * len(_HUES)}",
-        )
-        marks.append(mark)
-    marks += [line for line in ax.get_lines() if line.get_label() == "lower bound"]
-    ax.legend(
-        handles=marks, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8
-    )
+    n_kinds = min(n_kinds, n_ports)
+    looks = []
+    for ending in ("", ": nothing left to send"):
+        for port, label in enumerate(labels[:n_kinds]):
+            name = f"to {label}"
+            if n_kinds == 1:
+                name = "sends"
+            elif port + n_kinds < n_ports:
+                name += ", ..."
+            hue = _HUES[port % len(_HUES)]
+            colour = palette.mix_with_white(hue) if ending else hue
+            pattern = _PATTERNS[port // len(_HUES)]
+            look = BarLook(f"{name}{ending}", colour, WHOLE_ROW, pattern, is_unlisted=bool(ending))
+            looks.append(look)
+
+    # Rows count planes within ports: with 2 planes, the port at place 3 has rows 6 and 7.
+    first_row = np.full(n_ports, -1)
+    first_row[ports] = np.arange(len(ports)) * data.planes
+    row_of_circuit = np.where(first_row[data.source] < 0, -1, first_row[data.source] + data.plane)
+    kind_of_circuit = data.destination % n_kinds
+
+    # Bars that send, then pale ones; sorted by row and start, without those that last no time.
+    row = np.tile(row_of_circuit, 2)
+    kind = np.concatenate([kind_of_circuit, kind_of_circuit + n_kinds])
+    start_s = np.concatenate([data.start_s, data.sent_s])
+    end_s = np.concatenate([data.sent_s, data.end_s])
+    order = np.lexsort((start_s, row))
+    order = order[(row >= 0)[order] & (end_s > start_s)[order]]
+    sends_longer = data.sent_s - data.start_s >= data.end_s - data.sent_s
+    has_name = np.concatenate([sends_longer, ~sends_longer])
+    n_circuits = len(row_of_circuit)
+    texts = [labels[data.destination[bar % n_circuits]] if has_name[bar] else "" for bar in order]
+
+    # Rows are named by ports, and by planes where there are several.
+    names = []
+    for port in ports.tolist():
+        for plane in range(data.planes):
+            names.append(f"{labels[port]}, plane {plane}" if data.planes > 1 else labels[port])
+    span_s = data.makespan_s or 1.0
+    bars = pack_bars(row[order], kind[order], start_s[order], end_s[order], len(names), span_s)
+    return {
+        "legend": looks,
+        "row_noun": "port",
+        "rows": names,
+        "bars": bars,
+        "texts": texts,
+        "span_s": span_s,
+    }
 
 
 # Limits of a page, so that it stays small: bars, and circuits in its list.
 _MAX_BARS = 60_000
+_BAR_FIELDS = "source", "destination", "plane", "start_s", "sent_s", "end_s"
 _MAX_LISTED = 4000
 
 
@@ -409,23 +327,10 @@ def _planes_page(
     `unit`, "B" or, where demands are times, "s". `steps` has the caption and the time in seconds
     of each step of the page.
     """
-    # Rows count planes within ports: with 2 planes, port 3 on plane 1 has row 7.
-    span_s = data.makespan_s or 1.0
-    n_rows = data.n_ports * data.planes
-    row = data.source * data.planes + data.plane
-    kind = data.destination % len(_HUES)
-    first_bars = slice(_MAX_BARS)
-    bars = pack_bars(
-        row[first_bars],
-        kind[first_bars],
-        data.start_s[first_bars],
-        data.end_s[first_bars],
-        n_rows,
-        span_s,
-    )
-
-    # The list of circuits beside the picture: a name, an amount, and the row to be marked.
+    # The list of circuits beside the picture: a name, an amount, and the row to be marked. Rows
+    # count planes within ports: with 2 planes, port 3 on plane 1 has row 7.
     labels = solution.problem.fabric.labels
+    row = data.source * data.planes + data.plane
     lines = []
     for k in range(min(len(row), _MAX_LISTED)):
         source = labels[data.source[k]]
@@ -434,21 +339,13 @@ def _planes_page(
         size = write_amount(float(carried_bytes[k]), unit)
         lines.append([[name, size], {"row": int(row[k])}])
 
-    # Destinations that share a colour are one entry: "to 3, ...".
-    legend = []
-    for port, hue in enumerate(_HUES[: len(labels)]):
-        ellipsis = ", ..." if port + len(_HUES) < len(labels) else ""
-        legend.append((f"to {labels[port]}{ellipsis}", hue, 2))
     page_steps = [{"say": text, "at": float(time_s)} for text, time_s in steps]
+    first = data._replace(**{name: getattr(data, name)[:_MAX_BARS] for name in _BAR_FIELDS})
     return scene(
         solution,
-        legend=legend,
+        **_circuits_chart(first, labels, np.arange(data.n_ports), len(_HUES)),
         noun="slot",
-        row_noun="port",
-        rows=[f"{labels[k // data.planes]}, plane {k % data.planes}" for k in range(n_rows)],
-        bars=bars,
         row_of=[port * data.planes for port in range(data.n_ports)],
-        span_s=span_s,
         steps=page_steps or [{"say": "nothing to carry", "at": 0.0}],
         list={"title": "Circuits in order", "heads": ["circuit", "carries"], "rows": lines},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -96,63 +96,6 @@ def size_in_inches(ax: Axes) -> tuple[float, float]:
 def readable_font(ax: Axes) -> float:
     """Return the smallest font that is read: 8 points where a picture is 1,200 pixels wide."""
     return max(8.0, 0.64 * figure_of(ax).get_figwidth())
-
-
-class Look(NamedTuple):
-    """How the parts of one role are drawn on a map."""
-
-    name: str
-    """What stands in the legend."""
-    colour: str
-    marker: str = "s"
-    """A marker of matplotlib."""
-
-
-def draw_map(
-    ax: Axes,
-    places: Points,
-    role: NDArray[np.int64],
-    looks: Sequence[Look],
-    mark_points: float,
-    texts: Sequence[str] = (),
-) -> None:
-    """Draw a mark for each part of a map, such as the chips of racks, and the legend below.
-
-    ``places[part]`` is x and y, NaN for a part that is not drawn, and ``role[part]`` a place in
-    `looks` (colour, shape and name). `texts` stand on the marks, which are `mark_points` wide.
-    Lines that are drawn before, with a label, are in the legend too.
-    """
-    is_drawn = ~np.isnan(places[:, 0])
-    for number, look in enumerate(looks):
-        x, y = places[is_drawn & (role == number)].T
-        if len(x):
-            ax.scatter(
-                x,
-                y,
-                c=look.colour,
-                marker=look.marker,
-                s=mark_points**2,
-                edgecolors=palette.INK,
-                linewidths=0.6,
-                zorder=3,
-                label=look.name,
-            )
-
-    font = readable_font(ax)
-    for part in np.flatnonzero(is_drawn[: len(texts)]).tolist():
-        x, y = places[part]
-        ink = palette.ink_on(looks[role[part]].colour)
-        ax.text(x, y, texts[part], ha="center", va="center", fontsize=font, color=ink, zorder=4)
-    ax.set_aspect("equal")
-    ax.set_axis_off()
-    ax.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.0),
-        ncols=4,
-        frameon=False,
-        fontsize=font,
-        markerscale=1.2 * font / mark_points,
-    )
 
 
 def draw_slot(

@@ -387,45 +387,6 @@ def axes_for(data: MeshData, ax: Axes | None) -> Axes:
     return axes_of(ax, width_inches, max(2.5, scale * (upper - lower) + 0.9))
 
 
-def draw_bars(
-    ax: Axes,
-    start: NDArray[np.floating],
-    end: NDArray[np.floating],
-    low: NDArray[np.floating],
-    high: NDArray[np.floating],
-    **style: Any,
-) -> None:
-    """Draw many rectangles at once, such as bars over time.
-
-    Each reaches across from `start` to `end`, and up from `low` to `high`, arrays of shape
-    (bars,). The style has properties of a ``PolyCollection``, such as colours.
-    """
-    from matplotlib.collections import PolyCollection
-
-    ax.add_collection(PolyCollection(list(corners_of_bars(start, end, low, high)), **style))
-
-
-def corners_of_bars(
-    start: NDArray[np.floating],
-    end: NDArray[np.floating],
-    low: NDArray[np.floating],
-    high: NDArray[np.floating],
-) -> NDArray[np.float64]:
-    """Return ``corners[bar, corner] = x, y`` of rectangles, shape (bars, 4, 2)."""
-    x = np.stack([start, end, end, start], axis=1)
-    y = np.stack([low, low, high, high], axis=1)
-    return np.stack([x, y], axis=2)
-
-
-def draw_named_bar(
-    ax: Axes, row: int, start: float, end: float, height: float, colour: str, text: str
-) -> None:
-    """Draw one bar of a row, with a text in its middle that is read on its colour."""
-    ax.barh(row, end - start, left=start, height=height, color=colour)
-    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
-    ax.text((start + end) / 2, row, text, color=palette.ink_on(colour), **style)
-
-
 def label_time(ax: Axes, span_s: float, rows: int) -> None:
     """Set limits and units of a chart over time: time to the right, rows downwards.
 
@@ -441,11 +402,6 @@ def label_time(ax: Axes, span_s: float, rows: int) -> None:
     ax.set_xticks([tick * scale for tick in ticks if tick * scale <= 1.01 * (span_s or 1.0)])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda time_s, _: f"{time_s / scale:.4g}"))
     ax.set_xlabel(f"time in {unit}")
-
-
-def chart_axes(ax: Axes | None, rows: int, row_inches: float) -> Axes:
-    """Return `ax`, or axes of a new figure for a chart over time of so many rows."""
-    return axes_of(ax, 10.0, min(30.0, max(2.5, row_inches * rows + 1.2)))
 
 
 def draw_schedule(shown: Drawable, slot: int | None = None, ax: Axes | None = None) -> Figure:

@@ -25,6 +25,12 @@ def circuit_colour(place: int) -> str:
     return CIRCUIT_COLOURS[place % len(CIRCUIT_COLOURS)]
 
 
+def mix_with_white(colour: str) -> str:
+    """Return a pale shade of a colour ``"#rrggbb"``: three quarters are white."""
+    parts = [int(colour[k : k + 2], 16) for k in (1, 3, 5)]
+    return "#" + "".join(f"{(part + 3 * 255) // 4:02x}" for part in parts)
+
+
 def ink_on(colour: Any) -> str:
     """Return the ink that is read best on a colour: ``"#rrggbb"``, or parts from 0 to 1."""
     if isinstance(colour, str):

@@ -11,14 +11,9 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import Axes, Figure, axes_of, figure_of
-from optmatch.plotting.figures import (
-    chart_axes,
-    draw_bars,
-    draw_named_bar,
-    label_time,
-)
+from optmatch.plotting.scenes import LOWER_HALF, UPPER_HALF, WHOLE_ROW, BarLook, draw_rows
 from optmatch.plotting.slots import answered
-from optmatch.plotting.viewer import scene
+from optmatch.plotting.viewer import pack_bars, scene
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.step import COMPUTE, DIMENSIONS
@@ -31,14 +26,19 @@ MOST_RANKS = 24
 
 _COMPUTATION = 0
 _RECONFIGURATION = len(KINDS) - 1
-_COLOURS = ("#d5dbe3", *palette.CIRCUIT_COLOURS[:5], "#1f2937")
+_COLOURS = ("#d5dbe3", *palette.CIRCUIT_COLOURS[:5], palette.INK)
 
-# The half of a row in which bars of each of `KINDS` are drawn, and from where to where it reaches
-# below the middle of the row.
-_UPPER_HALF, _LOWER_HALF, _WHOLE_ROW = range(3)
-_LANES = (_UPPER_HALF, *(_LOWER_HALF for _ in DIMENSIONS), _WHOLE_ROW)
-_EXTENT_OF_LANE = ((-0.42, -0.02), (0.02, 0.42), (-0.46, 0.46))
-_ALPHA_OF_LANE = (1.0, 1.0, 0.35)
+# The kind of bars, after those of `KINDS`, in which a rank forwards data of others.
+_FORWARDS = len(KINDS)
+_LOOKS = (
+    BarLook("computation", _COLOURS[0], UPPER_HALF),
+    *(
+        BarLook(dimension, colour, LOWER_HALF)
+        for dimension, colour in zip(DIMENSIONS, _COLOURS[1:], strict=False)
+    ),
+    BarLook("reconfiguration", _COLOURS[-1], WHOLE_ROW),
+    BarLook("forwards for others", "#c2410c", LOWER_HALF),
+)
 
 
 class Run(Protocol):
@@ -167,37 +167,19 @@ def plot_rails(
         (data, pipeline and others) that an operation is of.
     """
     data = rail_gantt_data(job, run, ranks)
-    ax = chart_axes(ax, len(data.ranks), 0.32)
-
-    # A bar is drawn in the half of its row that its kind has, or across the row.
-    for kind, name in enumerate(KINDS):
-        is_kind = data.kind == kind
-        if not is_kind.any():
-            continue
-        low, high = _EXTENT_OF_LANE[_LANES[kind]]
-        draw_bars(
-            ax,
-            data.start_s[is_kind],
-            data.end_s[is_kind],
-            data.row[is_kind] + low,
-            data.row[is_kind] + high,
-            facecolors=_COLOURS[kind],
-            edgecolors=_COLOURS[kind] if _LANES[kind] == _LOWER_HALF else "none",
-            linewidths=0.4,  # so that a microsecond of a long step is seen
-            alpha=_ALPHA_OF_LANE[_LANES[kind]],
-            label=name,
-        )
-
-    label_time(ax, data.step_s, len(data.ranks))
-    ax.set_yticks(np.arange(len(data.ranks)), [str(rank) for rank in data.ranks])
-    ax.set_ylabel("rank")
+    span_s = max(data.step_s, 1e-12)
+    chart = {
+        "legend": _LOOKS,
+        "row_noun": "rank",
+        "rows": [str(rank) for rank in data.ranks],
+        "bars": pack_bars(data.row, data.kind, data.start_s, data.end_s, len(data.ranks), span_s),
+        "span_s": span_s,
+    }
+    ax = draw_rows(chart, ax)
     title = f"a step of {write_amount(data.step_s, 's')}"
     if len(data.ranks) < job.n_gpus:
         title += f": {len(data.ranks)} of {job.n_gpus:,} ranks"
     ax.set_title(title)
-    ax.legend(
-        loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, borderaxespad=0.2
-    )
     return ax
 
 
@@ -238,9 +220,6 @@ def _list_reconfigurations(job: RailJob, run: Run) -> list[tuple[int, float, flo
     return reconfigurations
 
 
-# The kind of bars, after those of `KINDS`, in which a rank forwards data of others.
-_FORWARDS = len(KINDS)
-
 # Limits of a page, so that it stays small: rows, bars in them, and circuits in all states.
 _MAX_ROWS = 400
 _MAX_BARS = 60_000
@@ -250,55 +229,56 @@ _MAX_CIRCUITS = 40_000
 def page(solution: Solution) -> dict[str, Any]:
     """Collect the page of a step: rows of ranks that do the same, with a bar for all that they do.
 
-    Bars of a kind lie in the upper half of a row (0), the lower one (1) or both (2), see `_LANES`.
-    A row of bars is flat: kind, start and length of each, in millionths of the step. `row_of_rank`
-    is -1 for ranks that are left out.
+    `row_of_rank` is -1 for ranks that are left out.
     """
     # Rows are added while there is room for them and their bars.
     job, plan = answered(solution, RailJob, RailPlan)
-    rows: list[str] = []
-    bars: list[list[int]] = []
+    groups = []
     row_of_rank = [-1] * job.n_gpus
     n_bars = 0
     for bars_of_ranks, ranks in _group_equal_ranks(job, plan):
         n_bars += len(bars_of_ranks)
-        if len(rows) >= _MAX_ROWS or n_bars > _MAX_BARS:
+        if len(groups) >= _MAX_ROWS or n_bars > _MAX_BARS:
             break
         for rank in ranks:
-            row_of_rank[rank] = len(rows)
-        rows.append(_name_ranks(ranks))
-        bars.append(bars_of_ranks.ravel().tolist())
+            row_of_rank[rank] = len(groups)
+        groups.append((bars_of_ranks, ranks))
 
     note = "Ranks that do the same at the same time share a row. "
     n_left_out = row_of_rank.count(-1)
     if n_left_out:
         note += f"{n_left_out} of {job.n_gpus} ranks are left out."
 
-    names = (*KINDS, "forwards for others")
-    colours = (*_COLOURS, "#c2410c")
-    lanes = (*_LANES, _LOWER_HALF)
     circuits, steps = _list_circuits(job, plan)
     return scene(
         solution,
+        **_chart_of_groups(plan, groups),
         subtitle=f"{job.n_gpus} ranks, {len(ranks_of_rails(job.step()))} rails",
-        legend=list(zip(names, colours, lanes, strict=True)),
         noun="state",
-        row_noun="rank",
-        rows=rows,
-        bars=bars,
         row_of=row_of_rank,
-        span_s=max(plan.step_s, 1e-12),
         circuits=circuits,
         steps=steps,
         note=note,
     )
 
 
-def _name_ranks(ranks: list[int]) -> str:
-    """Name a group of ranks by the first of them, as ``8 and 3 more``."""
-    if len(ranks) == 1:
-        return str(ranks[0])
-    return f"{ranks[0]} and {len(ranks) - 1} more"
+def _chart_of_groups(
+    plan: RailPlan, groups: Sequence[tuple[NDArray[np.int64], list[int]]]
+) -> dict[str, Any]:
+    """Lay out groups of `_group_equal_ranks` as rows of a scene, named as ``8 and 3 more``."""
+    names = []
+    for _, ranks in groups:
+        name = str(ranks[0])
+        if len(ranks) > 1:
+            name += f" and {len(ranks) - 1} more"
+        names.append(name)
+    return {
+        "legend": _LOOKS,
+        "row_noun": "rank",
+        "rows": names,
+        "bars": [bars_of_ranks.ravel().tolist() for bars_of_ranks, _ in groups],
+        "span_s": max(plan.step_s, 1e-12),
+    }
 
 
 def _group_equal_ranks(job: RailJob, plan: RailPlan) -> list[tuple[NDArray[np.int64], list[int]]]:
@@ -398,8 +378,8 @@ def _list_circuits(
 def draw_problem(job: RailJob, ax: Axes | None = None) -> Figure:
     """Draw the phases of the first rail in their order, a row for each stage, into `ax` if given.
 
-    A box has its dimension and number of operations. At most 24 phases of a stage are drawn; the
-    title says where there are more.
+    A box has the colour of its dimension and its number of operations. At most 24 phases of a
+    stage are drawn; the title says where there are more.
     """
     rails = {phase.rail for phase in job.phases()}
     rail = min(rails, default=0)
@@ -407,19 +387,32 @@ def draw_problem(job: RailJob, ax: Axes | None = None) -> Figure:
     stages = sorted({phase.stage for phase in phases})
     ax = axes_of(ax, 10.0, min(14.0, 1.6 + 0.42 * max(1, len(stages))))
 
-    # One box for each phase, in the colour of its dimension.
-    most_phases = 1
-    for row, stage in enumerate(stages):
-        phases_of_stage = [phase for phase in phases if phase.stage == stage]
-        most_phases = max(most_phases, len(phases_of_stage))
-        for column, phase in enumerate(phases_of_stage[:MOST_RANKS]):
-            colour = _COLOURS[1 + DIMENSIONS.index(phase.dimension)]
-            text = f"{phase.dimension} {phase.n_operations}"
-            draw_named_bar(ax, row, column, column + 0.94, 0.8, colour, text)
-    # Row 0 is at the top. The width is that of the stage with most phases.
-    ax.set(xlim=(0, min(most_phases, MOST_RANKS)), ylim=(len(stages) - 0.4, -0.6), xticks=[])
-    ax.set(xlabel="phases in order: dimension and operations", ylabel="stage")
-    ax.set_yticks(range(len(stages)), [str(stage) for stage in stages], fontsize=8)
+    # One box for each phase, in the colour of its dimension, in the row of its stage. The stage
+    # with most phases decides the width.
+    bars: list[list[int]] = []
+    texts = []
+    phases_of_stage = [[phase for phase in phases if phase.stage == stage] for stage in stages]
+    most_phases = max(map(len, phases_of_stage), default=1)
+    n_columns = min(most_phases, MOST_RANKS)
+    for phases_of_row in phases_of_stage:
+        bars.append([])
+        for column, phase in enumerate(phases_of_row[:n_columns]):
+            begin = 1_000_000 * column // n_columns
+            bars[-1] += [DIMENSIONS.index(phase.dimension), begin, 940_000 // n_columns]
+            texts.append(str(phase.n_operations))
+
+    # The legend has a colour for each dimension.
+    looks = zip(DIMENSIONS, _COLOURS[1:], strict=False)
+    chart = {
+        "legend": [BarLook(dimension, colour) for dimension, colour in looks],
+        "row_noun": "stage",
+        "rows": [str(stage) for stage in stages],
+        "bars": bars,
+        "texts": texts,
+        "span_s": float(n_columns),
+    }
+    draw_rows(chart, ax)
+    ax.set(xticks=[], xlabel="phases in order, and their numbers of operations")
     title = f"what rail {rail} of {len(rails)} carries in a step of {job.n_gpus:,} GPUs"
     if most_phases > MOST_RANKS:
         title += f": the first {MOST_RANKS} of {most_phases} phases"
@@ -441,16 +434,13 @@ def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
     """
     problem, answer = answered(solution, RailJob, RailPlan)
 
-    # Ranks that do the same share the row of the first of them.
-    groups = [ranks for _, ranks in _group_equal_ranks(problem, answer)]
-    shown_groups = groups[:MOST_RANKS]
-    ax = plot_rails(problem, answer, ranks=[ranks[0] for ranks in shown_groups], ax=ax)
-    ax.set_yticks(range(len(shown_groups)), [_name_ranks(ranks) for ranks in shown_groups])
-    n_shown = sum(len(ranks) for ranks in shown_groups)
+    groups = _group_equal_ranks(problem, answer)[:MOST_RANKS]
+    chart = _chart_of_groups(answer, groups)
+    if np.isfinite(solution.lower_bound):
+        chart["bound_s"] = solution.lower_bound
+    ax = draw_rows(chart, ax)
+    n_shown = sum(len(ranks) for _, ranks in groups)
     step = write_amount(answer.step_s, "s")
     counts = f"{n_shown:,} of {problem.n_gpus:,} ranks"
     ax.set_title(f"a step of {step}: {counts}; those that do the same share a row", fontsize=10)
-    if np.isfinite(solution.lower_bound):
-        ax.axvline(solution.lower_bound, color=palette.INK, ls="--", lw=1.0, label="lower bound")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
     return figure_of(ax)

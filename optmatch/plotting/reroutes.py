@@ -14,16 +14,12 @@ from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     Axes,
     Figure,
-    Look,
-    axes_of,
-    draw_lines,
-    draw_map,
     figure_of,
     readable_font,
     row_of_axes,
-    size_in_inches,
 )
 from optmatch.plotting.figures import plot_slot
+from optmatch.plotting.scenes import draw_map
 from optmatch.plotting.slots import answered, keep_colours, mesh_data, schedule_data
 from optmatch.plotting.viewer import page_data, panel, scene
 from optmatch.problems import Reroute, Transition
@@ -127,16 +123,16 @@ def _roles_before(problem: Reroute, rack: RackFabric) -> NDArray[np.int64]:
     return role
 
 
-# The roles of chips: places in the table of names, colours and marks.
+# The roles of chips: places in the table of names and colours, with which legends begin.
 _IDLE, _IN_USE, _HAS_NEW_CIRCUITS, _LOST, _TAKES_OVER, _IN_RESERVE, _FAILED = range(7)
 _ROLES = (
-    Look("idle", "#ffffff", "o"),
-    Look("in use", palette.STATE_COLOURS["free"], "o"),
-    Look("has new circuits", palette.CIRCUIT_COLOURS[0], "o"),
-    Look("lost", palette.CIRCUIT_COLOURS[2], "s"),
-    Look("takes over", palette.CIRCUIT_COLOURS[1], "D"),
-    Look("in reserve", palette.TOGGLED_FILL, "D"),
-    Look("failed", palette.INK, "s"),
+    ("idle", "#ffffff"),
+    ("in use", palette.STATE_COLOURS["free"]),
+    ("has new circuits", palette.CIRCUIT_COLOURS[0]),
+    ("lost", palette.CIRCUIT_COLOURS[2]),
+    ("takes over", palette.CIRCUIT_COLOURS[1]),
+    ("in reserve", palette.TOGGLED_FILL),
+    ("failed", palette.INK),
 )
 
 
@@ -170,8 +166,7 @@ def plot_transition(solution: Solution, *, ax: Axes | None = None) -> Figure:
         summary = ", ".join(moves) or "no chip moves"
         n_changed = len(answer.changed)
         change = "1 circuit changes" if n_changed == 1 else f"{n_changed} circuits change"
-        data = transition_data(solution)
-        return _draw_rack(ax, data, problem.fabric, f"{summary}: {change}")
+        return _draw_rack(problem, answer, f"{summary}: {change}", ax)
 
     # For a mesh there are two sheets, on which a circuit keeps its colour.
     _, slots = _list_slots(problem, answer)
@@ -208,21 +203,15 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     shown_racks = [*np.unique(rack_of_chip[is_affected]).tolist(), 0][:_MAX_RACKS]
     shown_racks = sorted(set(shown_racks))
 
-    # Racks stand below each other, and shown ones close up: if racks 0 and 5 are shown, rack 5
-    # moves up by four heights. Hidden racks have NaN as a shift, and get it as their places.
-    rows = np.full(rack.racks, np.nan)
-    rows[shown_racks] = np.arange(len(shown_racks))
-    _, n_y, _ = rack.server_grid
-    shift_y = (n_y + 0.6) * (np.arange(rack.racks) - rows)
-    moved = _move_racks(data, rack, np.stack([0 * shift_y, shift_y], axis=1))
+    moved = _put_racks_on_grid(data, rack, np.array(shown_racks))
 
     # The title counts what is hidden, role by role.
     is_hidden = np.isnan(moved.chips[:, 0])
     counts = []
-    for role, look in enumerate(_ROLES):
+    for role, (name, _) in enumerate(_ROLES):
         n_chips = int((data.role[is_hidden] == role).sum())
         if n_chips:
-            counts.append(f"{n_chips:,} {look.name}")
+            counts.append(f"{n_chips:,} {name}")
     n_left_out = rack.racks - len(shown_racks)
     names = "rack" if len(shown_racks) == 1 else "racks"
     numbers = ", ".join(map(str, shown_racks))
@@ -230,8 +219,21 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     return moved, text
 
 
-def _move_racks(data: RackData, rack: RackFabric, shift: NDArray[np.float64]) -> RackData:
-    """Move the servers and chips of racks; ``shift[rack]`` is by how much to the right and up."""
+def _put_racks_on_grid(data: RackData, rack: RackFabric, racks: NDArray[np.int64]) -> RackData:
+    """Move some racks, which stand below each other, until all together are about a square.
+
+    The servers and chips of other racks get NaN as their places.
+    """
+    n_x, n_y, n_z = rack.server_grid
+    width = n_z * (n_x + 0.6) + 0.6
+    height = n_y + 0.6
+
+    # A rack is `width` by `height`: as many stand beside each other as make all about square.
+    # Rack k was in row k: it moves up by the difference.
+    n_columns = max(1, round((len(racks) * height / width) ** 0.5))
+    shift = np.full((rack.racks, 2), np.nan)
+    row, column = np.divmod(np.arange(len(racks)), n_columns)
+    shift[racks] = np.stack([column * width, (racks - row) * height], axis=1)
     rack_of_server = rack.server_coordinates[:, 0].astype(np.int64)
     return data._replace(
         servers=data.servers + shift[rack_of_server],
@@ -272,84 +274,45 @@ def _mark_failed(ax: Axes, problem: Reroute) -> None:
         figure.legend(handles=[crosses], loc="outside lower left", **style)
 
 
-def _draw_rack(ax: Axes | None, data: RackData, rack: RackFabric, title: str) -> Figure:
-    """Draw servers as plates, chips as marks on them, and new circuits as lines.
+def _draw_rack(problem: Reroute, answer: Transition, title: str, ax: Axes | None) -> Figure:
+    """Draw a rack after an answer: servers, chips in their roles, and circuits that change.
 
-    Places in `data` are in distances between servers, NaN where a rack is left out. Most racks of
-    a large fabric are left out, which the title says. Chips have their numbers where neighbours
-    are far enough apart for letters of eight points. A server is about an inch wide in a new
-    figure, which is made if `ax` is None.
+    Most racks of a large fabric are left out, which the title says.
     """
-    from matplotlib.patches import Rectangle
-
-    data, left_out = _leave_out_racks(data, rack)
-    extent = np.nanmax(data.servers, axis=0) - np.nanmin(data.servers, axis=0)
-    width, height = (extent + 1.5).tolist()
-    scale = min(1.1, 24.0 / max(width, height))
-    ax = axes_of(ax, max(6.5, scale * width), max(3.0, scale * height + 1.4))
-
-    # Plates, then wide pale lines for fibres, then thin lines for circuits.
-    for x, y in data.servers[~np.isnan(data.servers[:, 0])]:
-        corner = (x - 0.42, y - 0.42)
-        ax.add_patch(Rectangle(corner, 0.84, 0.84, facecolor=palette.CELL_FILL, edgecolor="none"))
-    fibres = data.servers[data.fibres]
-    circuits = data.chips[data.circuits]
-    for lines, name, colour, width in (
-        (fibres, "fibres of new circuits", "#d5dbe3", 5.0),
-        (circuits, "new circuits, one way or both", palette.CIRCUIT_COLOURS[0], 1.1),
-    ):
-        drawn = lines[~np.isnan(lines).any(axis=(1, 2))]
-        if len(drawn):
-            draw_lines(ax, drawn, colour, width, name, zorder=1)
-
-    # Chips have their numbers where neighbours are far enough apart.
-    font = readable_font(ax)
-    width_of_chips = float(np.nanmax(data.chips[:, 0]) - np.nanmin(data.chips[:, 0])) + 1
-    width_inches, _ = size_in_inches(ax)
-    chip_distance_points = 72 * width_inches * 2 * SPREAD / max(1.0, width_of_chips)
-    numbers = [str(chip) for chip in range(rack.n_chips)]
-    if chip_distance_points <= 1.7 * font:
-        numbers = []
-    draw_map(ax, data.chips, data.role, _ROLES, 2.0 * font, numbers)
-    ax.set_title(f"{title}{left_out}", fontsize=font + 1, color=palette.INK)
+    rack: Any = problem.fabric
+    data, left_out = _leave_out_racks(_rack_data(problem, answer), rack)
+    chart = _rack_chart(problem, answer, data)
+    chart["legend"][_KEPT_CIRCUIT] += ("quiet",)
+    ax = draw_map(chart, ax)
+    ax.set_title(f"{title}{left_out}", fontsize=readable_font(ax) + 1, color=palette.INK)
     return figure_of(ax)
 
 
-# Colours of a page beyond those of the roles: places in the legend.
+# Kinds of a map beyond the roles: places in its legend.
 _SERVER = len(_ROLES)
-_KEPT_CIRCUIT, _GONE_CIRCUIT, _NEW_CIRCUIT = range(_SERVER + 1, _SERVER + 4)
+_KEPT_CIRCUIT, _GONE_CIRCUIT, _NEW_CIRCUIT, _FIBRE = range(_SERVER + 1, _SERVER + 5)
 _HIDDEN = -1
-_PAGE_LEGEND = (
-    *((look.name, look.colour) for look in _ROLES),
+_LEGEND = (
+    *_ROLES,
     ("server", palette.CELL_FILL),
     ("circuit kept", palette.FAINT_INK),
     ("circuit gone", palette.BROKEN),
     ("circuit new", palette.CIRCUIT_COLOURS[0]),
+    ("fibre of new circuits", palette.STATE_COLOURS["free"]),
 )
 
 
-def page(solution: Solution) -> dict[str, Any]:
-    """Collect the page of a repair: before, after the failure, and after each step.
+def _rack_chart(problem: Reroute, answer: Transition, data: RackData) -> dict[str, Any]:
+    """Lay out a rack before, after the failure, and after each step, as parts of a scene.
 
     A server and a chip are squares, a circuit is a link. A row of ``answer.steps`` is an action
     (`DROP` takes a circuit down, `RAISE` puts it up between new ports), the number of a circuit,
-    and a third number that only cells have. On a mesh of cells, each step is a slot instead.
-
-    Each step of the page has a caption `say`, and gives some nodes and links new kinds (places in
-    `_PAGE_LEGEND`, -1 hides a link): ``{"say": ..., "nodes": {12: 3}, "links": {"4": 8}}``.
+    and a third number that only cells have. Each step of the scene has a caption `say`, and gives
+    some nodes and links new kinds (places in `_LEGEND`, -1 hides a link):
+    ``{"say": ..., "nodes": {12: 3}, "links": {"4": 8}}``.
     """
-    problem, answer = answered(solution, Reroute, Transition)
-    if not isinstance(problem.fabric, RackFabric):
-        names, slots = _list_slots(problem, answer)
-        data_of_slots = page_data(
-            (problem.fabric, slots, keep_colours(problem, answer)), names=names
-        )
-        data_of_slots["title"] = problem.kind.capitalize()
-        data_of_slots["figures"] = panel(solution)
-        data_of_slots["durations"] = [""] * len(names)
-        return data_of_slots
-    rack = problem.fabric
-    data = _put_racks_on_grid(transition_data(solution), rack)
+    rack: Any = problem.fabric
+
     # Nodes are servers, then chips in the roles that they had before the failure.
     role_before = _roles_before(problem, rack)
     role_before[list(problem.spares)] = _IN_RESERVE
@@ -361,8 +324,12 @@ def page(solution: Solution) -> dict[str, Any]:
         role = int(role_before[chip])
         nodes.append(_square_node(place, 1.7 * SPREAD, str(chip), role, f"chip {chip}"))
 
-    # Links are the circuits that ran, then those that change, which are hidden at first.
+    # Links are fibres that new routes pass, circuits that ran, and those that change; the first
+    # and the last are hidden at first.
     links: list[list[Any]] = []
+    for tail, head in data.fibres.tolist():
+        links.append([tail, head, _HIDDEN, 0.14, f"fibre from server {tail} to server {head}"])
+    fibre_links = {str(link): _FIBRE for link in range(len(links))}
 
     def add_link(circuit: int, ports: NDArray[np.int32], kind: int) -> int:
         """Add the link of a circuit between the chips of its ports, and return its place."""
@@ -406,36 +373,40 @@ def page(solution: Solution) -> dict[str, Any]:
     # Step 0 is before the failure, step 1 the failure, step 2 the first of the repair.
     first_step = min(2, len(steps) - 1)
     steps[first_step]["nodes"] = changed_roles
+    steps[first_step]["links"].update(fibre_links)
 
     # The bounds have a margin around the servers; y grows downwards on a page.
-    left = float(data.servers[:, 0].min()) - 0.7
-    top = -float(data.servers[:, 1].max()) - 0.7
-    width, height = np.ptp(data.servers, axis=0) + 1.4
-    rows = [[[f"{k}: {step['say']}"], {"step": k}] for k, step in enumerate(steps)]
-    return scene(
-        solution,
-        legend=list(_PAGE_LEGEND),
-        bounds=[left, top, float(width), float(height)],
-        nodes=nodes,
-        links=links,
-        steps=steps,
-        list={"title": "Steps", "heads": ["step"], "rows": rows},
-    )
+    left, low = (np.nanmin(data.servers, axis=0) - 0.7).tolist()
+    right, high = (np.nanmax(data.servers, axis=0) + 0.7).tolist()
+    return {
+        "legend": list(_LEGEND),
+        "bounds": [left, -high, right - left, high - low],
+        "nodes": nodes,
+        "links": links,
+        "steps": steps,
+    }
 
 
-def _put_racks_on_grid(data: RackData, rack: RackFabric) -> RackData:
-    """Move racks that stand below each other beside each other, until all are about a square."""
-    n_x, n_y, n_z = rack.server_grid
-    width = n_z * (n_x + 0.6) + 0.6
-    height = n_y + 0.6
+def page(solution: Solution) -> dict[str, Any]:
+    """Collect the page of a repair: before, after the failure, and after each step.
 
-    # A rack is `width` by `height`: as many stand beside each other as make all about square.
-    # Rack k was in row k and is in row k // n_columns now: it moves up by the difference.
-    n_columns = max(1, round((rack.racks * height / width) ** 0.5))
-    number = np.arange(rack.racks)
-    shift_x = number % n_columns * width
-    shift_y = height * (number - number // n_columns)
-    return _move_racks(data, rack, np.stack([shift_x, shift_y], axis=1))
+    On a mesh of cells, each step is a slot; on racks, nodes and links change (`_rack_chart`).
+    """
+    problem, answer = answered(solution, Reroute, Transition)
+    if not isinstance(problem.fabric, RackFabric):
+        names, slots = _list_slots(problem, answer)
+        data_of_slots = page_data(
+            (problem.fabric, slots, keep_colours(problem, answer)), names=names
+        )
+        data_of_slots["title"] = problem.kind.capitalize()
+        data_of_slots["figures"] = panel(solution)
+        data_of_slots["durations"] = [""] * len(names)
+        return data_of_slots
+    all_racks = np.arange(problem.fabric.racks)
+    data = _put_racks_on_grid(transition_data(solution), problem.fabric, all_racks)
+    chart = _rack_chart(problem, answer, data)
+    rows = [[[f"{k}: {step['say']}"], {"step": k}] for k, step in enumerate(chart["steps"])]
+    return scene(solution, **chart, list={"title": "Steps", "heads": ["step"], "rows": rows})
 
 
 def _describe_failure(n_hit: int) -> str:
@@ -522,8 +493,7 @@ def draw_problem(problem: Reroute, ax: Axes | None = None) -> Figure:
     n_hit = int(problem.hit.sum())
     no_change = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])  # type: ignore[arg-type]
     if isinstance(problem.fabric, RackFabric):
-        data = _rack_data(problem, no_change)
-        return _draw_rack(ax, data, problem.fabric, f"hit circuits: {n_hit}")
+        return _draw_rack(problem, no_change, f"hit circuits: {n_hit}", ax)
     _, slots = _list_slots(problem, no_change)
     ax = plot_slot((problem.fabric, slots, keep_colours(problem)), 1, ax=ax)
     n_lit = len(problem.hit) - n_hit

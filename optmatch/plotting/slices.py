@@ -16,12 +16,10 @@ from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     Axes,
     Figure,
-    Look,
-    axes_of,
-    draw_map,
     figure_of,
     readable_font,
 )
+from optmatch.plotting.scenes import draw_map
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import scene
 from optmatch.problems import Allocation, SliceAllocation
@@ -106,8 +104,8 @@ def slice_data(solution: Solution) -> SliceData:
     slot[answer.servers] = np.arange(len(answer.servers))
 
     # Pairs of drawn servers between which there is light, new or old.
-    n_new = _count_hops(fabric, [answer])
-    n_before = _count_hops(fabric, problem.placed)
+    n_new = _count_circuits(fabric, [answer], past_switches=True)
+    n_before = _count_circuits(fabric, problem.placed, past_switches=True)
     hops = []
     edges = []
     for tail, head in sorted(n_new | n_before):
@@ -126,17 +124,22 @@ def slice_data(solution: Solution) -> SliceData:
     )
 
 
-def _count_hops(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:
-    """Count circuits by pair of servers; two fibres over a switch between racks are one hop."""
+def _count_circuits(
+    fabric: RackFabric, slices: Iterable[Allocation], *, past_switches: bool
+) -> Counter[tuple[int, int]]:
+    """Count circuits by pair of nodes, which are servers and then switches between racks.
+
+    If `past_switches`, pairs are of servers alone, and two fibres over a switch are one hop.
+    """
     n_circuits: Counter[tuple[int, int]] = Counter()
     for slice_ in slices:
         fibre_ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]].tolist()
         for number, (tail, head) in enumerate(fibre_ends):
-            if tail >= fabric.n_servers:
+            if past_switches and tail >= fabric.n_servers:
                 continue  # the second fibre of a hop over a switch
 
-            # Nodes beyond the servers are switches, from which the next fibre leads on.
-            if head >= fabric.n_servers:
+            # From a switch the next fibre leads on.
+            if past_switches and head >= fabric.n_servers:
                 _, head = fibre_ends[number + 1]
             n_circuits[tail, head] += 1
     return n_circuits
@@ -163,37 +166,19 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     data = slice_data(solution)
     if len(data.racks) > _MAX_DRAWN_RACKS:
         return _draw_large_slice(solution, ax)
-    width, height = (np.ptp(data.centres, axis=0) + 2).tolist()
-    inches_per_server = min(0.8, 16 / max(width, height))
-    width_inches = max(4.5, inches_per_server * width)
-    ax = axes_of(ax, width_inches, max(2.8, inches_per_server * height + 1.5))
 
-    # In several racks, circuits of other slices between racks would hide all else.
+    # The racks of the slice alone. In several, circuits of others would hide all else.
+    problem, answer = answered(solution, SliceAllocation, Allocation)
+    places = np.full((problem.fabric.n_servers, 2), np.nan)
+    places[data.servers] = data.centres * [1, -1]
+    chart = _servers_chart(problem, answer, places, data.servers)
     has_many_racks = len(data.racks) > 1
-    for (tail, head), n_new, n_before in zip(data.edges, data.new, data.before, strict=True):
-        if has_many_racks and not n_new:
-            continue
-        for n_circuits, colour in ((n_before, palette.FAINT_INK), (n_new, _SLICE_COLOUR)):
-            if n_circuits:
-                arrow = {
-                    "arrowstyle": "->",
-                    "color": colour,
-                    "linewidth": 0.4 * float(n_circuits) ** 0.5,
-                    "connectionstyle": "arc3,rad=0.15",
-                    "shrinkA": 8,
-                    "shrinkB": 8,
-                }
-                ax.annotate("", data.centres[head], data.centres[tail], arrowprops=arrow)
-
-    # Empty lines stand for the arrows in the legend.
-    if not has_many_racks and data.before.any():
-        ax.plot([], [], color=palette.FAINT_INK, label="circuits that were there")
-    if data.new.any():
-        ax.plot([], [], color=_SLICE_COLOUR, label="circuits of the new slice")
-    names = []
-    for server, slot in zip(data.servers.tolist(), data.slot.tolist(), strict=True):
-        names.append(f"{server}" if slot < 0 else f"{server}\n#{slot}")
-    _draw_servers(ax, data.centres, data.owner, inches_per_server, names)
+    if has_many_racks:
+        chart["legend"][_OLD_CIRCUITS] += ("quiet",)
+    for node, slot in enumerate(data.slot.tolist()):
+        if slot >= 0:
+            chart["nodes"][node][4] += f"\n#{slot}"
+    ax = draw_map(chart, ax)
 
     racks = f"{len(data.racks)} racks"
     if len(data.racks) <= _MAX_NAMED_RACKS:
@@ -205,7 +190,7 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     )
     if has_many_racks:
         title += "\ncircuits of others between racks are left out"
-    ax.set_title(title, fontsize=9)
+    ax.set_title(title, fontsize=readable_font(ax) + 1)
     return ax
 
 
@@ -233,23 +218,11 @@ def _draw_large_slice(solution: Solution, ax: Axes | None) -> Axes:
     chips = answer.circuits // fabric.ports_per_chip
     ends = np.sort(rack_of_server[fabric.server_of_chip[chips]], axis=1)
     pairs, n_circuits = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0, return_counts=True)
-    ax = _draw_rack_squares(ax, n_given, servers_per_rack, "servers of the new slice")
-    places = _place_racks(fabric.racks)
+    chart = _racks_chart(n_given, servers_per_rack, "servers of the new slice")
     for (tail, head), count in zip(pairs.tolist(), n_circuits.tolist(), strict=True):
-        # Arcs, since straight lines between racks of one row would lie on each other.
-        arc = {
-            "arrowstyle": "-",
-            "color": palette.INK,
-            "alpha": 0.4,
-            "linewidth": 0.4 + 2.6 * count / max(n_circuits),
-            "connectionstyle": "arc3,rad=-0.25",
-        }
-        ends_of_arc = places[[tail, head]] * [1, -1]
-        ax.annotate("", ends_of_arc[1], ends_of_arc[0], arrowprops=arc)
-
-    # Arcs within the last row bow downwards.
-    low, high = ax.get_ylim()
-    ax.set_ylim(low - 1.0, high)
+        name = f"rack {tail} to rack {head}: {count} circuits"
+        chart["links"].append([tail, head, _ARC, 0.1 * count / max(n_circuits), name])
+    ax = draw_map(chart, ax)
 
     n_racks = int((n_given > 0).sum())
     n_inside = int((ends[:, 0] == ends[:, 1]).sum())
@@ -258,7 +231,7 @@ def _draw_large_slice(solution: Solution, ax: Axes | None) -> Axes:
         f"a slice of {len(answer.servers)} servers in {n_racks} of {fabric.racks} racks; "
         f"worst load {solution.objective:g} circuits\n"
         f"{between}, {n_inside:,} within racks are left out",
-        fontsize=9,
+        fontsize=readable_font(ax) + 1,
     )
     return ax
 
@@ -270,44 +243,39 @@ def _place_racks(n_racks: int) -> NDArray[np.float64]:
     return np.stack([rack % n_columns, rack // n_columns], axis=1).astype(np.float64)
 
 
-def _draw_rack_squares(ax: Axes | None, values: NDArray[np.int64], most: int, label: str) -> Axes:
-    """Draw a square for each rack with its number of servers, ``values[rack]``, in it.
+_ARC = 5
+"""The kind of a line between racks: a place in the legend, after five shades."""
 
-    The colour is the fuller the nearer this number is to `most`, the servers of a rack; `label` is
-    the text beside the colours. ``_place_racks`` gives column and row of each rack; row 0 is at
-    the top, hence y is minus the row.
+
+def _racks_chart(values: NDArray[np.int64], most: int, noun: str) -> dict[str, Any]:
+    """Lay out a square for each rack with its number of servers, as parts of a scene.
+
+    There are ``values[rack]`` servers of `most`; the more, the darker is the square. `noun` says
+    what is counted.
     """
-    from matplotlib.colors import LinearSegmentedColormap
-
-    places = _place_racks(len(values))
-    n_columns, n_rows = (places.max(axis=0) + 1).tolist()
-    ax = axes_of(ax, 9.0, max(3.0, 7.6 * n_rows / n_columns + 1.2))
-    colours = LinearSegmentedColormap.from_list("servers", ["#f4f6f9", _SLICE_COLOUR])
-
-    # Places of the grid beyond the last rack stay white.
-    grid = np.full((int(n_rows), int(n_columns)), np.nan)
-    column, row = places.T.astype(int)
-    grid[row, column] = values
-    edges_x = np.arange(n_columns + 1) - 0.5
-    edges_y = -(np.arange(n_rows + 1) - 0.5)
-    image = ax.pcolormesh(
-        edges_x, edges_y, np.ma.masked_invalid(grid), cmap=colours, vmin=0, vmax=most,
-        edgecolors="white", linewidth=2.5,
-    )  # fmt: skip
-
-    # The value of each rack in its square.
-    for (x, y), value in zip(places.tolist(), values.tolist(), strict=True):
-        ink = palette.ink_on(colours(value / max(1, most)))
-        ax.text(x, -y, str(value), ha="center", va="center", fontsize=8, color=ink, zorder=4)
-    ax.set_aspect("equal")
-    ax.set_axis_off()
-    bar = figure_of(ax).colorbar(image, ax=ax, shrink=0.7, pad=0.02)
-    bar.set_label(f"{label}, of {most} in a rack", fontsize=9)
-    bar.ax.tick_params(labelsize=9)
-    return ax
+    # Of 16 servers, shade 0 is for none, shade 1 for 1 to 4, shade 4 for 13 to 16.
+    shade = -(-4 * values // most)
+    legend = [(f"no {noun}", _SHADES[0])]
+    for number in range(1, 5):
+        low = (number - 1) * most // 4 + 1
+        legend.append((f"{low} to {number * most // 4} of {most}", _SHADES[number]))
+    legend.append(("circuits between racks", palette.INK))
+    nodes = []
+    for rack, (x, y) in enumerate(_place_racks(len(values)).tolist()):
+        text = str(values[rack])
+        nodes.append([x, y, 0.92, 0.92, text, int(shade[rack]), f"rack {rack}"])
+    width, height = (_place_racks(len(values)).max(axis=0) + 2).tolist()
+    return {
+        "legend": legend,
+        "bounds": [-0.5, -0.5, width, height],
+        "nodes": nodes,
+        "links": [],
+        "steps": [{}],
+    }
 
 
 _SLICE_COLOUR = "#266ec3"
+_SHADES = ("#f4f6f9", "#cddcf0", "#9bbce3", "#5f92d1", _SLICE_COLOUR)
 
 # Racks that the title of a picture lists.
 _MAX_NAMED_RACKS = 8
@@ -320,36 +288,27 @@ _MAX_LINKS = 400
 # The kinds of nodes and links of a page: places in its legend.
 _FREE, _SLICE, _OTHER_SLICES, _RESERVED, _SWITCH, _OLD_CIRCUITS, _NEW_CIRCUITS = range(7)
 _HIDDEN = -1
-_LOOKS = (
-    Look("free", "#ffffff"),
-    Look("the new slice", _SLICE_COLOUR),
-    Look("other slices", "#d9dee5"),
-    Look("reserved", "#8a94a3"),
-    Look("switch between racks", "#ffe3a3"),
-    Look("circuits that were there", "#8a94a3"),
-    Look("circuits of the new slice", _SLICE_COLOUR),
+_LEGEND = (
+    ("free", "#ffffff"),
+    ("the new slice", _SLICE_COLOUR),
+    ("other slices", "#d9dee5"),
+    ("reserved", "#8a94a3"),
+    ("switch between racks", "#ffe3a3"),
+    ("circuits that were there", "#8a94a3"),
+    ("circuits of the new slice", _SLICE_COLOUR),
 )
 
 
 def page(solution: Solution) -> dict[str, Any]:
     """Collect a page of racks: before, with the servers of the slice, and with its circuits.
 
-    Servers and switches between racks are squares. With more than 6,000 of them, only servers in
-    the racks of the slice are shown, with all switches. The page is the dict of `scene`: `nodes`
-    (x, y, width, height, text, kind, name), `links` (node, node, kind, width, name), where a kind
-    is a place in the legend, and three `steps`: the caption `say`, and the new kinds of some nodes
-    and links by their places, as strings, since keys of JSON are.
+    With more than 6,000 servers and switches, only servers in the racks of the slice are shown,
+    with all switches.
     """
     problem, answer = answered(solution, SliceAllocation, Allocation)
-
-    # A node is a server or, from number `n_servers` on, a switch.
-    # `places[node]` is its corner, shape (nodes, 2), in widths of a server.
     fabric = problem.fabric
     n_servers = fabric.n_servers
     places = _place_servers_and_switches(fabric)
-    switches = np.full(fabric.n_rack_switches, _SWITCH)
-    kinds = np.concatenate([_kinds_of_owners(_owners(problem)), switches])
-    names = _names_of_nodes(problem)
 
     # Of very many racks, those of the slice are shown alone, with all switches.
     shown = np.arange(len(places))
@@ -357,20 +316,76 @@ def page(solution: Solution) -> dict[str, Any]:
         racks_of_slice = answer.servers // (n_servers // fabric.racks)
         is_shown = np.isin(fabric.server_coordinates[:, 0], racks_of_slice)
         shown = np.concatenate([np.flatnonzero(is_shown), np.arange(n_servers, len(places))])
-    # Each shown node has a place in the list of the page, and a square that is 0.8 wide.
+    chart = _servers_chart(problem, answer, places, shown)
+
+    # Quiet kinds of links are shown only for the server that is clicked.
+    _, _, new_links = (step.get("links", {}) for step in chart["steps"])
+    quiet_kinds: set[int] = set()
+    if len(new_links) > _MAX_LINKS:
+        quiet_kinds = {_OLD_CIRCUITS, _NEW_CIRCUITS}
+    elif fabric.joined:
+        quiet_kinds = {_OLD_CIRCUITS}
+    for kind in quiet_kinds:
+        chart["legend"][kind] += ("quiet",)
+
+    # The list of the servers of the slice, with their chips.
     number_on_page = {node: number for number, node in enumerate(shown.tolist())}
+    rows = []
+    for slot, server in enumerate(answer.servers.tolist()):
+        first_chip = server * fabric.chips_per_server
+        last_chip = first_chip + fabric.chips_per_server - 1
+        chips = f"chip {first_chip}" if last_chip == first_chip else f"{first_chip} to {last_chip}"
+        rows.append([[f"{slot}: server {server}", chips], {"node": number_on_page[server]}])
+    notes = []
+    n_left_out = len(places) - len(shown)
+    if n_left_out:
+        notes.append(f"{n_left_out} servers of other racks are left out. ")
+    if quiet_kinds:
+        notes.append("Most circuits are shown for the server that is clicked.")
+    return scene(
+        solution,
+        **chart,
+        list={"title": "Servers of the slice", "heads": ["slot", "chips"], "rows": rows},
+        note="".join(notes),
+    )
+
+
+def _servers_chart(
+    problem: SliceAllocation,
+    answer: Allocation | None,
+    places: NDArray[np.float64],
+    drawn: NDArray[np.int64],
+) -> dict[str, Any]:
+    """Lay out servers and switches between racks as squares, as parts of a scene.
+
+    Nodes are servers and then switches: ``places[node]`` is a corner in widths of a server, and
+    `drawn` lists those that have one. Without switches, lines join the servers beside them. Of
+    three steps the second has the servers of the answer, the third its circuits; without an answer
+    there is only the first.
+    """
+    fabric = problem.fabric
+    n_servers = fabric.n_servers
+
+    # All placed slices, which are numbered from 1, look alike.
+    kind_of_owner = {1: _OTHER_SLICES, -1: _FREE, -2: _RESERVED}
+    owners = _owners(problem).tolist()
+    kinds = [kind_of_owner[min(owner, 1)] for owner in owners]
+    kinds += [_SWITCH] * fabric.n_rack_switches
+    names = _names_of_nodes(problem)
+    number_on_page = {node: number for number, node in enumerate(drawn.tolist())}
     nodes = []
-    for node in shown.tolist():
+    for node in drawn.tolist():
         x, y = places[node].tolist()
         text = str(node) if node < n_servers else ""
-        nodes.append([round(x, 3), round(y, 3), 0.8, 0.8, text, int(kinds[node]), names[node]])
+        nodes.append([round(x, 3), round(y, 3), 0.8, 0.8, text, kinds[node], names[node]])
 
     # Links are circuits that were there, then those of the slice, which are hidden at first.
     links: list[list[Any]] = []
     new_links: dict[str, int] = {}
-    # ``_count_fibres`` gives the number of circuits by pairs of nodes.
-    for first_kind, slices in ((_OLD_CIRCUITS, problem.placed), (_HIDDEN, (answer,))):
-        for (tail, head), n_circuits in sorted(_count_fibres(fabric, slices).items()):
+    new_slices = [] if answer is None else [answer]
+    for first_kind, slices in ((_OLD_CIRCUITS, problem.placed), (_HIDDEN, new_slices)):
+        counts = _count_circuits(fabric, slices, past_switches=bool(drawn.max() < n_servers))
+        for (tail, head), n_circuits in sorted(counts.items()):
             if tail in number_on_page and head in number_on_page:
                 if first_kind == _HIDDEN:
                     new_links[str(len(links))] = _NEW_CIRCUITS
@@ -380,61 +395,26 @@ def page(solution: Solution) -> dict[str, Any]:
                 name = f"{names[tail]} to {names[head]}: {n_circuits} circuits"
                 links.append([number_on_page[tail], number_on_page[head], first_kind, width, name])
 
-    # The steps of the page: before, the servers of the slice, its circuits.
-    slice_nodes = {}
-    rows = []
-    for slot, server in enumerate(answer.servers.tolist()):
-        node = number_on_page[server]
-        slice_nodes[str(node)] = _SLICE
-        first_chip = server * fabric.chips_per_server
-        last_chip = first_chip + fabric.chips_per_server - 1
-        chips = f"chip {first_chip}" if last_chip == first_chip else f"{first_chip} to {last_chip}"
-        rows.append([[f"{slot}: server {server}", chips], {"node": node}])
-    n_free = int((kinds[:n_servers] == _FREE).sum())
-    x, y, z = answer.shape
-    taking = f"a slice of {x} x {y} x {z} chips takes {len(slice_nodes)} servers"
-    steps = [
-        {"say": f"before: {n_free} of {n_servers} servers are free"},
-        {"say": taking, "nodes": slice_nodes},
-        {"say": f"its {len(answer.circuits)} circuits", "links": new_links},
-    ]
+    n_free = kinds[:n_servers].count(_FREE)
+    steps: list[dict[str, Any]] = [{"say": f"before: {n_free} of {n_servers} servers are free"}]
+    if answer is not None:
+        x, y, z = answer.shape
+        taking = f"a slice of {x} x {y} x {z} chips takes {len(answer.servers)} servers"
+        slice_nodes = {str(number_on_page[server]): _SLICE for server in answer.servers.tolist()}
+        steps.append({"say": taking, "nodes": slice_nodes})
+        steps.append({"say": f"its {len(answer.circuits)} circuits", "links": new_links})
 
-    # Quiet kinds of links are shown only for the server that is clicked.
-    quiet_kinds: set[int] = set()
-    if len(new_links) > _MAX_LINKS:
-        quiet_kinds = {_OLD_CIRCUITS, _NEW_CIRCUITS}
-    elif fabric.joined:
-        quiet_kinds = {_OLD_CIRCUITS}
-    legend = []
-    for kind, look in enumerate(_LOOKS):
-        quiet = ("quiet",) if kind in quiet_kinds else ()
-        legend.append((look.name, look.colour, *quiet))
-
-    notes = []
-    n_left_out = len(places) - len(shown)
-    if n_left_out:
-        notes.append(f"{n_left_out} servers of other racks are left out. ")
-    if quiet_kinds:
-        notes.append("Most circuits are shown for the server that is clicked.")
-    # Nodes are 0.8 wide; around them the page has 0.8 on every side.
-    left, top = (places[shown].min(axis=0) - 0.8).tolist()
-    width, height = (np.ptp(places[shown], axis=0) + 0.8 + 2 * 0.8).tolist()
-    return scene(
-        solution,
-        legend=legend,
-        bounds=[left, top, width, height],
-        nodes=nodes,
-        links=links,
-        steps=steps,
-        list={"title": "Servers of the slice", "heads": ["slot", "chips"], "rows": rows},
-        note="".join(notes),
-    )
-
-
-def _kinds_of_owners(owner: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the kind of each server, a place in `_LOOKS`; all placed slices look alike."""
-    kind_of_owner = {0: _SLICE, 1: _OTHER_SLICES, -1: _FREE, -2: _RESERVED}
-    return np.array([kind_of_owner[min(number, 1)] for number in owner.tolist()], dtype=np.int64)
+    # Nodes are 0.8 wide; around them there is 0.8 on every side.
+    left, top = (places[drawn].min(axis=0) - 0.8).tolist()
+    width, height = (np.ptp(places[drawn], axis=0) + 0.8 + 2 * 0.8).tolist()
+    return {
+        "legend": list(_LEGEND),
+        "bounds": [left, top, width, height],
+        "nodes": nodes,
+        "links": links,
+        "steps": steps,
+        "is_directed": True,
+    }
 
 
 def _names_of_nodes(problem: SliceAllocation) -> list[str]:
@@ -450,15 +430,6 @@ def _names_of_nodes(problem: SliceAllocation) -> list[str]:
     for axis, i, j in fabric.rack_switches.tolist():
         names.append(f"switch {'xyz'[axis]} ({i}, {j})")
     return names
-
-
-def _count_fibres(fabric: RackFabric, slices: Iterable[Allocation]) -> Counter[tuple[int, int]]:
-    """Count the fibres in use between each two nodes, which are servers and then switches."""
-    n_fibres: Counter[tuple[int, int]] = Counter()
-    for slice_ in slices:
-        ends = fabric.edges[fabric.edge_of_fibre[slice_.fibres[:, 1]]]
-        n_fibres.update(map(tuple, ends.tolist()))
-    return n_fibres
 
 
 def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
@@ -502,31 +473,26 @@ def draw_problem(problem: SliceAllocation, ax: Axes | None = None) -> Figure:
         rack_of_server = fabric.server_coordinates[:, 0].astype(np.int64)
         n_free_of_rack = np.bincount(rack_of_server[is_free], minlength=fabric.racks)
         most = fabric.n_servers // fabric.racks
-        ax = _draw_rack_squares(ax, n_free_of_rack, most, "free servers")
+        ax = draw_map(_racks_chart(n_free_of_rack, most, "free servers"), ax)
         wanted_shape = " x ".join(map(str, problem.shape))
         ax.set_title(
             f"{wanted_shape} chips are wanted; {is_free.sum():,} of {len(owner):,} servers are"
             f" free\na square is one of {fabric.racks} racks, from rack 0 at the top by rows",
-            fontsize=9,
+            fontsize=readable_font(ax) + 1,
         )
         return figure_of(ax)
 
     # Few racks are drawn server by server.
     places = _place_servers_and_switches(fabric)[: fabric.n_servers]
-    width, height = (places.max(axis=0) + 1.6).tolist()
-    inches_per_server = min(0.55, 14 / max(width, height))
-    width_inches = max(5.6, inches_per_server * width)
-    ax = axes_of(ax, width_inches, max(2.5, inches_per_server * height + 1.2))
-
-    # In axes of matplotlib y grows upwards.
-    names = [str(server) for server in range(len(owner))]
-    _draw_servers(ax, places * [1, -1], owner, inches_per_server, names)
+    chart = _servers_chart(problem, None, places, np.arange(fabric.n_servers))
+    chart["legend"][_OLD_CIRCUITS] += ("quiet",)
+    ax = draw_map(chart, ax)
 
     font = readable_font(ax)
     if fabric.racks > 1:
         for rack in range(fabric.racks):
             x, y = places[fabric.server_coordinates[:, 0] == rack].min(axis=0)
-            ax.text(x - 0.4, 0.5 - y, f"rack {rack}", fontsize=font, va="bottom", zorder=4)
+            ax.text(x, y - 0.1, f"rack {rack}", fontsize=font, va="bottom", zorder=4)
     n_free = int((owner == -1).sum())
     shape = " x ".join(map(str, problem.shape))
     title = f"{shape} chips are wanted; {n_free:,} of {len(owner):,} servers are free"
@@ -550,29 +516,6 @@ def _owners(problem: SliceAllocation) -> NDArray[np.int64]:
     for number, placed in enumerate(problem.placed, 1):
         owner[placed.servers] = number
     return owner
-
-
-def _draw_servers(
-    ax: Axes,
-    centres: NDArray[np.float64],
-    owner: NDArray[np.int64],
-    server_inches: float,
-    names: list[str],
-) -> None:
-    """Draw a square for each server, with its name where there is room, and a legend.
-
-    ``owner[server]`` is 0 for the new slice, k for the k-th placed one from 1 on, -1 free, -2
-    reserved.
-    """
-    points = 72 * server_inches
-    if points < 2.7 * readable_font(ax):
-        names = []
-    draw_map(ax, centres, _kinds_of_owners(owner), _LOOKS, 0.72 * points, names)
-
-    # The arcs of circuits around the ring along z leave the grid.
-    left, low = centres.min(axis=0)
-    right, high = centres.max(axis=0)
-    ax.set(xlim=(left - 0.8, right + 0.8), ylim=(low - 1.1, high + 1.1))
 
 
 def tabulate(solution: Solution) -> dict[str, Any]:

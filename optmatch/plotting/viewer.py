@@ -319,8 +319,8 @@ def scene(solution: Solution, **parts: Any) -> dict[str, Any]:
         Parts of the page, which replace those of equal names: `nodes` (x, y, width, height, text,
         kind, name) joined by `links` (node, node, kind, width, name), or `rows` over time with
         `bars` (kind, start and length in millionths of `span_s`, one after the other). Kinds are
-        places in `legend` (name, colour, and half of a row), -1 is not drawn. Each of `steps` says
-        something, and what changes.
+        places in `legend` (name, colour; of bars a `BarLook`), -1 is not drawn. Each of `steps`
+        says something, and what changes. `texts` in bars are for pictures: a page leaves them out.
 
     Returns
     -------
@@ -342,6 +342,7 @@ def scene(solution: Solution, **parts: Any) -> dict[str, Any]:
         "noun": "step",
         "bound_s": bound_s,
         **parts,
+        "texts": [],
     }
 
 

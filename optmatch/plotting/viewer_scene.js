@@ -24,7 +24,7 @@
   const present = new Set(timed ? data.bars.flatMap((bars) => bars.filter((_, k) => k % 3 === 0)) : [
     ...data.nodes.map((node) => node[5]), ...data.links.map((link) => link[2]),
     ...data.steps.flatMap(({ nodes, links }) => [...Object.values(nodes || {}), ...Object.values(links || {})])]);
-  el("legend").querySelector("ul").innerHTML = data.legend.filter((_, kind) => present.has(kind)).map(([name, colour]) =>
+  el("legend").querySelector("ul").innerHTML = data.legend.filter((look, kind) => present.has(kind) && !look[4]).map(([name, colour]) =>
     `<li><i class="swatch" style="--c:${colour}"></i>${esc(name)}</li>`).join("");
   el("note").textContent = data.note || "";
   el("noun").textContent = `${data.noun}s`;
@@ -45,7 +45,7 @@
   function buildMap() {
     picture.innerHTML = '<g id="ways"></g><g id="parts"></g>';
     el("parts").innerHTML = data.nodes.map(([x, y, w, h, text], k) => {
-      const size = Math.min(0.62 * h, (1.6 * w) / Math.max(1, String(text).length));
+      const size = Math.min(0.62 * h, (1.6 * w) / Math.max(1, text.length));
       return `<g class="node" data-k="${k}" tabindex="0" role="button"><rect x="${x}" y="${y}" width="${w}" height="${h}" rx="${0.12 * Math.min(w, h)}"/>` +
         `<text text-anchor="middle" font-size="${size.toFixed(3)}" x="${x + w / 2}" y="${y + h / 2}">${esc(text)}</text></g>`;
     }).join("");
@@ -89,7 +89,7 @@
   }
 
   // ---- rows over time ----
-  const LEFT = 16 + 6.5 * Math.max(4, ...(data.rows || []).map((row) => String(row).length)), BOTTOM = 26, TOP = 8, RIGHT = 12;
+  const LEFT = 16 + 6.5 * Math.max(4, ...(data.rows || []).map((row) => row.length)), BOTTOM = 26, TOP = 8, RIGHT = 12;
   let shape = null; // what turns time and row into pixels
   function drawTime() {
     const W = Math.max(200, picture.clientWidth - 24), H = Math.max(120, picture.clientHeight - 8), [t0, t1, r0, r1] = view;

@@ -52,7 +52,8 @@ def kinds_shown(data: dict[str, Any]) -> set[str]:
         for step in data["steps"]:
             for changes in (step.get("nodes", {}), step.get("links", {})):
                 kinds |= set(changes.values())
-    return {data["legend"][kind][0] for kind in kinds - {-1}}
+    looks = [data["legend"][kind] for kind in kinds - {-1}]
+    return {look[0] for look in looks if look[4:] != [True]}  # pale bars are not listed
 
 
 def value_of(text: str) -> list[float]:
