@@ -37,9 +37,8 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.commands.shared.progress import listening
 from optmatch.io.text import csv_text, layout
-from optmatch.model import Limit, naming, write_score
+from optmatch.model import Limit, naming
 from optmatch.model.files import PICTURES, check_target, replace_file
-from optmatch.model.problem import split_unit, write_amount
 
 if TYPE_CHECKING:
     from optmatch.studies.all_to_all import YieldStudy
@@ -72,15 +71,9 @@ def show_study(study: Study, output: str | None, *, as_json: bool) -> None:
     if as_json:
         print_object("comparison", study.to_object())
     elif rows:
-        hidden = ("reason", "unit")
-        names = [name for name in rows[0] if name not in hidden]
-        lines = [
-            [_write_cell(name, row[name], row.get("unit", "")) for name in names] for row in rows
-        ]
-        print_table([[split_unit(name)[0] for name in names], *lines])
-        for row in rows:
-            if row.get("status") in ("refused", "failed"):
-                click.echo(f"{row.get('name', row['status'])}: {row['method']}: {row['reason']}")
+        print_table(study.written_rows())
+        for line in study.explanations():
+            click.echo(line)
 
     # The file: a table, or a picture.
     if output is None or not rows:
@@ -91,23 +84,6 @@ def show_study(study: Study, output: str | None, *, as_json: bool) -> None:
         say(f"{output}: written")
     else:
         draw_study(study, output, force=True)
-
-
-def _write_cell(name: str, value: Any, unit: str) -> str:
-    """Write an entry of a table with its unit, which its name says, or `unit` of objectives.
-
-    Levels of an objective stand without names, a gap in percent, and what is not known as "-".
-    """
-    if value is None:
-        return "-"
-    if name == "gap":
-        return f"{100 * value:.3g} %"
-    if isinstance(value, tuple):
-        return write_score(value)
-    if not isinstance(value, float):
-        return str(value)
-    unit = unit if name in ("objective", "lower_bound") else split_unit(name)[1]
-    return write_amount(value, unit) if unit else f"{value:.4g}"
 
 
 def read_names(text: str) -> list[str]:
@@ -381,10 +357,8 @@ def vary(ctx: click.Context, /, file: str, **options: Any) -> None:
         )
     show_study(study, options["output"], as_json=options["as_json"])
     if not options["as_json"]:
-        first = next(iter(values))
-        for crossing in study.crossings():
-            at = write_amount(crossing.value, split_unit(first)[1], digits=3)
-            click.echo(f"from {first} = {at} on, {crossing.after} is below {crossing.before}")
+        for line in study.conclusions():
+            click.echo(line)
     ctx.exit(SOLVED if study.complete else INTERRUPTED)
 
 

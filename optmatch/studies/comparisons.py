@@ -215,6 +215,8 @@ def compare_fabrics(
     return rows
 
 
+_ALL_LINKS = "all links at once"
+"""The line of steps on rails where nothing has to change."""
 _MOST_BARS = 12
 """The most problems that are drawn as bars; more of them are a performance profile."""
 
@@ -243,9 +245,12 @@ class MethodComparison(RowsStudy[Row]):
         The units of objectives, by the name of the problem.
     values
         The values of the fields that vary, by the name of the problem; empty if none do.
+    details
+        Further columns, by the key of a row: the algorithm of the answer of a collective, and how
+        long a step on rails takes with all links there at once.
     """
 
-    __slots__ = ("_units", "_values")
+    __slots__ = ("_details", "_units", "_values")
 
     def __init__(
         self,
@@ -254,10 +259,12 @@ class MethodComparison(RowsStudy[Row]):
         complete: bool = True,
         units: Mapping[str, str] | None = None,
         values: Mapping[str, Mapping[str, Any]] | None = None,
+        details: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(rows, complete=complete)
         self._units = units or {}
         self._values = values or {}
+        self._details = details or {}
 
     @property
     def name(self) -> str:
@@ -276,6 +283,9 @@ class MethodComparison(RowsStudy[Row]):
         """Return a row of the table; what is not known is None."""
         cells: TableRow = dict(self._values.get(row.name) or {"name": row.name, "kind": row.kind})
         has_gap = row.gap is not None and np.isfinite(row.gap)
+        names = dict.fromkeys(
+            name for row_details in self._details.values() for name in row_details
+        )
         return cells | {
             "method": row.method,
             "status": row.status,
@@ -283,6 +293,7 @@ class MethodComparison(RowsStudy[Row]):
             "lower_bound": row.lower_bound if is_known(row.lower_bound) else None,
             "unit": self._units.get(row.name, ""),
             "gap": row.gap if has_gap else None,
+            **{name: self._details.get(row.key, {}).get(name) for name in names},
             "proof": row.proof,
             "time_s": row.time_s,
             "reason": row.reason,
@@ -291,7 +302,8 @@ class MethodComparison(RowsStudy[Row]):
     def lines(self) -> list[Line]:
         """Return the objectives over the first field that varies, a line for each method.
 
-        Lines are of each combination of a method and values of the other fields.
+        Lines are of each combination of a method and values of the other fields. Of rail jobs the
+        last ones are the steps with all links there at once.
 
         Raises
         ------
@@ -308,16 +320,47 @@ class MethodComparison(RowsStudy[Row]):
                 rows_of_line.setdefault((row.method, words), []).append(row)
         if not rows_of_line:
             raise InputError("no objectives over a field to draw", where="fields")
-        return [
-            Line(
-                method,
-                others,
-                [next(iter(self._values[row.name].values())) for row in rows],
-                [float(row.objective) for row in rows],  # type: ignore[arg-type]
-                [float(row.lower_bound) if is_known(row.lower_bound) else np.nan for row in rows],  # type: ignore[arg-type]
-            )
-            for (method, others), rows in rows_of_line.items()
-        ]
+        lines = []
+        steps_of: dict[str, dict[Any, float]] = {}  # with all links, by values of other fields
+        for (method, others), rows in rows_of_line.items():
+            values = [next(iter(self._values[row.name].values())) for row in rows]
+            objectives: list[Any] = [row.objective for row in rows]
+            bounds: list[Any] = [
+                row.lower_bound if is_known(row.lower_bound) else np.nan for row in rows
+            ]
+            lines.append(Line(method, others, values, objectives, bounds))
+            for row, value in zip(rows, values, strict=True):
+                if "all_links_s" in self._details.get(row.key, {}):
+                    steps_of.setdefault(others, {})[value] = self._details[row.key]["all_links_s"]
+        for others, step_of in steps_of.items():
+            unknown = [np.nan] * len(step_of)
+            lines.append(Line(_ALL_LINKS, others, [*step_of], [*step_of.values()], unknown))
+        return lines
+
+    def conclusions(self) -> list[str]:
+        """Say where lines of a variation cross, and how far plans of rails are from all links."""
+        sentences = []
+        rows = [row for row in self if isinstance(row.objective, int | float)]
+        for crossing in self.crossings() if rows else ():
+            field = next(iter(self._values[rows[0].name]))
+            value = write_amount(crossing.value, split_unit(field)[1], digits=3)
+            sentence = f"from {field} = {value} on, {crossing.after} is below {crossing.before}"
+            sentences.append(f"break-even: {sentence}")
+
+        # With all links a step is shortest: what a plan takes longer is the price of its changes.
+        shares_of_method: dict[str, list[str]] = {}
+        for row in rows:
+            step_s = self._details.get(row.key, {}).get("all_links_s")
+            if step_s:
+                values = self._values[row.name]
+                words = ", ".join(_describe_value(name, value) for name, value in values.items())
+                share = float(row.objective) / step_s - 1  # type: ignore[arg-type]
+                text = f"{100 * share:.2g} % at {words}"
+                shares_of_method.setdefault(row.method, []).append(text)
+        for method, shares in shares_of_method.items():
+            sentence = f"{method}: a step is longer than with all links by"
+            sentences.append(f"{sentence} {', '.join(shares)}")
+        return sentences
 
     def crossings(self) -> list[Crossing]:
         """Return where lines cross, by the value of the first field.
@@ -562,7 +605,22 @@ def _solve_in_order(
         complete = False
     rows = [replace(row_of_key[t.key()], name=t.name) for t in tasks if t.key() in row_of_key]
     units = {task.name: unit_of(task.problem) for task in tasks}
-    return MethodComparison(rows, complete=complete, units=units, values=values)
+
+    # Columns of one kind, where values vary: which algorithm of a collective won, and the step on
+    # rails without any change. An algorithm that the method already names says nothing new.
+    details: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        result = row_of_key.get(task.key())
+        if result is None or values is None:
+            continue
+        if result.answer is not None:
+            algorithm = result.solution(task.problem).stats.get("algorithm", result.method)
+            if algorithm != result.method:
+                details[result.key] = {"algorithm": algorithm}
+        step_s = getattr(task.problem, "all_links_s", None)
+        if step_s is not None:
+            details[result.key] = {"all_links_s": step_s}
+    return MethodComparison(rows, complete=complete, units=units, values=values, details=details)
 
 
 def find_field(record: Any, name: str) -> tuple[str, ...]:

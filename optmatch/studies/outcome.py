@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from optmatch.io.text import plain
+from optmatch.model import write_score
 from optmatch.model.display import dataframe
+from optmatch.model.problem import split_unit, write_amount
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +57,43 @@ class Study(ABC):
         rows = next(iter(self.tables.values()))
         return dataframe({name: [row[name] for row in rows] for name in (rows[0] if rows else ())})
 
+    def written_rows(self) -> list[list[str]]:
+        """Write the first table in words: its titles, then its rows, with units.
+
+        Columns that only explain others are left out; `explanations` has them.
+        """
+        rows = next(iter(self.tables.values()))
+        names = [name for name in (rows[0] if rows else ()) if name not in ("reason", "unit")]
+        written = [[split_unit(name)[0] for name in names]]
+        for row in rows:
+            unit = row.get("unit", "")
+            written.append([_write_cell(name, row[name], unit) for name in names])
+        return written
+
+    def explanations(self) -> list[str]:
+        """Say why rows of the first table were refused or failed, each reason of a method once."""
+        names_of_reason: dict[tuple[str, str], list[str]] = {}
+        for row in next(iter(self.tables.values())):
+            if row.get("status") in ("refused", "failed"):
+                names = names_of_reason.setdefault((row["method"], row["reason"]), [])
+                names.append(row.get("name", row["status"]))
+        lines = []
+        for (method, reason), names in names_of_reason.items():
+            line = f"{names[0]}: {method}: {reason}"
+            if len(names) > 1:
+                line += f" (and {len(names) - 1} more)"
+            lines.append(line)
+        return lines
+
+    def _repr_html_(self) -> str:
+        """Show the first table in Jupyter, with units, and why rows were refused."""
+        titles, *rows = self.written_rows()
+        lines = [f"<tr>{''.join(f'<th>{escape(title)}</th>' for title in titles)}</tr>"]
+        for row in rows:
+            lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
+        reasons = "".join(f"<p>{escape(line)}</p>" for line in self.explanations())
+        return f"<table>{''.join(lines)}</table>{reasons}"
+
     @abstractmethod
     def plot(self, *, fig: Figure | None = None) -> Figure:
         """Draw the study.
@@ -73,6 +113,23 @@ class Study(ABC):
         InputError
             If there is nothing to draw.
         """
+
+
+def _write_cell(name: str, value: Any, unit: str) -> str:
+    """Write an entry of a table with its unit, which its name says, or `unit` of objectives.
+
+    Levels of an objective stand without names, a gap in percent, and what is not known as "-".
+    """
+    if value is None:
+        return "-"
+    if name == "gap":
+        return f"{100 * value:.3g} %"
+    if isinstance(value, tuple):
+        return write_score(value)
+    if not isinstance(value, float):
+        return str(value)
+    unit = unit if name in ("objective", "lower_bound") else split_unit(name)[1]
+    return write_amount(value, unit) if unit else f"{value:.4g}"
 
 
 class RowsStudy(list[T], Study):

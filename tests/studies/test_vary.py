@@ -80,6 +80,52 @@ def test_a_line_for_each_value_of_further_fields() -> None:
     assert [text.get_text() for text in words.get_xticklabels()] == ["free", "dark"]
 
 
+def test_steps_on_rails_stand_beside_those_with_all_links(tmp_path: Path) -> None:
+    """Whether photonic rails are worth it: a column, a line of the picture, and a sentence."""
+    study = om.vary(JOB, {"delay_s": [1e-3, 1.0]}, ["provisioned"])
+    table = study.to_dataframe()
+    assert table.all_links_s.tolist() == [JOB.lower_bound()] * 2
+    *_, reference = study.lines()
+    assert (reference.label, reference.objectives) == (
+        "all links at once",
+        [JOB.lower_bound()] * 2,
+    )
+    assert not study.crossings()
+    longer = [100 * (row.objective / JOB.lower_bound() - 1) for row in study]
+    (sentence,) = study.conclusions()
+    shares = ", ".join(
+        f"{s:.2g} % at delay {v}" for s, v in zip(longer, ("1 ms", "1 s"), strict=True)
+    )
+    assert sentence == f"provisioned: a step is longer than with all links by {shares}"
+    om.save(JOB, tmp_path / "job.json")
+    words = ("--field", "delay_s", "--values", "1ms,1s", "--method", "provisioned", "-q")
+    assert sentence in call("vary", tmp_path / "job.json", *words).stdout
+    figure = study.plot()
+    assert "all links at once" in [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
+
+
+def test_the_algorithm_that_won_is_named_at_each_value() -> None:
+    study = om.vary(GATHER, {"delay_s": [1e-6, 1e-4]}, ["best", "ring"])
+    told = [(row["method"], row["algorithm"]) for row in study.tables["variation"]]
+    won = [om.solve(replace(GATHER, delay_s=d), "best", seed=0) for d in (1e-6, 1e-4)]
+    assert told == [
+        (method, algorithm)
+        for solution in won
+        for method, algorithm in (("best", solution.stats["algorithm"]), ("ring", None))
+    ]
+    assert "algorithm" not in om.vary(GATHER, {"delay_s": [1e-6]}, ["ring"]).to_dataframe()
+
+
+def test_a_notebook_shows_tables_with_units_and_each_refusal_once() -> None:
+    study = om.vary(GATHER, {"delay_s": DELAYS}, ["ring", "halving-doubling", "eclipse"])
+    (refusal,) = study.explanations()
+    assert refusal.startswith("refused: eclipse: ") and refusal.endswith(" (and 2 more)")
+    shown = study._repr_html_()
+    assert shown.count("<tr>") == 1 + len(study)
+    assert "<td>10 µs</td>" in shown and shown.count("eclipse: method") == 1
+    assert om.vary(GATHER, {"delay_s": DELAYS}, ["ring"]).explanations() == []
+
+
 def test_what_the_store_has_is_not_solved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +168,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = call(*words, "--method", "ring,bruck", "-o", "x.svg", "--store", "s.sqlite", "-q")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[1].split()[:3] == ["1", "µs", "ring"]
-    assert "from delay_s = 2 µs on, ring is below bruck" in done.stdout
+    assert "break-even: from delay_s = 2 µs on, ring is below bruck" in done.stdout
     assert "lower bound" in Path("x.svg").read_text("utf-8")
     assert call("report", "s.sqlite").exit_code == 0
     told = json.loads(call(*words, "--method", "ring,bruck", "--json", "-q").stdout)

@@ -225,6 +225,11 @@ class RailJob(_Built):
             " makes more of them",
         )
 
+    @property
+    def all_links_s(self) -> float:
+        """How long a step takes where nothing has to change, which is the lower bound."""
+        return self.lower_bound()
+
     def lower_bound(self) -> float:
         """Return the time of a step with all links of all phases there at once, in seconds."""
         return self.once("bound", self._find_bound)
@@ -272,8 +277,13 @@ def _check_model(split: Parallelism, model: TransformerModel) -> None:
             where="parallelism.stage_layers",
         )
     if not split.stage_layers and layers % parts:
+        # The first parts have a layer more than the others.
+        fewest, n_larger = divmod(layers, parts)
+        sizes = [fewest + 1] * n_larger + [fewest] * (parts - n_larger)
+        example = ",".join(map(str, sizes))
         raise InputError(
-            f"model: {layers} layers do not split into {parts} equal parts; give stage_layers",
+            f"model: {layers} layers do not split into {parts} equal parts; give stage_layers"
+            f" (--stage-layers), as {example}",
             where="workload.model",
         )
 
