@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import numpy as np
 
 from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device, read_chip
 from optmatch.commands.shared.options import (
@@ -16,7 +17,9 @@ from optmatch.commands.shared.options import (
     without_none,
 )
 from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
+from optmatch.io.text import csv_text
 from optmatch.model import CellDevice, InputError, Solution, naming
+from optmatch.model.files import check_target, replace_file
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -127,7 +130,8 @@ def export(
 ) -> None:
     """Write a schedule or a plan of rails for other tools. `-` is stdin.
 
-    A format of several files writes one for each slot, rank or switch.
+    A format of several files writes one for each slot, rank or switch. With --to csv, an answer
+    without a timeline is written as the table that `to_dataframe` returns in Python.
     """
     # `file` has the solution, `to` is the name of the format, and `output` the file that is
     # written, "-" for stdout. `rate` is that of a circuit in bytes per second. `device` and
@@ -138,9 +142,18 @@ def export(
     if pins is not None and (len(pins) != 4 or len(set(pins)) != 4):
         raise click.UsageError(f"--pins {','.join(pins)}: four different names")
 
+    solution = read_solution(file)
+    table = _tabulate_without_timeline(solution) if to == "csv" else None
+    if table is not None:
+        if output == STDIN:
+            click.echo(table, nl=False)
+        else:
+            replace_file(check_target(output, force=force), table.encode())
+            say(f"{output}: written")
+        return
+
     # Options that are not set are left out, since most formats take none of them.
     format_options = without_none({**options, "component": component or None, "pins": pins})
-    solution = read_solution(file)
     if device is not None or device_cells is not None:
         fabric = solution.problem.fabric
         n_cells = 0 if fabric is None else fabric.n_cells
@@ -163,6 +176,19 @@ def export(
         say(f"{files[0]}: written")
     else:
         say(f"{files[0]} to {files[-1]}, {len(files)} files: written")
+
+
+def _tabulate_without_timeline(solution: Solution) -> str | None:
+    """Return the table of an answer as CSV; None of a schedule, a plan of rails, or no answer."""
+    from optmatch.kinds import view_of_solution
+
+    if solution.answer is None or solution.schedule is not None:
+        return None
+    columns = view_of_solution(solution).tabulate(solution)
+    if "what" in columns:  # a timeline says what begins and ends
+        return None
+    values = [np.asarray(column, dtype=object).tolist() for column in columns.values()]
+    return csv_text([list(columns), *map(list, zip(*values, strict=True))])
 
 
 @click.command()

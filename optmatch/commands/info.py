@@ -20,7 +20,7 @@ from optmatch.commands.shared.options import (
     NETLIST_OPTIONS,
     NETLIST_PORT_OPTIONS,
     describe_problem,
-    read_fabric_and_problem,
+    read_fabric_and_content,
     with_options,
 )
 from optmatch.commands.shared.outcome import (
@@ -30,15 +30,17 @@ from optmatch.commands.shared.outcome import (
     name_of,
     print_object,
     print_rows,
+    print_table,
 )
 from optmatch.commands.shared.progress import listening
-from optmatch.fabrics import Fabric, Netlist
+from optmatch.fabrics import Fabric, Netlist, RackFabric
 from optmatch.model.accounts import accounting
 from optmatch.model.declarations import Plain, form_of
 from optmatch.model.files import is_stream
 
 if TYPE_CHECKING:
     from optmatch.kinds import Kind
+    from optmatch.problems import RailJob, Reroute, Transition
     from optmatch.solvers.method import Method
 
 # Dead pairs of ports that are printed.
@@ -74,30 +76,46 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
 
     A netlist is followed by its ports, and any file that other programs wrote by what of it was
     used and what was passed over (`account`). `options` are those of `optmatch info`, by name. A
-    file of data, such as a matrix, has facts but no fabric.
+    file of data, such as a matrix, has facts but no fabric; nor has a training job.
     """
+    from optmatch.problems import RailJob, Reroute
+
     with accounting(name_of(file)) as account:
         facts = _describe_data(file)
         ports: list[dict[str, Any]] = []
+        changed: list[dict[str, Any]] = []
         tag = "data"
         if facts is None:
             tag = "fabric"
-            fabric, problem = read_fabric_and_problem(file, options)
-            facts = _describe_fabric(fabric)
+            fabric, content = read_fabric_and_content(file, options)
+            problem = getattr(content, "problem", content)
+            facts = {}
+            if isinstance(problem, Reroute):
+                changed = _list_changed_circuits(problem, getattr(content, "answer", None))
             if problem is not None:
-                facts = {"problem": describe_problem(problem), **facts}
-            ports = list_ports(fabric)
+                facts = {"type": problem.kind, "problem": describe_problem(problem)}
+            if isinstance(problem, RailJob):
+                facts |= _describe_job(problem)
+            if fabric is not None:
+                facts |= _describe_fabric(fabric)
+                ports = list_ports(fabric)
     if as_json:
         # Data have no table of ports, and fabrics of our own files no account of what was read.
-        content = {"file": file, **facts}
+        tree = {"file": file, **facts}
         if ports:
-            content["port_table"] = ports
+            tree["port_table"] = ports
+        if changed:
+            tree["changed_circuits"] = changed
         if account.lines() or tag == "data":
-            content["read"] = account.lines()
-        print_object(tag, content)
+            tree["read"] = account.lines()
+        print_object(tag, tree)
         return SOLVED
 
     click.echo(f"{name_of(file)}: {facts.pop('type')}")
+
+    # Degrees are a table in JSON, and words here.
+    if "degrees" in facts:
+        facts["degrees"] = ", ".join(f"{name} {size}" for name, size in facts["degrees"].items())
     if "dead_pairs" in facts:
         # Their number, and the first of them, as "2, 0-3, 1-4". The row moves to the end, since it
         # is the longest one.
@@ -110,9 +128,35 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     for row in ports:
         reached_ports = ", ".join(row["reaches"]) or "no port"
         click.echo(f"  port {row['port']} {row['name']}: at {row['at']}, reaches {reached_ports}")
+    if changed:
+        titles = ["changed circuit", "before", "after"]
+        print_table([titles, *([str(row[name]) for name in row] for row in changed)], indent=2)
     for line in account.lines():
         click.echo(f"  read: {line}")
     return SOLVED
+
+
+def _list_changed_circuits(problem: Reroute, answer: Transition | None) -> list[dict[str, Any]]:
+    """List the circuits that a reroute changes, with their ends before and after it, in words.
+
+    Ends are chips of a rack, else ports.
+    """
+    if answer is None:
+        return []
+    noun = "port"
+    ports_per_end = 1
+    if isinstance(problem.fabric, RackFabric):
+        noun = "chip"
+        ports_per_end = problem.fabric.ports_per_chip
+
+    rows = []
+    for circuit, ports in zip(answer.changed.tolist(), answer.circuits.tolist(), strict=True):
+        row: dict[str, Any] = {"circuit": circuit}
+        for name, ends in (("before", problem.circuits[circuit].tolist()), ("after", ports)):
+            source, destination = (end // ports_per_end for end in ends)
+            row[name] = f"{noun} {source} to {noun} {destination}"
+        rows.append(row)
+    return rows
 
 
 def _describe_data(file: str) -> dict[str, Any] | None:
@@ -181,6 +225,28 @@ def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
         place = ", ".join(dict.fromkeys(terminal_names))
         rows.append({"port": port, "name": name, "at": place, "reaches": reaches})
     return rows
+
+
+def _describe_job(job: RailJob) -> dict[str, Any]:
+    """Return the GPUs, degrees of parallelism, servers and rails of a training job, by name."""
+    from optmatch.problems.rails.training.step import DIMENSIONS
+
+    # A recorded step has groups, but no degrees.
+    groups = job.groups()
+    degrees: dict[str, int] = {}
+    for dimension in DIMENSIONS:
+        size = getattr(job.parallelism, dimension, 1)
+        if job.workload.recorded is not None:
+            sizes = [len(group.ranks) for group in groups if group.dimension == dimension]
+            size = max(sizes, default=1)
+        if size > 1:
+            degrees[dimension] = size
+    return {
+        "gpus": job.n_gpus,
+        "degrees": degrees,
+        "gpus_per_server": job.network.gpus_per_server,
+        "rails": len({group.rail for group in groups} - {-1}),
+    }
 
 
 def _describe_fabric(fabric: Fabric) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from optmatch.commands.shared.outcome import (
     paint,
     print_object,
     print_rows,
+    print_table,
     read_solution,
 )
 from optmatch.fabrics import Fabric
@@ -65,7 +66,9 @@ _OPTICS_OPTIONS = (
             ("--max-delay-spread", "largest difference of delays, in seconds"),
         )
     ),
-    click.option("--per-slot", is_flag=True, help="Print the worst values of each slot."),
+    click.option(
+        "--per-slot", is_flag=True, help="Print each slot: its worst values, and its circuits."
+    ),
 )
 
 
@@ -172,8 +175,20 @@ def _print_optics(optics: Any, margins: list[Any], fabric: Fabric, *, per_slot: 
         verdict = paint("ok" if margin.ok else "FAILED", margin.ok)
         click.echo(f"    budget {verdict}: {margin}")
     if per_slot:
+        columns = optics.circuit_columns()
         for row in optics.slot_rows():
             click.echo(f"    slot {row['slot']}: {_describe_slot(row, fabric)}")
+
+            # A table of the circuits of the slot.
+            in_slot = columns["slot"] == row["slot"]
+            table = [["circuit", "cells", "route", "loss", "signal to crosstalk"]]
+            for source, destination, cells, length_m, loss_db, ratio_db in zip(
+                *(columns[name][in_slot].tolist() for name in _COLUMNS), strict=True
+            ):
+                figures = [f"{1e3 * length_m:.3g} mm", f"{loss_db:.2f} dB", f"{ratio_db:.1f} dB"]
+                name = _describe_ports(fabric, source, destination)
+                table.append([name, str(cells), *figures])
+            print_table(table, indent=6)
     for note in optics.notes:
         click.echo(f"    note: {note}")
 
@@ -211,6 +226,12 @@ def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
         parts.append(f"{loops} with at most {row['loop_power_db']:.1f} dB")
     return ", ".join(parts)
 
+
+_COLUMNS = (
+    *("source", "destination", "cells", "length_m"),
+    *("insertion_loss_db", "signal_to_crosstalk_db"),
+)
+"""What `--per-slot` prints of each circuit."""
 
 _WORDS_OF_FIGURE = {
     "lower_bound_recomputed": "lower bound by counting",
@@ -399,6 +420,7 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
                 "budget_ok": budget_is_kept,
                 "budget": [margin._asdict() | {"ok": margin.ok} for margin in margins],
                 "slots": optics.slot_rows(),
+                "circuits": {name: c.tolist() for name, c in optics.circuit_columns().items()},
                 "notes": list(optics.notes),
             }
         print_object("report", content)

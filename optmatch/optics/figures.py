@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Amount, Axes, FrozenMap, Value
 from optmatch.model.device import SPEED_OF_LIGHT_M_PER_S, Device, frequency_of_nm
+from optmatch.model.display import dataframe
 
 
 class Margin(NamedTuple):
@@ -383,6 +384,30 @@ class Optics(Value):
             row["loop_power_db"] = _decibels(float(self.loop_power[slot]))
             rows.append(row)
         return rows
+
+    def circuit_columns(self) -> dict[str, NDArray[Any]]:
+        """Return the route and the light of each circuit, column by column, slot by slot.
+
+        Returns
+        -------
+        dict of array
+            By name, with an entry for each circuit: ``slot``, ``source``, ``destination``,
+            ``cells`` passed, ``length_m``, ``delay_s``, ``insertion_loss_db`` and
+            ``signal_to_crosstalk_db``, infinite without crosstalk.
+        """
+        slot, source = np.nonzero(self.lit)
+        columns: dict[str, NDArray[Any]] = {"slot": slot, "source": source}
+        columns["destination"] = self.matchings[self.lit]
+        for name in ("cells", "length_m", "delay_s", *_CIRCUIT_FIGURES):
+            columns[name] = getattr(self, name)[self.lit]
+        return columns
+
+    def to_dataframe(self) -> Any:
+        """Return a table of pandas with a row for each circuit; see `circuit_columns`."""
+        return dataframe(self.circuit_columns())
+
+
+_CIRCUIT_FIGURES = ("insertion_loss_db", "signal_to_crosstalk_db")
 
 
 def _decibels(power: float) -> float:

@@ -1,9 +1,11 @@
 """What new users stumbled over: each is answered by what to type instead, or works."""
 
+import csv
 import inspect
 import json
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ import optmatch as om
 from optmatch.commands.shared.outcome import EXIT_CODES
 from optmatch.control.demands.arrivals import replay_flows
 from optmatch.io.exports import exported
+from optmatch.model import write_amount
+from optmatch.plotting import left_bytes
+from optmatch.solvers.reroutes.states import fill_rack
+from tests.helpers.answers import answer_named
 from tests.helpers.command import call
 
 
@@ -78,14 +84,14 @@ def test_generate_says_what_it_wrote() -> None:
     result = call(*UNIFORM, "--delay", "1 ms", "--rate", "100Gbit/s", "-o", "a.json")
     said = result.stderr
     assert "a.json: written: demand on ideal switch" in said
-    for word in ("4 ports", "12 entries", "bytes", "rate 1.25e+10 B/s", "delay 0.001 s", "below"):
+    for word in ("4 ports", "12 entries, 5.805 kB", "rate 12.5 GB/s", "delay 1 ms", "below"):
         assert word in said
 
 
 def test_info_of_a_problem_speaks_of_the_problem() -> None:
     write_demand()
     shown = call("info", "demand.json").stdout
-    assert "2 entries, 3 bytes" in shown and "no answer is below" in shown
+    assert "2 entries, 3 B" in shown and "no answer is below" in shown
     told = json.loads(call("info", "demand.json", "--json").stdout)
     assert told["problem"].startswith("demand on ideal switch")
 
@@ -373,3 +379,84 @@ def test_ports_that_may_be_touched_have_names() -> None:
     refused = call(*words, "rack-9")
     assert refused.exit_code == 2 and "the plan needs port" in refused.stderr
     assert "ports as 0-15,20, or their names" in call(*words, "rack-9,rack-12").stderr
+
+
+def test_info_of_a_training_job_names_its_degrees() -> None:
+    words = ("--gpus", "128", "--delay", "1ms", "-o", "job.json")
+    assert call("generate", "rail-job", "--preset", "mixtral-8x22b", *words).exit_code == 0
+    job: Any = om.load("job.json")
+    told = json.loads(call("info", "job.json", "--json").stdout)
+    degrees = {
+        k: n for k in ("dp", "tp", "pp", "ep", "cp") if (n := getattr(job.parallelism, k)) > 1
+    }
+    assert told["degrees"] == degrees and told["gpus"] == 128
+    words = ", ".join(f"{name} {size}" for name, size in told["degrees"].items())
+    assert words in call("info", "job.json").stdout
+
+
+def test_info_of_a_reroute_lists_changed_circuits_by_their_chips() -> None:
+    rack = fill_rack(om.RackFabric())
+    om.save(om.solve(replace(rack, failed_chips=(21,)), seed=0), "a.json")
+    answer: Any = om.load("a.json").answer  # type: ignore[union-attr]
+    rows = json.loads(call("info", "a.json", "--json").stdout)["changed_circuits"]
+    assert [row["circuit"] for row in rows] == answer.changed.tolist()
+    chips = answer.circuits // rack.fabric.ports_per_chip  # type: ignore[attr-defined]
+    assert [row["after"] for row in rows] == [f"chip {a} to chip {b}" for a, b in chips.tolist()]
+    assert all("chip 21" in row["before"] for row in rows)
+    assert "changed circuit" in call("info", "a.json").stdout
+
+
+def test_layers_that_do_not_split_come_with_an_example() -> None:
+    """As 126 layers on 4 stages."""
+    words = ("--gpus", "4", "--pp", "4", "--layers", "126", "--delay", "1ms", "-o", "j.json")
+    said = call(
+        "generate", "rail-job", *RAIL, "--sequence", "128", "--gpus-per-server", "1", *words
+    )
+    assert "--stage-layers), as 32,32,31,31" in " ".join(said.stderr.split())
+
+
+def test_what_is_left_at_a_time_becomes_a_demand_again() -> None:
+    """Without the bytes of a port for which there is no other: `--drop-ports`."""
+    Path("t.csv").write_text(",a,b,c\na,0,3,4\nb,1,0,2\nc,0,0,0\n")
+    demand = ("generate", "demand", "--delay", "1ms", "--rate", "100Mbit/s")
+    unit = ("--matrix-unit", "MB")
+    assert call(*demand, *unit, "--matrix", "t.csv", "-o", "d.json").exit_code == 0
+    assert call("solve", "d.json", "--seed", "0", "-o", "s.json", "-q").exit_code == 0
+    shown = call("simulate", "s.json", "--at", "300ms", "-o", "rest.csv")
+    solution: Any = om.load("s.json")
+    (left,) = left_bytes(solution, [0.3])
+    told = json.loads(call("simulate", "s.json", "--at", "300ms", "--json").stdout)
+    assert told["left_bytes"] == left.tolist() and 0 < left.sum() < 10e6
+    source, destination = np.argwhere(left > 0)[0].tolist()
+    rest, whole = left[source, destination], solution.problem.demand_bytes[source, destination]
+    amounts = f"{write_amount(rest, 'B')} of {write_amount(whole, 'B')}"
+    assert f"{'abc'[source]} -> {'abc'[destination]}: {amounts}" in shown.stdout
+
+    again = call(*demand, "--matrix", "rest.csv", "--drop-ports", "b", "-o", "e.json")
+    assert again.exit_code == 0 and "of dropped ports are not carried" in again.stderr
+    problem: Any = om.load("e.json")
+    kept = left.copy()
+    kept[1] = kept[:, 1] = 0
+    assert (problem.demand_bytes == kept).all()
+    assert problem.fabric.dead_ports == (1,) and problem.fabric.labels == ("a", "b", "c")
+    for wrong, why in (
+        (("simulate", "s.json", "--at", "1s", "-o", "x.png"), "has to end in .csv"),
+        (("simulate", "s.json", "--at", "1s", "--packet-rate", "1"), "without a packet network"),
+    ):
+        assert why in " ".join(call(*wrong).stderr.split())
+
+
+@pytest.mark.parametrize(
+    "name", ["collective-planes", "port-sharing", "reroute", "reroute-mesh", "slice-allocation"]
+)
+def test_a_table_of_an_answer_without_a_timeline_is_that_of_python(name: str) -> None:
+    """The same columns, with their units, and the same rows."""
+    solution = answer_named(name)
+    om.save(solution, "a.json")
+    table = solution.to_dataframe()
+    lines = list(csv.reader(call("export", "a.json", "--to", "csv").stdout.splitlines()))
+    assert lines[0] == list(table.columns)
+    assert [line[0] for line in lines[1:]] == [str(cell) for cell in table.iloc[:, 0]]
+    assert call("export", "a.json", "--to", "csv", "-o", "a.csv").exit_code == 0
+    assert list(csv.reader(Path("a.csv").read_text().splitlines())) == lines
+    assert call("export", "a.json", "--to", "csv", "-o", "a.csv").exit_code == 2

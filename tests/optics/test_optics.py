@@ -389,6 +389,13 @@ def test_the_command_measures() -> None:
     assert "optics of smartlight:" in plain.stdout
     assert "budget ok: insertion loss, dB" in plain.stdout
     assert "slot 0: loss " in plain.stdout
+    solution = om.load(ROUTED)
+    table = om.measure_optics(solution, "smartlight").to_dataframe()  # type: ignore[arg-type]
+    lines = [line.split() for line in plain.stdout.splitlines() if line.startswith("      port ")]
+    assert [(int(line[1]), int(line[4]), int(line[5])) for line in lines] == [
+        tuple(row) for row in table[["source", "destination", "cells"]].to_numpy().tolist()
+    ]
+    assert [float(line[8]) for line in lines] == table.insertion_loss_db.round(2).tolist()
     failed = call("verify", ROUTED, "--optics", "--max-loss-db", "1", "--json")
     assert failed.exit_code == 5
     report = json.loads(failed.stdout)
@@ -396,6 +403,7 @@ def test_the_command_measures() -> None:
     assert not report["optics"]["budget_ok"]
     assert report["optics"]["budget"][0]["margin"] < 0
     assert len(report["optics"]["slots"]) == 1
+    assert report["optics"]["circuits"]["cells"] == table.cells.tolist()
     for idle in ("cross", "bar", "keep"):
         done = call("verify", ROUTED, "--optics", "--idle", idle, "--frequencies=-1e9,0", "--json")
         found = json.loads(done.stdout)["optics"]

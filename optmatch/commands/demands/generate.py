@@ -18,6 +18,7 @@ from optmatch.commands.shared.options import (
     FABRIC_OPTIONS,
     FILE_OPTIONS,
     KINETO,
+    LABELS,
     LENIENT,
     Duration,
     FieldOption,
@@ -34,6 +35,7 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.commands.shared.outcome import say
 from optmatch.fabrics import Fabric, IdealSwitch
+from optmatch.model import write_amount
 from optmatch.problems import Demand
 from optmatch.problems.demands.traffic import MODELS, draw_groups
 
@@ -114,6 +116,11 @@ _DEMAND_FIELDS = (
     type=int,
     help="Put entries into so many groups at random, with weights from 1 to 10.",
 )
+@click.option(
+    "--drop-ports",
+    type=LABELS,
+    help="Ports, by name or number, whose bytes are not carried, as no free port takes over.",
+)
 @count("--seed", 0, "Seed of the traffic and of the groups.")
 @with_options(field_options(Demand, _DEMAND_FIELDS))
 @with_options(FABRIC_OPTIONS)
@@ -133,6 +140,7 @@ def demand(
     lenient: bool,
     model: str | None,
     coflows: int | None,
+    drop_ports: list[str] | None,
     seed: int,
     **options: Any,
 ) -> None:
@@ -191,6 +199,10 @@ def demand(
     elif port_names is not None:
         fabric = _with_names(fabric, port_names)
 
+    if drop_ports:
+        demand_bytes = _drop_ports(demand_bytes, fabric, options, drop_ports)
+        dead_ports = [*(dead_ports or ()), *drop_ports]
+
     objective = options.pop("objective")
     if coflows is None:
         problem = Demand.from_matrix(demand_bytes, fabric, objective=objective, **options)
@@ -201,15 +213,41 @@ def demand(
         group_of_entry, weights = draw_groups(problem.demand_bytes, rng, coflows)
         problem = replace(problem, objective=objective, groups=group_of_entry, weights=weights)
 
-    # Free ports take the places of dead ones, which have the names that the matrix gave them.
-    if dead_ports:
-        before = problem.fabric.labels
-        problem = problem.with_dead_ports(dead_ports)
-        moved = np.flatnonzero(np.array(before) != np.array(problem.fabric.labels))
-        for port in moved.tolist():
-            if port not in problem.fabric.dead_ports:
-                say(f"{problem.fabric.labels[port]}: port {port} takes over, as its own is dead")
-    write_problem(problem, output, force)
+    write_problem(_replace_dead_ports(problem, dead_ports or []), output, force)
+
+
+def _replace_dead_ports(problem: Demand, ports: list[str]) -> Demand:
+    """Return a demand whose free ports have taken the places of dead ones, and say which.
+
+    Dead ports have the names that the matrix gave them.
+    """
+    if not ports:
+        return problem
+    before = problem.fabric.labels
+    problem = problem.with_dead_ports(ports)
+    moved = np.flatnonzero(np.array(before) != np.array(problem.fabric.labels))
+    for port in moved.tolist():
+        if port not in problem.fabric.dead_ports:
+            say(f"{problem.fabric.labels[port]}: port {port} takes over, as its own is dead")
+    return problem
+
+
+def _drop_ports(
+    demand_bytes: Any, fabric: Fabric | None, options: dict[str, Any], ports: list[str]
+) -> NDArray[np.float64]:
+    """Return ``demand_bytes[source, destination]`` of a switch without the bytes of some ports.
+
+    `ports` are names or numbers. `options` are the fields of the demand, by name, with the `names`
+    of its ports where it has no `fabric` yet.
+    """
+    demand = Demand.from_matrix(demand_bytes, fabric, **{**options, "objective": "completion-s"})
+    dropped = [demand.fabric.find_port(port) for port in ports]
+    kept_bytes = demand.demand_bytes.copy()
+    kept_bytes[dropped] = 0
+    kept_bytes[:, dropped] = 0
+    lost_bytes = float(demand.demand_bytes.sum() - kept_bytes.sum())
+    say(f"{write_amount(lost_bytes, 'B')} of dropped ports are not carried")
+    return kept_bytes
 
 
 def _size_of_unit(unit: str | None, matrix: str | None) -> float:

@@ -33,7 +33,7 @@ from optmatch.commands.shared.outcome import (
     read,
     say,
 )
-from optmatch.model import InputError, Limit, Solution, Status
+from optmatch.model import InputError, Limit, Solution, Status, write_amount
 
 if TYPE_CHECKING:
     from optmatch.problems import RailJob
@@ -62,6 +62,13 @@ _FOR_RAIL_JOBS = "--policy, --phases, --jitter, --triggers and -o are for rail j
     help="Replace the rate of the packet network.",
 )
 @click.option("--flows", is_flag=True, help="Print when each flow is complete.")
+@click.option(
+    "--at",
+    "at_s",
+    type=Duration(),
+    help="Demands: print what is left of each flow at this time; with -o x.csv also write it as"
+    " a matrix for `generate demand`.",
+)
 @click.option(
     "--rate",
     "rate_bytes_per_s",
@@ -99,7 +106,10 @@ _FOR_RAIL_JOBS = "--policy, --phases, --jitter, --triggers and -o are for rail j
 )
 @click.option("--seed", type=int, help="The seed of everything random.  [default: 0]")
 @click.option(
-    "-o", "--output", type=click.Path(), help="With --jitter: draw it, as .png, .svg or .pdf"
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="With --jitter: draw it, as .png, .svg or .pdf. With --at: write what is left, as .csv.",
 )
 @with_options((FORCE, JSON_LINES))
 @click.pass_context
@@ -123,6 +133,10 @@ def simulate(
     # that are replaced, such as its delay in seconds. None stands for options that are not set.
     flow_options = without_none(take(changes, _FLOW_OPTIONS))
     rail_options = take(changes, _RAIL_OPTIONS)
+    at_s = changes.pop("at_s")
+    matrix_file = None
+    if at_s is not None:
+        matrix_file = rail_options.pop("output")
     has_rail_options = bool(without_none(rail_options))
     changed_fields = without_none(changes)
 
@@ -148,6 +162,9 @@ def simulate(
         # A problem or an answer: its kind tells whether it is a job or a demand.
         content = read(file)
         problem = content.problem if isinstance(content, Solution) else content
+        if at_s is not None:
+            solution = as_solution(content, file)
+            return _print_left(file, solution, changed_fields, at_s, matrix_file, force, as_json)
         if isinstance(problem, RailJob):
             subject: Any = content
             options = {**rail_options, "force": force}
@@ -297,6 +314,61 @@ def _simulate_demand(
         size_bytes = demand_bytes[source, destination]
         click.echo(f"  {names[source]} -> {names[destination]}: {size_bytes:.6g} bytes, {end}")
     return code
+
+
+def _print_left(
+    file: str,
+    solution: Solution,
+    changes: dict[str, Any],
+    at_s: float,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Print what is left of each flow of a demand at a time, and write it as a matrix.
+
+    `changes` are new values of fields of the demand; `output` is a CSV file, None for none. The
+    exit code is 0.
+    """
+    from optmatch.io.text import csv_text
+    from optmatch.model.files import check_target, replace_file
+    from optmatch.plotting import left_bytes
+    from optmatch.plotting.demands import unit_of_amounts
+    from optmatch.problems import Demand
+
+    if not isinstance(solution.problem, Demand):
+        raise InputError(f"--at: of demands, not of kind {solution.problem.kind}")
+    problem = replace(solution.problem, **changes)
+    if problem.packet_bytes_per_s:
+        raise InputError("--at: only where circuits carry all, without a packet network")
+    target = None
+    if output is not None:
+        target = check_target(output, force=force, endings=(".csv",))
+
+    # A line for each flow of which something is left.
+    (left,) = left_bytes(replace(solution, problem=problem), [at_s])
+    labels = problem.fabric.labels
+    demand_bytes = problem.demand_bytes
+    unit = unit_of_amounts(problem)
+
+    if as_json:
+        figures = {"at_s": at_s, "left_bytes": left.tolist(), "ports": list(labels)}
+        print_object("simulation", {"file": file, **figures})
+    else:
+        all_amount = write_amount(float(demand_bytes.sum()), unit)
+        left_amount = write_amount(float(left.sum()), unit)
+        title = f"at {write_amount(at_s, 's')} {left_amount} of {all_amount} are left"
+        click.echo(f"{name_of(file)}: {title}")
+        for source, destination in np.argwhere(left > 0).tolist():
+            left_amount = write_amount(float(left[source, destination]), unit)
+            all_amount = write_amount(float(demand_bytes[source, destination]), unit)
+            flow = f"{labels[source]} -> {labels[destination]}"
+            click.echo(f"  {flow}: {left_amount} of {all_amount}")
+    if target is not None:
+        rows = [[label, *row] for label, row in zip(labels, left.tolist(), strict=True)]
+        replace_file(target, csv_text([["", *labels], *rows]).encode())
+        say(f"{output}: written")
+    return SOLVED
 
 
 def _mean(values: Any) -> float:

@@ -17,11 +17,12 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
-from optmatch.commands.shared.outcome import HINTS, STDIN, name_of, read, say, say_remarks
+from optmatch.commands.shared.outcome import HINTS, STDIN, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
-from optmatch.model import InputError, Problem, Solution
+from optmatch.model import Problem, Solution
 from optmatch.model.declarations import Choice, Plain, Word, forms_of, meanings_of
 from optmatch.model.files import is_stream
+from optmatch.model.problem import write_amount
 
 
 class FieldOption(NamedTuple):
@@ -453,11 +454,12 @@ def _read_fabric(file: str, options: dict[str, Any]) -> Fabric:
     return read_netlist(file, **arguments)
 
 
-def read_fabric_and_problem(file: str, options: dict[str, Any]) -> tuple[Fabric, Problem | None]:
-    """Return the fabric of a netlist, a problem or a schedule, and the problem if any.
+def read_fabric_and_content(
+    file: str, options: dict[str, Any]
+) -> tuple[Fabric | None, Problem | Solution | None]:
+    """Return the fabric of a netlist, a problem or a solution, and the latter; None without one.
 
-    A pipe, which can be read but once, has no netlist; a problem without a fabric is an
-    `InputError`.
+    A pipe, which can be read but once, has no netlist.
     """
     if not (file == STDIN or is_stream(file)):
         # Problems and schedules are JSON with the key ``format``; all else may be a netlist.
@@ -472,10 +474,7 @@ def read_fabric_and_problem(file: str, options: dict[str, Any]) -> tuple[Fabric,
 
     content = read(file)
     problem = content.problem if isinstance(content, Solution) else content
-    fabric: Fabric | None = problem.fabric
-    if fabric is None:
-        raise InputError("a problem without a fabric", path=name_of(file))
-    return fabric, problem
+    return problem.fabric, content
 
 
 # Options that have another name than their field, which formulas use.
@@ -891,12 +890,17 @@ def describe_problem(problem: Problem) -> str:
     demand_bytes = getattr(problem, "demand_bytes", None)
     if isinstance(demand_bytes, np.ndarray):
         n_entries = np.count_nonzero(demand_bytes)
-        parts.append(f"{n_entries} entries, {demand_bytes.sum():.4g} bytes")
+        parts.append(f"{n_entries} entries, {write_amount(float(demand_bytes.sum()), 'B')}")
     elif getattr(problem, "size_bytes", None) is not None:
-        parts.append(f"{problem.size_bytes:.4g} bytes")  # type: ignore[attr-defined]
-    for name, unit in (("rate_bytes_per_s", "B/s"), ("delay_s", "s")):
-        if getattr(problem, name, None) is not None:
-            parts.append(f"{name.partition('_')[0]} {getattr(problem, name):g} {unit}")
+        parts.append(write_amount(problem.size_bytes, "B"))  # type: ignore[attr-defined]
+
+    # Rate and delay of the switch.
+    rate_bytes_per_s = getattr(problem, "rate_bytes_per_s", None)
+    if rate_bytes_per_s is not None:
+        parts.append(f"rate {write_amount(rate_bytes_per_s, 'B')}/s")
+    delay_s = getattr(problem, "delay_s", None)
+    if delay_s is not None:
+        parts.append(f"delay {write_amount(delay_s, 's')}")
     return ", ".join([*parts, bound])
 
 
