@@ -185,9 +185,9 @@ def _print_optics(optics: Any, margins: list[Any], fabric: Fabric, *, per_slot: 
             for source, destination, cells, length_m, loss_db, ratio_db in zip(
                 *(columns[name][in_slot].tolist() for name in _COLUMNS), strict=True
             ):
-                figures = [f"{1e3 * length_m:.3g} mm", f"{loss_db:.2f} dB", f"{ratio_db:.1f} dB"]
+                amounts = [f"{1e3 * length_m:.3g} mm", f"{loss_db:.2f} dB", f"{ratio_db:.1f} dB"]
                 name = _describe_ports(fabric, source, destination)
-                table.append([name, str(cells), *figures])
+                table.append([name, str(cells), *amounts])
             print_table(table, indent=6)
     for note in optics.notes:
         click.echo(f"    note: {note}")

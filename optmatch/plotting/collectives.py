@@ -151,7 +151,8 @@ def _rounds_chart(
     key_of_pair = (sent[:, 2] * n_rounds + sent[:, 0]).astype(np.int64)
     keys, first_pair, n_sources = np.unique(key_of_pair, return_index=True, return_counts=True)
     texts = []
-    for place in np.searchsorted(keys, ranks[row] * n_rounds + round_).tolist():
+    places: NDArray[np.int64] = np.searchsorted(keys, ranks[row] * n_rounds + round_)
+    for place in places.tolist():
         source = int(sent[first_pair[place], 1])
         texts.append(f"{source}" if n_sources[place] == 1 else f"{n_sources[place]} ranks")
     return {

@@ -233,7 +233,7 @@ def page(solution: Solution) -> dict[str, Any]:
     """
     # Rows are added while there is room for them and their bars.
     job, plan = answered(solution, RailJob, RailPlan)
-    groups = []
+    groups: list[tuple[NDArray[np.int64], list[int]]] = []
     row_of_rank = [-1] * job.n_gpus
     n_bars = 0
     for bars_of_ranks, ranks in _group_equal_ranks(job, plan):

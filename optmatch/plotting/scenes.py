@@ -75,7 +75,8 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
     label_time(ax, chart["span_s"], n_rows)
 
     # Row, kind, start and end of each bar; a scene has millionths of its span.
-    row = np.repeat(np.arange(n_rows), [len(bars) // 3 for bars in chart["bars"]])
+    n_bars = [len(bars) // 3 for bars in chart["bars"]]
+    row: NDArray[np.int64] = np.repeat(np.arange(n_rows), n_bars)
     numbers = np.array(list(chain(*chart["bars"])), dtype=np.int64)
     kind, start, length = numbers.reshape(-1, 3).T
     start_s = start * (chart["span_s"] / 1e6)
@@ -114,7 +115,7 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
             colour = looks[kind[bar]].colour
             ax.text(
                 (start_s[bar] + end_s[bar]) / 2,
-                row[bar],
+                float(row[bar]),
                 text,
                 ha="center",
                 va="center",
@@ -208,7 +209,8 @@ def draw_map(chart: Mapping[str, Any], ax: Axes | None, step: int = -1) -> Axes:
         if unit_points * widths[node] > 0.62 * font * most_letters[widths[node]] + 1.0:
             ink = palette.ink_on(str(colours[node]))
             style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": font}
-            ax.text(*middles[node], texts[node], color=ink, zorder=4, **style)
+            middle_x, middle_y = middles[node].tolist()
+            ax.text(middle_x, middle_y, texts[node], color=ink, zorder=4, **style)
 
     # The legend explains what is drawn.
     handles: list[Any] = []

@@ -315,8 +315,8 @@ class MethodComparison(RowsStudy[Row]):
         rows_of_line: dict[tuple[str, str], list[Row]] = {}
         for row in self:
             if row.name in self._values and isinstance(row.objective, int | float):
-                _, *others = self._values[row.name].items()
-                words = ", ".join(_describe_value(name, value) for name, value in others)
+                _, *other_values = self._values[row.name].items()
+                words = ", ".join(_describe_value(name, value) for name, value in other_values)
                 rows_of_line.setdefault((row.method, words), []).append(row)
         if not rows_of_line:
             raise InputError("no objectives over a field to draw", where="fields")

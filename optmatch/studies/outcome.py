@@ -76,7 +76,7 @@ class Study(ABC):
         for row in next(iter(self.tables.values())):
             if row.get("status") in ("refused", "failed"):
                 names = names_of_reason.setdefault((row["method"], row["reason"]), [])
-                names.append(row.get("name", row["status"]))
+                names.append(str(row.get("name", row["status"])))
         lines = []
         for (method, reason), names in names_of_reason.items():
             line = f"{names[0]}: {method}: {reason}"

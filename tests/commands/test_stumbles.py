@@ -390,17 +390,17 @@ def test_info_of_a_training_job_names_its_degrees() -> None:
         k: n for k in ("dp", "tp", "pp", "ep", "cp") if (n := getattr(job.parallelism, k)) > 1
     }
     assert told["degrees"] == degrees and told["gpus"] == 128
-    words = ", ".join(f"{name} {size}" for name, size in told["degrees"].items())
-    assert words in call("info", "job.json").stdout
+    shown = ", ".join(f"{name} {size}" for name, size in told["degrees"].items())
+    assert shown in call("info", "job.json").stdout
 
 
 def test_info_of_a_reroute_lists_changed_circuits_by_their_chips() -> None:
-    rack = fill_rack(om.RackFabric())
+    rack: Any = fill_rack(om.RackFabric())
     om.save(om.solve(replace(rack, failed_chips=(21,)), seed=0), "a.json")
     answer: Any = om.load("a.json").answer  # type: ignore[union-attr]
     rows = json.loads(call("info", "a.json", "--json").stdout)["changed_circuits"]
     assert [row["circuit"] for row in rows] == answer.changed.tolist()
-    chips = answer.circuits // rack.fabric.ports_per_chip  # type: ignore[attr-defined]
+    chips = answer.circuits // rack.fabric.ports_per_chip
     assert [row["after"] for row in rows] == [f"chip {a} to chip {b}" for a, b in chips.tolist()]
     assert all("chip 21" in row["before"] for row in rows)
     assert "changed circuit" in call("info", "a.json").stdout

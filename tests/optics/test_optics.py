@@ -389,8 +389,8 @@ def test_the_command_measures() -> None:
     assert "optics of smartlight:" in plain.stdout
     assert "budget ok: insertion loss, dB" in plain.stdout
     assert "slot 0: loss " in plain.stdout
-    solution = om.load(ROUTED)
-    table = om.measure_optics(solution, "smartlight").to_dataframe()  # type: ignore[arg-type]
+    solution: Any = om.load(ROUTED)
+    table = om.measure_optics(solution, "smartlight").to_dataframe()
     lines = [line.split() for line in plain.stdout.splitlines() if line.startswith("      port ")]
     assert [(int(line[1]), int(line[4]), int(line[5])) for line in lines] == [
         tuple(row) for row in table[["source", "destination", "cells"]].to_numpy().tolist()

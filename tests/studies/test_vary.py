@@ -100,8 +100,8 @@ def test_steps_on_rails_stand_beside_those_with_all_links(tmp_path: Path) -> Non
     om.save(JOB, tmp_path / "job.json")
     words = ("--field", "delay_s", "--values", "1ms,1s", "--method", "provisioned", "-q")
     assert sentence in call("vary", tmp_path / "job.json", *words).stdout
-    figure = study.plot()
-    assert "all links at once" in [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
+    legend: Any = study.plot().axes[0].get_legend()
+    assert "all links at once" in [text.get_text() for text in legend.get_texts()]
 
 
 def test_the_algorithm_that_won_is_named_at_each_value() -> None:
