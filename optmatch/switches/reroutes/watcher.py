@@ -215,7 +215,11 @@ class Watcher:
         time_limit_s: float = 10.0,
         on_event: Callable[[WatchEvent], object] = lambda event: None,
     ) -> None:
-        """Make a watcher of the switches that carry a running state; nothing is read yet."""
+        """Make a watcher of the switches that carry a running state; nothing is read yet.
+
+        Each switch that is given is found among those of the state, and gets a thread that will
+        read it. No failure is known, and no switch claimed.
+        """
         form_of(Rerouter).check("controller", controller)
         form_of(bool).check("apply", apply)
         time_limit_s = form_of(Amount).check("time_limit_s", time_limit_s)
