@@ -117,8 +117,9 @@ class SlotPlanner:
         """Return the factor of a matching: for each vertex the vertex that it is paired with.
 
         A bidirectional port is one vertex; if their number is odd, there is one vertex more, the
-        bench, with which the idle port is paired. Another port has two vertices: its input has the
-        number of the port, and its output n_ports more.
+        bench, with which the idle port is paired: the matching 1, 0, -1 of three ports has the
+        factor 1, 0, 3, 2. Another port has two vertices: its input has the number of the port, and
+        its output n_ports more.
         """
         if not self.bidirectional:
             return np.concatenate([matching + self.n_ports, np.argsort(matching)])

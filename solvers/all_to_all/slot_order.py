@@ -429,11 +429,12 @@ class SlowCells(NamedTuple):
 
 @kernel
 def sum_waits(cells: SlowCells, order, give_up_s, last_state):
-    """Add up what slots after the first wait for their cells, in s; stop at `give_up_s`.
+    """Return the sum of what slots after the first wait for their cells, in s.
 
-    ``order[place]`` is a slot; ``last_state[cell]`` is scratch. A cell that is free in a slot
-    keeps its state, hence a slot waits for the cells that it drives to another state than the last
-    one they were driven to. O(slots * cells).
+    A sum of `give_up_s` or more is not added up to its end. ``order[place]`` is a slot, and
+    ``last_state[cell]`` scratch. A cell that is free in a slot keeps its state, hence a slot waits
+    for the cells that it drives to another state than the last one they were driven to. O(slots *
+    cells).
     """
     n_slots, n_cells = cells.states.shape
     total_s = (n_slots - 1) * cells.floor_s
