@@ -142,8 +142,8 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     """Check that each circuit has a connected route of fibres that no other circuit uses.
 
     A circuit from server 0 to server 2 may have the route (fibre 0 -> 1, fibre 1 -> 2), if light
-    may pass server 1. A route is empty if both ends are in one server. The error names the first
-    circuit and fibre that are wrong.
+    may pass server 1. A route is empty if both ends are in one server. Returns the fibres of all
+    routes, one route after another. The error names the first circuit and fibre that are wrong.
     """
     if len(routes) != len(circuits):
         raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
