@@ -92,17 +92,13 @@ def _try_handovers(
 
 
 class _AssessedState(Displayed):
-    """What `Reroute` derives once from its fields, and keeps beside them."""
+    """The attributes that `Reroute` derives once from its fields, and keeps beside them."""
 
     __slots__ = ("circuit_routes", "damage", "passed", "units")
     units: Units
-    """The units that spares replace: chips on servers that fibres join, or ports."""
     circuit_routes: Routes
-    """The route of each circuit: fibres that it passes, or terminals where it enters cells."""
     passed: Passed
-    """The parts of `circuit_routes`, one route after another, and whose they are."""
     damage: Damage
-    """What the failures hit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,6 +147,17 @@ class Reroute(_AssessedState):
         The loss of a cell, in dB.
     fibre_loss_db
         The loss of a fibre with its two couplings, in dB.
+
+    Attributes
+    ----------
+    units : Units
+        The units that spares replace: chips on servers that fibres join, or ports.
+    circuit_routes : tuple of tuple of int
+        The route of each circuit: fibres that it passes, or terminals where it enters cells.
+    passed : Passed
+        The parts of `circuit_routes`, one route after another, and whose they are.
+    damage : Damage
+        What the failures hit.
 
     Raises
     ------
