@@ -158,10 +158,10 @@ def _plans(
 
 
 def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | None:
-    """Route the family of rounds of the live ports that needs the fewer toggles.
+    """Plan and route rounds in which all live ports meet: by shifts, or by exchanges of ports.
 
-    Ports are renamed if faults are in the way. None if `_RENAMINGS` orders of the ports all met
-    faults.
+    The plan of fewer toggles counts. Ports are renamed if faults are in the way; None if
+    `_RENAMINGS` orders of the ports all met faults.
     """
     fabric = problem.fabric
     live = fabric.live_ports

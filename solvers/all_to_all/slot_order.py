@@ -398,7 +398,8 @@ def color_greedily(neighbours: list[int], vertices: int) -> list[tuple[int, int]
 
     `vertices` is a set with a bit for each of them, as of `find_larger_clique`. Returns (vertex,
     colour) by rising colours, from 1 on: a clique of vertices up to some place of the list has no
-    more vertices than the colour at that place.
+    more vertices than the colour at that place. A triangle of 0, 1 and 2 with a tail 3 at 2 gives
+    (0, 1), (3, 1), (1, 2), (2, 3).
     """
     # Each turn gives one colour to as many vertices as it can: the lowest one, the lowest of those
     # that are not its neighbours, and so on. ``x & -x`` is the lowest bit of x.

@@ -80,11 +80,12 @@ def search(
     on_event: OnEvent,
     start: Solution | None = None,
 ) -> Solution:
-    """Route as `route_exactly` does, but name no faults that cause an infeasible answer.
+    """Route one matching as well as possible by branch and price, or prove that it cannot be done.
 
     An iteration is one case of the proof; the objective is a total, or "worst-cells". The routes
     of `start`, a former solution, are kept where they fit. `on_event` hears of better routes, of
-    higher bounds, and of the number of cases.
+    higher bounds, and of the number of cases. Where faults of the fabric leave no routing, the
+    solution does not name them.
     """
     decided = answer_at_once(problem, "ilp")
     if decided is not None:

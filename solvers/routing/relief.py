@@ -568,10 +568,10 @@ def relieve(
     Changes ``circuits.routes`` and ``circuits.lengths``, and uses `scratch` and `search`; no more
     than `max_moves` are tried. To relieve is to improve the worst circuit, or a sum over all cells
     with light. A move takes one circuit, and those in its path, off their routes and finds other
-    ones for them. It is kept if the objective falls, or if that stays equal and the tie-break
-    score falls (relative tolerances 1e-9 and 1e-6). A move takes one search for each circuit that
-    it reroutes, and passes over all cells and all routes. No two routes share a link, before and
-    afterwards.
+    ones for them. It is kept if the objective falls, or if that stays equal and the second
+    criterion, `_tie_break_score`, falls (relative tolerances 1e-9 and 1e-6). A move takes one
+    search for each circuit that it reroutes, and passes over all cells and all routes. No two
+    routes share a link, before and afterwards.
     """
     order = circuits.order
     if len(order) == 0:
