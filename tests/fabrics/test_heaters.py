@@ -36,7 +36,6 @@ def draw_table(
 
 def centres_of_cells(fabric: om.HexMesh) -> np.ndarray:
     """Return the middles of the cells of a mesh, in lengths of a cell."""
-    assert fabric.graph is not None
     middles: np.ndarray = fabric.graph.ends.mean(axis=1)
     return middles
 
@@ -67,7 +66,6 @@ def test_phases_are_right_with_all_heaters_on(arms: int, crosstalk: float) -> No
         turn = np.zeros_like(volts)
         difference = np.zeros(mesh.n_cells)
         for (cell, arm), heater in table.heaters.items():
-            assert heater.b_rad_per_v2 is not None
             turn[cell, arm - 1] = heater.b_rad_per_v2 * volts[cell, arm - 1] ** 2
             difference[cell] += (3 - 2 * arm) * (heater.a_rad + turn[cell, arm - 1])
         difference += share @ turn.sum(axis=1)
@@ -246,7 +244,6 @@ def test_light_is_as_good_as_without_heat(fabric: om.Fabric) -> None:
     rng = np.random.default_rng(1)
     solution = om.solve(om.AllToAll(fabric), seed=0)
     schedule = solution.schedule
-    assert schedule is not None
     states = om.settle_free_cells(solution.problem, schedule, "smartlight").astype(np.int8)
     cold = draw_table(fabric, rng)
     device = om.Device(thermal_crosstalk=0.03, thermal_decay_cells=1.0)
@@ -264,7 +261,6 @@ def test_light_is_as_good_as_without_heat(fabric: om.Fabric) -> None:
             arms_rad = np.zeros(volts.shape)
             turn_rad = np.zeros(volts.shape)
             for (cell, arm), heater in cold.heaters.items():
-                assert heater.b_rad_per_v2 is not None
                 turn_rad[cell, arm - 1] = heater.b_rad_per_v2 * volts[cell, arm - 1] ** 2
                 arms_rad[cell, arm - 1] = heater.a_rad + turn_rad[cell, arm - 1]
             warmed_rad = heat * (turn_rad.sum(axis=1) @ shares)

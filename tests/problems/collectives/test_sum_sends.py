@@ -93,7 +93,6 @@ def test_no_bound_is_above_a_plan(n: int, ports: int, two_way: bool, size_bytes:
         "all-reduce", n, size_bytes, alpha_s=1.7e-6, delay_s=1e-2, ports=ports, two_way=two_way
     )
     solution = om.solve(problem, seed=0)
-    assert solution.objective is not None
     assert problem.lower_bound() <= solution.objective * (1 + 1e-9)
 
 

@@ -166,7 +166,6 @@ def test_what_nothing_quick_decides_is_searched(monkeypatch: pytest.MonkeyPatch)
 
 def test_fixed_slots_of_an_all_to_all_stay() -> None:
     solution = om.solve(ALL, seed=0)
-    assert solution.schedule is not None
     fixed, free = Repair(ALL, solution.schedule, fixed=True), REPAIR
     for kind, cell in itertools.product(CELL_FAULTS, range(MESH.n_cells)):
         verdict = fixed.judge((Fault(kind, cell),))

@@ -84,7 +84,6 @@ def test_one_stream_communicates_one_thing_at_a_time() -> None:
     job = small_job(2, 2, 2, one_stream=True, sequence_parallel=True, port_bytes_per_s=1e7)
     step = job.step()
     found = om.solve(job, "on-demand", seed=0).answer
-    assert found is not None
     at = np.flatnonzero((step.rank == 1) & (step.kind != COMPUTE) & (step.kind <= SEND))
     starts, ends = found.start_s[at], found.end_s[at]
     assert (starts[1:] >= ends[:-1] - 1e-12).all()
