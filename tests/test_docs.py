@@ -70,7 +70,6 @@ def test_the_commands_of_a_page_run(
             words = shlex.split(command)
             assert words[0] == "optmatch", line
             done = call(*words[1:], input=output)
-            assert done.exit_code == 0, f"{line}\n{done.output}"
             output = done.stdout
         printed += output
     assert printed

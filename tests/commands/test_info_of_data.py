@@ -3,14 +3,11 @@
 import json
 from pathlib import Path
 
-from click.testing import CliRunner
-
-from optmatch.cli import main
+from tests.helpers.command import call
 
 
 def _info(path: Path) -> str:
-    result = CliRunner().invoke(main, ["info", str(path)])
-    assert result.exit_code == 0, result.output
+    result = call("info", path)
     return result.output
 
 

@@ -24,7 +24,6 @@ def plan(tmp_path: Path) -> Path:
 
 def test_a_rehearsal_prints_what_would_be_sent(plan: Path) -> None:
     done = call("play", plan, "--switch", "dry:")
-    assert done.exit_code == 0
     assert "add 1A-4B" in done.output and "played" in done.output
 
 
@@ -57,7 +56,7 @@ def test_wrong_calls(
     from optmatch.switches.drivers import sonic
 
     monkeypatch.setattr(sonic, "PATIENCE_S", 0.2)
-    done = call("play", plan, *options)
+    done = call("play", plan, *options, code=None)
     assert done.exit_code in (1, 2) and message in done.output
 
 

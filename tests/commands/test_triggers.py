@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.io.exports import export
+from tests.helpers.command import call, refused
 from tests.helpers.rails import MODEL, small_job
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -35,16 +34,14 @@ def write_files(folder: Path, kind: str) -> tuple[Path, Path, om.Solution]:
 def test_if_nothing_is_late_a_step_takes_what_the_plan_says(kind: str, tmp_path: Path) -> None:
     job, triggers, solution = write_files(tmp_path, kind)
     words = ["simulate", str(job), "--triggers", str(triggers), "--json"]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.stderr
+    done = call(*words)
     assert json.loads(done.stdout)["step_s"] == pytest.approx(solution.answer.step_s, rel=1e-9)
 
 
 def test_uneven_computations_make_steps_longer(tmp_path: Path) -> None:
     job, triggers, solution = write_files(tmp_path, "one-port")
     words = ["simulate", str(job), "--triggers", str(triggers), "--jitter", "0.1"]
-    done = CliRunner().invoke(main, [*words, "--runs", "20", "--seed", "7", "--json"])
-    assert done.exit_code == 0, done.stderr
+    done = call(*words, "--runs", "20", "--seed", "7", "--json")
     (figures,) = [json.loads(done.stdout)["policies"]["plan"]]
     assert figures["planned_s"] == pytest.approx(solution.answer.step_s, rel=1e-9)
     assert figures["most_s"] > figures["planned_s"]
@@ -62,8 +59,7 @@ def test_uneven_computations_make_steps_longer(tmp_path: Path) -> None:
 def test_bad_options_are_refused(words: list[str], complaint: str, tmp_path: Path) -> None:
     job, triggers, _ = write_files(tmp_path, "one-port")
     words = [str(triggers) if word == "TRIGGERS" else word for word in words]
-    done = CliRunner().invoke(main, ["simulate", str(job), *words])
-    assert done.exit_code == 2 and complaint in done.stderr
+    refused(complaint, "simulate", job, *words)
 
 
 def test_triggers_that_do_not_serve_the_job_are_refused(tmp_path: Path) -> None:
@@ -72,8 +68,7 @@ def test_triggers_that_do_not_serve_the_job_are_refused(tmp_path: Path) -> None:
     tree = json.loads(triggers.read_text())
     tree["lasts_s"] = [2 * seconds for seconds in tree["lasts_s"]]
     triggers.write_text(json.dumps(tree))
-    done = CliRunner().invoke(main, ["simulate", str(job), "--triggers", str(triggers)])
-    assert done.exit_code == 2 and "no valid plan follows from its order" in done.stderr
+    refused("no valid plan follows from its order", "simulate", job, "--triggers", triggers)
 
 
 def test_a_job_without_rails_is_replayed_too(tmp_path: Path) -> None:
@@ -82,5 +77,5 @@ def test_a_job_without_rails_is_replayed_too(tmp_path: Path) -> None:
     om.save(replace(solution, stats={}), tmp_path / "plan.json")
     export(solution, "triggers", tmp_path / "triggers.json")
     words = [str(tmp_path / "plan.json"), "--triggers", str(tmp_path / "triggers.json"), "--json"]
-    done = CliRunner().invoke(main, ["simulate", *words])
+    done = call("simulate", *words)
     assert json.loads(done.stdout)["step_s"] == pytest.approx(job.lower_bound())

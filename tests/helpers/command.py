@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,24 @@ ROUTED = GOOD / "routed.schedule.json"
 DEAD = GOOD / "dead-pair.schedule.json"
 
 
-def call(*args: object, **extra: Any) -> Result:
-    """Run the command line in this process."""
-    return CliRunner().invoke(main, [str(arg) for arg in args], **extra)
+def call(*args: object, code: int | None = 0, **extra: Any) -> Result:
+    """Run the command line in this process; it ends with this exit code, or None: any."""
+    result = CliRunner().invoke(main, [str(arg) for arg in args], **extra)
+    assert code in (None, result.exit_code), result.output
+    return result
+
+
+def refused(message: str, *args: object, **extra: Any) -> Result:
+    """Run the command line in this process; it refuses its arguments with this message."""
+    result = call(*args, code=2, **extra)
+    assert message in result.stderr
+    return result
+
+
+def call_in(folder: Path, *args: object, **extra: Any) -> Result:
+    """Run the command line in this process and in a folder."""
+    with chdir(folder):
+        return call(*args, **extra)
 
 
 def process(*args: str | Path, **extra: Any) -> subprocess.CompletedProcess[str]:

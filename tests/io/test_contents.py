@@ -183,7 +183,6 @@ def test_a_pipe_is_waited_for_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("optmatch.io.text._PATIENCE_S", 0.0)
     monkeypatch.setattr("optmatch.io.text._log.warning", lambda *_: pipe.write_text(text))
     shown = call("info", pipe)
-    assert shown.exit_code == 0, shown.output
     assert "hex-mesh" in shown.stdout
 
 
@@ -197,7 +196,7 @@ def test_what_is_already_open_is_written_to(tmp_path: Path) -> None:
     assert isinstance(loads(piped), om.Demand)
     assert len(list(tmp_path.iterdir())) == 1
     answer = DATA / "answers" / "all-to-all.schedule.json"
-    assert call("export", answer, "--to", "netlist", "-o", "/dev/null").exit_code == 2
+    call("export", answer, "--to", "netlist", "-o", "/dev/null", code=2)
 
 
 def test_a_matrix_of_complex_numbers_is_refused(tmp_path: Path) -> None:

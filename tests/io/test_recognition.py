@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from optmatch.io.text import describe_content
-from tests.helpers.command import call
+from tests.helpers.command import refused
 
 FILES = {
     "an execution trace of PyTorch": '{"schema": "1.1.1", "pid": 3, "nodes": []}',
@@ -48,7 +48,13 @@ def test_damaged_and_unknown_files() -> None:
 def test_a_trace_of_another_kind_is_refused_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "execution.json"
     file.write_text(json.dumps({"schema": "1.1.1", "pid": 3, "nodes": []}))
-    result = call("generate", "rail-trace", "--kineto", file, "-o", tmp_path / "out.json")
-    assert result.exit_code == 2
-    assert "an execution trace of PyTorch" in result.stderr
+    refused(
+        "an execution trace of PyTorch",
+        "generate",
+        "rail-trace",
+        "--kineto",
+        file,
+        "-o",
+        tmp_path / "out.json",
+    )
     assert not (tmp_path / "out.json").exists()

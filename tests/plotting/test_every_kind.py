@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.kinds import all_kinds
 from optmatch.model import unit_of, write_amount, write_score
 from optmatch.plotting import save_picture, viewer_page
@@ -23,6 +21,7 @@ from optmatch.plotting.figures import draw_schedule
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.helpers.browsers import open_html
+from tests.helpers.command import call, refused
 from tests.helpers.pictures import sized_answer
 from tests.plotting.test_viewer import browser
 
@@ -289,12 +288,10 @@ def test_a_problem_is_drawn_from_its_file_and_in_jupyter(tmp_path: Path) -> None
     assert "<svg" in shown and "routing on hex mesh" in shown
     om.save(problem, tmp_path / "p.json")
     picture = tmp_path / "p.png"
-    done = CliRunner().invoke(main, ["plot", str(tmp_path / "p.json"), "-o", str(picture)])
-    assert done.exit_code == 0, done.output
+    call("plot", tmp_path / "p.json", "-o", picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
     for more in (["--slot", "0", "-o", "a.png"], ["-o", str(tmp_path / "a.html")]):
-        done = CliRunner().invoke(main, ["plot", str(tmp_path / "p.json"), *more])
-        assert done.exit_code == 2 and "a problem file" in done.output
+        refused("a problem file", "plot", tmp_path / "p.json", *more)
 
 
 def test_sharing_tells_both_figures() -> None:

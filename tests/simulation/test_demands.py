@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.model import Limit, Status
 from optmatch.problems import completion_s
 from optmatch.problems.demands.completion import held_ticks
 from optmatch.problems.topologies import list_carried
+from tests.helpers.command import call
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0, rate_bytes_per_s=2.0)
 """One and a half seconds one way, one the other way."""
@@ -170,17 +169,11 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "two.schedule.json")
 
 
-def run(*arguments: str) -> Any:
-    """Run the command line."""
-    return CliRunner().invoke(main, ["simulate", *arguments])
-
-
 def test_the_command(file: str) -> None:
-    result = run(file, "--flows")
-    assert result.exit_code == 0
+    result = call("simulate", file, "--flows")
     assert "complete" in result.stdout
     assert "0 -> 1: 3 bytes, 2.5 s" in result.stdout
-    tree = json.loads(run(file, "--json").stdout)
+    tree = json.loads(call("simulate", file, "--json").stdout)
     assert tree["format"] == "optmatch/simulation/1"
     assert tree["completion_s"] == 2.5
     assert tree["mean_queue_bytes"] == pytest.approx((5 * 1.0 + 2.5 * 1.5) / 2.5)
@@ -188,8 +181,10 @@ def test_the_command(file: str) -> None:
 
 
 def test_the_command_asks_what_if(file: str) -> None:
-    assert "completion            2 s" in run(file, "--delay", "0.5").stdout
-    tree = json.loads(run(file, "--json", "--packet-rate", "9", "--switching", "all-stop").stdout)
+    assert "completion            2 s" in call("simulate", file, "--delay", "0.5").stdout
+    tree = json.loads(
+        call("simulate", file, "--json", "--packet-rate", "9", "--switching", "all-stop").stdout
+    )
     assert tree["packet_bytes"] == 0
 
 
@@ -199,12 +194,11 @@ def test_the_command_on_what_is_not_carried(file: str, tmp_path: Path) -> None:
     tree["status"], tree["limit"] = "feasible", "time"
     short = tmp_path / "short.schedule.json"
     short.write_text(json.dumps(tree))
-    result = run(str(short), "--flows")
-    assert result.exit_code == 5
+    result = call("simulate", str(short), "--flows", code=5)
     assert "INCOMPLETE" in result.stdout
     assert "0 -> 1: 3 bytes, 1 left over" in result.stdout
     other = Path(__file__).resolve().parents[1] / "data" / "good" / "ideal.schedule.json"
-    assert run(str(other)).exit_code == 2
+    call("simulate", str(other), code=2)
 
 
 def test_solve_on_planes(tmp_path: Path) -> None:
@@ -212,18 +206,12 @@ def test_solve_on_planes(tmp_path: Path) -> None:
     problem = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=0.5, planes=2)
     om.save(problem, tmp_path / "two.json")
     answer = str(tmp_path / "two.schedule.json")
-    runner = CliRunner()
-    told = runner.invoke(
-        main, ["solve", str(tmp_path / "two.json"), "--method", "spectra", "-o", answer]
-    )
-    assert told.exit_code == 0, told.output
+    told = call("solve", tmp_path / "two.json", "--method", "spectra", "-o", answer)
     assert "on 2 planes" in told.stdout
     assert f"{problem.lower_bound():g} s" in told.stdout
-    assert runner.invoke(main, ["verify", answer]).exit_code == 0
-    assert run(answer).exit_code == 0
-    said = runner.invoke(
-        main, ["solve", str(tmp_path / "two.json"), "--method", "spectra", "--json"]
-    )
+    call("verify", answer)
+    call("simulate", answer)
+    said = call("solve", tmp_path / "two.json", "--method", "spectra", "--json")
     tree = json.loads(said.stdout)
     solution: Any = om.load(answer)
     assert tree["slots"] == sum(part.n_slots for part in solution.answer.schedules)

@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.io import dumps
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import ALL_REDUCE, Group, Step
 from optmatch.simulation.rails.replay import read_plan, simulate_rails
+from tests.helpers.command import call
 from tests.helpers.modes import examples
 from tests.helpers.rails import (
     chain_step,
@@ -199,36 +198,32 @@ def test_a_plan_is_read_as_it_stands(tmp_path: Any) -> None:
     expected = simulate_rails(job, "provisioned")
     assert told.switched.tolist() == expected.switched.tolist()
     om.save(solution, tmp_path / "plan.json")
-    done = run(str(tmp_path / "plan.json"), "--json")
-    assert (done.exit_code, json.loads(done.stdout)["policy"]) == (0, "plan")
-    assert run(str(tmp_path / "plan.json"), "--delay", "1").exit_code == 2
-    anew = run(str(tmp_path / "plan.json"), "--delay", "1", "--policy", "on-demand", "--json")
+    done = call("simulate", str(tmp_path / "plan.json"), "--json")
+    assert json.loads(done.stdout)["policy"] == "plan"
+    call("simulate", str(tmp_path / "plan.json"), "--delay", "1", code=2)
+    anew = call(
+        "simulate", str(tmp_path / "plan.json"), "--delay", "1", "--policy", "on-demand", "--json"
+    )
     late = simulate_rails(job, "on-demand", delay_s=1.0).step_s
     assert json.loads(anew.stdout)["step_s"] == late
     with pytest.raises(om.InputError, match="operations, the step has"):
         read_plan(small_job(dp=4), solution.answer)
 
 
-def run(*arguments: str) -> Any:
-    """Run the command line."""
-    return CliRunner().invoke(main, ["simulate", *arguments])
-
-
 def test_the_command_replays_a_job(tmp_path: Any) -> None:
     job = small_job()
     path = tmp_path / "job.json"
     path.write_text(dumps(job))
-    done = run(str(path), "--policy", "provisioned", "--delay", "0.5", "--json")
+    done = call("simulate", str(path), "--policy", "provisioned", "--delay", "0.5", "--json")
     tree = json.loads(done.stdout)
     expected = simulate_rails(job, "provisioned", delay_s=0.5)
-    assert (done.exit_code, tree["policy"], tree["step_s"]) == (0, "provisioned", expected.step_s)
+    assert (tree["policy"], tree["step_s"]) == ("provisioned", expected.step_s)
     assert len(tree["boundaries"]) == len(job.phases())
-    shown = run(str(path), "--phases")
-    assert shown.exit_code == 0
+    shown = call("simulate", str(path), "--phases")
     assert f"{len(job.phases())}\n" in shown.stdout
     assert shown.stdout.count("operations): window") == len(job.phases())
-    assert run(str(path), "--packet-rate", "1").exit_code == 2
-    assert run(str(path), "--switching", "all-stop").exit_code == 0
+    call("simulate", str(path), "--packet-rate", "1", code=2)
+    call("simulate", str(path), "--switching", "all-stop")
 
 
 @pytest.mark.parametrize("policy", ["on-demand", "provisioned", "all-links"])

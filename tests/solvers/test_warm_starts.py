@@ -15,7 +15,7 @@ import optmatch as om
 from optmatch.fabrics import Fault, Faulty
 from optmatch.kinds import all_kinds
 from optmatch.model import Bound, NewBest, Problem
-from tests.helpers.command import call
+from tests.helpers.command import call, refused
 from tests.helpers.modes import examples
 
 MESH = om.HexMesh(4, 4, ports=8)
@@ -182,10 +182,14 @@ def test_the_command_starts_from_a_file(tmp_path: Any) -> None:
     om.save(om.AllToAll(MESH), tmp_path / "other.json")
     solve = "solve", str(tmp_path / "problem.json"), "--seed", "0", "-q"
     old = str(tmp_path / "old.json")
-    assert call(*solve, "-o", old).exit_code == 0
-    again = call(*solve, "--start", old)
-    assert again.exit_code == 0, again.stderr
-    refused = call("solve", str(tmp_path / "other.json"), "-q", "--start", old)
-    assert refused.exit_code == 2
-    assert "start: a solution of routing, not all-to-all" in refused.stderr
-    assert call(*solve, "--start", str(tmp_path / "problem.json")).exit_code == 2
+    call(*solve, "-o", old)
+    call(*solve, "--start", old)
+    refused(
+        "start: a solution of routing, not all-to-all",
+        "solve",
+        str(tmp_path / "other.json"),
+        "-q",
+        "--start",
+        old,
+    )
+    call(*solve, "--start", str(tmp_path / "problem.json"), code=2)

@@ -21,7 +21,7 @@ from optmatch.switches import (
     play,
 )
 from optmatch.switches.drivers.polatis import PolatisSwitch
-from tests.helpers.command import call
+from tests.helpers.command import call, refused
 from tests.helpers.rails import small_job
 
 
@@ -47,8 +47,8 @@ def test_a_plan_without_slots_is_refused_as_such(make_plan: Any, tmp_path: Path)
         "there is nothing to compare": ("verify", plan, "--against", config),
     }
     for message, words in calls.items():
-        done = call(*words)
-        assert done.exit_code == 2 and message in done.stderr, done.output
+        done = call(*words, code=2)
+        assert message in done.stderr, done.output
         assert str(plan) in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config_db.json", "plan.json"]
 
@@ -173,8 +173,7 @@ def test_a_journal_that_cannot_be_written_is_bad_input(name: str, tmp_path: Path
     plan = tmp_path / "plan.json"
     om.save(plan_of_two_ports(), plan)
     journal = str(tmp_path / name) if name else ""
-    done = call("play", plan, "--switch", "dry:", "--journal", journal)
-    assert done.exit_code == 2, done.output
+    done = call("play", plan, "--switch", "dry:", "--journal", journal, code=2)
     assert "add" not in done.stdout
     assert ("cannot be written" if name else "the name of a file is expected") in done.stderr
 
@@ -215,16 +214,23 @@ def test_numbers_of_thousands_of_digits_are_wrong_calls(
     plan = tmp_path / "plan.json"
     om.save(plan_of_two_ports(), plan)
     command, *options = words
-    done = call(command, plan, *options)
-    assert done.exit_code == 2 and len(done.stderr) < 400, done.output
+    done = call(command, plan, *options, code=2)
+    assert len(done.stderr) < 400, done.output
 
 
 def test_a_plan_from_stdin_is_not_played_step_by_step(tmp_path: Path) -> None:
     """Enter would have to come from the same place, which is at its end by then."""
     plan = tmp_path / "plan.json"
     om.save(plan_of_two_ports(), plan)
-    done = call("play", "-", "--switch", "dry:", "--step", input=plan.read_text())
-    assert done.exit_code == 2 and "--step: not with a plan from stdin" in done.stderr
+    refused(
+        "--step: not with a plan from stdin",
+        "play",
+        "-",
+        "--switch",
+        "dry:",
+        "--step",
+        input=plan.read_text(),
+    )
 
 
 @pytest.mark.parametrize("name", ["-", ""])
@@ -235,10 +241,26 @@ def test_the_files_of_a_watch_and_a_journal_have_names(
     monkeypatch.chdir(tmp_path)
     om.save(om.Reroute(om.IdealSwitch(4), [[0, 1]], spares=(2, 3)), "state.json")
     om.save(plan_of_two_ports(), "plan.json")
-    done = call("watch", name, "--begin", "state.json", "--switch", "dry:", "--for", "0.1")
-    assert done.exit_code == 2 and "the name of files is expected" in done.stderr
-    done = call("play", "plan.json", "--switch", "dry:", "--journal", name)
-    assert done.exit_code == 2 and "the name of a file is expected" in done.stderr
+    refused(
+        "the name of files is expected",
+        "watch",
+        name,
+        "--begin",
+        "state.json",
+        "--switch",
+        "dry:",
+        "--for",
+        "0.1",
+    )
+    refused(
+        "the name of a file is expected",
+        "play",
+        "plan.json",
+        "--switch",
+        "dry:",
+        "--journal",
+        name,
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", "state.json"]
 
 
@@ -255,8 +277,7 @@ def test_a_watch_that_cannot_begin_leaves_no_files(
     monkeypatch.chdir(tmp_path)
     om.save(om.Reroute(om.IdealSwitch(4), [[0, 1]], spares=(2, 3)), "state.json")
     Path("ports.csv").write_text("port,A,B\n0,5A,5B\n1,9A,9B\n")
-    done = call("watch", "pool", "--begin", "state.json", "--for", "0.1", *options)
-    assert done.exit_code == 2 and message in done.stderr
+    refused(message, "watch", "pool", "--begin", "state.json", "--for", "0.1", *options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ports.csv", "state.json"]
 
 
@@ -268,10 +289,9 @@ def test_a_configuration_is_compared_by_the_names_of_a_table(tmp_path: Path) -> 
     config = tmp_path / "config_db.json"
     config.write_text(json.dumps({"OCS_CROSS_CONNECT": {"5A-9B": {}, "9A-5B": {}, "1A-1B": {}}}))
     done = call("verify", plan, "--against", config, "--ports", table)
-    assert done.exit_code == 0 and "holds slot 0 of switch" in done.output
-    done = call("verify", plan, "--against", config)
-    assert done.exit_code == 5 and "missing: 1A-2B" in done.output
+    assert "holds slot 0 of switch" in done.output
+    done = call("verify", plan, "--against", config, code=5)
+    assert "missing: 1A-2B" in done.output
     done = call("verify", "-", "--against", config, "--ports", table, input=plan.read_text())
-    assert done.exit_code == 0 and "holds slot 0 of switch" in done.output
-    done = call("verify", plan, "--ports", table)
-    assert done.exit_code == 2 and "--ports: only with --against" in done.stderr
+    assert "holds slot 0 of switch" in done.output
+    refused("--ports: only with --against", "verify", plan, "--ports", table)

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.control import FlowReplay, replay_flows
 from optmatch.io import read_flows
 from optmatch.io.matrices.tables import FlowList
+from tests.helpers.command import call
 
 DELAY_S = 1.0
 
@@ -235,21 +234,16 @@ def test_columns_of_urgency_are_read(tmp_path: Path) -> None:
         read_flows(tmp_path / "zero.csv")
 
 
-def run_command(*arguments: object) -> Any:
-    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
-
-
 def test_the_command_replays_a_list_of_flows(tmp_path: Path) -> None:
     path = put_flows(tmp_path)
-    result = run_command(path, "--delay", "1", "--rate", "10", "--json")
-    assert result.exit_code == 0, result.output
+    result = call("simulate", path, "--delay", "1", "--rate", "10", "--json")
     shown = json.loads(result.stdout)
     replay = replay_flows(read_flows(path), 1.0, rate_bytes_per_s=10.0)
     assert shown["flow_completion_s"] == replay.completion_s.tolist()
     assert shown["coflow_wait_s"] == replay.coflow_wait_s.tolist()
     assert shown["flows"] == 4 and shown["coflows"] == 2
     assert shown["with_deadline"] == 2
-    lines = run_command(path, "--delay", "1", "--rate", "10", "--flows").stdout
+    lines = call("simulate", path, "--delay", "1", "--rate", "10", "--flows").stdout
     assert "a -> b: 8 bytes" in lines and "c -> a: 20 bytes" in lines
 
 
@@ -264,16 +258,14 @@ def test_the_command_replays_a_list_of_flows(tmp_path: Path) -> None:
 def test_the_command_refuses_what_does_not_fit(
     tmp_path: Path, options: list[str], message: str
 ) -> None:
-    result = run_command(put_flows(tmp_path), *options)
-    assert result.exit_code == 2
+    result = call("simulate", put_flows(tmp_path), *options, code=2)
     assert message in result.stderr
 
 
 def test_options_of_flows_are_refused_for_schedules(tmp_path: Path) -> None:
     problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
     om.save(om.solve(problem, seed=0), tmp_path / "two.schedule.json")
-    result = run_command(tmp_path / "two.schedule.json", "--aim", "wait")
-    assert result.exit_code == 2
+    result = call("simulate", tmp_path / "two.schedule.json", "--aim", "wait", code=2)
     assert "--rate, --aim and --planes are for lists of flows" in result.stderr
 
 
@@ -281,8 +273,7 @@ def test_a_coflow_trace_is_replayed(tmp_path: Path) -> None:
     """A trace of coflow-benchmark, by another way to count its bytes and its coflows."""
     path = tmp_path / "trace.txt"
     path.write_text("3 2\n1 0 2 0 1 1 2:10\n2 500 1 0 2 1:4 2:6\n")
-    result = run_command(path, "--delay", "1ms", "--rate", "1e6", "--json")
-    assert result.exit_code == 0, result.output
+    result = call("simulate", path, "--delay", "1ms", "--rate", "1e6", "--json")
     shown = json.loads(result.stdout)
     assert shown["flows"] == 4 and shown["coflows"] == 2
     assert shown["bytes"] == 20e6

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.feedforward.networks import ColumnBuilder
 from optmatch.fabrics.light import trace
 from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture
 from optmatch.solvers.feedforward import router
+from tests.helpers.command import call
 
 CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
 PLANAR: list[Any] = [om.SpankeBenes, om.Clements, om.Reck, om.Crossbar]
@@ -301,8 +300,7 @@ def test_fabrics_are_values_in_files_and_commands(cls: Any) -> None:
     problem = om.AllToAll(fabric)
     assert loads(dumps(problem)) == problem
     arguments = ["generate", "all-to-all", "--fabric", cls.type, "--size", "5"]
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 0, done.output
+    done = call(*arguments)
     assert loads(done.stdout) == problem
     assert fabric.describe_port(3).startswith("port 3 (in 3>out 3, from cell ")
     assert fabric.blocking in ("rearrangeable", "wide-sense", "strict-sense")

@@ -11,11 +11,10 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse
-from click.testing import CliRunner
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.io import loads, read_flows, read_matrix, read_traffic
+from tests.helpers.command import call
 
 
 def put(folder: Path, name: str, content: str | bytes) -> Path:
@@ -143,10 +142,7 @@ def test_packed_and_from_stdin(tmp_path: Path) -> None:
     array = io.BytesIO()
     np.save(array, wanted)
     for content in (text, gzip.compress(text), b"a,b\n0,5\n3,0\n", array.getvalue()):
-        result = CliRunner().invoke(
-            main, ["generate", "demand", "--matrix", "-", "--delay", "0"], input=content
-        )
-        assert result.exit_code == 0, result.output
+        result = call("generate", "demand", "--matrix", "-", "--delay", "0", input=content)
         assert loads(result.stdout).demand_bytes.tolist() == wanted  # type: ignore[union-attr]
 
 
@@ -287,12 +283,11 @@ def test_names_reach_problems_and_flows(tmp_path: Path) -> None:
     """From the file into the problem, and from there into what `simulate` prints."""
     path = str(put(tmp_path, "a.csv", "src,dst,bytes\nOslo,Riga,5\nRiga,Oslo,3\n"))
     problem, plan = str(tmp_path / "p.json"), str(tmp_path / "s.json")
-    run = CliRunner()
     generate = ["generate", "demand", "--matrix", path, "--delay", "0.5"]
-    assert run.invoke(main, [*generate, "-o", problem]).exit_code == 0
+    call(*generate, "-o", problem)
     assert om.load(problem).fabric.port_names == ("Oslo", "Riga")  # type: ignore[union-attr]
-    assert run.invoke(main, ["solve", problem, "--seed", "0", "-o", plan]).exit_code == 0
-    result = run.invoke(main, ["simulate", "--flows", plan])
+    call("solve", problem, "--seed", "0", "-o", plan)
+    result = call("simulate", "--flows", plan)
     assert "Oslo -> Riga: 5 bytes, 5.5 s" in result.output
-    wide = run.invoke(main, [*generate, "--fabric", "ideal-switch", "--size", "3"])
+    wide = call(*generate, "--fabric", "ideal-switch", "--size", "3")
     assert loads(wide.stdout).fabric.port_names == ("Oslo", "Riga", "2")  # type: ignore[union-attr]

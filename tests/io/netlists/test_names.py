@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 
 import optmatch as om
 from optmatch.fabrics import Netlist, netlist_from_tree
 from optmatch.io.cells import read_cells, write_cells
 from optmatch.plotting.viewer import page_data
-from tests.helpers.command import call
+from tests.helpers.command import call_in, refused
 
 PAIR: dict[str, Any] = {
     "instances": {"m 1": "switch", "m+2": "switch"},
@@ -32,39 +31,34 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> Result:
-    """Run the command line in the folder."""
-    with chdir(folder):
-        return call(*arguments)
-
-
 def test_info_lists_ports_and_what_they_reach(folder: Path) -> None:
-    both = run(folder, "info", "x.json").stdout
+    both = call_in(folder, "info", "x.json").stdout
     assert "port 0 o1: at cell m 1 a2, reaches o3, o4" in both
-    tree = json.loads(run(folder, "info", "x.json", *DIRECTIONS, "--json").stdout)
+    tree = json.loads(call_in(folder, "info", "x.json", *DIRECTIONS, "--json").stdout)
     assert tree["permutations_held"] == 2
     assert [row["name"] for row in tree["port_table"]] == ["o2>o3", "o1>o4"]
-    less = run(folder, "info", "x.json", "--leave-out", "o1", "--json")
+    less = call_in(folder, "info", "x.json", "--leave-out", "o1", "--json")
     assert json.loads(less.stdout)["ports"] == 3
 
 
 def test_matchings_and_faults_take_names(folder: Path) -> None:
     make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS)
     for matching in ("o4,o3", "1,0"):
-        done = run(folder, *make, "--matching", matching, "-o", "p.json", "--force")
-        assert done.exit_code == 0, done.stderr
+        call_in(folder, *make, "--matching", matching, "-o", "p.json", "--force")
         problem = om.load(folder / "p.json")
         assert isinstance(problem, om.Routing) and problem.matching.tolist() == [1, 0]
-    done = run(folder, *make, "--matching", "o3,-1", "--dead-ports", "o1", "--stuck-bar", "m+2")
+    done = call_in(
+        folder, *make, "--matching", "o3,-1", "--dead-ports", "o1", "--stuck-bar", "m+2"
+    )
     tree = json.loads(done.stdout)
     assert tree["fabric"]["stuck_bar"] == [1] and tree["fabric"]["dead_ports"] == [1]
-    wrong = run(folder, *make, "--matching", "o4,west")
-    assert wrong.exit_code == 2 and "there is no port west: ports are o3, o4" in wrong.stderr
-    wrong = run(folder, *make, "--matching", "o3=o4")
-    assert wrong.exit_code == 2 and "there is no port o3=o4: ports are o3, o4" in wrong.stderr
+    wrong = call_in(folder, *make, "--matching", "o4,west", code=2)
+    assert "there is no port west: ports are o3, o4" in wrong.stderr
+    wrong = call_in(folder, *make, "--matching", "o3=o4", code=2)
+    assert "there is no port o3=o4: ports are o3, o4" in wrong.stderr
     assert "the destinations of all sources in order are expected, as o4,o3" in wrong.stderr
-    wrong = run(folder, *make, "--matching", "o4,o3", "--dead-cells", "m3")
-    assert wrong.exit_code == 2 and "there is no cell m3: cells are m 1, m+2" in wrong.stderr
+    wrong = call_in(folder, *make, "--matching", "o4,o3", "--dead-cells", "m3", code=2)
+    assert "there is no cell m3: cells are m 1, m+2" in wrong.stderr
 
 
 def test_tables_of_cells_take_names(folder: Path) -> None:
@@ -77,7 +71,7 @@ def test_tables_of_cells_take_names(folder: Path) -> None:
         table = read_cells(folder / name, 2, "ideal", names)
         assert table.bar_loss_db.tolist() == [2.5, 1.5]
     make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
-    done = run(folder, *make, "--device-cells", "t.csv", "--objective", "worst-loss-db")
+    done = call_in(folder, *make, "--device-cells", "t.csv", "--objective", "worst-loss-db")
     assert json.loads(done.stdout)["cells"]["bar_loss_db"] == [2.5, 1.5]
 
 
@@ -85,16 +79,15 @@ def test_tables_of_cells_have_names(folder: Path) -> None:
     """Of a netlist, as they are written by commands; and come back as they were."""
     make = ("generate", "device", "--netlist", "x.json", *DIRECTIONS)
     for name in ("t.csv", "t.json"):
-        done = run(folder, *make, "--sigma", "bar_loss_db=0.1", "--seed", "3", "-o", name)
-        assert done.exit_code == 0, done.stderr
+        call_in(folder, *make, "--sigma", "bar_loss_db=0.1", "--seed", "3", "-o", name)
         text = (folder / name).read_text()
         assert "m+2" in text
         table = read_cells(folder / name, 2, "smartlight", netlist_from_tree(PAIR).cell_names)
         of_numbers = write_cells(table)
         assert of_numbers.splitlines()[2].startswith("1,")
-    done = run(folder, *make)
+    done = call_in(folder, *make)
     assert done.stdout.splitlines()[1].startswith("m 1,")
-    mesh = run(folder, "generate", "device", "--rows", "1", "--cols", "1")
+    mesh = call_in(folder, "generate", "device", "--rows", "1", "--cols", "1")
     assert mesh.stdout.splitlines()[1].startswith("0,")
 
 
@@ -127,15 +120,16 @@ def test_an_instance_stands_for_its_only_cell(tmp_path: Path) -> None:
     table = read_cells(tmp_path / "t.csv", 2, "ideal", fabric.cell_names)
     assert table.bar_loss_db.tolist() == [0.0, 1.5]
     make = ("generate", "routing", "--netlist", "n.json", "--matching", "out1,out0")
-    done = run(tmp_path, *make, "--stuck-bar", "east")
+    done = call_in(tmp_path, *make, "--stuck-bar", "east")
     assert json.loads(done.stdout)["fabric"]["stuck_bar"] == [1]
-    run(tmp_path, *make, "-o", "p.json")
-    run(tmp_path, "solve", "p.json", "-o", "s.json")
+    call_in(tmp_path, *make, "-o", "p.json")
+    call_in(tmp_path, "solve", "p.json", "-o", "s.json")
     (tmp_path / "h.csv").write_text(
         "cell,arm,a_rad,b_rad_per_v2\nwest,h,0.25,0.35\neast,east.h,0.5,0.35\n"
     )
-    done = run(tmp_path, "export", "s.json", "--to", "heaters", "--heaters", "h.csv", "-o", "-")
-    assert done.exit_code == 0, done.stderr
+    done = call_in(
+        tmp_path, "export", "s.json", "--to", "heaters", "--heaters", "h.csv", "-o", "-"
+    )
     turns_rad = {}
     for line in done.stdout.splitlines()[2:]:
         _, cell, arm, state, turn_rad, *_ = line.split(",")
@@ -148,20 +142,22 @@ def test_an_instance_stands_for_its_only_cell(tmp_path: Path) -> None:
         wanted_rad = (np.pi if state == "bar" else 0.0) - {"west": 0.25, "east": 0.5}[instance]
         assert set_rad == pytest.approx(wanted_rad % (2 * np.pi))
     (tmp_path / "h.csv").write_text("cell,arm,a_rad,b_rad_per_v2\nnorth,h,0.25,0.35\n")
-    done = run(tmp_path, "export", "s.json", "--to", "heaters", "--heaters", "h.csv", "-o", "-")
-    assert done.exit_code == 2
-    assert "there is no cell north: cells are west.c1+west.c2, east.c1+east.c2" in done.stderr
+    with chdir(tmp_path):
+        refused(
+            "there is no cell north: cells are west.c1+west.c2, east.c1+east.c2",
+            *("export", "s.json", "--to", "heaters", "--heaters", "h.csv", "-o", "-"),
+        )
 
 
 def test_studies_of_faults_have_names(folder: Path) -> None:
     make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
-    run(folder, *make, "-o", "p.json")
+    call_in(folder, *make, "-o", "p.json")
     study = ("faults", "p.json", "--samples", "40", "--seed", "0", "--fixed")
-    text = run(folder, *study, "-o", "yield.csv").stdout
+    text = call_in(folder, *study, "-o", "yield.csv").stdout
     assert "cell m+2" in text or "cell m 1" in text
     names = {line.split(",")[0] for line in (folder / "yield.csv").read_text().splitlines()[1:]}
     assert names == {"m 1", "m+2"}
-    tree = json.loads(run(folder, *study, "--json").stdout)
+    tree = json.loads(call_in(folder, *study, "--json").stdout)
     assert {entry["name"]: entry["cell"] for entry in tree["cells"]} == {"m 1": 0, "m+2": 1}
 
 
@@ -185,10 +181,9 @@ def test_steps_of_a_transition_have_names() -> None:
 
 def test_slots_of_optics_have_names(folder: Path) -> None:
     make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
-    run(folder, *make, "-o", "p.json")
-    run(folder, "solve", "p.json", "-o", "s.json")
-    done = run(folder, "verify", "s.json", "--optics", "--per-slot")
-    assert done.exit_code == 0, done.stderr
+    call_in(folder, *make, "-o", "p.json")
+    call_in(folder, "solve", "p.json", "-o", "s.json")
+    done = call_in(folder, "verify", "s.json", "--optics", "--per-slot")
     assert "dB (port o2 to port o4)" in done.stdout or "dB (port o1 to port o3)" in done.stdout
 
 

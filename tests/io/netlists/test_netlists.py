@@ -3,14 +3,12 @@
 import json
 import pickle
 import re
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 from xml.dom import minidom
 
 import numpy as np
 import pytest
-from click.testing import Result
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
@@ -23,7 +21,7 @@ from optmatch.model import BAR, CROSS
 from optmatch.plotting import mesh_data
 from optmatch.solvers.routing.reachable import count_matchings
 from optmatch.testing import brute_force
-from tests.helpers.command import call, process
+from tests.helpers.command import call, call_in, process
 
 PAIR: dict[str, Any] = {
     "instances": {"m1": "mzi", "m2": {"component": "mzi", "settings": {}}},
@@ -332,35 +330,29 @@ def test_files_in_yaml_and_json(tmp_path: Path) -> None:
         read_tree(tmp_path / "a.yml", [])
 
 
-def run(*arguments: str, cwd: Path) -> Result:
-    """Run the command line in a folder."""
-    with chdir(cwd):
-        return call(*arguments)
-
-
 def test_commands_take_netlists(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps(PAIR))
     alone = process("info", "x.json", "--json", cwd=tmp_path)
     assert alone.returncode == 0, alone.stderr
     tree = json.loads(alone.stdout)
     assert (tree["permutations"], tree["permutations_held"], tree["dead_pairs"]) == (2, 2, [])
-    assert "pairings held" in run("info", "--bidirectional", "x.json", cwd=tmp_path).stdout
+    assert "pairings held" in call_in(tmp_path, "info", "--bidirectional", "x.json").stdout
     broken = changed(connections=FLAWS[3][0]["connections"], conections={})
     (tmp_path / "bad.json").write_text(json.dumps(broken))
     for command in (("info",), ("generate", "all-to-all", "-o", "p.json", "--netlist")):
-        done = run(*command, "bad.json", cwd=tmp_path)
-        assert done.exit_code == 2 and "bad.json: 3 flaws: " in done.stderr
+        done = call_in(tmp_path, *command, "bad.json", code=2)
+        assert "bad.json: 3 flaws: " in done.stderr
         for text in (*FLAWS[3][1], "unknown key conections"):
             assert text in done.stderr
     assert not (tmp_path / "p.json").exists()
     arguments = ["generate", "all-to-all", "--netlist", "x.json", "-o", "p.json"]
-    assert run(*arguments, "--stuck-bar", "1", cwd=tmp_path).exit_code == 0
-    assert run("solve", "p.json", "-o", "s.json", "--seed", "0", cwd=tmp_path).exit_code == 0
+    call_in(tmp_path, *arguments, "--stuck-bar", "1")
+    call_in(tmp_path, "solve", "p.json", "-o", "s.json", "--seed", "0")
     solution = om.load(tmp_path / "s.json")
     assert isinstance(solution, om.Solution) and solution.schedule is not None
     assert solution.schedule.cell_states is not None
     assert solution.schedule.cell_states.tolist() == [[CROSS, BAR]]
-    assert run("plot", "s.json", "-o", "s.svg", cwd=tmp_path).exit_code == 0
+    call_in(tmp_path, "plot", "s.json", "-o", "s.svg")
 
 
 @pytest.mark.parametrize(
@@ -374,8 +366,8 @@ def test_commands_take_netlists(tmp_path: Path) -> None:
 )
 def test_options_that_do_not_fit(arguments: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps(PAIR))
-    done = run("generate", "all-to-all", *arguments.split(), cwd=tmp_path)
-    assert done.exit_code == 2 and message in done.stderr
+    done = call_in(tmp_path, "generate", "all-to-all", *arguments.split(), code=2)
+    assert message in done.stderr
 
 
 def test_names_are_drawn_as_text(tmp_path: Path) -> None:
@@ -387,11 +379,10 @@ def test_names_are_drawn_as_text(tmp_path: Path) -> None:
     problem = om.Routing(netlist_from_tree(tree, directed=True), BAR_OF_TWO)
     om.save(om.solve(problem, seed=0), tmp_path / "a.json")
     for ending in ("svg", "png", "html"):
-        result = call("plot", tmp_path / "a.json", "-o", tmp_path / f"a.{ending}")
-        assert result.exit_code == 0, result.output
+        call("plot", tmp_path / "a.json", "-o", tmp_path / f"a.{ending}")
     names = {**tree["ports"], "in0\x03": "$\\foo$,o2"}
     del names["in0>"]
     problem = om.Routing(netlist_from_tree({**tree, "ports": names}, directed=True), BAR_OF_TWO)
     om.save(om.solve(problem, seed=0), tmp_path / "b.json")
-    assert call("plot", tmp_path / "b.json", "-o", tmp_path / "b.svg").exit_code == 0
+    call("plot", tmp_path / "b.json", "-o", tmp_path / "b.svg")
     minidom.parse(str(tmp_path / "b.svg"))

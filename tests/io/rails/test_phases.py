@@ -1,13 +1,11 @@
 """Lists of phases and recordings: the same step as written, and flaws by line."""
 
 import json
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from hypothesis import given, strategies as st
 
 import optmatch as om
@@ -26,7 +24,7 @@ from optmatch.io.rails.phases import (
 from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import OPERATIONS
 from optmatch.simulation.rails.replay import simulate_rails
-from tests.helpers.command import call, process
+from tests.helpers.command import call_in, process
 from tests.helpers.rails import change_job, make_job
 
 GROUPS = {"d0": (0, 1), "d1": (2, 3), "p0": (0, 2), "p1": (1, 3)}
@@ -326,12 +324,6 @@ def test_flaws_of_recorded_steps_are_named(
         read_recorded_step(tmp_path / "walk", members)
 
 
-def run(folder: Path, *options: str) -> Result:
-    """Run `optmatch generate rail-trace` in a folder."""
-    with chdir(folder):
-        return call("generate", "rail-trace", *options)
-
-
 @pytest.mark.slow
 def test_the_command_makes_a_job(tmp_path: Path) -> None:
     write(tmp_path, "groups.json", groups_text(GROUPS))
@@ -339,10 +331,11 @@ def test_the_command_makes_a_job(tmp_path: Path) -> None:
     for rank, content in enumerate(step_traces(step)):
         (tmp_path / f"run.{rank}.et").write_bytes(content)
     shared = ("--groups", "groups.json", "--delay", "0.25", "--dimension", "d1=cp")
-    done = run(tmp_path, "--phases", "step.csv", *shared, "-o", "listed.json")
-    assert (done.exit_code, done.stdout) == (0, ""), done.stderr
-    done = run(tmp_path, "--chakra", "run", *shared)
-    assert done.exit_code == 0, done.stderr
+    done = call_in(
+        tmp_path, "generate", "rail-trace", "--phases", "step.csv", *shared, "-o", "listed.json"
+    )
+    assert done.stdout == ""
+    done = call_in(tmp_path, "generate", "rail-trace", "--chakra", "run", *shared)
     job = om.load(tmp_path / "listed.json")
     assert isinstance(job, RailJob)
     assert (job.network.delay_s, job.n_gpus) == (0.25, 4)
@@ -386,8 +379,18 @@ def test_bad_traces_of_the_command(tmp_path: Path) -> None:
     ):
         for rank, content in enumerate(ranks):
             (tmp_path / f"run.{rank}.et").write_bytes(content)
-        done = run(tmp_path, "--chakra", "run", *groups, "-o", "job.json")
-        assert (done.exit_code, done.stdout) == (2, "")
+        done = call_in(
+            tmp_path,
+            "generate",
+            "rail-trace",
+            "--chakra",
+            "run",
+            *groups,
+            "-o",
+            "job.json",
+            code=2,
+        )
+        assert done.stdout == ""
         assert message in done.stderr, done.stderr
     assert not (tmp_path / "job.json").exists()
 
@@ -407,7 +410,7 @@ def test_bad_input_of_the_command(tmp_path: Path) -> None:
         (["--chakra", "run", "--message-bytes", "8"], "are for --recordings"),
         (["--recordings", "run"], "no file name_SERVER_rankGPU.txt is there"),
     ):
-        done = run(tmp_path, *options, "-o", "job.json")
-        assert (done.exit_code, done.stdout) == (2, "")
+        done = call_in(tmp_path, "generate", "rail-trace", *options, "-o", "job.json", code=2)
+        assert done.stdout == ""
         assert message in done.stderr, done.stderr
     assert not (tmp_path / "job.json").exists()

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.io.exports import export, exported
 from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.schemas import make_schema
 from optmatch.io.text import digest
 from optmatch.problems.rails.execution.derivation import derive_triggers
+from tests.helpers.command import call
 from tests.helpers.rails import MODEL, small_job
 
 
@@ -35,8 +34,7 @@ def text() -> str:
 def test_a_file_is_read_back(tmp_path: Path) -> None:
     plan, file = tmp_path / "plan.json", tmp_path / "triggers.json"
     om.save(solved(), plan)
-    done = CliRunner().invoke(main, ["export", str(plan), "--to", "triggers", "-o", str(file)])
-    assert done.exit_code == 0, done.output
+    call("export", plan, "--to", "triggers", "-o", file)
     job: Any = solved().problem
     found = read_triggers(file, job)
     assert found == derive_triggers(job, solved().answer)

@@ -9,7 +9,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io import read_jobs, read_resources
-from tests.helpers.command import call
+from tests.helpers.command import call, refused
 from tests.helpers.sharing import Jobs, Resources
 
 pa = pytest.importorskip("pyarrow")
@@ -74,8 +74,8 @@ def test_a_damaged_table_is_refused_by_name(tmp_path: Path, text: str, told: str
     path.write_text(text)
     jobs, out = write(tmp_path / "jobs.csv", JOBS), tmp_path / "out.json"
     command: list[Any] = ["generate", "port-sharing", "--resource-table", path]
-    result = call(*command, "--job-table", jobs, "-o", out)
-    assert result.exit_code == 2 and not out.exists()
+    result = call(*command, "--job-table", jobs, "-o", out, code=2)
+    assert not out.exists()
     assert told in result.output and "ports.csv" in result.output
 
 
@@ -101,24 +101,21 @@ def test_columns_of_jobs_are_known_ones(tmp_path: Path) -> None:
 def test_the_command_draws_a_problem(tmp_path: Path) -> None:
     out, answer = tmp_path / "p.json", tmp_path / "a.schedule.json"
     for _ in range(2):
-        made = call("generate", "port-sharing", "--resources", 40, "--jobs", 3, "--seed", 7,
+        call("generate", "port-sharing", "--resources", 40, "--jobs", 3, "--seed", 7,
                     "--objective", "max-min", "--force", "-o", out)  # fmt: skip
-        assert made.exit_code == 0, made.output
-    assert call("solve", out, "--seed", 0, "-o", answer).exit_code == 0
+    call("solve", out, "--seed", 0, "-o", answer)
     verified = call("verify", answer, "--json")
-    assert verified.exit_code == 0 and json.loads(verified.output.splitlines()[0])["ok"]
+    assert json.loads(verified.output.splitlines()[0])["ok"]
     solution: Any = om.load(answer)
     assert solution.to_dataframe()["job"].tolist() == solution.answer.job_of.tolist()
-    assert call("generate", "port-sharing", "--job-table", out).exit_code == 2
+    call("generate", "port-sharing", "--job-table", out, code=2)
 
 
 def test_a_job_that_nobody_can_serve_is_named(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     om.save(om.PortSharing(Resources([[4.0]], names=("cpu",)), Jobs([1], [[4.0]])), path)
     path.write_text(path.read_text().replace("[4.0]", "[5.0]", 2).replace("[5.0]", "[4.0]", 1))
-    result = call("solve", path)
-    assert result.exit_code == 2
-    assert "job 0 (cpu >= 5, since 0 s): no resource can serve it" in result.output
+    refused("job 0 (cpu >= 5, since 0 s): no resource can serve it", "solve", path)
 
 
 def test_demands_that_no_number_counts_are_refused() -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import networkx as nx
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.fabrics import SelectedPorts
 from optmatch.io import read_traffic
 from optmatch.io.exports import exported
 from optmatch.plotting import problem_html, save_picture
+from tests.helpers.command import call
 
 CITIES = ("Berlin", "Oslo", "Paris")
 MATRIX = [[0, 3, 2], [1, 0, 0], [4, 2, 0]]
@@ -57,7 +56,7 @@ def test_labels_are_everywhere(tmp_path: Path, source: Any) -> None:
             assert city in text
 
     arguments = ["simulate", str(tmp_path / "s.json"), "--flows"]
-    result = CliRunner().invoke(main, arguments)
+    result = call(*arguments)
     assert "Berlin -> Oslo: 3 bytes" in result.stdout
 
 

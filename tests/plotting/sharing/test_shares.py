@@ -30,8 +30,7 @@ def test_bars_are_in_the_order_of_service() -> None:
 def test_the_command_draws_shares(tmp_path: Path) -> None:
     om.save(solve(), tmp_path / "shares.json")
     picture = tmp_path / "shares.svg"
-    found = call("plot", tmp_path / "shares.json", "-o", picture)
-    assert found.exit_code == 0, found.output
+    call("plot", tmp_path / "shares.json", "-o", picture)
     assert picture.read_text().startswith("<?xml")
     nobody = om.solve(Sharing(Resources([[1.0]]), Jobs([0], [[0.0]])), seed=0)
     with pytest.raises(om.InputError, match="no job wants anything"):

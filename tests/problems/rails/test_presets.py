@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.io import loads
 from optmatch.problems.rails.presets import PRESETS, list_inputs, make_job
+from tests.helpers.command import call
 
 
 @pytest.mark.parametrize("gpus", [1024, 2048])
@@ -68,14 +67,13 @@ def test_a_preset_as_run_differs_in_what_it_says(name: str) -> None:
     assert make_job(name, 2048, plain.network, as_run=True).network == plain.network
 
 
-def run(line: str) -> Any:
+def run(line: str, code: int = 0) -> Any:
     """Run the command line."""
-    return CliRunner().invoke(main, ["generate", "rail-job", *line.split()])
+    return call("generate", "rail-job", *line.split(), code=code)
 
 
 def test_the_command_starts_from_a_preset() -> None:
     done = run("--preset mixtral-8x22b --gpus 1024 --delay 0.5 --spanning rings --batch 2048")
-    assert done.exit_code == 0, done.output
     job, known = loads(done.stdout), make_job("mixtral-8x22b", 1024)
     assert isinstance(job, om.RailJob)
     assert job.parallelism == known.parallelism
@@ -100,8 +98,7 @@ def test_the_command_starts_from_a_preset() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(line: str, message: str) -> None:
-    done = run(line)
-    assert done.exit_code == 2
+    done = run(line, code=2)
     assert message in done.stderr
 
 

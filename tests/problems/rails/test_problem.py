@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.problems.rails.training.layout import coordinates, place_ranks
 from optmatch.problems.rails.training.step import COMPUTE, RECV, SEND, ring_bytes
+from tests.helpers.command import call
 from tests.helpers.rails import MODEL, make_job, message_step, random_jobs, small_job
 
 BROKEN: list[tuple[dict[str, Any], str, str]] = [
@@ -225,19 +224,13 @@ def test_gradients_are_exchanged_once() -> None:
     assert totals == pytest.approx([2 * 2 * weights] * 3)
 
 
-def run(line: str) -> Any:
-    """Run the command line."""
-    return CliRunner().invoke(main, line.split())
-
-
 SIZES = "--layers 4 --hidden 64 --heads 4 --sequence 32 --vocabulary 100 --ffn 128"
 DEGREES = "--gpus-per-server 2 --dp 2 --tp 2 --pp 2 --batch 8"
 
 
 def test_generate_writes_a_job() -> None:
     line = f"generate rail-job --gpus 8 {DEGREES} {SIZES} --order tp,dp,pp,cp --delay 0.1"
-    done = run(f"{line} --radix 8 --fabric benes --size 4")
-    assert done.exit_code == 0, done.output
+    done = call(*f"{line} --radix 8 --fabric benes --size 4".split())
     job = loads(done.stdout)
     assert isinstance(job, om.RailJob)
     assert (job.parallelism.order, job.network.delay_s, job.fabric) == (
@@ -249,8 +242,8 @@ def test_generate_writes_a_job() -> None:
 
 def test_generate_refuses_degrees_that_do_not_multiply(tmp_path: Any) -> None:
     target = tmp_path / "job.json"
-    done = run(f"generate rail-job --gpus 9 {DEGREES} {SIZES} -o {target}")
-    assert (done.exit_code, target.exists()) == (2, False)
+    done = call(*f"generate rail-job --gpus 9 {DEGREES} {SIZES} -o {target}".split(), code=2)
+    assert not target.exists()
     assert "dp 2 x tp 2 x pp 2 x cp 1 = 8 ranks, but --gpus = 9" in done.stderr
 
 

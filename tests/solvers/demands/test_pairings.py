@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.problems import ConfigurationProof
+from tests.helpers.command import call, refused
 
 Pairing = frozenset[tuple[int, int]]
 
@@ -193,8 +192,7 @@ def test_files_and_commands(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     ideal = ["--fabric", "ideal-switch", "--size", "6", "--bidirectional-ports"]
     rest = ["--model", "uniform", "--delay", "1", "-o"]
-    result = CliRunner().invoke(main, ["generate", "demand", *ideal, *rest, str(path)])
-    assert result.exit_code == 0, result.output
+    call("generate", "demand", *ideal, *rest, path)
     problem = om.load(path)
     assert isinstance(problem, om.Demand)
     assert problem.fabric == switch(6)
@@ -202,9 +200,7 @@ def test_files_and_commands(tmp_path: Path) -> None:
     om.save(om.Demand(om.IdealSwitch(2), np.zeros((2, 2))), tmp_path / "plain.json")
     assert "bidirectional" not in (tmp_path / "plain.json").read_text()
     benes = ["--fabric", "benes", *ideal[2:]]
-    result = CliRunner().invoke(main, ["generate", "demand", *benes, *rest, str(path)])
-    assert result.exit_code == 2
-    assert "--bidirectional-ports: no option of benes" in result.stderr
+    refused("--bidirectional-ports: no option of benes", "generate", "demand", *benes, *rest, path)
 
 
 def test_three_ports_on_two_planes_are_joined_in_pairs() -> None:

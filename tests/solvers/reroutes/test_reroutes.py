@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.fabrics import SelectedPorts
 from optmatch.io import dumps, loads
 from optmatch.problems import CutProof, Reroute
@@ -22,6 +20,7 @@ from optmatch.solvers.reroutes.impossible import find_cut
 from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.testing.reroutes import draw_rack_state
+from tests.helpers.command import call
 from tests.helpers.joined import fill_racks
 
 INSTANCES = Path(__file__).resolve().parents[3] / "instances" / "reroute"
@@ -322,13 +321,11 @@ def test_the_command_line_solves_and_refuses(tmp_path: Path) -> None:
     broken = json.loads((tmp_path / "chip.json").read_text())
     broken["spares"] = [7]
     (tmp_path / "used.json").write_text(json.dumps(broken))
+    codes = {"chip": 0, "cut": 3, "used": 2}
     runs = {
-        name: CliRunner().invoke(
-            main, ["solve", str(tmp_path / f"{name}.json"), "--method", "ilp"]
-        )
-        for name in ("chip", "cut", "used")
+        name: call("solve", tmp_path / f"{name}.json", "--method", "ilp", code=code)
+        for name, code in codes.items()
     }
-    assert {name: run.exit_code for name, run in runs.items()} == {"chip": 0, "cut": 3, "used": 2}
     assert "must leave the servers 5" in runs["cut"].output + runs["cut"].stderr
     assert "spares[0] = 7: chip 7" in runs["used"].stderr
 
@@ -345,8 +342,7 @@ def test_the_command_line_makes_states_and_follows_them(tmp_path: Path) -> None:
         f"info {first}",
         f"generate reroute --state {answer} --failed-fibres 3,4 -o {second}",
     ):
-        run = CliRunner().invoke(main, line.split())
-        assert run.exit_code == 0, run.output
+        call(*line.split())
     state = loads(Path(second).read_text())
     assert isinstance(state, Reroute)
     assert (state.failed_chips, state.failed_fibres, len(state.spares)) == ((8,), (3, 4), 3)
@@ -356,11 +352,11 @@ def test_the_command_line_makes_states_and_follows_them(tmp_path: Path) -> None:
 def test_meshes_come_with_spares(tmp_path: Path) -> None:
     file, answer = str(tmp_path / "mesh.json"), str(tmp_path / "answer.json")
     line = f"generate reroute --rows 4 --cols 4 --ports 8 --failed-ports 1 -o {file}"
-    assert CliRunner().invoke(main, line.split()).exit_code == 0
+    call(*line.split())
     assert len(om.load(file).spares) == 2  # type: ignore[union-attr]
-    assert CliRunner().invoke(main, ["solve", file, "-o", answer]).exit_code == 0
+    call("solve", file, "-o", answer)
     picture = str(tmp_path / "mesh.svg")
-    assert CliRunner().invoke(main, ["plot", answer, "-o", picture]).exit_code == 0
+    call("plot", answer, "-o", picture)
     assert "after the transition: 3 circuits" in Path(picture).read_text()
 
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture, slice_data
 from optmatch.problems import LoadProof
@@ -31,6 +29,7 @@ from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart, whole_r
 from optmatch.solvers.slices.search import Rack, SliceSearch
 from optmatch.testing import slice_problems
 from optmatch.verify.slices.bounds import check_load_proof, measure
+from tests.helpers.command import call
 from tests.helpers.exhaustive.slices import best_slice
 from tests.helpers.modes import compiled_only
 
@@ -160,9 +159,9 @@ def test_the_search_decides_as_trying_everything_does(
         if plan.n_slots > len(problem.free_servers):
             continue
         whole = SliceSearch(rack, plan, problem.routes, largest)
-        answers.append(whole.run(10**9))
+        answers.append(whole.call(10**9))
         parts, budget = SliceSearch(rack, plan, problem.routes, largest), 0
-        while (status := parts.run(budget)) not in (FOUND, EXHAUSTED):
+        while (status := parts.call(budget)) not in (FOUND, EXHAUSTED):
             budget += 3
         assert (status, parts.nodes) == (answers[-1], whole.nodes)
     assert (FOUND in answers) == (best is not None and best <= largest)
@@ -177,7 +176,7 @@ def test_the_search_gives_back_what_it_tried(shape: Any, largest: int, outcome: 
     problem = om.SliceAllocation(fabric, shape, placed=placed)
     search = SliceSearch(together(problem), problem.slice_shapes[0], problem.routes, largest)
     task, again = search.task, set[int]()
-    while (status := search.run(search.nodes + 1)) not in (FOUND, EXHAUSTED):
+    while (status := search.call(search.nodes + 1)) not in (FOUND, EXHAUSTED):
         room, seated = search.limit_room.copy(), []
         steps = zip(task.slot_of_step, task.pair_of_step, task.choice, strict=True)
         for slot, pair, chosen in steps:
@@ -322,31 +321,23 @@ def test_a_picture_shows_who_is_where(tmp_path: Path) -> None:
         slice_data(om.solve(om.Demand.from_matrix([[1]], delay_s=0.0), seed=0))
 
 
-def run(*words: str) -> Any:
-    """Run the command line."""
-    return CliRunner().invoke(main, list(words))
-
-
 @compiled_only
 def test_a_slice_from_the_command_line(tmp_path: Path) -> None:
     file, answer = str(tmp_path / "s.json"), str(tmp_path / "s.schedule.json")
     options = ("--shape", "2x2x4", "--placed", "2x2x4,2x2x2", "--seed", "1")
-    assert run("generate", "slice-allocation", *options, "-o", file).exit_code == 0
-    done = run("solve", file, "--seed", "0", "-o", answer)
-    assert done.exit_code == 0
+    call("generate", "slice-allocation", *options, "-o", file)
+    done = call("solve", file, "--seed", "0", "-o", answer)
     assert "circuits" in done.output
-    assert run("verify", answer).exit_code == 0
+    call("verify", answer)
     joined = str(tmp_path / "joined.json")
     two = ("--racks", "2", "--joined", "--shape", "8x4x4")
-    assert run("generate", "slice-allocation", *two, "-o", joined).exit_code == 0
-    assert json.loads(run("solve", joined, "--json").stdout)["stats"]["racks"] == 2
-    assert run("info", joined).output.count("inter rack switches") == 1
+    call("generate", "slice-allocation", *two, "-o", joined)
+    assert json.loads(call("solve", joined, "--json").stdout)["stats"]["racks"] == 2
+    assert call("info", joined).output.count("inter rack switches") == 1
     big = str(tmp_path / "big.json")
-    assert run("generate", "slice-allocation", "--shape", "4x4x8", "-o", big).exit_code == 0
-    refused = run("solve", big, "--json")
-    assert refused.exit_code == 3
+    call("generate", "slice-allocation", "--shape", "4x4x8", "-o", big)
+    refused = call("solve", big, "--json", code=3)
     assert "does not fit into a rack" in json.loads(refused.stdout)["stats"]["reason"]
     for words in (("--shape", "2x2"), ("--shape", "2x2x1", "--reserved", "77")):
-        bad = run("generate", "slice-allocation", *words, "-o", str(tmp_path / "no.json"))
-        assert bad.exit_code == 2
+        call("generate", "slice-allocation", *words, "-o", str(tmp_path / "no.json"), code=2)
     assert not (tmp_path / "no.json").exists()

@@ -5,13 +5,11 @@ import json
 import math
 import re
 import signal
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
@@ -22,7 +20,7 @@ from optmatch.solvers.routing.columns import bound_jointly
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.studies.all_to_all import CELL_FAULTS, study_yield, wilson
 from optmatch.testing import brute_force
-from tests.helpers.command import call, start
+from tests.helpers.command import call_in, start
 from tests.helpers.modes import examples
 
 MESH = om.HexMesh(1, 2, ports=4)
@@ -263,12 +261,6 @@ def test_heat_of_cells() -> None:
         heat_data(MESH, values[:3])
 
 
-def run(*arguments: str, cwd: Path) -> Result:
-    """Run the command in a folder."""
-    with chdir(cwd):
-        return call("faults", *arguments)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Make a folder with a problem and its schedule."""
@@ -280,10 +272,9 @@ def folder(tmp_path: Path) -> Path:
 def test_command_writes_tables_and_a_picture(folder: Path) -> None:
     """The JSON object, the table in both forms, and a heat map agree with the study."""
     options = ["-k", "2", "--samples", "25", "--seed", "4", "-q"]
-    done = run(
-        "all.schedule.json", *options, "--json", "-o", "x.csv", "--plot", "x.svg", cwd=folder
+    done = call_in(
+        folder, "faults", "all.schedule.json", *options, "--json", "-o", "x.csv", "--plot", "x.svg"
     )
-    assert done.exit_code == 0, done.stderr
     tree = json.loads(done.stdout)
     study = study_yield(om.solve(ALL, seed=0), 2, samples=25, seed=4)
     assert tree["format"] == "optmatch/yield/1"
@@ -294,18 +285,18 @@ def test_command_writes_tables_and_a_picture(folder: Path) -> None:
     assert "share of samples lost" in (folder / "x.svg").read_text() or done.stderr.count(
         "written"
     )
-    done = run("all.json", *options, "-o", "x.json", cwd=folder)
-    assert done.exit_code == 0 and "critical cells" in done.stdout
+    done = call_in(folder, "faults", "all.json", *options, "-o", "x.json")
+    assert "critical cells" in done.stdout
     written = json.loads((folder / "x.json").read_text())
     assert written["samples"] == 25 and written["cells"] == tree["cells"]
 
 
 def test_command_refuses_before_it_works(folder: Path) -> None:
-    assert run("all.json", "-o", "all.json", cwd=folder).exit_code == 2
-    done = run("all.json", "-o", "x.txt", cwd=folder)
-    assert done.exit_code == 2 and "has to end in .json, .csv" in done.stderr
-    assert run("absent.json", cwd=folder).exit_code == 2
-    assert run("all.json", "-k", "99", "--samples", "1", cwd=folder).exit_code == 2
+    call_in(folder, "faults", "all.json", "-o", "all.json", code=2)
+    done = call_in(folder, "faults", "all.json", "-o", "x.txt", code=2)
+    assert "has to end in .json, .csv" in done.stderr
+    call_in(folder, "faults", "absent.json", code=2)
+    call_in(folder, "faults", "all.json", "-k", "99", "--samples", "1", code=2)
     assert {path.name for path in folder.iterdir()} == {"all.json", "all.schedule.json"}
 
 

@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
-from optmatch.cli import main
 from optmatch.io import loads, read_chakra, read_matrix
 from optmatch.io.rails.chakra.demand import groups_text
 from optmatch.io.rails.chakra.traces import (
@@ -20,6 +18,7 @@ from optmatch.io.rails.chakra.traces import (
     siblings,
 )
 from tests.helpers.chakra import collective, send, trace, workload_graph
+from tests.helpers.command import call
 
 
 def test_demand_from_json(tmp_path: Path) -> None:
@@ -146,10 +145,7 @@ def test_an_all_to_all_is_spread_evenly(tmp_path: Path) -> None:
 
 def test_the_command_reads_them(tmp_path: Path) -> None:
     paths = trace(tmp_path, [send(1, comm_dst=1, comm_size=9)], [])
-    result = CliRunner().invoke(
-        main, ["generate", "demand", "--delay", "0", "--matrix", str(paths[0])]
-    )
-    assert result.exit_code == 0, result.output
+    result = call("generate", "demand", "--delay", "0", "--matrix", paths[0])
     problem: Any = loads(result.stdout)
     assert problem.demand_bytes.tolist() == [[0.0, 9.0], [0.0, 0.0]]
     both = [collective(1, "ALL_GATHER", 7, pg_name="1")]
@@ -163,8 +159,7 @@ def test_the_command_reads_them(tmp_path: Path) -> None:
         "--groups",
         str(tmp_path / "groups.json"),
     ]
-    result = CliRunner().invoke(main, ["generate", "demand", *options])
-    assert result.exit_code == 0, result.output
+    result = call("generate", "demand", *options)
     problem = loads(result.stdout)
     assert problem.demand_bytes.tolist() == [[0.0, 7.0], [7.0, 0.0]]
 
