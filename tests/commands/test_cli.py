@@ -17,6 +17,7 @@ from tests.helpers.command import (
     BROKEN,
     DEAD,
     IDEAL,
+    INSTANCES,
     ROUTED,
     call,
     process,
@@ -241,3 +242,113 @@ def test_a_misspelt_command_or_method_is_answered_with_the_nearest() -> None:
 def test_what_is_no_file_at_all_on_stdin_names_the_option_that_writes_one() -> None:
     asked = call("verify", "-", input="solved: 31 slots\n", code=2)
     assert "`solve FILE -o -`" in asked.stderr
+
+
+# `optmatch info` says of traffic and traces what was used, and what was passed over.
+
+
+def _info(path: Path) -> str:
+    result = call("info", path)
+    return result.output
+
+
+def test_columns_of_traffic(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.csv"
+    path.write_text("src,dst,packets,bytes\na,b,1,500\nb,a,2,700\n")
+    output = _info(path)
+    assert "column src, dst, bytes: used" in output
+    assert "column packets: passed over" in output
+
+
+def test_names_in_a_trace_that_nobody_knows(tmp_path: Path) -> None:
+    node = {"Id": 1, "NodeType": 4, "runtime": 5, "data_deps": [], "tensor_size": 3, "newer": 1}
+    path = tmp_path / "t.0.json"
+    path.write_text(json.dumps({"workload_graph": [node]}))
+    output = _info(path)
+    assert "tensor_size: passed over" in output
+    assert "newer: unknown" in output
+
+
+# Streams that are closed or broken: commands work and save, and say so in one line at most.
+
+
+PROBLEM = Path(__file__).resolve().parents[2] / "instances" / "demand" / "uniform-8.json"
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the shell closes the streams")
+
+
+def run(streams: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command by the shell, which closes or redirects streams."""
+    script = f'exec "$0" -m optmatch "$@" {streams}'
+    return subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", "<&- 2>&-"])
+def test_without_stderr_answers_are_saved_and_printed(streams: str, tmp_path: Path) -> None:
+    target = tmp_path / "saved.json"
+    done = run(streams, "solve", PROBLEM, "--seed", "0", "-o", target)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "uniform-8.json: " in done.stdout
+    assert target.read_text().startswith("{")  # and nothing that was meant for stderr
+
+
+def test_a_wrong_call_without_stderr_has_its_code() -> None:
+    assert run("<&- 2>&-", "nothing").returncode == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", [">&-", ">/dev/full"])
+def test_without_stdout_answers_are_saved_and_one_line_says_why(
+    streams: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "saved.json"
+    done = run(streams, "solve", PROBLEM, "--seed", "0", "-q", "-o", target)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("optmatch: ") and "<stdout>: " in line
+    assert target.read_text().startswith("{")
+
+
+def test_a_daemon_without_any_stream_saves(tmp_path: Path) -> None:
+    target = tmp_path / "saved.json"
+    run("<&- >&- 2>&-", "solve", PROBLEM, "--seed", "0", "-o", target)
+    assert target.read_text().startswith("{")
+
+
+# No module is loaded while the time of a solve counts: the limit would end before the search.
+
+
+COUNTING = """
+import json, sys
+from optmatch.model.limits import current_stopwatch, running_clock
+counted, seen = [], set(sys.modules)
+def hook(event, words):
+    if event == "import" and words[0] not in seen:
+        seen.add(words[0])
+        if running_clock() is not None and current_stopwatch().running_block() is None:
+            counted.append(words[0])
+sys.addaudithook(hook)
+from optmatch.cli import main
+try:
+    main(sys.argv[1:], prog_name="optmatch")
+except SystemExit:
+    print(json.dumps(counted))
+"""
+
+
+@pytest.mark.slow
+def test_no_import_counts_in_a_solve() -> None:
+    """Sixty modules did, among them all kinds of problems; `fcntl` takes no time."""
+    problem = str(INSTANCES / "routing" / "hex-9x9-32-random-1.json")
+    words = ["solve", problem, "--seed", "0", "--time-limit", "20", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING, *words], capture_output=True, text=True, check=False
+    )
+    counted = json.loads(done.stdout.splitlines()[-1])
+    assert [module for module in counted if module != "fcntl"] == [], done.stderr

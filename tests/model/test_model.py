@@ -1,16 +1,25 @@
 """Schedules, solutions and limits: checked when built, frozen ever after, equal by content."""
 
 import copy
+import logging
 import math
+import os
 import pickle
+import re
+import subprocess
+import sys
 from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import FrozenMap, Value, frozen, integer, number
+from optmatch.kinds import all_kinds, view_of_solution
+from optmatch.model import SIZES, FrozenMap, Value, files, frozen, integer, number
+from optmatch.model.accounts import Level, accounting
+from optmatch.model.files import replace_file
 
 PROBLEM = om.AllToAll(om.IdealSwitch(3))
 
@@ -247,3 +256,128 @@ def test_values_of_other_kinds_are_different() -> None:
     assert isinstance(PROBLEM, Value)
     assert om.SquareMesh(2, 2) != om.TriangularMesh(2, 2)
     assert hash(om.SquareMesh(2, 2)) != hash(om.TriangularMesh(2, 2))
+
+
+# The table of largest sizes.
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "file-formats.md"
+
+
+def test_the_page_has_every_row() -> None:
+    rows = re.findall(r"\| ([\d,]+) \| `OPTMATCH_MAX_(\w+)` \|", PAGE.read_text())
+    assert {name.lower(): int(size.replace(",", "")) for size, name in rows} == SIZES
+
+
+# The text forms of frozen values.
+
+
+def test_representations_are_short() -> None:
+    mesh = om.HexMesh(4, 4, ports=8)
+    assert repr(mesh) == "HexMesh(rows=4, cols=4, ports=8)"
+    slots = np.tile(np.arange(8, dtype=np.int32)[::-1], (5, 1))
+    schedule = om.Schedule(matchings=slots, durations_s=np.ones(5))
+    assert (
+        repr(schedule)
+        == "Schedule(matchings=<int32 5 x 8>, durations_s=[1.0, 1.0, 1.0, 1.0, 1.0])"
+    )
+
+
+def test_arrays_that_are_left_out_can_be_shown() -> None:
+    """An empty array by default is no truth value, and is left out as other defaults are."""
+    timeline = om.RailPlan(rails=(), start_s=[0.0], end_s=[1.0], ports=[0], step_s=1.0)
+    assert repr(timeline).startswith("RailPlan(rails=(), start_s=[0.0]")
+    assert "relays" not in repr(timeline)
+
+
+# Files that are replaced whole: the rests of a killed run go away with the next one.
+
+
+@pytest.mark.skipif(os.name == "nt", reason="nobody can ask there whether a process lives")
+def test_parts_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    here = files._HERE
+    names = {
+        f".a.json.{ended.pid}-{here}-0000.part": False,
+        f".a.json.{os.getpid()}-{here}-0000.part": True,
+        f".b.json.{ended.pid}-{here}-0000.part": True,
+        f".a.json.{ended.pid}-elsewhere-0000.part": True,
+        f".a.json.{ended.pid}-elsewhere-0001.part": False,
+        ".a.json.of-somebody.part": True,
+    }
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+    os.utime(tmp_path / list(names)[4], (0, 0))
+    replace_file(tmp_path / "a.json", b"whole")
+    assert (tmp_path / "a.json").read_bytes() == b"whole"
+    assert {name: (tmp_path / name).exists() for name in names} == names
+
+
+# Answers know what they index: shapes and ranges are declared at their classes.
+
+
+@pytest.mark.parametrize("kind", [kind.problem.kind for kind in all_kinds()])
+def test_every_class_of_answers_checks_itself(kind: str) -> None:
+    (row,) = [row for row in all_kinds() if row.problem.kind == kind]
+    answer: Any = row.problem.answer_class or om.Schedule
+    assert callable(answer.check_fits)
+
+
+def test_a_wrong_answer_is_drawn_if_it_fits_and_refused_by_name_if_not() -> None:
+    problem = om.Demand.from_matrix([[0, 3, 1], [2, 0, 1], [1, 1, 0]], delay_s=1.0)
+    solution = om.solve(problem, seed=0)
+    schedule = solution.schedule
+    late = replace(schedule, durations_s=schedule.durations_s / 2)
+    wrong = replace(solution, schedule=late)
+    assert not om.verify(wrong).valid
+    assert wrong.plot().axes
+    other = om.Schedule(matchings=[[1, 0]], durations_s=[1.0])
+    with pytest.raises(om.InputError, match="matchings has rows of 2 entries, the fabric needs 3"):
+        view_of_solution(replace(solution, schedule=other))
+
+
+# Accounts of readers: a name is used, passed over with a reason, refused, or in the warning.
+
+
+COLUMNS = Level("column", ("a", "b"), {"note*": "said to people"})
+SETTINGS = Level("setting", ("length",), {}, assumed="the usual value is taken")
+
+
+def test_each_name_has_a_fate() -> None:
+    with accounting("t.csv") as account:
+        account.take(COLUMNS, ["a", "notes"], "line 1")
+        account.take(COLUMNS, ["a", "b"], "line 2")
+    assert account.rows() == [
+        ("column", "a", "used"),
+        ("column", "notes", "passed over: said to people"),
+        ("column", "b", "used"),
+    ]
+
+
+def test_what_is_unknown_is_refused_with_its_place() -> None:
+    with (
+        accounting("t.csv") as account,
+        pytest.raises(om.FormatError, match=r"line 3: unknown column 'c': known are a, b"),
+    ):
+        account.take(COLUMNS, ["a", "c"], "line 3")
+
+
+def test_or_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Once for a name, however often it stands; blocks within blocks add to the outer one."""
+    with caplog.at_level(logging.WARNING, logger="optmatch"), accounting("t.yml"):
+        for number in range(20):
+            with accounting("within") as account:
+                account.take(SETTINGS, ["length", f"odd{number % 10}"], f"part{number}")
+                account.assume("arms differ")
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert text.startswith("t.yml: unknown setting: odd0 (part0), odd1 (part1)")
+    assert "and 2 more; the usual value is taken; arms differ" in text
+    assert text.count("arms differ") == 1
+
+
+def test_what_is_all_known_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="optmatch"), accounting("t.yml") as account:
+        account.take(SETTINGS, ["length"])
+    assert not caplog.records

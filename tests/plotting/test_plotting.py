@@ -1,5 +1,7 @@
 """Pictures: data functions, drawings, and refused files."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys
@@ -8,7 +10,7 @@ import webbrowser
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -32,9 +34,12 @@ from optmatch.plotting import (
     toggles_data,
     viewer_page,
 )
+from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.figures import label_time
 from optmatch.plotting.palette import CIRCUIT_COLOURS
 from optmatch.plotting.viewer import page_data
+from tests.helpers.answers import answer_named, problem_named
+from tests.helpers.pictures import SIZED, sized_answer
 from tests.helpers.traced import schedule_of, traced_schedule
 
 MESHES = [
@@ -529,3 +534,130 @@ def test_solutions_show_their_viewer_in_a_frame() -> None:
     page = viewer_page(solution)
     for said in ('["Status","feasible",true]', '["Gap","20.00 %"]', '["Method","traced, seed 3"]'):
         assert said in page
+
+
+# `plot(ax=, title=)`: pictures of every kind go into given axes, with the title of the user.
+
+
+@pytest.mark.parametrize("what", ["problem", "answer"])
+@pytest.mark.parametrize("kind", SIZED)
+def test_a_picture_goes_into_given_axes(kind: str, what: str) -> None:
+    """The axes get the drawing and the title; the axes beside them stay empty."""
+    shown: Any = problem_named(kind) if what == "problem" else answer_named(kind)
+    figure = blank_figure(12.0, 5.0)
+    ours, beside = figure.subplots(1, 2)
+    assert shown.plot(ax=ours, title="(a) ours") is figure
+    assert ours.get_title() == "(a) ours"
+    assert ours.collections or ours.images or ours.patches or ours.lines
+    assert not (beside.collections or beside.images or beside.patches or beside.lines)
+    assert beside.get_title() == ""
+
+
+@pytest.mark.parametrize("kind", ["all-to-all", "routing", "demand", "slice-allocation"])
+def test_large_pictures_go_into_given_axes(kind: str) -> None:
+    (ax,) = blank_figure(6.0, 5.0).subplots(1, 1, squeeze=False)[0]
+    sized_answer(kind, "100").plot(ax=ax, title="many")
+    assert ax.get_title() == "many"
+
+
+def test_a_slot_goes_into_given_axes() -> None:
+    ax = blank_figure(6.0, 5.0).add_subplot()
+    answer_named("all-to-all").plot(slot=1, ax=ax, title="slot one")
+    assert ax.get_title() == "slot one"
+
+
+@pytest.mark.parametrize("kind", SIZED)
+def test_what_are_no_axes_is_refused(kind: str) -> None:
+    with pytest.raises(om.InputError, match="axes of matplotlib are expected"):
+        answer_named(kind).plot(ax=3)
+
+
+def test_optics_draw_losses_and_crosstalk() -> None:
+    """Losses and crosstalk side by side; given axes get the losses alone."""
+    solution = answer_named("all-to-all")
+    optics = om.measure_optics(solution, "smartlight")
+    left, right = optics.plot().axes
+    n_slots = len(optics.matchings)
+    assert [tick.get_text() for tick in left.get_yticklabels()] == [str(k) for k in range(n_slots)]
+    worst = [
+        f"{row:.1f}" for row in optics.insertion_loss_db.max(axis=1, initial=0.0, where=optics.lit)
+    ]
+    assert [text.get_text() for text in left.texts] == worst
+    assert len(right.texts) == n_slots
+    ax = blank_figure(5.0, 4.0).add_subplot()
+    assert optics.plot(ax=ax, title="losses").axes == [ax]
+    assert ax.get_title() == "losses"
+    with pytest.raises(om.InputError, match="axes of matplotlib are expected"):
+        optics.plot(ax=3)
+
+
+# Objects show themselves in Jupyter, and plain reprs stay what they are.
+
+
+def test_a_fabric_is_a_picture() -> None:
+    pytest.importorskip("matplotlib")
+    assert "<svg" in str(om.HexMesh(2, 2, ports=4)._repr_svg_())
+
+
+def test_a_solution_is_its_viewer() -> None:
+    found = om.solve(om.AllToAll(om.HexMesh(3, 3, ports=4)), seed=0)
+    assert "<iframe" in found._repr_html_()
+    mesh = om.HexMesh(2, 2, ports=list(om.HexMesh(2, 2).dead_pairs()[0]))
+    none = om.solve(om.AllToAll(mesh), seed=0)
+    assert "no state of the cells" in none._repr_html_()
+
+
+def test_a_figure_is_a_picture_without_pyplot() -> None:
+    """The last line of a cell shows it, though nobody has loaded pyplot or said %matplotlib."""
+    shells = pytest.importorskip("IPython.core.interactiveshell", reason="needs IPython")
+    shell = shells.InteractiveShell.instance()
+    try:
+        figure = om.AllToAll(om.HexMesh(2, 2, ports=4)).plot()
+        shown, _ = shell.display_formatter.format(figure)
+    finally:
+        shells.InteractiveShell.clear_instance()
+    assert shown["image/png"].startswith(b"\x89PNG")
+
+
+def _answers() -> list[om.Solution]:
+    """Solve one small problem of each kind."""
+    mesh = om.HexMesh(2, 2, ports=4)
+    model = om.TransformerModel(layers=2, hidden=64, heads=4, sequence=64, vocabulary=256, ffn=256)
+    job = om.RailJob(
+        parallelism=om.Parallelism(dp=2, tp=2, pp=1),
+        network=om.RailNetwork(gpus_per_server=2, delay_s=0.01),
+        workload=om.Workload(model=model, batch=4, micro_batch=2),
+    )
+    two = om.Demand.from_matrix([[0, 4], [4, 0]], delay_s=1, planes=2)
+    problems = [
+        om.Routing(mesh, np.array([1, 0, -1, -1], dtype=np.int32)),
+        two,
+        job,
+        om.load("instances/reroute/rack-64-chip.json"),
+        om.SliceAllocation(om.RackFabric(), (2, 2, 1)),
+        om.Collective("all-gather", 3, 3.0),
+    ]
+    return [om.solve(problem, seed=0) for problem in cast("list[Any]", problems)]
+
+
+def test_each_kind_of_answer_has_a_summary_a_figure_and_a_table() -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pandas")
+    for solution in _answers():
+        kind = solution.problem.kind
+        assert solution.summary().startswith(kind)
+        assert len(solution.summary().splitlines()) <= 3
+        assert solution.plot().axes, kind
+        shown = solution._repr_html_()
+        assert "<iframe" in shown or "<svg" in shown, kind
+        assert len(solution.to_dataframe()) > 0, kind
+
+
+def test_without_matplotlib_a_fabric_is_its_repr() -> None:
+    """Jupyter takes None for no picture and falls back to the text."""
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; import optmatch as om;"
+        "print(om.HexMesh(2, 2)._repr_svg_())"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout == "None\n"

@@ -1,7 +1,11 @@
 """Problems refuse questions without sense, and bound their answers from below."""
 
+import json
 import math
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +13,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 import optmatch as om
+from optmatch.commands.cost import PRICE_LISTS
+from optmatch.io import dumps, loads
+from optmatch.io.exports import exported
+from optmatch.io.problems import problem_digest
 from optmatch.model import Problem
 from optmatch.problems import PROBLEMS, RoutingProof
+from optmatch.problems.costs import PRICES, compare_costs
+from optmatch.problems.rails.accelerators import ACCELERATORS
+from optmatch.problems.rails.presets import CALIBRATION, PRESETS, Preset, list_inputs, make_job
+from optmatch.problems.rails.published import CASES, HARDWARE, published_job
+from optmatch.problems.records import FOLDER, build_records, from_object, read_tables
 from tests.helpers import oracles
 
 ROW: Any = [1, 0, 3, 2]
@@ -168,3 +181,190 @@ def test_problems_are_values() -> None:
     assert om.AllToAll(mesh) != om.AllToAll(mesh, delay_s=0.1)
     with pytest.raises(ValueError, match="read-only"):
         problem.matching[0] = 2
+
+
+# Answers that do not fit their problem are refused where they enter, before anybody uses them.
+
+
+ANSWERS = Path(__file__).parents[1] / "data" / "answers"
+
+
+def change(place: str, value: Any) -> Callable[[Any], Any]:
+    """Return a function that puts a value into the tree of a file."""
+
+    def put(tree: Any) -> None:
+        *steps, last = [int(step) if step.isdecimal() else step for step in place.split("/")]
+        for step in steps:
+            tree = tree[step]
+        tree[last] = value
+
+    return put
+
+
+WRONG: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("sharing-flow", change("answer/job_of/0", 2147483647), "job_of: job 2147483647 given"),
+    ("sharing-flow", lambda tree: tree["answer"]["job_of"].pop(), "job_of has . entries"),
+    ("reroute-in-a-rack", change("answer/changed/0", 100000), "changed: circuit 100000 given"),
+    ("reroute-in-a-rack", change("answer/steps/0/1", 100000), "steps: c"),
+    ("reroute-in-a-switch", change("answer/routes/0/0", 10**6), "terminal 1000000 given"),
+    ("reroute-in-a-switch", change("answer/circuits/0/0", 99), "circuits: port 99 given"),
+    ("slice", change("answer/servers/0", 10**6), "servers: server 1000000 given"),
+    ("slice", change("answer/servers", []), "servers: none is given"),
+    ("slice", change("answer/fibres/0/1", 10**6), "fibres: fibre 1000000 given"),
+    ("collective", change("answer/sends/0/3", 99), "sends: chunk 99 given"),
+    ("collective", change("answer/circuits/0/0/0", 99), "circuits: rank 99 given"),
+    ("collective", lambda tree: tree["answer"]["circuits"][0][0].pop(), "circuits has shape"),
+    ("demand-on-planes", lambda tree: tree["answer"]["schedules"].pop(), "schedules has . entr"),
+    ("rail-job", change("answer/rails/0/rails", [77]), "timelines of rails 77"),
+    ("rail-job", change("answer/start_s/0", -1e300), "at most 1e.100 s are expected"),
+    ("rail-job", change("answer/ports/3", 2**30), "set of ports 1073741824 given"),
+    ("demand", change("schedule/durations_s/0", 1.7e308), "at most 1e.100 s are expected"),
+    ("demand", lambda tree: tree["schedule"]["matchings"][0].append(-1), "matchings"),
+]
+
+
+@pytest.mark.parametrize("name, put, message", WRONG)
+def test_an_answer_that_does_not_fit_is_refused_where_it_is_read(
+    name: str, put: Callable[[Any], Any], message: str
+) -> None:
+    tree = json.loads((ANSWERS / f"{name}.schedule.json").read_text())
+    put(tree)
+    with pytest.raises(om.InputError, match=message) as caught:
+        loads(json.dumps(tree))
+    assert caught.value.where.startswith("/")
+
+
+@pytest.mark.parametrize("path", sorted(ANSWERS.glob("*.json")), ids=lambda path: path.name)
+def test_right_answers_fit(path: Path) -> None:
+    solution = om.load(path)
+    assert loads(dumps(solution)) == solution
+
+
+def test_an_answer_by_hand_is_refused_before_it_is_drawn_or_exported() -> None:
+    solution: Any = om.load(ANSWERS / "sharing-flow.schedule.json")
+    job_of = np.full(len(solution.answer.job_of), 2147483647)
+    wrong = replace(solution, answer=replace(solution.answer, job_of=job_of))
+    for use in (wrong.plot, wrong.to_dataframe, lambda: exported(wrong, "timeline")):
+        with pytest.raises(om.InputError, match="job 2147483647 given, less than"):
+            use()
+
+
+@pytest.mark.parametrize(
+    "name, place, fibre, message",
+    [
+        ("slice", "answer/fibres/0/1", 100, "fibre 100 does not begin at server 0"),
+        ("slice-across-racks", "answer/fibres/4/1", 272, "272 does not begin where fibre 272"),
+        ("slice-across-racks", "answer/fibres/5/1", 336, "336 does not begin where fibre 8"),
+    ],
+)
+def test_fibres_that_lead_elsewhere_are_refused_by_exports(
+    name: str, place: str, fibre: int, message: str
+) -> None:
+    tree = json.loads((ANSWERS / f"{name}.schedule.json").read_text())
+    change(place, fibre)(tree)
+    solution: Any = loads(json.dumps(tree))
+    with pytest.raises(om.InputError, match=message):
+        exported(solution, "sonic-ocs")
+
+
+def test_a_delay_that_no_float_divides_by_is_refused() -> None:
+    with pytest.raises(om.InputError, match="far too many times delay_s"):
+        om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1e-320)
+
+
+# Figures in data files: read, checked by the classes of their records, and as they were.
+
+
+KNOWN = json.loads((Path(__file__).parents[1] / "data" / "rail-figures.json").read_text("utf-8"))
+"""Digests of jobs, from when their figures stood in Python."""
+
+
+def test_jobs_of_presets_are_those_of_before() -> None:
+    for name, preset in PRESETS.items():
+        n_ranks = preset.parallelism.n_ranks
+        sizes = [n_ranks, 2 * n_ranks] + [n_ranks // 2] * (preset.parallelism.cp > 1)
+        for as_run in (False, True):
+            for gpus in sizes:
+                digest = problem_digest(make_job(name, gpus, as_run=as_run))
+                assert digest.startswith(KNOWN[f"{name} {gpus} {as_run}"])
+
+
+def test_published_jobs_are_those_of_before() -> None:
+    for case in CASES:
+        for electrical in (False, True):
+            job = published_job(case, efficiency=0.9, electrical=electrical, delay_s=0.25)
+            assert problem_digest(job).startswith(KNOWN[f"{case} {electrical}"])
+
+
+def test_inputs_as_run_are_those_of_the_changes() -> None:
+    for name, preset in PRESETS.items():
+        added = {key for changes in preset.as_run.values() for key in changes}
+        plain, as_run = list_inputs(name), list_inputs(name, as_run=True)
+        assert {key for key in as_run if as_run[key] != plain.get(key)} == {
+            *added, "attended", "efficiency",
+        }  # fmt: skip
+    assert CALIBRATION.efficiency == 0.544
+
+
+def test_a_port_of_a_switch_has_its_part_of_the_switch() -> None:
+    prices = PRICES["h200"]
+    assert (prices.switch_port.usd, prices.switch_port.watts) == (37299 / 64, 2524 / 64)
+    assert (prices.ocs_port.usd, prices.ocs_port.watts) == (520, 75 / 192)
+    assert PRICES["gb200"].switch_port.usd == 149939 / 144
+    (row,) = compare_costs([1024], prices)
+    assert row.cost_ratio == pytest.approx(4.22, abs=0.005)
+
+
+def test_the_command_knows_all_price_lists() -> None:
+    assert list(PRICE_LISTS) == list(PRICES)
+
+
+def test_every_record_has_a_source() -> None:
+    records: list[Any] = [*PRESETS.values(), *ACCELERATORS.values(), CALIBRATION]
+    sources = [record.source for record in records]
+    sources += [hardware.source for hardware in HARDWARE.values()]
+    for prices in PRICES.values():
+        sources += [prices.transceiver.source, prices.switch_port.source, prices.ocs_port.source]
+    assert all(len(source) > 8 for source in sources)
+    assert {case.hardware for case in CASES.values()} == set(HARDWARE)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_file_says_what_it_is(path: Path) -> None:
+    assert path.read_text("utf-8").startswith("# ")
+    assert read_tables(path.name)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"batch": 1}, "small: key 'model' is missing"),
+        ({"colour": 1}, "small/colour: unknown key 'colour': known are model, parallelism"),
+        ({"model": {"layers": 0}}, "small/model: key 'hidden' is missing"),
+        ({"parallelism": {"dp": 0}, "model": 3}, "small/model: 3: an object is expected"),
+        ({"parallelism": {"dp": 0}}, "small/parallelism/dp: dp = 0"),
+        ({"batch": "many"}, "batch = 'many': not a whole number"),
+    ],
+)
+def test_a_record_is_checked_by_its_class(table: dict[str, Any], message: str) -> None:
+    """What is wrong is named with its place in the file; one table has a batch alone."""
+    whole = read_tables("presets.toml")["presets"]["mixtral-8x22b"]
+    changed = {**whole, **table}
+    if table.get("batch") == 1:
+        changed = table
+    with pytest.raises(om.InputError) as caught:
+        from_object(Preset, changed, "/small")
+    assert message in str(caught.value)
+
+
+def test_records_cannot_be_changed() -> None:
+    records: Any = build_records(Preset, read_tables("presets.toml")["presets"])
+    with pytest.raises(TypeError):
+        records["new"] = None
+
+
+def test_text_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wrong.toml").write_text("a = \n")
+    monkeypatch.setattr("optmatch.problems.records.FOLDER", tmp_path)
+    with pytest.raises(om.InputError, match=r"wrong\.toml: .*line 1"):
+        read_tables("wrong.toml")

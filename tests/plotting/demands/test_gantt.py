@@ -1,14 +1,29 @@
 """Charts of demands over time: the data, the drawing, the files."""
 
+from __future__ import annotations
+
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 
 import optmatch as om
-from optmatch.plotting import gantt_data, plot_gantt, save_picture
+from optmatch.fabrics import SelectedPorts
+from optmatch.io import read_traffic
+from optmatch.io.exports import exported
+from optmatch.plotting import (
+    gantt_data,
+    left_bytes,
+    plot_gantt,
+    plot_left,
+    problem_html,
+    save_picture,
+)
 from tests.helpers.command import call
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
@@ -122,3 +137,123 @@ def test_the_files(tmp_path: Path, suffix: str) -> None:
     call("plot", file, "-o", tmp_path / f"cli{suffix}")
     result = call("plot", file, "--slot", "1", "-o", tmp_path / "x.png", code=2)
     assert "the answer is not one schedule" in " ".join(result.output.split())
+
+
+# What is left of a demand while its schedule runs.
+
+
+def solve_drawn(seed: int, **options: Any) -> om.Solution:
+    sizes = np.random.default_rng(seed).integers(0, 9, (4, 4)).astype(float)
+    problem = om.Demand(om.IdealSwitch(4), sizes, delay_s=1.0, rate_bytes_per_s=2.0, **options)
+    return om.solve(problem, "solstice", seed=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"planes": 2}, {"switching": "per-circuit"}])
+def test_what_is_left_agrees_with_a_replay_in_small_steps(options: dict[str, Any]) -> None:
+    solution = solve_drawn(len(options), **options)
+    answer: Any = solution.schedule or solution.answer
+    end_s: Any = solution.objective
+    times = np.linspace(0.0, end_s, 7)
+    counted = left_bytes(solution, times)
+    for time_s, found in zip(times, counted, strict=True):
+        rest: Any = solution.problem.demand_bytes.copy()  # type: ignore[attr-defined]
+        carried = np.zeros_like(rest)
+        for schedule in getattr(answer, "schedules", (answer,)):
+            clock, before = 0.0, np.full(4, -1)
+            for matching, lasts in zip(schedule.matchings, schedule.durations_s, strict=True):
+                end = clock + schedule.delay_s + lasts
+                for source, destination in enumerate(matching.tolist()):
+                    stays = "switching" in options and before[source] == destination
+                    begin = clock + (0.0 if stays else schedule.delay_s)
+                    if destination >= 0:
+                        carried[source, destination] += 2.0 * max(0.0, min(time_s, end) - begin)
+                clock, before = end, matching
+        if "planes" not in options:  # planes may serve one pair at once, in an order of their own
+            np.testing.assert_allclose(found, np.maximum(rest - carried, 0.0), atol=1e-9)
+        assert (found >= rest - carried - 1e-9).all()
+    assert (counted[0] == solution.problem.demand_bytes).all()  # type: ignore[attr-defined]
+    assert not counted[-1].any()
+    figure = plot_left(solution)
+    assert [ax.get_title().split(",")[0] for ax in figure.axes[:3]] == [
+        "before",
+        "during",
+        "after",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: left_bytes(s, [-1.0]), "finite numbers >= 0"),
+        (lambda s: plot_left(s, []), "1 to 8 times"),
+        (lambda s: plot_left(om.solve(om.Routing(om.IdealSwitch(2), [1, 0]))), "of kind routing"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(call: Any, message: str) -> None:
+    with pytest.raises(om.InputError, match=message):
+        call(solve_drawn(5))
+
+
+# The labels of a demand are in all that is made of it: files, pictures, pages, tables.
+
+
+CITIES = ("Berlin", "Oslo", "Paris")
+MATRIX = [[0, 3, 2], [1, 0, 0], [4, 2, 0]]
+
+
+def from_frame(folder: Path) -> om.Demand:
+    return om.Demand.from_matrix(pd.DataFrame(MATRIX, CITIES, CITIES), delay_s=0.5)
+
+
+def from_table(folder: Path) -> om.Demand:
+    (folder / "tm.csv").write_text("src,dst,bytes\nBerlin,Oslo,3\nParis,Berlin,4\n")
+    traffic = read_traffic(folder / "tm.csv")
+    return om.Demand.from_matrix(traffic.demand_bytes, names=traffic.names, delay_s=0.5)
+
+
+def from_graph(folder: Path) -> om.Demand:
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from([("Berlin", "Oslo", 3), ("Oslo", "Paris", 2)])
+    return om.Demand.from_matrix(graph, delay_s=0.5)
+
+
+@pytest.mark.parametrize("source", [from_frame, from_table, from_graph])
+def test_labels_are_everywhere(tmp_path: Path, source: Any) -> None:
+    problem = source(tmp_path)
+    om.save(problem, tmp_path / "p.json")
+    loaded: Any = om.load(tmp_path / "p.json")
+    solution = om.solve(loaded, seed=0, time_limit_s=0.1)
+    om.save(solution, tmp_path / "s.json")
+    for name in ("s.svg", "s.html"):
+        save_picture(solution, tmp_path / name)
+
+    texts = [(tmp_path / name).read_text() for name in ("p.json", "s.json", "s.html", "s.svg")]
+    texts.append(problem_html(problem))
+    texts += [str(exported(solution, "csv")), str(exported(solution, "perfetto"))]
+    texts += [solution.to_dataframe().to_string(), problem.to_dataframe().to_string()]
+    for text in texts:
+        for city in CITIES:
+            assert city in text
+
+    arguments = ["simulate", str(tmp_path / "s.json"), "--flows"]
+    result = call(*arguments)
+    assert "Berlin -> Oslo: 3 bytes" in result.stdout
+
+
+def test_perfetto_has_a_track_for_each_label(tmp_path: Path) -> None:
+    solution = om.solve(from_frame(tmp_path), seed=0, time_limit_s=0.1)
+    events = json.loads(str(exported(solution, "perfetto")))["traceEvents"]
+    tracks = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert {f"port {city}" for city in CITIES} <= tracks
+
+
+def test_labels_of_faulty_switches() -> None:
+    switch = om.IdealSwitch(3, CITIES)
+    assert om.Faulty(switch, dead_ports=[1]).labels == CITIES
+    assert SelectedPorts(switch, (2, 0)).labels == ("Paris", "Berlin")
+    assert SelectedPorts(om.IdealSwitch(3), (2, 0)).labels == ("0", "1")
+
+
+def test_circuits_of_a_matching_have_labels() -> None:
+    text = problem_html(om.Routing(om.IdealSwitch(3, CITIES), [1, 2, 0]))
+    assert all(city in text for city in CITIES)
