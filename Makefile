@@ -8,7 +8,7 @@ SCHEDULE := demo/$(NAME).schedule.json
 # What runs compiled code, and is quick enough to run in several modes (tests/conftest.py says which).
 KERNEL_TESTS := -m modes tests/solvers
 # What is slow and seldom changes from one commit to the next, in the order in which CI has time for it: `make nightly`.
-NIGHTLY := crosscheck names wheels fresh-docs attackers pictures caches bounds-of-all python-of-all rivals-of-all
+NIGHTLY := bounds python crosscheck names wheels fresh-docs attackers pictures caches bounds-of-all python-of-all rivals-of-all
 export NIGHTLY
 # Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
@@ -37,7 +37,7 @@ help:
 	@echo "make docs   build the site of pages, reference and notebooks (in build/site)"
 	@echo "make quick  tests of the rooms that have changed, for the time between two edits (2 minutes at most)"
 	@echo "make fresh  each target in a fresh clone of its own, before a release (TARGETS='docs demo' for some)"
-	@echo "make test   all checks: style, types, imports, tests in three modes, notebooks"
+	@echo "make test   all checks: style, types, imports, tests, notebooks"
 	@echo "make nightly   what is slow: $(NIGHTLY) (SECONDS_LEFT=600 for what fits in)"
 	@echo "make release   the files of a release and their checks, from a clean checkout; nothing is uploaded"
 	@echo "make crosscheck   light and names of pins by sax, another simulator, which it installs"
@@ -107,12 +107,11 @@ demo: $(READY)
 	@echo "picture:  demo/$(NAME).png"
 	@echo "viewer:   demo/$(NAME).html (open it in a browser)"
 
-# Checks of one process run two at a time, the longest first, so that both cores are busy to the end. The main run
-# comes last, so that its closing line is what one sees; it has the notebooks too, and leaves out what `bounds` has
-# run compiled.
+# Kernels are compiled while other checks run. The main run comes last, so that its closing line is what one sees; it
+# has the notebooks too.
 test: $(READY_TO_TEST)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target bounds lint python kernels
-	$(MAKE) --no-print-directory unit LESS='-m "not modes" --closing-line notebooks tests'
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint kernels
+	$(MAKE) --no-print-directory unit LESS='--closing-line notebooks tests'
 
 nightly: $(READY_TO_TEST)
 	@.ci/nightly $(or $(SECONDS_LEFT),86400) $(NIGHTLY)
@@ -158,6 +157,7 @@ wheels: matrix
 # The rooms of the files that differ from the last commit; style first, since it takes a second.
 quick: $(READY_TO_TEST)
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/python -m tests.helpers.quick
 
 # Nothing is uploaded; DRY=1 leaves out the tag, too.

@@ -32,7 +32,7 @@ METHODS = Path(__file__).parent / "solvers"
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test` runs in all modes: of the tests that each method passes, two."""
+    """Mark what `make nightly` runs first in other modes: of the tests of each method, two."""
     for item in items:
         if item.get_closest_marker("kernels") and item.path.is_relative_to(METHODS):
             few = "verifier" in item.name or "brute_force" in item.name
