@@ -16,14 +16,24 @@ TABLE = "0,40\n30,0\n"
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("20us", 20e-6), ("0.3 ms", 0.3e-3), ("7ns", 7e-9), ("1e-5", 1e-5), ("2h", 7200.0)],
+    [
+        ("20us", 20e-6),
+        ("0.3 ms", 0.3e-3),
+        ("7ns", 7e-9),
+        ("1e-5", 1e-5),
+        ("2h", 7200.0),
+        ("60", 60),
+        ("250ms", 0.25),
+        ("1m", 60),
+        ("2 H", 7200),
+    ],
 )
 def test_times_are_the_floats_that_they_say(text: str, seconds: float) -> None:
     assert read_seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "us", "-1", "nan", "inf", "1.2.3", "3 weeks", "1e999", "9e999999h"]
+    "text", ["", "us", "-1", "nan", "inf", "1.2.3", "3 weeks", "1e999", "9e999999h", "1e400", "5x"]
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
