@@ -151,12 +151,6 @@ def write_demand(folder: Path, name: str) -> Path:
     return path
 
 
-def test_two_answers_need_a_folder(tmp_path: Path) -> None:
-    files = [write_demand(tmp_path, name) for name in ("a.json", "b.json")]
-    refused("several FILEs need a folder", "solve", *files, "-o", tmp_path / "out.json")
-    assert not (tmp_path / "out.json").exists()
-
-
 def test_a_picture_of_a_comparison_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

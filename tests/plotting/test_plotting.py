@@ -10,7 +10,7 @@ import webbrowser
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.figures import label_time
 from optmatch.plotting.palette import CIRCUIT_COLOURS
 from optmatch.plotting.viewer import page_data
-from tests.helpers.answers import answer_named, problem_named
+from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.helpers.pictures import SIZED, sized_answer
 from tests.helpers.traced import schedule_of, traced_schedule
 
@@ -595,7 +595,6 @@ def test_optics_draw_losses_and_crosstalk() -> None:
 
 
 def test_a_fabric_is_a_picture() -> None:
-    pytest.importorskip("matplotlib")
     assert "<svg" in str(om.HexMesh(2, 2, ports=4)._repr_svg_())
 
 
@@ -619,33 +618,10 @@ def test_a_figure_is_a_picture_without_pyplot() -> None:
     assert shown["image/png"].startswith(b"\x89PNG")
 
 
-def _answers() -> list[om.Solution]:
-    """Solve one small problem of each kind."""
-    mesh = om.HexMesh(2, 2, ports=4)
-    model = om.TransformerModel(layers=2, hidden=64, heads=4, sequence=64, vocabulary=256, ffn=256)
-    job = om.RailJob(
-        parallelism=om.Parallelism(dp=2, tp=2, pp=1),
-        network=om.RailNetwork(gpus_per_server=2, delay_s=0.01),
-        workload=om.Workload(model=model, batch=4, micro_batch=2),
-    )
-    two = om.Demand.from_matrix([[0, 4], [4, 0]], delay_s=1, planes=2)
-    problems = [
-        om.Routing(mesh, np.array([1, 0, -1, -1], dtype=np.int32)),
-        two,
-        job,
-        om.load("instances/reroute/rack-64-chip.json"),
-        om.SliceAllocation(om.RackFabric(), (2, 2, 1)),
-        om.Collective("all-gather", 3, 3.0),
-    ]
-    return [om.solve(problem, seed=0) for problem in cast("list[Any]", problems)]
-
-
 def test_each_kind_of_answer_has_a_summary_a_figure_and_a_table() -> None:
-    pytest.importorskip("matplotlib")
-    pytest.importorskip("pandas")
-    for solution in _answers():
-        kind = solution.problem.kind
-        assert solution.summary().startswith(kind)
+    for kind in PROBLEMS:
+        solution = answer_named(kind)
+        assert solution.summary().startswith(solution.problem.kind)
         assert len(solution.summary().splitlines()) <= 3
         assert solution.plot().axes, kind
         shown = solution._repr_html_()

@@ -83,12 +83,17 @@ def watched(state: om.Reroute, **options: Any) -> tuple[Watcher, FailingSwitch, 
     return watcher, switch, events
 
 
+def fail(watcher: Watcher, switch: FailingSwitch, *sides: str) -> None:
+    """Let sides fail, and the watcher look."""
+    switch.failed_sides.update(sides)
+    watcher.look()
+
+
 def test_a_failed_port_is_repaired() -> None:
     watcher, switch, events = watched(ring_state(8, 6), apply=True)
     watcher.look()
     assert events == []
-    switch.failed_sides.add("3B")
-    watcher.look()
+    fail(watcher, switch, "3B")
     watcher.look()
     assert [event.what for event in events] == ["failed", "repaired"]
     state = watcher.controller.state
@@ -99,16 +104,14 @@ def test_a_failed_port_is_repaired() -> None:
 def test_answers_are_only_told_by_default() -> None:
     state = ring_state(8, 6)
     watcher, switch, events = watched(state)
-    switch.failed_sides.add("3A")
-    watcher.look()
+    fail(watcher, switch, "3A")
     assert [event.what for event in events] == ["failed", "proposed"]
     assert {circuit.name for circuit in switch.read_circuits()} == names_for(state)
 
 
 def test_too_many_failures_are_told() -> None:
     watcher, switch, events = watched(ring_state(5, 4), apply=True)
-    switch.failed_sides |= {"1A", "2A"}
-    watcher.look()
+    fail(watcher, switch, "1A", "2A")
     assert [event.what for event in events] == ["failed", "repaired", "unanswered"]
     assert "no spare" in events[-1].message or "spares" in events[-1].message
 
@@ -150,10 +153,8 @@ def test_chips_of_a_rack() -> None:
         switches[planned.name].apply(Difference((), table.circuits_of(planned.matchings[0])))
     events: list[WatchEvent] = []
     watcher = Watcher(om.Rerouter(state), switches, apply=True, on_event=events.append)
-    switches["server 0"].failed_sides.add("2A")
-    watcher.look()
-    switches["server 3"].failed_sides.add("30A")
-    watcher.look()
+    fail(watcher, switches["server 0"], "2A")
+    fail(watcher, switches["server 3"], "30A")
     assert [event.what for event in events].count("repaired") == 2, events
     after = watcher.controller.state
     assert after.failed_ports and after.failed_fibres
@@ -208,8 +209,7 @@ def test_failures_that_are_read_together_are_one_change() -> None:
     changes: list[Difference] = []
     apply = switch.apply
     switch.apply = lambda change: (changes.append(change), apply(change))  # type: ignore
-    switch.failed_sides |= {"2A", "4A"}
-    watcher.look()
+    fail(watcher, switch, "2A", "4A")
     assert [event.what for event in events] == ["failed", "failed", "repaired"]
     assert events[-1].message.startswith("port 1, port 3: ")
     assert len(changes) == 1
@@ -238,8 +238,7 @@ def test_a_failure_without_a_quick_answer_holds_up_no_other(
         return search(call, failure, deadline_s, report=report)
 
     monkeypatch.setattr(watcher.controller, "_ask", ask)
-    switch.failed_sides.add("1A")
-    watcher.look()
+    fail(watcher, switch, "1A")
     assert [event.what for event in events] == ["unanswered"]
     assert events[0].message.endswith("; the search goes on")
     assert watcher.search_on(poll_s=0.0)
@@ -255,8 +254,7 @@ def test_a_failure_without_a_quick_answer_holds_up_no_other(
 
 def test_what_is_proved_is_not_searched_again_before_the_state_changes() -> None:
     watcher, switch, events = watched(ring_state(6, 5), apply=True)
-    switch.failed_sides |= {"1A", "2A", "3A"}
-    watcher.look()
+    fail(watcher, switch, "1A", "2A", "3A")
     what = [event.what for event in events]
     assert what == ["failed", "repaired", "unanswered", "unanswered"]
     assert not watcher.search_on()
@@ -273,11 +271,9 @@ def test_a_spare_that_fails_while_it_is_tuned_is_replaced_in_turn() -> None:
     """The first repair never carries light; only the second one, which removes it, is told."""
     watcher, switch, events = watched(ring_state(9, 6), apply=True)
     switch.untuned_sides |= {"7A", "7B"}
-    switch.failed_sides.add("3A")
-    watcher.look()
+    fail(watcher, switch, "3A")
     assert [event.what for event in events] == ["failed"]
-    switch.failed_sides.add("7A")
-    watcher.look()
+    fail(watcher, switch, "7A")
     assert [event.what for event in events] == ["failed", "failed", "repaired"]
     assert events[-1].message.startswith("port 6: ")
     state = watcher.controller.state
@@ -289,8 +285,7 @@ def test_a_switch_that_goes_away_while_it_is_tuning_is_lost_and_comes_back() -> 
     """It goes away between two looks, when only its circuits are asked for."""
     watcher, switch, events = watched(ring_state(8, 6), apply=True)
     switch.untuned_sides.add("7A")
-    switch.failed_sides.add("3A")
-    watcher.look()
+    fail(watcher, switch, "3A")
     switch.is_gone = True
     watcher._check_tuning()
     watcher.look()
@@ -335,8 +330,7 @@ def test_a_failed_circuit_hides_no_dark_one_and_no_repair_is_told(is_late: bool)
     watcher, switch, events = watched(ring_state(8, 6), apply=True)
     switch.broken_sides.add("7B")
     switch.untuned_sides.add("7A")
-    switch.failed_sides.add("3A")
-    watcher.look()
+    fail(watcher, switch, "3A")
     watcher.look()
     assert [event.what for event in events] == ["failed", "untuned"]
     assert "-7B is failed" in events[-1].message
@@ -353,34 +347,29 @@ def test_a_failed_circuit_hides_no_dark_one_and_no_repair_is_told(is_late: bool)
 def test_circuits_that_are_never_tuned_are_told_and_hold_up_nothing() -> None:
     watcher, switch, events = watched(ring_state(9, 6), apply=True, time_limit_s=0.0)
     switch.untuned_sides.add("7A")
-    switch.failed_sides.add("3A")
-    watcher.look()
+    fail(watcher, switch, "3A")
     assert [event.what for event in events] == ["failed", "untuned"]
     assert "circuit 7A-" in events[-1].message and "is tuning" in events[-1].message
-    switch.failed_sides.add("1A")
-    watcher.look()
+    fail(watcher, switch, "1A")
     assert [event.what for event in events[2:]] == ["failed", "repaired"]
 
 
 def test_a_failure_that_nothing_was_done_for_is_forgotten_when_the_port_works_again() -> None:
     watcher, switch, events = watched(ring_state(4, 4), apply=True)
-    switch.failed_sides.add("1A")
-    watcher.look()
+    fail(watcher, switch, "1A")
     assert [event.what for event in events] == ["unanswered"]
     assert watcher.controller.refused
     switch.failed_sides.clear()
     watcher.look()
     assert [event.what for event in events] == ["unanswered", "recovered"]
     assert not watcher.controller.refused
-    switch.failed_sides.add("1A")
-    watcher.look()
+    fail(watcher, switch, "1A")
     assert [event.what for event in events[2:]] == ["unanswered"]
 
 
 def test_a_replaced_port_that_works_again_stays_out_of_use() -> None:
     watcher, switch, events = watched(ring_state(8, 6), apply=True)
-    switch.failed_sides.add("3A")
-    watcher.look()
+    fail(watcher, switch, "3A")
     switch.failed_sides.clear()
     watcher.look()  # the side has no circuit, which says nothing of its light
     assert [event.what for event in events] == ["failed", "repaired"]
@@ -388,8 +377,7 @@ def test_a_replaced_port_that_works_again_stays_out_of_use() -> None:
     watcher.look()
     assert "stays out of use" in events[-1].message
     assert watcher.controller.state.failed_ports == (2,)
-    switch.failed_sides.add("3A")
-    watcher.look()
+    fail(watcher, switch, "3A")
     assert [event.what for event in events] == ["failed", "repaired", "recovered"]
 
 
