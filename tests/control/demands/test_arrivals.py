@@ -15,6 +15,7 @@ import optmatch as om
 from optmatch.control import FlowReplay, replay_flows
 from optmatch.io import read_flows
 from optmatch.io.matrices.tables import FlowList
+from tests.control.demands.test_rolling import run_next_slot
 from tests.helpers.command import call
 
 DELAY_S = 1.0
@@ -131,9 +132,7 @@ def test_a_light_flow_does_not_wait_for_ever() -> None:
     due_s = 2.0
     for _ in range(20):
         rolling.add(0, 1, 5.0, weight=100.0)
-        slot = rolling.next_slot()
-        assert slot is not None
-        rolling.advance(slot.end_s)
+        run_next_slot(rolling)
         if any(demand == 0 for demand, _ in completions):
             break
     (tick,) = [tick for demand, tick in completions if demand == 0]
@@ -150,9 +149,7 @@ def test_weights_and_deadlines_survive_a_file(tmp_path: Path) -> None:
         rolling.add(source, destination, float(rng.exponential(3)), weight=weight,
                     deadline_s=deadline_s)  # fmt: skip
     for _ in range(3):
-        slot = rolling.next_slot()
-        assert slot is not None
-        rolling.advance(slot.end_s)
+        slot = run_next_slot(rolling)
     rolling.save(tmp_path / "rolling.json")
     again = om.RollingSchedule.load(tmp_path / "rolling.json")
     while (slot := rolling.next_slot()) is not None:

@@ -27,6 +27,20 @@ from tests.helpers.oracles import follow
 DELAY_S = 0.5
 
 
+def next_slot_of(rolling: RollingSchedule) -> Slot:
+    """Commit the next slot, which there has to be."""
+    slot = rolling.next_slot()
+    assert slot is not None
+    return slot
+
+
+def run_next_slot(rolling: RollingSchedule) -> Slot:
+    """Commit the next slot, and let it run to its end."""
+    slot = next_slot_of(rolling)
+    rolling.advance(slot.end_s)
+    return slot
+
+
 def drain(rolling: RollingSchedule) -> list[Slot]:
     """Commit slots and let them run until the queue is empty."""
     slots = []
@@ -50,8 +64,7 @@ def test_all_that_comes_is_served(fabric: om.Fabric, monkeypatch: pytest.MonkeyP
         np.fill_diagonal(demand, 0)
         rolling.add(demand)
         total += demand
-        slot = rolling.next_slot()
-        assert slot is not None
+        slot = next_slot_of(rolling)
         slots.append(slot)
         rolling.advance((slot.light_s + slot.end_s) / 2 if turn % 2 else slot.end_s)
     slots += drain(rolling)
@@ -82,9 +95,7 @@ def test_it_is_never_worse_than_to_start_again() -> None:
         rolling = RollingSchedule(om.IdealSwitch(8), DELAY_S, time_limit_s=None, aim="completion")
         rolling.add(rng.integers(0, 9, (8, 8)))
         for _ in range(3):
-            slot = rolling.next_slot()
-            assert slot is not None
-            rolling.advance(slot.end_s)
+            run_next_slot(rolling)
         rolling.add(rng.integers(0, 3, (8, 8)))
         anew = schedule(rolling.queued_bytes, DELAY_S, time_limit_s=None)
         began_s = rolling.now_s
@@ -95,12 +106,10 @@ def test_it_is_never_worse_than_to_start_again() -> None:
 def test_a_circuit_that_still_serves_is_kept() -> None:
     rolling = RollingSchedule(om.IdealSwitch(3), DELAY_S)
     rolling.add([[0, 4, 0], [0, 0, 4], [0, 0, 0]])
-    first = rolling.next_slot()
-    assert first is not None
+    next_slot_of(rolling)
     rolling.advance(2.0)
     rolling.add([[0, 2, 0], [0, 0, 0], [0, 0, 0]])
-    second = rolling.next_slot()
-    assert second is not None
+    second = next_slot_of(rolling)
     assert (second.start_s, second.light_s, second.end_s) == (4.5, 4.5, 6.5)
     assert rolling.next_slot() is None
     rolling.advance(10.0)
@@ -236,9 +245,7 @@ def test_slots_do_not_depend_on_the_clock(aim: Aim, unit_s: float) -> None:
         rolling = RollingSchedule(om.IdealSwitch(6), 0.1 * unit_s, time_limit_s=None, aim=aim)
         rolling.advance(began_s)
         rolling.add(first)
-        slot = rolling.next_slot()
-        assert slot is not None
-        rolling.advance(slot.end_s)
+        slot = run_next_slot(rolling)
         rolling.add(second)
         slots = [slot, *drain(rolling)]
         assert rolling.queued_bytes.sum() == 0
@@ -256,9 +263,7 @@ def test_no_flow_waits_for_ever(aim: Aim, mouse_waits: bool) -> None:
     rolling.add(np.array([[0, 0, fills], [0, fills, 0], [0, 0, 0]]))
     bound_s = 2 * (waits + 2 * fills + 3 * delay_s)
     for _ in range(400):
-        slot = rolling.next_slot()
-        assert slot is not None
-        rolling.advance(slot.end_s)
+        run_next_slot(rolling)
         if rolling.queued_bytes[0, 1] == 0:
             break
         refill = np.where(rolling.queued_bytes < fills / 2, fills, 0.0)
@@ -421,8 +426,7 @@ def test_the_queue_costs_no_time() -> None:
         rolling = RollingSchedule(om.IdealSwitch(4), 0.1)
         for _ in range(waiting):
             rolling.add(np.ones((4, 4)))
-        slot = rolling.next_slot()
-        assert slot is not None
+        slot = next_slot_of(rolling)
         profile = cProfile.Profile()
         profile.runcall(rolling.advance, slot.light_s + 1.0)
         profile.runcall(rolling.next_slot)
@@ -541,9 +545,7 @@ def test_a_plan_survives_its_file(tmp_path: Path, seed: int) -> None:
     rolling = RollingSchedule(om.IdealSwitch(7), DELAY_S, time_limit_s=None, aim="completion")
     rolling.add(rng.integers(0, 9, (7, 7)))
     for _ in range(2):
-        slot = rolling.next_slot()
-        assert slot is not None
-        rolling.advance(slot.end_s)
+        run_next_slot(rolling)
     rolling.save(tmp_path / "queue.json")
     other = RollingSchedule.load(tmp_path / "queue.json")
     for planned, again in zip(drain(rolling), drain(other), strict=True):
@@ -554,8 +556,7 @@ def test_a_planned_slot_has_a_longest_length() -> None:
     """A mouse that comes during an elephant does not wait for all of it."""
     rolling = RollingSchedule(om.IdealSwitch(3), DELAY_S, time_limit_s=None, aim="completion")
     rolling.add(0, 1, 1000.0)
-    slot = rolling.next_slot()
-    assert slot is not None
+    slot = next_slot_of(rolling)
     assert slot.duration_s == 10 * DELAY_S
     rolling.advance(1.0)
     rolling.add(2, 0, 1.0)
@@ -577,8 +578,7 @@ def test_many_flows_come_before_a_short_one(n_flows: int, long_queue_first: bool
         rolling.add(source, (source + 1) % ports, 30.0)
         for _ in range(n_flows):
             rolling.add(source, (source + 2) % ports, 50.0)
-    slot = rolling.next_slot()
-    assert slot is not None
+    slot = next_slot_of(rolling)
     long_queues = (np.arange(ports) + 2) % ports
     assert (slot.matching == long_queues).all() == long_queue_first
 
@@ -597,8 +597,7 @@ def test_a_due_flow_leaves_the_best_other_circuits() -> None:
     rolling.add(0, 1, 20 * delay_s)
     rolling.add(0, 2, 50 * delay_s)
     rolling.add(0, 3, 40 * delay_s)
-    slot = rolling.next_slot()
-    assert slot is not None
+    slot = next_slot_of(rolling)
     assert (slot.matching[31], slot.matching[0]) == (1, 3)
 
 

@@ -14,7 +14,6 @@ import pytest
 
 import optmatch as om
 from optmatch.io.text import canonical, digest
-from optmatch.model import InfeasibleError
 from optmatch.model.databases import UnusableStoreError
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.control.reroutes.test_rerouter import mesh_state, rack_state
@@ -45,20 +44,6 @@ def test_a_restart_knows_each_change(tmp_path: Path, durable: Any) -> None:
     path, known = begun(tmp_path, rack_state(), 30, durable=durable)
     assert reopened(path) == known
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_cells_and_refusals_come_back(tmp_path: Path) -> None:
-    path = tmp_path / "controller.json"
-    controller = om.Rerouter.open(path, mesh_state())
-    controller.apply(controller.fail(port=4))
-    controller.apply(controller.fail(cell=40))
-    with pytest.raises(InfeasibleError):
-        controller.fail(port=[0, 1, 2, 3])
-    controller.close()
-    again = om.Rerouter.open(path)
-    for name in ("state", "stand_ins", "refused", "history"):
-        assert getattr(again, name) == getattr(controller, name)
-    again.close()
 
 
 def test_an_empty_file_needs_a_state(tmp_path: Path) -> None:

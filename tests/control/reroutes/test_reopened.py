@@ -11,7 +11,7 @@ import pytest
 import optmatch as om
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.modes import examples
-from tests.helpers.reopened import STATES, describe, half_matching, run
+from tests.helpers.reopened import STATES, describe, run
 
 MESH = om.HexMesh(4, 4, ports=8)
 
@@ -228,7 +228,3 @@ def test_wrong_arguments_are_refused(wrong: Callable[[Path], object], tmp_path: 
     with pytest.raises(om.InputError):
         wrong(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_states_of_this_file_have_spares() -> None:
-    assert half_matching(8) == [1, 0, 3, 2, 5, 4, -1, -1]

@@ -289,24 +289,6 @@ def test_random_failures_and_repairs(state: Any) -> None:
     assert run.apply_s and run.given_back
 
 
-def test_a_restart_knows_all(tmp_path: Path) -> None:
-    """State, stand-ins, refusals and history come back."""
-    file = tmp_path / "controller.json"
-    before = om.Rerouter(rack_state())
-    for chip in (0, 20, 41, 59):
-        before.apply(before.fail(chip=chip))
-    with pytest.raises(InfeasibleError):
-        before.fail(chip=33)
-    before.save(file)
-    before.save(file)
-    after = om.Rerouter.load(file)
-    for name in ("state", "stand_ins", "refused", "history"):
-        assert getattr(after, name) == getattr(before, name)
-    after.repair(chip=0)
-    after.apply(after.give_back(0))
-    assert after.rollback().spares == (0,)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
 def test_a_file_that_cannot_grow(tmp_path: Path) -> None:
     """The change is refused as a whole, and no part of it stays."""
