@@ -23,7 +23,7 @@ import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.io.exports import EXPORTERS, exported
 from optmatch.kinds import view_of_solution
-from tests.helpers.formats import Files, Seed, read_and_verify, seeds
+from tests.helpers.formats import Files, Seed, places_in, read_and_verify, seeds
 
 MOST_LETTERS = 4000
 """The longest message that an error may have."""
@@ -46,9 +46,6 @@ BOUNDS = (
 )
 REALS = (1e-320, 5e-324, 1e-15, 0.1, 1e15, 2e16, 1e300, 1.7e308)
 
-Place = tuple[Any, Any]
-"""A list or an object, and the index or the key of one of its entries."""
-
 
 class Fault(NamedTuple):
     """An input that raised what no user should see."""
@@ -56,18 +53,6 @@ class Fault(NamedTuple):
     action: str
     """What was done with the input: ``load``, or the use of what was loaded."""
     text: str
-
-
-def places_in(tree: Any) -> Iterator[Place]:
-    """List all places of a tree of JSON."""
-    entries: Any = ()
-    if isinstance(tree, dict):
-        entries = list(tree.items())
-    elif isinstance(tree, list):
-        entries = list(enumerate(tree))
-    for key, value in entries:
-        yield tree, key
-        yield from places_in(value)
 
 
 def attack_tree(tree: Any, rng: random.Random) -> None:

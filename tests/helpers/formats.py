@@ -133,6 +133,18 @@ CHIP = CellDevice.of("smartlight", om.Benes(4).n_cells).draw({"bar_loss_db": 0.1
 """The chip of the tables of cells."""
 
 
+def places_in(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """List the places of a tree of JSON: a list or an object, and the index or key of an entry."""
+    entries: Any = ()
+    if isinstance(tree, dict):
+        entries = list(tree.items())
+    elif isinstance(tree, list):
+        entries = list(enumerate(tree))
+    for key, value in entries:
+        yield tree, key
+        yield from places_in(value)
+
+
 def seeds() -> dict[str, list[Seed]]:
     """Return valid inputs of each format."""
     small = [p for p in sorted(INSTANCES.glob("*/*.json")) if p.stat().st_size < 10_000]

@@ -25,7 +25,7 @@ import numpy as np
 
 import optmatch as om
 from tests.helpers.drawn_rails import draw_rail_job, try_rail_job
-from tests.helpers.formats import Files, Seed, seeds
+from tests.helpers.formats import Files, Seed, places_in, seeds
 
 MOST_SECONDS, MOST_MEBIBYTES = 5, 512
 METHODS = ("prefetch", "provisioned", "on-demand", "static")
@@ -83,7 +83,7 @@ def _change_json(content: bytes, rng: random.Random) -> bytes:
 
 def change_json(tree: Any, rng: random.Random) -> Any:
     """Change one place of a tree, in place."""
-    places = list(_places(tree))
+    places = list(places_in(tree))
     holder: Any
     key: Any
     holder, key = rng.choice(places) if places else ({"": tree}, "")
@@ -102,14 +102,6 @@ def change_json(tree: Any, rng: random.Random) -> Any:
     else:
         holder[key] = copy.deepcopy(rng.choice(VALUES))
     return tree
-
-
-def _places(tree: Any) -> Any:
-    entries = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    for key, value in entries:
-        yield tree, key
-        if isinstance(value, dict | list):
-            yield from _places(value)
 
 
 def _near(value: Any, rng: random.Random) -> Any:

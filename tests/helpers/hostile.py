@@ -22,8 +22,7 @@ import numpy as np
 
 import optmatch as om
 from optmatch.io import read_matrix
-from tests.helpers.attacks import places_in
-from tests.helpers.formats import Files, seeds
+from tests.helpers.formats import Files, places_in, seeds
 
 MOST_BYTES = 512 << 20
 """Of address space beside the modules, which take up to 400 MiB; pyarrow alone reserves more."""

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.io import dumps, loads, read_matrix, read_netlist
+from optmatch.io import dumps, loads, read_matrix
 from optmatch.io.text import as_cell, describe_content, read_arrays, read_bytes, unzip
 from tests.helpers.command import DATA, call, refused
 
@@ -131,15 +131,6 @@ def test_a_file_is_bounded_and_a_name_may_be_odd(
 def test_halves_of_surrogates_are_refused(text: str) -> None:
     with pytest.raises(om.FormatError):
         loads(text)
-
-
-def test_yaml_refers_to_nothing_around_it(tmp_path: Path) -> None:
-    """An alias within its own anchor could grow without end."""
-    pytest.importorskip("yaml")
-    path = tmp_path / "a.yaml"
-    path.write_text("a: &a [1]\nb: &b [*a, *a]\n")
-    with pytest.raises(om.InputError, match="alias within"):
-        read_netlist(path)
 
 
 def test_what_lies_beside_a_file_is_a_file(

@@ -2,9 +2,6 @@
 
 import json
 import math
-import re
-import subprocess
-import sys
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -368,13 +365,6 @@ def test_schemas_follow_the_standard() -> None:
         Draft202012Validator.check_schema(schema)
 
 
-def test_a_directory_and_an_absent_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(om.FormatError, match=re.escape(f"{tmp_path}: cannot be read: Is a dir")):
-        om.load(tmp_path)
-    with pytest.raises(om.FormatError, match=r"absent\.json: cannot be read: No such file"):
-        om.load(tmp_path / "absent.json")
-
-
 def test_a_text_of_another_encoding_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.json").write_bytes(b'{"note": "caf\xe9"}')
     with pytest.raises(om.FormatError, match=r"latin\.json: byte 13 is 0xe9: a file is UTF-8"):
@@ -425,12 +415,3 @@ def test_figures_that_json_lacks_are_written_as_text() -> None:
 def test_a_matching_takes_a_line() -> None:
     lines = [line.strip().rstrip(",") for line in dumps(ideal_solution()).splitlines()]
     assert "[1,2,0]" in lines and "[2,0,1]" in lines
-
-
-def test_files_are_cheap_to_import() -> None:
-    code = (
-        "import sys, optmatch.io;"
-        "print({'scipy', 'numba', 'ortools', 'matplotlib'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"

@@ -16,6 +16,7 @@ from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.io.cells import read_cells, read_heaters
 from optmatch.model import CellDevice
 from tests.helpers.command import call
+from tests.helpers.modes import examples
 
 MZI: dict[str, Any] = {
     "instances": {
@@ -163,9 +164,9 @@ def figures_of(tree: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.slow
 def test_a_layout_may_be_turned_and_mirrored() -> None:
-    """Of 200 drawn layouts all figures are as before to 1e-9."""
+    """Of drawn layouts all figures are as before to 1e-9."""
     rng = np.random.default_rng(0)
-    for number in range(200):
+    for number in range(examples(60, plain=60)):
         tree = draw_layout(rng)
         before = figures_of(tree)
         quarter_turns, mirror = ((1, False), (2, False), (3, False), (0, True), (1, True))[

@@ -71,12 +71,6 @@ def test_rows_with_one_side_of_ours_are_passed_over(
     assert found.tolist() == [[loss_db(a, b, 191.0, 20.0) for b in destinations] for a in sources]
 
 
-def test_a_table_of_ports_chooses_rows() -> None:
-    ports = PortTable([PortSides("3A", "1B"), PortSides("2A", "2B")])
-    found = matrix_of_losses(ROWS, ports, Conditions(191.0, 20.0, add_accuracy=False))
-    assert found.tolist() == [[loss_db(a, b, 191.0, 20.0) for b in (1, 2)] for a in (3, 2)]
-
-
 def test_a_matrix_is_read(tmp_path: Path) -> None:
     path = tmp_path / "loss.csv"
     path.write_text("1.0,3.5\n2.0,1.0\n")
