@@ -250,9 +250,15 @@ def test_names_in_a_trace_that_nobody_knows(tmp_path: Path) -> None:
 # Streams that are closed or broken: commands work and save, and say so in one line at most.
 
 
-PROBLEM = Path(__file__).resolve().parents[2] / "instances" / "demand" / "uniform-8.json"
-
 needs_shell = pytest.mark.skipif(sys.platform == "win32", reason="the shell closes the streams")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Write a problem that is solved without compiled code."""
+    path = tmp_path / "small.json"
+    om.save(om.AllToAll(om.IdealSwitch(4)), path)
+    return path
 
 
 def run(streams: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -269,11 +275,13 @@ def run(streams: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
 @needs_shell
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", "<&- 2>&-"])
-def test_without_stderr_answers_are_saved_and_printed(streams: str, tmp_path: Path) -> None:
+def test_without_stderr_answers_are_saved_and_printed(
+    streams: str, small: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "saved.json"
-    done = run(streams, "solve", PROBLEM, "--seed", "0", "-o", target)
+    done = run(streams, "solve", small, "--seed", "0", "-o", target)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "uniform-8.json: " in done.stdout
+    assert "small.json: " in done.stdout
     assert target.read_text().startswith("{")  # and nothing that was meant for stderr
 
 
@@ -286,10 +294,10 @@ def test_a_wrong_call_without_stderr_has_its_code() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", [">&-", ">/dev/full"])
 def test_without_stdout_answers_are_saved_and_one_line_says_why(
-    streams: str, tmp_path: Path
+    streams: str, small: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "saved.json"
-    done = run(streams, "solve", PROBLEM, "--seed", "0", "-q", "-o", target)
+    done = run(streams, "solve", small, "--seed", "0", "-q", "-o", target)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("optmatch: ") and "<stdout>: " in line
@@ -297,9 +305,9 @@ def test_without_stdout_answers_are_saved_and_one_line_says_why(
 
 
 @needs_shell
-def test_a_daemon_without_any_stream_saves(tmp_path: Path) -> None:
+def test_a_daemon_without_any_stream_saves(small: Path, tmp_path: Path) -> None:
     target = tmp_path / "saved.json"
-    run("<&- >&- 2>&-", "solve", PROBLEM, "--seed", "0", "-o", target)
+    run("<&- >&- 2>&-", "solve", small, "--seed", "0", "-o", target)
     assert target.read_text().startswith("{")
 
 

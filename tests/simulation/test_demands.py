@@ -13,9 +13,9 @@ import optmatch as om
 from optmatch.model import Limit, Status
 from optmatch.problems import completion_s
 from optmatch.problems.demands.completion import held_ticks
-from optmatch.problems.topologies import list_carried
 from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.published import CASES, published_job
+from optmatch.problems.topologies import list_carried
 from optmatch.simulation.rails.replay import simulate_rails
 from tests.helpers.command import call
 from tests.helpers.rails import CURVES

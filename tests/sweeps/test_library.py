@@ -15,7 +15,7 @@ from optmatch.sweeps.library import Library
 from optmatch.sweeps.store import Store
 from optmatch.sweeps.sweep import run_task
 from tests.helpers.benchmarks import load_benchmark
-from tests.helpers.command import INSTANCES, call
+from tests.helpers.command import INSTANCES, call, refused
 
 NAME = "all-to-all/hex-4x4-8"
 ROOT = INSTANCES.parent
@@ -121,7 +121,7 @@ def test_instances_are_shown() -> None:
     assert content["best"]["objective"] == 274.0
     path = Path(call("instances", "path", NAME).stdout.strip())
     assert path == INSTANCES / f"{NAME}.json"
-    assert "perhaps 'all-to-all/hex-4x4-8'" in call("instances", "path", NAME + "8").stderr
+    refused("perhaps 'all-to-all/hex-4x4-8'", "instances", "path", NAME + "8")
     call("instances", "list", "--kind", "x", code=2)
 
 

@@ -182,7 +182,7 @@ def test_cells_that_are_no_text_are_damage(place: str, cell: str, path: Path) ->
     change(path, f"UPDATE {table} SET {column} = {cell} WHERE rowid = 1")
     for words in (["report"], ["report", "--json"], ["verify", "--all"]):
         assert call(words[0], path, *words[1:], code=None).exit_code in (0, CHECK_FAILED), words
-    call("verify", str(path), "--all", "--discard")
+    call("verify", path, "--all", "--discard", code=None)
     with Store(path, read_only=True) as store:
         assert len(list(store.rows())) == (2 if table == "results" else 0)
 

@@ -16,7 +16,7 @@ from optmatch.io.exports import export, exported
 from optmatch.model import BAR, CROSS, FREE
 from optmatch.model.device import transfer
 from optmatch.model.files import replace_file
-from tests.helpers.command import call
+from tests.helpers.command import call, refused
 from tests.helpers.readers import states_of
 
 
@@ -78,8 +78,8 @@ def test_cells_and_pins_have_the_names_that_are_given(to: str, tmp_path: Path) -
     fabric = om.read_netlist(path, pins=pins, components={"our_cell": "switch"})
     assert np.array_equal(fabric.graph.mate, om.HexMesh(2, 2).graph.mate)
     call("export", answer, "--to", to, "--pins", "a,b,c", code=2)
-    refused = call("export", answer, "--to", "smartlight", "--component", "x")
-    assert "component: not for this format, only for netlist" in refused.output
+    told = "component: not for this format, only for netlist"
+    refused(told, "export", answer, "--to", "smartlight", "--component", "x")
 
 
 def test_what_is_taken_for_a_switch_by_its_name_is_told(caplog: pytest.LogCaptureFixture) -> None:
