@@ -1,16 +1,13 @@
 """A short run of `make fuzz`, with the same inputs each time."""
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.formats import seeds
 from tests.helpers.fuzzing import mutate_files, try_input
-from tests.helpers.modes import compiled_only, examples
+from tests.helpers.modes import examples
 
 SEEDS = seeds()
 INPUTS = examples(80, plain=80)
@@ -34,23 +31,3 @@ def test_changed_inputs_are_read_or_refused(kind: str, tmp_path: Path) -> None:
         assert not outcome.flaw, (number, outcome.flaw)
         refused += outcome.refused
     assert 0 < refused < INPUTS
-
-
-# Small files that state huge sizes are refused before anything is allocated; wrong calls, too.
-
-
-QUIET = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
-
-@compiled_only
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [("hostile", "1"), ("attacks", "0.05", "7"), ("wrong_calls", "150", "4")],
-    ids=lambda words: words[0],
-)
-def test_a_short_run_finds_no_fault(words: tuple[str, ...]) -> None:
-    """The helpers run for longer by `make nightly`."""
-    command = [sys.executable, "-m", f"tests.helpers.{words[0]}", *words[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, env=QUIET)
-    assert done.returncode == 0, done.stdout + done.stderr

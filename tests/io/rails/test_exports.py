@@ -299,8 +299,7 @@ def test_the_command_in_a_process(tmp_path: Path) -> None:
         (["--to", "pdf"], "format 'pdf': known are csv"),
     ):
         with chdir(tmp_path):
-            done = refused(message, "export", "ideal.schedule.json", *options)
-        assert done.stdout == ""
+            assert refused(message, "export", "ideal.schedule.json", *options).stdout == ""
     assert (tmp_path / "there.txt").read_text() == "old"
     assert not (tmp_path / "none.txt").exists()
 

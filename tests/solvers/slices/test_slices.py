@@ -159,9 +159,9 @@ def test_the_search_decides_as_trying_everything_does(
         if plan.n_slots > len(problem.free_servers):
             continue
         whole = SliceSearch(rack, plan, problem.routes, largest)
-        answers.append(whole.call(10**9))
+        answers.append(whole.run(10**9))
         parts, budget = SliceSearch(rack, plan, problem.routes, largest), 0
-        while (status := parts.call(budget)) not in (FOUND, EXHAUSTED):
+        while (status := parts.run(budget)) not in (FOUND, EXHAUSTED):
             budget += 3
         assert (status, parts.nodes) == (answers[-1], whole.nodes)
     assert (FOUND in answers) == (best is not None and best <= largest)
@@ -176,7 +176,7 @@ def test_the_search_gives_back_what_it_tried(shape: Any, largest: int, outcome: 
     problem = om.SliceAllocation(fabric, shape, placed=placed)
     search = SliceSearch(together(problem), problem.slice_shapes[0], problem.routes, largest)
     task, again = search.task, set[int]()
-    while (status := search.call(search.nodes + 1)) not in (FOUND, EXHAUSTED):
+    while (status := search.run(search.nodes + 1)) not in (FOUND, EXHAUSTED):
         room, seated = search.limit_room.copy(), []
         steps = zip(task.slot_of_step, task.pair_of_step, task.choice, strict=True)
         for slot, pair, chosen in steps:
