@@ -1,6 +1,6 @@
 """The verifier of demands: every rule broken once, and proofs that prove and that do not."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import accumulate, permutations
 from typing import Any
 
@@ -17,6 +17,7 @@ from optmatch.testing import brute_force
 from optmatch.verify.demands import bounds
 from optmatch.verify.demands.bounds import bound_demand, check_proof, count_groups, weigh_heaviest
 from optmatch.verify.report import ProofError
+from tests.verify.rules import forge
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
 SCHEDULE = PROBLEM.schedule([[1, 0]], [3])
@@ -276,14 +277,6 @@ def test_proofs_are_checked_when_made(make: Any) -> None:
         make()
 
 
-def altered(value: Any, **changes: Any) -> Any:
-    """Copy a frozen value with other fields, past the checks of its constructor."""
-    copy = object.__new__(type(value))
-    for field in fields(value):
-        object.__setattr__(copy, field.name, changes.get(field.name, getattr(value, field.name)))
-    return copy
-
-
 TIGHT = om.Demand.from_matrix([[0, 3, 1], [1, 0, 3], [3, 1, 0]], delay_s=1.0)
 """Two rotations carry it, with nothing to spare."""
 ROTATIONS = TIGHT.schedule([[1, 2, 0], [2, 0, 1]], [3, 1])
@@ -302,7 +295,7 @@ def test_any_partner(slot: int, source: int, partner: int) -> None:
         return
     matchings = ROTATIONS.matchings.copy()
     matchings[slot, source] = partner
-    report = om.verify(TIGHT, altered(ROTATIONS, matchings=matchings))
+    report = om.verify(TIGHT, forge(ROTATIONS, matchings=matchings))
     assert not report.ok
     assert report.violations
 
@@ -312,7 +305,7 @@ def test_any_partner(slot: int, source: int, partner: int) -> None:
 def test_any_duration(slot: int, duration: float) -> None:
     durations = ROTATIONS.durations_s.copy()
     durations[slot] = duration
-    report = om.verify(TIGHT, altered(ROTATIONS, durations_s=durations))
+    report = om.verify(TIGHT, forge(ROTATIONS, durations_s=durations))
     assert not report.ok
     assert f"durations_s[{slot}]" in [v.where for v in report.violations] or duration == 0
 
@@ -321,7 +314,7 @@ def test_any_duration(slot: int, duration: float) -> None:
 @pytest.mark.parametrize("name", ["objective", "lower_bound"])
 def test_any_number(name: str, objective: Any) -> None:
     solution = claim(TIGHT, schedule=ROTATIONS, objective=6.0, lower_bound=6.0)
-    assert not om.verify(TIGHT, altered(solution, **{name: objective})).ok
+    assert not om.verify(TIGHT, forge(solution, **{name: objective})).ok
 
 
 def test_no_answer_is_no_answer() -> None:
@@ -329,7 +322,7 @@ def test_no_answer_is_no_answer() -> None:
     report = om.verify(PROBLEM, nothing)
     assert report.ok
     assert report.notes == ("status unknown: there is no answer to check",)
-    beside = altered(nothing, schedule=SCHEDULE)
+    beside = forge(nothing, schedule=SCHEDULE)
     assert "who has an answer says so" in [
         violation.rule for violation in om.verify(PROBLEM, beside).violations
     ]

@@ -1,7 +1,7 @@
 """Change any one entry of a good schedule, solution or file: the verifier must refuse it."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings, strategies as st
 import optmatch as om
 from tests.helpers import oracles
 from tests.helpers.modes import examples
+from tests.verify.rules import forge
 
 MESHES = {
     "bidirectional": om.HexMesh(3, 3, ports=4),
@@ -40,14 +41,6 @@ def good(name: str) -> om.Solution:
     )
 
 
-def altered(value: Any, **changes: Any) -> Any:
-    """Copy a frozen value with other fields, past the checks of its constructor."""
-    copy = object.__new__(type(value))
-    for field in fields(value):
-        object.__setattr__(copy, field.name, changes.get(field.name, getattr(value, field.name)))
-    return copy
-
-
 def entry(array: Any, place: Any, value: Any) -> Any:
     """Copy an array with one other entry."""
     changed = np.array(array)
@@ -67,7 +60,7 @@ def refused(name: str, **changes: Any) -> bool:
     except om.InputError:
         return True
     alone = om.verify(solution.problem, schedule)
-    within = om.verify(solution.problem, altered(solution, schedule=schedule))
+    within = om.verify(solution.problem, forge(solution, schedule=schedule))
     assert bool(alone.violations) == bool(within.violations)
     return not alone.ok and bool(alone.violations)
 
@@ -76,7 +69,7 @@ def refused(name: str, **changes: Any) -> bool:
 def test_the_unchanged_solution_passes(name: str) -> None:
     report = om.verify(good(name).problem, good(name))
     assert report.ok, report
-    assert om.verify(good(name).problem, altered(good(name))).ok
+    assert om.verify(good(name).problem, forge(good(name))).ok
 
 
 @everywhere
@@ -91,7 +84,7 @@ def test_any_state_of_any_cell(name: str, data: st.DataObject) -> None:
     )
     changed = entry(states, (slot, cell), value)
     if states[slot, cell] < 0 and value in (0, 1):
-        schedule = altered(good(name).schedule, cell_states=changed)
+        schedule = forge(good(name).schedule, cell_states=changed)
         assert om.verify(good(name).problem, schedule).ok
     else:
         assert refused(name, cell_states=changed)
@@ -184,10 +177,10 @@ def test_any_number_that_a_solution_claims(name: str, data: st.DataObject) -> No
     field = data.draw(st.sampled_from(["objective", "lower_bound", *solution.stats]))
     if field in solution.stats:
         assume(wrong is True or wrong != solution.stats[field])
-        changed = altered(solution, stats={**solution.stats, field: wrong})
+        changed = forge(solution, stats={**solution.stats, field: wrong})
     else:
         assume(wrong != getattr(solution, field))
-        changed = altered(solution, **{field: wrong})
+        changed = forge(solution, **{field: wrong})
     assert om.verify(solution.problem, changed).violations
 
 
@@ -196,15 +189,15 @@ def test_any_number_that_a_solution_claims(name: str, data: st.DataObject) -> No
 def test_any_other_status(name: str, status: om.Status) -> None:
     """Only the weaker claim "feasible" may stand in for "optimal"."""
     solution = good(name)
-    report = om.verify(solution.problem, altered(solution, status=status))
+    report = om.verify(solution.problem, forge(solution, status=status))
     assert report.ok is (status in (om.Status.OPTIMAL, om.Status.FEASIBLE))
 
 
 @everywhere
 def test_a_bound_that_is_too_weak(name: str) -> None:
     """A feasible solution owes at least the bound of the shortest routes."""
-    solution = altered(good(name), status=om.Status.FEASIBLE)
-    weak = altered(solution, lower_bound=solution.lower_bound - 1)
+    solution = forge(good(name), status=om.Status.FEASIBLE)
+    weak = forge(solution, lower_bound=solution.lower_bound - 1)
     assert om.verify(solution.problem, solution).ok
     (violation,) = om.verify(solution.problem, weak).violations
     assert violation.rule == "the lower bound is not below the shortest routes"
@@ -216,7 +209,7 @@ def test_the_solution_of_another_problem(name: str) -> None:
     other = om.AllToAll(solution.problem.fabric, slot_s=2.0)
     places = {violation.where for violation in om.verify(other, solution).violations}
     assert {"problem", "durations_s[0]"} <= places
-    foreign = altered(solution, problem=other)
+    foreign = forge(solution, problem=other)
     (violation,) = om.verify(solution.problem, foreign).violations
     assert violation.where == "problem"
 
