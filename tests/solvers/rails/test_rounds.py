@@ -439,4 +439,5 @@ def test_files_and_commands_name_algorithms() -> None:
     made = loads(done.stdout)
     assert isinstance(made, om.RailJob)
     assert made.collectives == {"dp": "halving", "cp": "tree"}
-    refused("collectives[dp] = 'halve': one of ring", *line.replace("halving", "halve").split())
+    wrong = call(*line.replace("halving", "halve").split(), code=2)
+    assert "collectives[dp] = 'halve': one of ring" in wrong.stderr
