@@ -384,21 +384,8 @@ def test_info_of_a_reroute_lists_changed_circuits_by_their_chips() -> None:
 
 def test_layers_that_do_not_split_come_with_an_example() -> None:
     """As 126 layers on 4 stages."""
-    given = (
-        "--gpus",
-        "4",
-        "--pp",
-        "4",
-        "--layers",
-        "126",
-        "--delay",
-        "1ms",
-        "-o",
-        "j.json",
-        "--gpus-per-server",
-        "1",
-    )
-    said = call("generate", "rail-job", *RAIL, "--sequence", "128", *given, code=2)
+    sizes = "--gpus 4 --gpus-per-server 1 --pp 4 --layers 126 --sequence 128 --delay 1ms -o j.json"
+    said = call("generate", "rail-job", *RAIL, *sizes.split(), code=2)
     assert "--stage-layers), as 32,32,31,31" in " ".join(said.stderr.split())
 
 
