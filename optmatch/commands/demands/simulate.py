@@ -154,6 +154,8 @@ def simulate(
         if endings and endings[-1] in _TABLES:
             if has_rail_options:
                 raise InputError(_FOR_RAIL_JOBS)
+            if at_s is not None:
+                raise InputError("--at is for schedules of demands")
             options = {**changed_fields, **flow_options}
             return _simulate_flows(file, options, each_flow=flows, as_json=as_json)
         if flow_options:
@@ -336,8 +338,9 @@ def _print_left(
     from optmatch.plotting.demands import unit_of_amounts
     from optmatch.problems import Demand
 
+    kind = solution.problem.kind
     if not isinstance(solution.problem, Demand):
-        raise InputError(f"--at: of demands, not of kind {solution.problem.kind}")
+        raise InputError(f"--at is for schedules of demands, not of kind {kind}")
     problem = replace(solution.problem, **changes)
     if problem.packet_bytes_per_s:
         raise InputError("--at: only where circuits carry all, without a packet network")
