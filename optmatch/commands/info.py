@@ -86,16 +86,19 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
         changed: list[dict[str, Any]] = []
         tag = "data"
         if facts is None:
+            # A problem comes before what is known of its fabric; a training job has none.
             tag = "fabric"
             fabric, content = read_fabric_and_content(file, options)
             problem = getattr(content, "problem", content)
             facts = {}
-            if isinstance(problem, Reroute):
-                changed = _list_changed_circuits(problem, getattr(content, "answer", None))
             if problem is not None:
                 facts = {"type": problem.kind, "problem": describe_problem(problem)}
             if isinstance(problem, RailJob):
                 facts |= _describe_job(problem)
+            if isinstance(problem, Reroute):
+                changed = _list_changed_circuits(problem, getattr(content, "answer", None))
+
+            # The kind of the fabric takes the place of that of the problem.
             if fabric is not None:
                 facts |= _describe_fabric(fabric)
                 ports = list_ports(fabric)
@@ -125,6 +128,8 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
         if len(pairs) > _MAX_PAIRS:
             facts["dead_pairs"] += " and more"
     print_rows(facts)
+
+    # Tables of ports and circuits, and what was read of files of others.
     for row in ports:
         reached_ports = ", ".join(row["reaches"]) or "no port"
         click.echo(f"  port {row['port']} {row['name']}: at {row['at']}, reaches {reached_ports}")

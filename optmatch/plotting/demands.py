@@ -208,6 +208,7 @@ def _circuits_chart(
     destinations; with more than `n_kinds` of them, every `n_kinds`-th has the same. The name of
     the destination, ``labels[port]``, stands in the longer bar.
     """
+    # Full bars, then pale ones, in the same order of destinations.
     n_ports = len(labels)
     n_kinds = min(n_kinds, n_ports)
     looks = []
@@ -218,6 +219,8 @@ def _circuits_chart(
                 name = "sends"
             elif port + n_kinds < n_ports:
                 name += ", ..."
+
+            # Eight hues, and patterns beyond them.
             hue = _HUES[port % len(_HUES)]
             colour = palette.mix_with_white(hue) if ending else hue
             pattern = _PATTERNS[port // len(_HUES)]

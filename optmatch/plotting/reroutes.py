@@ -402,6 +402,8 @@ def page(solution: Solution) -> dict[str, Any]:
         data_of_slots["figures"] = panel(solution)
         data_of_slots["durations"] = [""] * len(names)
         return data_of_slots
+
+    # A rack is a map, which is gone through step by step.
     all_racks = np.arange(problem.fabric.racks)
     data = _put_racks_on_grid(transition_data(solution), problem.fabric, all_racks)
     chart = _rack_chart(problem, answer, data)

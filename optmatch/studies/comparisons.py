@@ -320,8 +320,10 @@ class MethodComparison(RowsStudy[Row]):
                 rows_of_line.setdefault((row.method, words), []).append(row)
         if not rows_of_line:
             raise InputError("no objectives over a field to draw", where="fields")
+
+        # A line for each method, and the steps with all links over the same values.
         lines = []
-        steps_of: dict[str, dict[Any, float]] = {}  # with all links, by values of other fields
+        steps_of: dict[str, dict[Any, float]] = {}
         for (method, others), rows in rows_of_line.items():
             values = [next(iter(self._values[row.name].values())) for row in rows]
             objectives: list[Any] = [row.objective for row in rows]
@@ -332,6 +334,8 @@ class MethodComparison(RowsStudy[Row]):
             for row, value in zip(rows, values, strict=True):
                 if "all_links_s" in self._details.get(row.key, {}):
                     steps_of.setdefault(others, {})[value] = self._details[row.key]["all_links_s"]
+
+        # Steps with all links have no method, and are their own bounds.
         for others, step_of in steps_of.items():
             unknown = [np.nan] * len(step_of)
             lines.append(Line(_ALL_LINKS, others, [*step_of], [*step_of.values()], unknown))
@@ -352,6 +356,7 @@ class MethodComparison(RowsStudy[Row]):
         for row in rows:
             step_s = self._details.get(row.key, {}).get("all_links_s")
             if step_s:
+                # Its name, and the values of the fields in words.
                 values = self._values[row.name]
                 words = ", ".join(_describe_value(name, value) for name, value in values.items())
                 share = float(row.objective) / step_s - 1  # type: ignore[arg-type]
@@ -613,6 +618,8 @@ def _solve_in_order(
         result = row_of_key.get(task.key())
         if result is None or values is None:
             continue
+
+        # The answer of a collective tells its algorithm.
         if result.answer is not None:
             algorithm = result.solution(task.problem).stats.get("algorithm", result.method)
             if algorithm != result.method:

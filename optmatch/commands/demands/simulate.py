@@ -348,16 +348,15 @@ def _print_left(
     if output is not None:
         target = check_target(output, force=force, endings=(".csv",))
 
-    # A line for each flow of which something is left.
     (left,) = left_bytes(replace(solution, problem=problem), [at_s])
     labels = problem.fabric.labels
     demand_bytes = problem.demand_bytes
     unit = unit_of_amounts(problem)
-
     if as_json:
         figures = {"at_s": at_s, "left_bytes": left.tolist(), "ports": list(labels)}
         print_object("simulation", {"file": file, **figures})
     else:
+        # A line for each flow of which something is left.
         all_amount = write_amount(float(demand_bytes.sum()), unit)
         left_amount = write_amount(float(left.sum()), unit)
         title = f"at {write_amount(at_s, 's')} {left_amount} of {all_amount} are left"
@@ -367,6 +366,8 @@ def _print_left(
             all_amount = write_amount(float(demand_bytes[source, destination]), unit)
             flow = f"{labels[source]} -> {labels[destination]}"
             click.echo(f"  {flow}: {left_amount} of {all_amount}")
+
+    # A matrix has all ports, also those of which nothing is left, so that they keep their numbers.
     if target is not None:
         rows = [[label, *row] for label, row in zip(labels, left.tolist(), strict=True)]
         replace_file(target, csv_text([["", *labels], *rows]).encode())
