@@ -160,7 +160,7 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
 
     # Of other objectives the bound is no time.
     if np.isfinite(data.lower_bound_s) and problem.objective == "completion-s":
-        chart["bound_s"] = data.lower_bound_s
+        chart["bounds_s"] = [data.lower_bound_s]
     ax = draw_rows(chart, ax, 0.22)
     if has_shades:
         from matplotlib.colors import LinearSegmentedColormap

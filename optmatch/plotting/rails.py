@@ -437,7 +437,7 @@ def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
     groups = _group_equal_ranks(problem, answer)[:MOST_RANKS]
     chart = _chart_of_groups(answer, groups)
     if np.isfinite(solution.lower_bound):
-        chart["bound_s"] = solution.lower_bound
+        chart["bounds_s"] = [solution.lower_bound]
     ax = draw_rows(chart, ax)
     n_shown = sum(len(ranks) for _, ranks in groups)
     step = write_amount(answer.step_s, "s")

@@ -64,8 +64,8 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
     ----------
     chart
         Parts of a scene: `rows`, `bars`, `span_s`, `row_noun` and `legend`, a `BarLook` for each
-        kind. There may be `texts`, one for each bar, row after row; a `bound_s`, and times
-        `changes` at which circuits change, which become dashed lines.
+        kind. There may be `texts`, one for each bar, row after row; and times `bounds_s` of a
+        lower bound and `changes` of circuits, which become dashed lines.
     ax
         Where to draw; None makes a figure with rows of `row_inches`.
     """
@@ -124,14 +124,14 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
                 bbox={"boxstyle": "square,pad=0.1", "fc": colour, "ec": "none"},
             )
 
-    bound_s = chart.get("bound_s")
-    lines = [("circuits change", time_s) for time_s in chart.get("changes", ())]
-    if bound_s is not None:
-        lines.append(("lower bound", bound_s))
-    for number, (name, time_s) in enumerate(lines):
-        is_first = number == 0 or name != lines[number - 1][0]
-        label = name if is_first else "_"
-        ax.axvline(time_s, color=palette.INK, linestyle="--", linewidth=1.0, label=label)
+    # Dashed lines from the bottom to the top.
+    style: dict[str, Any] = {"color": palette.INK, "linestyle": "--", "linewidth": 1.0}
+    for name, times_s in (
+        ("circuits change", chart.get("changes", [])),
+        ("lower bound", chart.get("bounds_s", [])),
+    ):
+        if times_s:
+            ax.vlines(times_s, 0, 1, transform=ax.get_xaxis_transform(), label=name, **style)
 
     # As many rows are named as there is room for.
     most_names = max(1, int(0.8 * figure_of(ax).get_figheight() / 0.14))
