@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems.collectives.fields import CollectiveFields
-from optmatch.problems.collectives.sum_sends import least_sum_sends
+from optmatch.problems.collectives.sum_sends import least_sum_sends, reach
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -44,15 +44,6 @@ class BoundTerms(NamedTuple):
     """The kind of count: bytes, reach, distance, late, steps or cut."""
     configurations: int = 0
     """The number of configurations with which the bound is reached, if any."""
-
-
-def reach(rounds: int, lanes: int, two_way: bool) -> int:
-    """Count the ranks that one can know after so many rounds with equal circuits, itself too."""
-    onward = lanes - 1 if two_way else lanes
-    if onward == 1:
-        return 1 + lanes * rounds
-    geometric_sum = int(onward**rounds - 1) // (onward - 1)
-    return 1 + lanes * geometric_sum
 
 
 @lru_cache(maxsize=4096)
@@ -231,15 +222,33 @@ def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
     if not traffic.least_bytes or traffic.n_known < 2:
         return BoundTerms(0.0, "bytes")
 
+    # Numbers of configurations that do not reach all ranks have no plan. Each other one waits with
+    # the bytes over the fewest hops, and an estimate of its bound. The powers of two are bounded
+    # at once: when changes and rounds of a number take longer than that, so do those of more.
     best = BoundTerms(math.inf, "bytes")
+    waiting: list[tuple[float, int, float]] = []
     hops_of_configurations = islice(distances(n_ranks, problem.lanes, problem.two_way), n_ranks)
     for configurations, hops in enumerate(hops_of_configurations, start=1):
-        terms = _bound_configurations(problem, traffic, configurations, hops, best.seconds)
-        best = min([best, *terms])
-        # More configurations only add delays and rounds.
         least_s = (configurations - 1) * problem.delay_s + problem.alpha_s * configurations
+        if len(hops) >= traffic.n_known - 1:
+            hop_bytes = traffic.bytes_over(hops)
+            if configurations.bit_count() == 1:
+                terms = _bound_configurations(
+                    problem, traffic, configurations, hop_bytes, best.seconds
+                )
+                best = min([best, *terms])
+            else:
+                estimate_s = least_s + problem.sending_s(hop_bytes)
+                waiting.append((estimate_s, configurations, hop_bytes))
         if least_s > best.seconds:
             break
+
+    # The others follow with the least estimates first, which their bounds are not below.
+    for estimate_s, configurations, hop_bytes in sorted(waiting):
+        if estimate_s > best.seconds:
+            break
+        terms = _bound_configurations(problem, traffic, configurations, hop_bytes, best.seconds)
+        best = min([best, *terms])
     if problem.planes > 1:
         # Planes that change while others send hide all delays but the first one.
         n_rounds = _doublings(traffic.n_known, problem.lanes)
@@ -253,14 +262,14 @@ def _bound_configurations(
     problem: CollectiveFields,
     traffic: _Traffic,
     configurations: int,
-    hops: IntArray,
+    hop_bytes: float,
     best_s: float,
 ) -> list[BoundTerms]:
     """Bound the time of a collective whose circuits are set up a given number of times.
 
-    `best_s` is the least bound for fewer configurations, infinite if there is none, and
-    ``hops[k]`` how far the k-th nearest of the other ranks is at least (`distances`). Returns the
-    bounds of some numbers of rounds; none if so few configurations do not reach all ranks. A
+    `best_s` is the least bound for other numbers of configurations, infinite if there is none, and
+    `hop_bytes` are the bytes of an all-to-all over the fewest hops, else 0. Returns the bounds of
+    some numbers of rounds; none if so few configurations do not reach all ranks. A
     *configuration* is a set of circuits that is held for some rounds. The time of a plan has three
     parts:
 
@@ -275,7 +284,7 @@ def _bound_configurations(
     # Too few configurations have no plan. A single one has a bound of its own in a broadcast,
     # whose bytes follow each other, and in an all-reduce, whose bytes wait to be added up.
     rounds = _count_rounds(problem, traffic, configurations)
-    if rounds < 0 or len(hops) < traffic.n_known - 1:
+    if rounds < 0:
         return []
     if problem.operation == "broadcast" and configurations == 1 and problem.hop_s is None:
         return [_bound_pipeline(problem, rounds)]
@@ -293,9 +302,7 @@ def _bound_configurations(
 
     # Even with any number of rounds, blocks go over the fewest hops at least. The name of the
     # bound says what raises it above the bytes of the busiest rank.
-    least_bytes = traffic.least_bytes
-    if problem.operation == "all-to-all":
-        least_bytes = max(least_bytes, traffic.bytes_over(hops))
+    least_bytes = max(traffic.least_bytes, hop_bytes)
     name = "bytes"
     if least_bytes > traffic.least_bytes * (1 + _ROUNDING):
         name = "distance"

@@ -45,6 +45,16 @@ Measured for 320 all-reduces of 8 to 256 ranks with 2 to 8 ports: with 6 distanc
 with 2 none is lower, with 1 some are by 8 %."""
 
 
+def reach(rounds: int, lanes: int, two_way: bool) -> int:
+    """Count the ranks that one can know after so many rounds with equal circuits, itself too.
+
+    These are all ranks within so many circuits of it at most (Moore bound): with three two-way
+    circuits 1 + 3 + 3 * 2 ranks are within two.
+    """
+    onward = lanes - 1 if two_way else lanes
+    return 1 + lanes * _add_powers(onward, 0, rounds - 1)
+
+
 @lru_cache(maxsize=65536)
 def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> float:
     """Bound how often a byte of an all-reduce is sent in so many rounds over circuits that stay.
@@ -61,7 +71,7 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
     if onward < 1:  # a single two-way circuit leads no farther than to one other rank
         return gossip_sends
     longest = 1
-    while longest < rounds and _count_within(longest, lanes, onward, n_ranks) < n_ranks:
+    while longest < rounds and reach(longest, lanes, two_way) < n_ranks:
         longest += 1
     if onward == 1:
         # Circuits make rings. Fewer than `length` circuits lead to `n_near` ranks; the others are
@@ -83,7 +93,7 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
     # A window is its first round and the fewest sends in it, listed by its last round.
     windows_by_end: dict[int, list[tuple[int, float]]] = {}
     for length in range(longest, max(longest - MOST_LENGTHS, 0), -1):
-        n_far = n_ranks - _count_within(length - 1, lanes, onward, n_ranks)
+        n_far = n_ranks - reach(length - 1, lanes, two_way)
         for hop in range(1, length + 1):
             n_reached = _count_reached(length - hop, rounds - hop, onward, two_way)
             n_sends = n_ranks * -(-n_far // n_reached) / onward ** (hop - 1)
@@ -103,22 +113,6 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
     return max(gossip_sends, most_by[rounds])
 
 
-def _count_within(hops: int, lanes: int, onward: int, most: int) -> int:
-    """Count the ranks within so many circuits of one rank, itself too, at most (Moore bound)."""
-    # For example, with three two-way circuits 1 + 3 + 3 * 2 ranks are within two circuits. Along a
-    # ring each circuit reaches as many more as the one before, which needs no loop over hops.
-    if onward == 1:
-        return min(most, 1 + lanes * hops)
-    n_within = 1
-    n_at_distance = lanes
-    for _ in range(hops):
-        n_within += n_at_distance
-        n_at_distance *= onward
-        if n_within >= most:
-            return most
-    return n_within
-
-
 def _count_reached(nearest: int, farthest: int, onward: int, two_way: bool) -> int:
     """Count how many ranks one send of the data of one rank can lead to, at most.
 
@@ -133,12 +127,7 @@ def _count_reached(nearest: int, farthest: int, onward: int, two_way: bool) -> i
 
 
 def _add_powers(base: int, first: int, last: int) -> int:
-    """Add up the powers of a base from one exponent to another.
-
-    Returns the sum; 0 if `last` is below `first`.
-    """
-    if last < first:
-        return 0
+    """Add up the powers of a base from one exponent to another; 0 if `last` is below `first`."""
     if base == 1:
-        return last - first + 1
-    return int((base ** (last + 1) - base**first) // (base - 1))
+        return max(0, last - first + 1)
+    return max(0, int(base ** (last + 1) - base**first) // (base - 1))
