@@ -237,11 +237,12 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
 
     # In the end each rank has all that it wants, in whichever round it came: everything, or of an
     # all-to-all what is for it.
-    wanted_keys = np.arange(problem.n_ranks * n_pieces)
     if problem.operation == "all-to-all":
         is_wanted = _wanted_blocks(problem, n_owners).reshape(-1)[pieces.chunk] > 0
         destination = pieces.chunk % problem.n_ranks
         wanted_keys = (destination * n_pieces + np.arange(n_pieces))[is_wanted]
+    else:
+        wanted_keys = np.arange(problem.n_ranks * n_pieces)
     is_missing = known_keys[np.searchsorted(known_keys[:-1], wanted_keys)] != wanted_keys
     for key in np.sort(wanted_keys[is_missing])[:1].tolist():
         rank, piece = divmod(key, n_pieces)
