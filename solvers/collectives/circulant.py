@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 from optmatch.model import Clock, InputError, Limits
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import distances, fewest_rounds
-from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.rounds import (
     PORTS_OF_A_SEND,
     QUICK_SENDS,
-    Rounds,
-    as_rounds,
     is_affordable,
     ranks_to_store,
+    seconds_of,
 )
 from optmatch.solvers.collectives.topologies import IntArray
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
@@ -78,10 +76,11 @@ class Circulant(NamedTuple):
         most: NDArray[np.int64] = self.exponents.max(axis=0)
         return most
 
-    def time_s(self, block_s: float, round_s: float, delay_s: float) -> float:
+    def time_s(self, problem: Collective) -> float:
         """Return how many seconds the all-to-all takes."""
-        n_rounds = int(self.rounds.sum())
-        return (len(self.shifts) - 1) * delay_s + n_rounds * round_s + self.hops * block_s
+        circuit_bytes = self.hops * problem.block_bytes / problem.lanes
+        n_changes = len(self.shifts) - 1
+        return seconds_of(problem, int(self.rounds.sum()), circuit_bytes, n_changes=n_changes)
 
 
 @inner_kernel
@@ -242,20 +241,19 @@ def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = No
     return Circulant(shifts, exponents)
 
 
-def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
+def trim(circulant: Circulant, problem: Collective) -> Circulant:
     """Give up rounds of an all-to-all by letting data take more hops, as long as that saves time.
 
     A configuration stays for as many rounds as the most hops that a block makes in it. If every
     block makes one hop less there, a round is saved; blocks then need other hops elsewhere.
 
     The round that saves most time is given up first, then the best one of those that are left, and
-    so on, until no round saves any time (steepest descent). `block_s` is how many seconds a block
-    takes over all lanes of a rank, and `round_s` the latency of a round; changes of circuits stay.
+    so on, until no round saves any time (steepest descent). Changes of circuits stay.
     """
     n = len(circulant.exponents)
     while True:
         best: Circulant | None = None
-        best_s = circulant.time_s(block_s, round_s, 0.0)
+        best_s = circulant.time_s(problem)
         for config in np.flatnonzero(circulant.rounds):
             # `most` is the most hops of a block by configuration: one less than now in this one,
             # as many as now in all others. If some blocks have no way then, this is no choice.
@@ -265,7 +263,7 @@ def trim(circulant: Circulant, block_s: float, round_s: float) -> Circulant:
                 other = route(n, circulant.shifts, most)
             except InputError:
                 continue
-            seconds = other.time_s(block_s, round_s, 0.0)
+            seconds = other.time_s(problem)
             if seconds < best_s:
                 best = other
                 best_s = seconds
@@ -288,18 +286,15 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     down are left out.
     """
     n = problem.n_ranks
-    delay_s = problem.delay_s
-    round_s = problem.round_s
-    block_s = problem.size_bytes / n / (problem.rate_bytes_per_s * problem.lanes)
 
     # Digits of most configurations come first, and are taken however long they take to be written
     # down. Blocks that go straight to their places take one hop each, over circuits of their own.
     quick = [route_digits(n, split_rounds(n, k)) for k in range((n - 1).bit_length(), 0, -1)]
     quick.append(Circulant(np.arange(1, n), np.eye(n, dtype=np.int8)[:, 1:]))
     best = quick[0]
-    best_s = best.time_s(block_s, round_s, delay_s)
+    best_s = best.time_s(problem)
     for circulant in quick[1:]:
-        seconds = circulant.time_s(block_s, round_s, delay_s)
+        seconds = circulant.time_s(problem)
         if seconds < best_s and _is_affordable(circulant, clock):
             best = circulant
             best_s = seconds
@@ -309,7 +304,12 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     # rank, for 1, 2, 3, ... configurations.
     counts = np.arange(1, n)
     bounds_s = [
-        (k - 1) * delay_s + fewest_rounds(n, k) * round_s + float(hops.sum()) * block_s
+        seconds_of(
+            problem,
+            fewest_rounds(n, k),
+            float(hops.sum()) * problem.block_bytes / problem.lanes,
+            n_changes=k - 1,
+        )
         for k, hops in zip(counts.tolist(), distances(n), strict=False)
     ]
     # The numbers of configurations by ascending bounds: beyond the best time none can be faster.
@@ -319,8 +319,8 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
         if clock is not None and k * n * n / STEPS_PER_S > clock.remaining_s:
             continue
         for shifts in list_shifts(n, k, clock=clock)[:TRIED]:
-            circulant = trim(route(n, shifts), block_s, round_s)
-            seconds = circulant.time_s(block_s, round_s, delay_s)
+            circulant = trim(route(n, shifts), problem)
+            seconds = circulant.time_s(problem)
             if seconds < best_s and _is_affordable(circulant, clock):
                 best = circulant
                 best_s = seconds
@@ -365,24 +365,3 @@ def list_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]
             offsets = np.flatnonzero(circulant.exponents[:, config] > hop)
             yield config, offsets, distance[offsets]
             distance[offsets] += shift
-
-
-def list_rounds(circulant: Circulant) -> Rounds:
-    """List the rounds of an all-to-all in which all ranks always send equally many places onward.
-
-    Circuits are held for some rounds and then changed; while they are held they are called a
-    *configuration*, and lead its *shift* onward from each rank. A block, what one rank sends to
-    one other, makes a given number of hops in each configuration, in the first rounds of it. There
-    are as many rounds as the most hops of a block.
-    """
-    n = len(circulant.exponents)
-    stored_ranks = ranks_to_store(n * circulant.hops)
-    ranks = np.arange(stored_ranks or n)[:, None]  # the sources of blocks
-    parts = []
-    for config, offset, come in list_moves(circulant):
-        # The blocks of these offsets, of all ranks, move one hop. Rows stand for sources, columns
-        # for offsets.
-        rank = (ranks + come).reshape(-1) % n
-        chunk = (ranks * n + (ranks + offset) % n).reshape(-1)
-        parts.append((rank, (rank + circulant.shifts[config]) % n, chunk))
-    return as_rounds(parts, COPY, len(ranks) * n)._replace(stored_ranks=stored_ranks)

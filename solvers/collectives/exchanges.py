@@ -15,22 +15,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
-from optmatch.solvers.collectives.circulant import list_shifts
+from optmatch.solvers.collectives.circulant import Circulant, list_shifts
 from optmatch.solvers.collectives.level_routes import LEVEL, LevelRoutes, find_level_routes
 from optmatch.solvers.collectives.negotiated_routes import find_fewest_blocks
 from optmatch.solvers.collectives.offers import Offer
-from optmatch.solvers.collectives.plans import Laid, assemble, lay
-from optmatch.solvers.collectives.rounds import as_rounds, without_nothing
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import (
+    Rounds,
+    as_rounds,
+    ranks_to_store,
+    seconds_of,
+    without_nothing,
+)
 from optmatch.solvers.collectives.spreading import (
-    Carried,
     CircuitSequence,
     Receipts,
+    list_gathered,
     list_rounds,
     receive_over_circuits,
 )
@@ -89,9 +97,15 @@ def move_blocks(peer, distance, demand, holder, load):
 def list_exchange_offers(
     problem: Collective, clock: Clock, below_s: float = math.inf
 ) -> Iterator[Offer[Laid]]:
-    """List plans of an all-to-all over several ports, with their time, before they are made."""
-    yield from list_static_offers(problem, clock)
-    yield from list_changing_offers(problem, clock, below_s)
+    """List plans of an all-to-all over several ports, with their time, before they are made.
+
+    Between many ranks circulants come first: their plans store the blocks of one rank alone.
+    """
+    offers = [list_static_offers(problem, clock), list_changing_offers(problem, clock, below_s)]
+    if ranks_to_store(problem.n_ranks**2):
+        offers.reverse()
+    for of_kind in offers:
+        yield from of_kind
 
 
 def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:
@@ -116,10 +130,8 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid
         mean_bytes = moved_bytes / np.count_nonzero(topology.peer >= 0)
         # The promise is lowered by a billionth, as plans add up the same seconds in another order.
         # Blocks that are forwarded inside a round all go in one: more rounds only add start-ups.
-        fixed_s = n_rounds * problem.alpha_s
-        if problem.hop_s is not None:
-            fixed_s = problem.alpha_s + n_rounds * problem.hop_s
-        seconds = fixed_s + mean_bytes / problem.rate_bytes_per_s
+        n_start_ups = n_rounds if problem.hop_s is None else 1
+        seconds = seconds_of(problem, n_start_ups, mean_bytes, n_hops=n_rounds)
         promised_s = seconds * (1 - 1e-9)
         target_s = problem.first_delay_s + promised_s
         build = partial(_lay_static, problem, topology, distance, target_s, clock)
@@ -162,7 +174,8 @@ def _lay_static(
     for more_rounds in (0, 1):
         if best.plan.time_s <= target_s * LEVEL:
             return best
-        routes = find_level_routes(problem, peer, distance, n_rounds + more_rounds, clock)
+        peer_by_round = np.repeat(peer[None], n_rounds + more_rounds, axis=0)
+        routes = find_level_routes(problem, peer_by_round, distance, clock)
         best = _keep_faster(problem, topology, best, routes)
     if problem.demand_bytes is None and best.plan.time_s > target_s * LEVEL:
         routes = find_fewest_blocks(problem, peer, distance, best.plan.time_s, clock)
@@ -207,8 +220,7 @@ def _lay_block_sends(
     )
     links = np.column_stack([number.reshape(-1), by_block[:, 1:3]])
     links = links[n_hops[links[:, 0]] > 1]
-    epoch_of_round = np.zeros(1, dtype=np.int64)
-    return assemble(problem, in_one_round, n * n, topology.peer[None], epoch_of_round, links=links)
+    return lay(problem, Rounds(in_one_round, n * n, [topology.peer], links=links))
 
 
 @kernel
@@ -296,7 +308,8 @@ def list_changing_offers(
     n_circulants_with_all = -(-(n - 1) // lanes)
     for n_circulants in range(1, min(MOST_CONFIGURATIONS, n_circulants_with_all) + 1):
         changes_s = (n_circulants - 1) * problem.delay_s
-        if changes_s >= below_s or clock.exceeded(0) is not None:
+        is_late = n_circulants > 1 and clock.exceeded(0) is not None
+        if changes_s >= below_s or is_late:
             return
         for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
             # Neighbours in a group, or (of several groups) far from each other.
@@ -308,7 +321,7 @@ def list_changing_offers(
                 if receipts is not None:
                     yield Offer(
                         seconds=receipts.seconds(problem, problem.size_bytes / n),
-                        n_sends=receipts.n_rows,
+                        n_sends=receipts.n_stored_rows,
                         name=f"{n_circulants} circulants",
                         build=partial(_lay_routes, problem, receipts),
                     )
@@ -345,12 +358,8 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
 def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     """Choose the way of all data of an even all-to-all over circuits that change.
 
-    All ranks do the same, so the chunk of a receipt is the offset of a block from rank 0.
-
     Each offset becomes a sum of few shifts. With the shifts 1 and 8, offset 10 is 8 + 1 + 1, which
-    takes three rounds. In each round an offset takes one of its shifts that are there: the one
-    that has carried least in this round. Circuits change when nothing has to go over them any
-    more.
+    takes three rounds.
 
     ``groups[configuration, k]`` is the shifts of each configuration, the circuits that are there
     at one time. The result is None if some configuration does not fit the ports, or the shifts do
@@ -377,10 +386,22 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     if count_shifts(shifts.reshape(-1), exponents, distance, loads_of_shifts) >= FAR:
         return None
 
-    # Each configuration stays until all hops over its shifts are made. hops_left[offset,
-    # configuration, lane] counts those that are left, and distance_gone[offset] how many places
-    # onward the data are by now.
-    hops_left = exponents.reshape(n, n_configs, lanes)
+    return _receive_offsets(topologies, exponents.reshape(n, n_configs, lanes))
+
+
+def _receive_offsets(topologies: list[Topology], exponents: NDArray[np.integer[Any]]) -> Receipts:
+    """Share out the hops of all offsets among the rounds of circulants, one after another.
+
+    ``exponents[offset, configuration, lane]`` tells how often the blocks that go so many places
+    onward take the shift of a lane. A configuration stays until all hops over its shifts are made;
+    in each of its rounds every offset that has hops left makes one of them. All ranks do the same,
+    so the chunk of a receipt is the offset of a block from rank 0.
+    """
+    # hops_left[offset, configuration, lane] counts those that are left, and distance_gone[offset]
+    # how many places onward the data are by now.
+    n, n_configs, _ = exponents.shape
+    shifts = np.array([topology.shifts for topology in topologies])
+    hops_left = exponents.copy()
     distance_gone = np.zeros(n, dtype=np.int64)
     columns: list[tuple[IntArray, ...]] = []
     loads = list[float]()
@@ -388,7 +409,6 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     for config in range(n_configs):
         n_rounds_before = len(columns)
         while hops_left[:, config].any():
-            # Every offset that has hops left in this configuration makes one of them.
             lane_of = _choose_lane_of_offsets(hops_left[:, config])
             offset = np.flatnonzero(lane_of >= 0)
             lane = lane_of[offset]
@@ -412,7 +432,7 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     return receive_over_circuits(sequence, np.array(loads), 1, n, (turn, source, target, offset))
 
 
-def _choose_lane_of_offsets(left: IntArray) -> IntArray:
+def _choose_lane_of_offsets(left: NDArray[np.integer[Any]]) -> IntArray:
     """Choose over which port data go in a round, so that all ports carry as much.
 
     All ranks do the same. Offsets that have only one lane left to take are placed first; the
@@ -438,13 +458,27 @@ def _choose_lane_of_offsets(left: IntArray) -> IntArray:
 def _lay_routes(problem: Collective, receipts: Receipts) -> Laid:
     """Lay out and time an all-to-all over circulants, in which all ranks do the same.
 
-    Each receipt, whose chunk is an offset, becomes a send of every rank. With 8 ranks and shift 2,
-    the blocks of offset 3 that have come 1 place are sent by rank 1 to rank 3 for source 0, by
-    rank 2 to rank 4 for source 1, and so on; the block from rank s to rank t is chunk
-    ``s * n + t``.
+    Each receipt, whose chunk is an offset, becomes a send of every rank, or of rank 0 alone where
+    all are too many to be stored. With 8 ranks and shift 2, the blocks of offset 3 that have come
+    1 place are sent by rank 1 to rank 3 for source 0, by rank 2 to rank 4 for source 1, and so on;
+    the block from rank s to rank t is chunk ``s * n + t``.
     """
     n = problem.n_ranks
-    receipt = np.repeat(np.arange(len(receipts.turn)), n)
-    first = np.tile(np.arange(n), len(receipts.turn))
-    chunk = first * n + (first + receipts.chunk[receipt]) % n
-    return lay(problem, list_rounds(receipts, Carried(receipt, first, chunk), n * n))
+    stored_ranks = receipts.stored_ranks
+    carried = list_gathered(receipts, stored_ranks)
+    receiver = (carried.turned + receipts.chunk[carried.receipt]) % n
+    carried = carried._replace(chunk=carried.turned * n + receiver)
+    rounds = list_rounds(receipts, carried, (stored_ranks or n) * n)
+    return lay(problem, rounds._replace(stored_ranks=stored_ranks))
+
+
+def lay_circulant_exchange(problem: Collective, circulant: Circulant) -> Laid:
+    """Make the plan of an all-to-all in which all lanes of a configuration have the same shift."""
+    # Lanes with the same shift share what the first of them is given.
+    all_shifts = [(shift,) * problem.lanes for shift in circulant.shifts.tolist()]
+    ranks = np.arange(problem.n_ranks)
+    topologies = [
+        Topology("circulant", (ranks + np.array(shifts)[:, None]) % len(ranks), shifts)
+        for shifts in all_shifts
+    ]
+    return _lay_routes(problem, _receive_offsets(topologies, circulant.exponents[:, :, None]))

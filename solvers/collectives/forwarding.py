@@ -27,7 +27,7 @@ from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable
+from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable, seconds_of
 from optmatch.solvers.collectives.spreading import (
     Carried,
     CircuitSequence,
@@ -178,6 +178,7 @@ def find_routes(
     ends = sequence.ends if alike else sequence.ends_by_rank
     arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
     config_of_round = sequence.config_of_round(len(relay.strides))
+    n_turns = n if alike else 1
 
     # Who gets the block in each round, and how far it is from a rank that had it before. Owners
     # are numbered by their place in `owners`; at best all circuits share all hops evenly.
@@ -185,8 +186,8 @@ def find_routes(
         count_hops(ends.peer[config], arrives < turn)
         for turn, config in enumerate(config_of_round.tolist())
     ]
-    n_changes = np.count_nonzero(np.diff(config_of_round))
-    at_least_s = n_changes * problem.delay_s
+    n_hops = 0
+    circuit_bytes = 0.0  # over the busiest circuits of all rounds, at least
     wanted_in_round: list[tuple[IntArray, IntArray]] = []
     for turn, distance in enumerate(distances):
         is_wanted = arrives == turn
@@ -201,12 +202,16 @@ def find_routes(
         if not is_even:
             sent_bytes = hops @ problem.demand[owners][owner, target]
         n_circuits = np.count_nonzero(ends.peer[config_of_round[turn]] >= 0)
-        circuit_bytes = sent_bytes * (n if alike else 1) / n_circuits
+        round_bytes = sent_bytes * n_turns / n_circuits
         # In the first round all blocks leave their owners.
         if len(owners) == 1 and not alike and turn == 0:
-            circuit_bytes = max(circuit_bytes, len(target) * block_bytes / problem.lanes)
-        at_least_s += problem.alpha_s + problem.circuit_s * int(hops.max())
-        at_least_s += circuit_bytes / problem.rate_bytes_per_s
+            round_bytes = max(round_bytes, len(target) * block_bytes / problem.lanes)
+        circuit_bytes += float(round_bytes)
+        n_hops += int(hops.max())
+    n_changes = int(np.count_nonzero(np.diff(config_of_round)))
+    at_least_s = seconds_of(
+        problem, len(distances), circuit_bytes, n_changes=n_changes, n_hops=n_hops
+    )
     if at_least_s >= below_s:
         return None
 
@@ -234,12 +239,20 @@ def find_routes(
 
         # The rank at the first link had the piece. Links of all rounds are counted together.
         source = links[first_link, 0]
-        turns = np.full(len(owner), turn)
         first_link += n_links_before
         n_links_before += len(links)
-        columns = (turns, source, target, chunk, first_link, n_links, links[:, 0], links[:, 1])
-        columns_of_round.append(columns)
-    n_turns = n if alike else 1
+        columns_of_round.append(
+            (
+                np.full(len(owner), turn),
+                source,
+                target,
+                chunk,
+                first_link,
+                n_links,
+                links[:, 0],
+                links[:, 1],
+            )
+        )
     all_columns = (np.concatenate(column) for column in zip(*columns_of_round, strict=True))
     return Receipts(sequence.peer, config_of_round, loads, pieces, n_turns, *all_columns)
 

@@ -20,7 +20,7 @@ from optmatch.solvers.collectives.passing import list_turned_torus_offers
 from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.collectives.ring_sums import list_ring_offers
 from optmatch.solvers.collectives.rounds import is_affordable
-from optmatch.solvers.collectives.spreading import UNKNOWN, CircuitSequence, offer_gathers, spread
+from optmatch.solvers.collectives.spreading import CircuitSequence, offer_gathers, spread
 from optmatch.solvers.collectives.topologies import list_scaled_circulants, list_topologies
 from optmatch.solvers.collectives.walk_sums import list_walk_offers
 
@@ -85,9 +85,8 @@ def list_gather_offers(
     """List plans of a gather or a sum over several ports, with their time, before they are made.
 
     For each choice of circuits an all-gather is simulated, which tells its time. The block of each
-    rank may be cut into pieces, which come over different ports, and a limit of pieces on a
-    circuit in a round may level the loads. All-reduces over tori, along walks of de Bruijn graphs
-    and around two-way rings are offered, too, before these.
+    rank may be cut into pieces, which come over different ports. All-reduces over tori, along
+    walks of de Bruijn graphs and around two-way rings are offered, too, before these.
     """
     # An all-reduce sends everything twice: sums, then copies.
     n = problem.n_ranks
@@ -97,16 +96,16 @@ def list_gather_offers(
         yield from list_walk_offers(problem, clock)
         yield from list_ring_offers(problem)
 
-    # Breadth-first gathers over each sequence of circuits, by pieces and limits of a circuit. A
-    # sequence is left out whose changes alone take too long.
+    # Breadth-first gathers over each sequence of circuits, by pieces. A sequence is left out whose
+    # changes alone take too long.
     for sequence in list_sequences(problem):
         if phases * (len(sequence.held) - 1) * problem.delay_s >= below_s:
             continue
-        for pieces, most_load in _list_piece_limits(problem, sequence):
+        for pieces in _list_pieces(problem, sequence):
             n_sends = phases * n * (n - 1) * pieces
             if pieces > 1 and not is_affordable(n_sends, clock, reserve=RESERVE):
                 continue
-            receive = partial(spread, pieces=pieces, most_load=most_load)
+            receive = partial(spread, pieces=pieces)
             yield from offer_gathers(problem, sequence, sequence.name, receive)
 
 
@@ -140,26 +139,13 @@ def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     yield from offer_gathers(problem, sequence, sequence.name, spread)
 
 
-def _list_piece_limits(problem: Collective, sequence: CircuitSequence) -> list[tuple[int, int]]:
-    """List into how many pieces blocks are cut, and how many pieces a circuit takes in a round.
+def _list_pieces(problem: Collective, sequence: CircuitSequence) -> list[int]:
+    """List into how many pieces blocks are cut.
 
     A rank can receive the pieces of a block from all of its neighbours at once. A block is cut
     into as many pieces as a rank has ports, or neighbours if several ports lead to the same one:
     these share each piece evenly, so that fewer pieces load all circuits alike. A ring with eight
     two-way ports has two neighbours, and two pieces are enough, which are a quarter of the sends.
-    The result is pairs of pieces and limit; `UNKNOWN` stands for no limit.
     """
-    # Limits level the loads of circuits. They are tried for circulants alone, where each piece is
-    # simulated as a block of its own, and may wait while others come.
-    n_ports = problem.lanes
-    limits = [(1, UNKNOWN)]
-    if n_ports > 1 and sequence.shifts is not None:
-        limits += [(1, 1), (1, 2)]
     n_neighbours = int((sequence.ends.width > 0).sum(axis=1).max())
-    if 1 < n_neighbours < n_ports:
-        limits.append((n_neighbours, UNKNOWN))
-    if n_ports > 1:
-        limits.append((n_ports, UNKNOWN))
-    if n_ports > 1 and sequence.shifts is not None:
-        limits += [(n_ports, n_ports * factor) for factor in (1, 2, 4, 8)]
-    return limits
+    return sorted({1, n_neighbours, problem.lanes})

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from optmatch.model import Clock, Limit, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.plans import Laid, assemble
-from optmatch.solvers.collectives.rounds import SENDS_PER_S, ranks_to_store
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import SENDS_PER_S, Rounds, ranks_to_store
 from optmatch.solvers.collectives.schemes import Move, Scheme, Shifts, list_schemes
 
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
@@ -495,45 +495,33 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     if len(plan.waves) > 1:
         parts = np.concatenate(parts_of_rows)[by_round]
 
-    # Only rounds whose circuits differ from those of the round before begin an epoch; the sum
-    # counts changes, which gives each round the number of its epoch.
-    circuits = _list_rail_circuits(problem, plan)
-    is_change = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=1))
-    return assemble(
-        problem,
+    rounds = Rounds(
         sends[by_round],
         n_chunks,
-        circuits[is_change][:, None],
-        np.cumsum(is_change) - 1,
+        list(_list_rail_circuits(problem, plan)[:, None]),
+        stored_ranks,
         parts=parts,
-        stored_ranks=stored_ranks,
     )
+    return lay(problem, rounds)
 
 
 def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
     """Return ``circuits[round, rank]``: the rank to which the rail of a rank leads, -1 if nowhere.
 
-    Rounds that need no rails keep those that are up, so that nothing has to change for them. With
-    letters for the circuits of all ranks, the rounds ``- A - - B -`` become ``A A A A B B``.
+    Rounds that need no rails want none, but before the first rails, which are set up by then. With
+    letters for the circuits of all ranks, the rounds ``- A - B`` become ``A A - B``.
     """
     # A rail leads some islands onward, to the same place there. With 3 islands of 2 ranks and the
     # shifts 1 and 0, rank 0 sends to 2, 2 to 4, 4 to 0, and ranks 1, 3 and 5 to nobody.
     islands = problem.n_ranks // problem.island
     island, place = np.divmod(np.arange(problem.n_ranks), problem.island)
     circuits = np.full((plan.n_rounds, problem.n_ranks), -1)
-    with_rails = sorted(plan.shifts_of_turn)
-    for turn in with_rails:
-        shift = np.array(plan.shifts_of_turn[turn])[place] % islands
+    for turn, shifts in plan.shifts_of_turn.items():
+        shift = np.array(shifts)[place] % islands
         peer = (island + shift) % islands * problem.island + place
         circuits[turn] = np.where(shift == 0, -1, peer)
-
-    # The place of the last round with rails up to each round; -1 before the first one. If no round
-    # has rails, the circuits at the start of the problem stay.
-    if with_rails:
-        last = np.searchsorted(with_rails, np.arange(plan.n_rounds), "right") - 1
-        circuits = circuits[np.array(with_rails)[np.maximum(last, 0)]]
-    elif not isinstance(problem.start, str):
-        circuits[:] = problem.start
+    first_with_rails = min(plan.shifts_of_turn, default=0)
+    circuits[:first_with_rails] = circuits[first_with_rails]
     return circuits
 
 

@@ -340,16 +340,16 @@ class LevelRoutes(NamedTuple):
 
 
 def find_level_routes(
-    problem: Collective, peer: IntArray, distance: IntArray, n_rounds: int, clock: Clock
+    problem: Collective, peer_by_round: IntArray, distance: IntArray, clock: Clock
 ) -> LevelRoutes | None:
     """Route the data of an all-to-all so that all circuits of a round carry about equally much.
 
-    ``peer[lane, rank]`` is where a circuit leads, -1 for none; ``distance[destination, rank]`` is
-    in hops. The result is None if there was no time for a whole sweep.
+    ``peer_by_round[round, lane, rank]`` is where a circuit leads, -1 for none; there has to be a
+    route for each block. ``distance[destination, rank]`` is in hops, or less. The result is None
+    if there was no time for a whole sweep.
     """
     demand = problem.demand
     source, destination = np.nonzero(demand)
-    peer_by_round = np.repeat(peer[None], n_rounds, axis=0)
     sizes = demand[source, destination]
     # Loads are in bytes, and routes may make detours.
     blocks = RoutedBlocks(peer_by_round, distance, source, destination, sizes, True)

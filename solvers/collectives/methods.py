@@ -48,7 +48,10 @@ from optmatch.solvers.collectives.algorithms import (
 )
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
-from optmatch.solvers.collectives.exchanges import list_exchange_offers
+from optmatch.solvers.collectives.exchanges import (
+    lay_circulant_exchange,
+    list_exchange_offers,
+)
 from optmatch.solvers.collectives.forwarding import list_forwarding_offers
 from optmatch.solvers.collectives.gathers import list_gather_offers, list_mixed_radix_offers
 from optmatch.solvers.collectives.islands import find_island_plan
@@ -250,10 +253,7 @@ def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) ->
 
 def _find_mixed_radix(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Plan a gather, or sums made of gathers, with few rounds and few changes of circuits."""
-    # However short the time is, there is some plan.
-    offers = list(list_mixed_radix_offers(problem))
-    laid, _ = take_best_offer(offers, clock)
-    laid = laid or offers[0].build()
+    laid, _ = take_best_offer(list_mixed_radix_offers(problem), clock)
     return FoundPlan(laid, {"algorithm": "mixed-radix"}, limit=clock.exceeded(0))
 
 
@@ -333,7 +333,7 @@ def _cut_of(plan: FoundPlan) -> tuple[bool, int, int]:
 
 def _find_circulant(problem: Collective, clock: Clock) -> Laid:
     """Plan an all-to-all over circuits that lead equally far onward from each rank."""
-    return lay(problem, circulant.list_rounds(circulant.choose(problem, clock)))
+    return lay_circulant_exchange(problem, circulant.choose(problem, clock))
 
 
 def _find_planned(
@@ -502,14 +502,14 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     if replace(problem, **{name: getattr(former, name) for name in times}) != former:
         return None
     # An answer stores its arrays as smaller integers; plans are made of int64.
-    laid = assemble(
-        problem,
+    rounds = Rounds(
         plan.sends.astype(np.int64),
         len(plan.chunk_bytes),
-        plan.circuits.astype(np.int64),
-        plan.epoch_of_round.astype(np.int64),
-        links=plan.links.astype(np.int64),
         stored_ranks=plan.stored_ranks,
+        links=plan.links.astype(np.int64),
+    )
+    laid = assemble(
+        problem, rounds, plan.circuits.astype(np.int64), plan.epoch_of_round.astype(np.int64)
     )
     kept = {name: start.stats[name] for name in ("algorithm",) if name in start.stats}
     return FoundPlan(laid, kept)

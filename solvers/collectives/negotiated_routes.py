@@ -28,6 +28,7 @@ from optmatch.solvers.collectives.level_routes import (
     begin_routing,
     reroute_blocks,
 )
+from optmatch.solvers.collectives.rounds import seconds_of
 from optmatch.solvers.collectives.topologies import IntArray
 
 SWEEPS = 60
@@ -133,8 +134,6 @@ def find_fewest_blocks(
     The result is None if no routes were found that are faster than a plan of `faster_than_s`
     seconds.
     """
-    block_s = problem.size_bytes / problem.n_ranks / problem.rate_bytes_per_s
-    round_s = problem.round_s
     mean_blocks = distance.sum() / np.count_nonzero(peer >= 0)
     most_hops = int(distance.max())
     enough = [int(np.ceil(mean_blocks * (1 + slack))) for slack in SLACKS]
@@ -145,7 +144,7 @@ def find_fewest_blocks(
             # would be of no use.
             n_rounds = min(n_blocks, rounds_for_hop * most_hops)
             # More rounds of as many blocks would be slower still.
-            if n_rounds * round_s + n_blocks * block_s >= faster_than_s:
+            if seconds_of(problem, n_rounds, n_blocks * problem.block_bytes) >= faster_than_s:
                 break
             capacity = np.diff(np.arange(n_rounds + 1) * n_blocks // n_rounds)
             found = find_routes_within_capacity(problem, peer, distance, capacity, clock)

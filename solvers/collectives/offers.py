@@ -94,12 +94,15 @@ def take_best_offer(
     Returns the fastest plan and the name of its offer; None and "" if no plan takes less than
     `below_s` seconds.
     """
-    # Collect offers that may be fast enough, and one of few sends however short the time is.
-    # Finding them takes time as well: it ends when there is just time left to lay out the best
-    # one.
+    # Collect offers that may be fast enough, and one of few sends however short the time is; where
+    # any plan will do the smallest one of those until the time was up. Finding them takes time as
+    # well: it ends when there is just time left to lay out the best one.
     waiting = list[Offer[Laid]]()
     promised: Offer[Laid] | None = None  # the first one with the least promise
+    smallest: Offer[Laid] | None = None
     for offer in offers:
+        if smallest is None or offer.n_sends < smallest.n_sends:
+            smallest = offer
         is_quick = not waiting and offer.n_sends <= QUICK_SENDS
         has_time = is_quick or is_affordable(offer.n_sends, clock, reserve=RESERVE)
         if has_time and offer.seconds < below_s * (1 - RTOL):
@@ -108,6 +111,10 @@ def take_best_offer(
                 promised = offer
         if promised is not None and not is_affordable(promised.n_sends, clock, reserve=RESERVE):
             break
+        if clock.remaining_s <= 0.0:
+            break
+    if not waiting and smallest is not None and math.isinf(below_s):
+        waiting.append(smallest)
 
     # Least promises first, so that all that follow a plan no slower than theirs are passed over.
     # The time of a plan may be longer than its offer said.

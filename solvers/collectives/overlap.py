@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
-from optmatch.solvers.collectives.plans import Shares, lay_circuits
+from optmatch.solvers.collectives.plans import Shares, list_circuits
 from optmatch.solvers.collectives.rounds import Rounds, ready_s
 
 BEAM = 60
@@ -99,7 +99,8 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
         begin_s = np.zeros(len(configuration))
     else:
         # All lanes of a round have the same circuits, so lane 0 stands for them.
-        circuits = lay_circuits(problem, rounds)[:, 0]
+        of_lane_0 = [circuits[0] for circuits in list_circuits(problem, rounds)]
+        circuits = np.array(of_lane_0, dtype=np.int64).reshape(-1, n)
         different_circuits, configuration = np.unique(circuits, axis=0, return_inverse=True)
         bytes_ = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
         begin_s = ready_s(problem, rounds.sends, rounds.n_rounds)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.plan import COPY, KEEP, OWN, REDUCE, SUM
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, assemble, lay
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, list_rows
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, list_rows, seconds_of
 
 PASSED = 2
 """The memory of a rank for data that are only on their way; its sums are at `SUM`."""
@@ -68,51 +68,83 @@ class Sides(NamedTuple):
         return n_ranks * (2 * chunks + self.windowed[0] + sum(self.passed))
 
 
-class _RoundCosts(NamedTuple):
-    """The costs of a collective on which the choice of sides depends."""
-
-    round_s: float
-    """The latency of a round, in seconds."""
-    whole_s: float
-    """How many seconds the whole buffer takes over all lanes of a rank."""
-    delay_s: float
-    """How many seconds a change of circuits takes."""
-    most_places: int
-    """The most places of a side. Two-way circuits of one port join pairs, which are rings of 2."""
-    most_chunks: int
-    """The most chunks into which the buffer may be cut; more chunks are more sends."""
-
-    def factors(self, places: int) -> list[int]:
-        """List how many places the next side may have: divisors of `places` from 2 on."""
-        most = min(self.most_places, places)
-        return [side for side in range(2, most + 1) if places % side == 0]
-
-    def rounds_s(self, rounds: int, chunks: int) -> float:
-        """Return the seconds of so many rounds, in each of which a rank sends one of `chunks`."""
-        return rounds * (self.round_s + self.whole_s / chunks)
-
-
 def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
     """Return the fastest torus for an all-reduce, by dynamic programming over the factors of n.
 
     The buffer is cut into at most `most_chunks` chunks, by default as many as there are ranks. The
-    seconds of the result are latencies, bytes and changes of circuits: `round_s`, `size_bytes`
-    over the rate of all lanes, and `delay_s`. Late ranks and the circuits at the start of the
-    problem do not count.
+    seconds of the result are latencies, bytes and changes of circuits; late ranks and the circuits
+    at the start of the problem do not count. The first side is chosen, and those after it by
+    recursion.
+
+    Example of 4 ranks. The choices are ``scattered=(4,)``, 6 rounds of a quarter of the buffer;
+    ``scattered=(2,), passed=(2,)``, 3 rounds of a half; ``windowed=(4, 2)``, 4 rounds of a half;
+    ``passed=(2, 2)``, 2 rounds of the whole buffer over two sets of circuits; and
+    ``passed=(4,)``, 3 rounds of it over one.
     """
     n = problem.n_ranks
-    costs = _RoundCosts(
-        round_s=problem.round_s,
-        whole_s=problem.size_bytes / (problem.rate_bytes_per_s * problem.lanes),
-        delay_s=problem.delay_s,
-        most_places=2 if problem.two_way else n,
-        most_chunks=n if most_chunks is None else most_chunks,
-    )
+    delay_s = problem.delay_s
+    chunk_limit = n if most_chunks is None else most_chunks
 
-    # The programme adds a change of circuits before the first round, too. These circuits are there
-    # already, since nothing has to be sent before them.
-    chosen = _choose_sides(costs, n, chunks=1)
-    return chosen._replace(seconds=chosen.seconds - costs.delay_s)
+    @cache
+    def list_factors(places: int) -> list[int]:
+        """List how many places the next side may have, from 2 on; two-way rings have 2 ranks."""
+        most_places = min(places, 2) if problem.two_way else places
+        return [side for side in range(2, most_places + 1) if places % side == 0]
+
+    def sending_s(n_rounds: int, chunks: int) -> float:
+        """Return the seconds of rounds in each of which a rank sends one of so many chunks."""
+        chunk_bytes = problem.size_bytes / chunks
+        return seconds_of(problem, n_rounds, n_rounds * chunk_bytes / problem.lanes)
+
+    # In both functions `places` is the product of all sides that are still to be chosen, and
+    # `chunks` are those into which the sides before have cut the buffer. The seconds are those of
+    # the sides that are returned, with a change of circuits for each. The least record is the one
+    # with the fewest seconds, its first field.
+    @cache
+    def choose_passed(places: int, chunks: int) -> Sides:
+        """Choose the fastest rings over which each rank sends its data once round, to all."""
+        if places == 1:
+            return Sides(0.0)
+        options = []
+        for side in list_factors(places):
+            inner = choose_passed(places // side, chunks)
+            seconds = inner.seconds + delay_s + sending_s(side - 1, chunks)
+            options.append(Sides(seconds, passed=(side, *inner.passed)))
+        return min(options)
+
+    @cache
+    def choose_sides(places: int, chunks: int) -> Sides:
+        """Choose the fastest sides of all kinds."""
+        # Every scattered side below counts its circuits twice, for the scatter and for the gather.
+        # The innermost one gathers over the circuits that are there, so one change is taken off.
+        if places == 1:
+            return Sides(-delay_s)
+
+        # Passed sides take all places that are left.
+        options = [choose_passed(places, chunks)]
+        for side in list_factors(places):
+            # The side is scattered over its places before all others, and gathered after them.
+            if chunks * side <= chunk_limit:
+                inner = choose_sides(places // side, chunks * side)
+                seconds = inner.seconds + 2 * (delay_s + sending_s(side - 1, chunks * side))
+                options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
+
+            # Or it is cut into fewer windows than it has places; passed sides alone may follow.
+            for windows in list_factors(side)[:-1]:
+                if chunks * windows > chunk_limit:
+                    continue
+                inner = choose_passed(places // side, chunks * windows)
+                # The circuits come back for the gather, unless no passed sides are in between.
+                changes_s = (1 if places == side else 2) * delay_s
+                turns_s = sending_s(side + windows - 2, chunks * windows)
+                seconds = inner.seconds + changes_s + turns_s
+                options.append(inner._replace(seconds=seconds, windowed=(side, windows)))
+        return min(options)
+
+    # A change of circuits is added before the first round, too. These circuits are there already,
+    # since nothing has to be sent before them.
+    chosen = choose_sides(n, 1)
+    return chosen._replace(seconds=chosen.seconds - delay_s)
 
 
 def choose_within(problem: Collective, most_sends: float) -> Sides:
@@ -128,69 +160,6 @@ def choose_within(problem: Collective, most_sends: float) -> Sides:
         if most_chunks == 1 or sides.count_sends(problem.n_ranks) <= most_sends:
             return sides
         most_chunks //= 2
-
-
-@lru_cache(maxsize=4096)
-def _choose_passed_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
-    """Choose the fastest rings over which each rank sends its data once round, to all on the ring.
-
-    Example: sums of 4 ranks, ``places=4``. The choices are ``passed=(2, 2)``, 2 rounds and two
-    changes of circuits, and ``passed=(4,)``, 3 rounds and one change.
-
-    The first side is chosen, and those after it by recursion (dynamic programming over divisors).
-    `places` is the product of all sides that are still to be chosen, and `chunks` the number of
-    chunks into which the sides before them cut the buffer.
-    """
-    if places == 1:
-        return Sides(0.0)
-    # The records of all first sides; the least record is the one with the fewest seconds, its
-    # first field.
-    options = []
-    for side in costs.factors(places):
-        inner = _choose_passed_sides(costs, places // side, chunks)
-        seconds = inner.seconds + costs.delay_s + costs.rounds_s(side - 1, chunks)
-        options.append(Sides(seconds, passed=(side, *inner.passed)))
-    return min(options)
-
-
-@lru_cache(maxsize=4096)
-def _choose_sides(costs: _RoundCosts, places: int, chunks: int) -> Sides:
-    """Return the fastest sides for an all-reduce of `places` ranks, after those that were chosen.
-
-    The sides before have cut the buffer into `chunks`. The seconds count the rounds of the sides
-    that are returned, and the changes of circuits for them. Example: 4 ranks, so ``places=4,
-    chunks=1``. The choices are ``scattered=(4,)``, 6 rounds of a quarter of the buffer;
-    ``scattered=(2,), passed=(2,)``, 3 rounds of a half; ``windowed=(4, 2)``, 4 rounds of a half;
-    and ``passed=(2, 2)``, 2 rounds of the whole buffer.
-
-    The first side is chosen, and those after it by recursion (dynamic programming over divisors).
-    """
-    # Every scattered side below counts its circuits twice, for the scatter and for the gather. The
-    # innermost one gathers over the circuits that are there, so one change is taken off.
-    if places == 1:
-        return Sides(-costs.delay_s)  # scatter and gather share the last circuits
-
-    # Passed sides take all places that are left.
-    options = [_choose_passed_sides(costs, places, chunks)]
-    for side in costs.factors(places):
-        # The side is scattered over its places before all others, and gathered after them.
-        if chunks * side <= costs.most_chunks:
-            inner = _choose_sides(costs, places // side, chunks * side)
-            turns_s = costs.rounds_s(side - 1, chunks * side)
-            seconds = inner.seconds + 2 * (costs.delay_s + turns_s)
-            options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
-
-        # Or it is cut into fewer windows than it has places; passed sides alone may follow.
-        for windows in range(2, side):
-            if side % windows or chunks * windows > costs.most_chunks:
-                continue
-            inner = _choose_passed_sides(costs, places // side, chunks * windows)
-            # The circuits come back for the gather, unless no passed sides are in between.
-            changes_s = (1 if places == side else 2) * costs.delay_s
-            turns_s = costs.rounds_s(side + windows - 2, chunks * windows)
-            seconds = inner.seconds + changes_s + turns_s
-            options.append(inner._replace(seconds=seconds, windowed=(side, windows)))
-    return min(options)
 
 
 class _TorusSide(NamedTuple):
@@ -406,7 +375,7 @@ def list_turned_torus_offers(problem: Collective) -> Iterator[Offer[Laid]]:
             n_rounds = n_sides * (places - 1)
             circuit_bytes = float(chunk_sizes(problem, n_sides)[0]) / (problem.lanes // n_sides)
             yield Offer(
-                seconds=n_rounds * (problem.round_s + circuit_bytes / problem.rate_bytes_per_s),
+                seconds=seconds_of(problem, n_rounds, n_rounds * circuit_bytes),
                 n_sends=n * n_sides * n_rounds,
                 name="turned torus",
                 build=partial(_lay_turned_torus, problem, places, n_sides),
@@ -538,12 +507,11 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
     later_epochs = second.epoch_of_round + first_epoch
     later_links = second.links.astype(np.int64)
     later_links[:, 0] += len(first.sends)
-    return assemble(
-        problem,
+    rounds = Rounds(
         sends,
         len(first.chunk_bytes),
-        circuits,
-        np.append(first.epoch_of_round, later_epochs).astype(int),
-        links=np.concatenate([first.links, later_links]).astype(np.int64),
         stored_ranks=first.stored_ranks,
+        links=np.concatenate([first.links, later_links]).astype(np.int64),
     )
+    epoch_of_round = np.append(first.epoch_of_round, later_epochs).astype(np.int64)
+    return assemble(problem, rounds, circuits, epoch_of_round)

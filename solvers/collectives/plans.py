@@ -8,14 +8,13 @@ A *row* of sends is round, source, destination, chunk and kind.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, ready_s
+from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, ready_s, seconds_of
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -64,7 +63,7 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     """
     matchings = rounds.matchings
     if matchings is None:
-        matchings = _list_circuits(problem, rounds)
+        matchings = list_circuits(problem, rounds)
     circuits_there: IntArray | None = None  # the circuits that are there, [lane, rank]
     if not isinstance(problem.start, str):
         circuits_there = problem.start.astype(np.int64)
@@ -82,36 +81,15 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
             epochs.append(circuits_there)
         epoch_of_round[turn] = len(epochs) - 1
     circuits = np.array(epochs).reshape(len(epochs), problem.lanes, problem.n_ranks)
-    laid = assemble(
-        problem,
-        rounds.sends,
-        rounds.chunk_count,
-        circuits,
-        epoch_of_round,
-        links=rounds.links,
-        stored_ranks=rounds.stored_ranks,
-    )
-    if rounds.places is None:
-        return laid
-    return laid._replace(plan=replace(laid.plan, places=rounds.places))
+    return assemble(problem, rounds, circuits, epoch_of_round)
 
 
-def lay_circuits(problem: Collective, rounds: Rounds) -> IntArray:
-    """Return ``circuits[round, lane, rank]`` of rounds in which each rank sends to one other.
+def list_circuits(problem: Collective, rounds: Rounds) -> list[IntArray]:
+    """List ``circuits[lane, rank]`` of each round in which each rank sends to one other.
 
-    Returns the peer of each port, -1 if it is dark.
-    """
-    circuits = np.array(_list_circuits(problem, rounds), dtype=np.int64)
-    return circuits.reshape(rounds.n_rounds, problem.lanes, problem.n_ranks)
-
-
-def _list_circuits(problem: Collective, rounds: Rounds) -> list[IntArray]:
-    """List the circuits of each round, as `lay_circuits` has them.
-
-    Rounds in a row with the same sends, such as those of a ring, share one array: thousands of
-    rounds of a thousand ranks with many ports would take a second to be written out.
-
-    Returns by round the peer of each port, -1 if it is dark.
+    An entry is the peer of a port, -1 if it is dark. Rounds in a row with the same sends, such as
+    those of a ring, share one array: thousands of rounds of a thousand ranks with many ports would
+    take a second to be written out.
     """
     circuits: list[IntArray] = []
     last_target: IntArray | None = None
@@ -188,32 +166,23 @@ class _HopLoads(NamedTuple):
 
 
 def assemble(
-    problem: Collective,
-    sends: IntArray,
-    chunk_count: int,
-    circuits: IntArray,
-    epoch_of_round: IntArray,
-    *,
-    links: IntArray | None = None,
-    parts: FloatArray | None = None,
-    stored_ranks: int = 0,
+    problem: Collective, rounds: Rounds, circuits: IntArray, epoch_of_round: IntArray
 ) -> Laid:
-    """Make a plan of its sends and circuits, and work out how long it takes.
+    """Make a plan of rounds of sends over given circuits, and work out how long it takes.
 
     Rounds follow each other without gaps. Two things delay a round: the change of circuits before
-    it, and ranks that are not ready yet. Rounds in a row over the same circuits are an *epoch*.
-
-    ``circuits[epoch, lane, rank]`` is the rank to which a port leads, -1 for none.
-    ``epoch_of_round[round]`` is the epoch to which a round belongs. Rows of `links` are send, from
-    and to: the circuits of sends that ranks forward. ``parts[send]`` are the first byte and the
-    bytes that a send takes of its chunk; None: sends take whole chunks. Sends name
-    chunks from 0 to `chunk_count` - 1, and the bytes of each follow from this number. With
-    `stored_ranks` = s, not 0, these are the chunks of ranks 0 to s - 1 alone, as in a
-    `CollectivePlan`: all other sends are the same, with every rank s, 2 s, 3 s, ... places onward
-    around the ring of all ranks.
+    it, and ranks that are not ready yet. Rounds in a row over the same circuits are an *epoch*:
+    ``circuits[epoch, lane, rank]`` is the rank to which a port leads, -1 for none, and
+    ``epoch_of_round[round]`` the epoch to which a round belongs. The matchings of `rounds` do not
+    count.
     """
+    sends = rounds.sends
+    links = rounds.links
+    parts = rounds.parts
+    stored_ranks = rounds.stored_ranks
+
     # The bytes of each send, and how long each round lasts once it has begun.
-    sizes = chunk_sizes(problem, chunk_count, stored_ranks)
+    sizes = chunk_sizes(problem, rounds.chunk_count, stored_ranks)
     n_rounds = len(epoch_of_round)
     amounts = sizes[sends[:, 3]] if parts is None else parts[:, 1]
     hops = _list_hops(sends, amounts, links, n_rounds)
@@ -257,6 +226,7 @@ def assemble(
         epoch_of_round=epoch_of_round,
         links=np.empty((0, 3)) if links is None else links,
         parts=np.empty((0, 2)) if parts is None else parts,
+        places=np.empty((0, 2)) if rounds.places is None else rounds.places,
         time_s=float(time_s),
         n_rounds_late=_count_late(problem, begin_s),
         stored_ranks=stored_ranks,
@@ -332,9 +302,7 @@ def _time_rounds(
     np.maximum.at(busiest, round_of_pair, load / n_circuits)
 
     # A round without hops over circuits lasts as long as the links inside islands take.
-    length_s: FloatArray = problem.alpha_s + busiest / problem.rate_bytes_per_s
-    if problem.hop_s is not None:
-        length_s = length_s + problem.hop_s * longest
+    length_s = seconds_of(problem, 1, busiest, n_hops=longest)
     if problem.island > 1:
         length_s = np.maximum(np.where(busiest > 0, length_s, 0.0), islands_s)
     return length_s
@@ -403,7 +371,8 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
     # Planes that carry nothing in a step have no circuits in it, and each step is an epoch. A step
     # begins with the first plane that takes part.
     used = shares.share_s > 0
-    circuits = lay_circuits(problem, rounds).reshape(n_steps, planes, problem.ports, -1)
+    circuits = np.array(list_circuits(problem, rounds), dtype=np.int64)
+    circuits = circuits.reshape(n_steps, planes, problem.ports, problem.n_ranks)
     circuits = np.where(used[:, :, None, None], circuits, -1)
     begin_s = np.where(used, shares.start_s, np.inf).min(axis=1, initial=np.inf)
     plan = CollectivePlan(

@@ -18,11 +18,12 @@ from optmatch.problems import Collective
 from optmatch.solvers.collectives import passing
 from optmatch.solvers.collectives.algorithms import (
     GATHERS,
+    MOST_ROUTED_RANKS,
     choose_line_pieces,
     group_of_halves,
 )
 from optmatch.solvers.collectives.gathers import choose_radix_rounds
-from optmatch.solvers.collectives.rounds import SENDS_PER_S, ranks_to_store
+from optmatch.solvers.collectives.rounds import SENDS_PER_S, ranks_to_store, seconds_of
 
 LIGHT_TORUS = 16
 """An all-reduce over a torus is tried if there is time for a plan with one chunk for so many
@@ -78,19 +79,20 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
         effort_s = lightest.count_sends(n) / SENDS_PER_S
         return Promise(max(bound_s, seconds * (1 - 1e-9)), effort_s)
 
-    # Over one port no formula is faster than the shifts with which the search for circulants
-    # begins; large ones are made at once, as they store the blocks of one rank.
+    # Searches that begin with large circulants make them at once, as they store the blocks of one
+    # rank; over one port no formula is faster than these.
     counted = _count_rounds(problem, name)
     if counted is None:
-        begins_at_once = name == "circulant" and problem.lanes == 1 and _stores_exchanges(n)
+        begins_at_once = _stores_blocks(problem, name)
         return Promise(bound_s, _search_s(problem, name), is_formula=begins_at_once)
 
     # Rounds of an uneven all-to-all may have no bytes at all, so that bytes alone count there.
     # Seconds are lowered by a billionth, since plans add them up in another order.
     is_even = problem.demand_bytes is None
-    seconds = counted.sent_bytes / (problem.lanes * problem.rate_bytes_per_s)
+    seconds = problem.sending_s(counted.sent_bytes)
     if is_even:
-        seconds += counted.n_rounds * problem.round_s + counted.n_changes * problem.delay_s
+        circuit_bytes = counted.sent_bytes / problem.lanes
+        seconds = seconds_of(problem, counted.n_rounds, circuit_bytes, n_changes=counted.n_changes)
     effort_s = counted.n_sends / SENDS_PER_S
     return Promise(max(bound_s, seconds * (1 - 1e-9)), effort_s, is_formula=is_even)
 
@@ -170,9 +172,12 @@ def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
     return RoundCount(n_rounds, n_changes, sent_bytes, n_hops)
 
 
-def _stores_exchanges(n: int) -> bool:
-    """Tell whether an all-to-all on shifts 1, 2, 4, ... stores the blocks of one rank alone."""
-    return bool(ranks_to_store(n * n * (n - 1).bit_length() // 2))
+def _stores_blocks(problem: Collective, name: str) -> bool:
+    """Tell whether a search begins with a circulant that stores the blocks of one rank alone."""
+    n = problem.n_ranks
+    if name == "circulant":  # an all-to-all on shifts 1, 2, 4, ...
+        return bool(ranks_to_store(n * n * (n - 1).bit_length() // 2))
+    return name == "topologies" and problem.demand_bytes is None and bool(ranks_to_store(n * n))
 
 
 def _search_s(problem: Collective, name: str) -> float:
@@ -182,9 +187,11 @@ def _search_s(problem: Collective, name: str) -> float:
     if problem.operation == "broadcast":
         # Halving and doubling cuts the buffer into a chunk for each rank, which reaches all.
         blocks = n * (n if name == "halving-doubling" else BROADCAST_PIECES)
-    if name == "circulant" and _stores_exchanges(n):
+    if _stores_blocks(problem, name):
         blocks = n
     hops = math.log2(n) if problem.operation == "all-to-all" else 1.0
     # These make plans of several algorithms or operations, of which they take the best.
     several_tries = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0}.get(name, 1.0)
+    if name == "knodel" and n <= MOST_ROUTED_RANKS:
+        several_tries = 40.0
     return blocks * hops * several_tries / SENDS_PER_S

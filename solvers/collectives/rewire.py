@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import REDUCE
-from optmatch.solvers.collectives.plans import Laid, assemble
-from optmatch.solvers.collectives.rounds import Rounds, ready_s
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import Rounds, ready_s, seconds_of
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -59,8 +59,8 @@ def choice_effort_s(rounds: Rounds) -> float:
 
 def least_time_s(problem: Collective, rounds: Rounds) -> float:
     """Return the seconds of all rounds, each over circuits of its own that change in no time."""
-    busiest_bytes = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
-    return rounds.n_rounds * problem.round_s + problem.sending_s(float(busiest_bytes.sum()))
+    busiest_bytes = float(rounds.bytes_sent(problem).max(axis=1, initial=0.0).sum())
+    return seconds_of(problem, rounds.n_rounds, busiest_bytes / problem.lanes)
 
 
 def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
@@ -124,12 +124,11 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
     - otherwise each hop gets a round of its own, and is a send of its own.
     """
     choice = choice or choose(problem, rounds)
-    # An epoch begins in round 0, and wherever circuits change. `circuits[epoch, lane, rank]` is
-    # the peer of a rank over a lane (one of its ports); all lanes have the same circuits.
-    begins_epoch = np.append(True, np.diff(choice.number) != 0)[: len(choice.number)]
-    epoch_of_round = np.cumsum(begins_epoch) - 1
-    circuits = choice.pool[choice.number[begins_epoch]]
-    circuits = np.repeat(circuits[:, None], problem.lanes, axis=1)
+    # All lanes of a rank have the circuits of the entry of the pool.
+    circuits_of_entry = [
+        np.broadcast_to(entry, (problem.lanes, len(entry))) for entry in choice.pool
+    ]
+    matchings = [circuits_of_entry[number] for number in choice.number.tolist()]
 
     # Follow all sends along circuits until they arrive. hops[0] has the first hop of every send,
     # hops[1] the second hop of those that have one, and so on: rows of send, from and to.
@@ -147,7 +146,7 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
     # Each hop in a round of its own. All first hops of a round become a new round, all its second
     # hops the next one, and so on, as many as its longest send has.
     if problem.hop_s is None:
-        n_hops_of_round = np.zeros(len(epoch_of_round), dtype=np.int64)
+        n_hops_of_round = np.zeros(len(matchings), dtype=np.int64)
         for number, rows in enumerate(hops, 1):
             n_hops_of_round[turn[rows[:, 0]]] = number
         first_of_round = np.cumsum(n_hops_of_round) - n_hops_of_round
@@ -157,13 +156,10 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
             new_turn = first_of_round[whole_send[:, 0]] + number
             parts.append(np.column_stack([new_turn, rows[:, 1:], whole_send[:, 3:]]))
         sends = np.concatenate(parts)
-        return assemble(
-            problem,
-            sends[np.argsort(sends[:, 0], kind="stable")],
-            rounds.chunk_count,
-            circuits,
-            np.repeat(epoch_of_round, n_hops_of_round),
-        )
+        sends = sends[np.argsort(sends[:, 0], kind="stable")]
+        old_turn = np.repeat(np.arange(len(matchings)), n_hops_of_round).tolist()
+        circuits_of_hops = [matchings[turn] for turn in old_turn]
+        return lay(problem, Rounds(sends, rounds.chunk_count, circuits_of_hops))
 
     # All hops in the round of the send. `links` are the rows of all hops of forwarded sends,
     # sorted by send, and for each send in the order of its hops. A send is forwarded if it has a
@@ -172,9 +168,7 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
     is_forwarded = np.bincount(links[:, 0], minlength=len(rounds.sends)) > 1
     links = links[is_forwarded[links[:, 0]]]
     links = links[np.argsort(links[:, 0], kind="stable")]
-    return assemble(
-        problem, rounds.sends, rounds.chunk_count, circuits, epoch_of_round, links=links
-    )
+    return lay(problem, rounds._replace(matchings=matchings, links=links))
 
 
 def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
@@ -248,15 +242,14 @@ def _time_over(
     n_rounds = len(partner)
     longest = np.zeros(n_rounds, dtype=np.int64)
     np.maximum.at(longest, turn, np.where(is_lost, 0, hops))
-    rate = problem.rate_bytes_per_s * problem.lanes
     if problem.hop_s is None:
         moved = _bytes_of_hop_rounds(turn, np.where(is_lost, 0, hops), amount, n_rounds)
-        seconds = moved / rate + problem.alpha_s * longest
+        seconds = seconds_of(problem, longest, moved / problem.lanes)
         # A sum cannot be forwarded: the rank that forwards it would add its own data.
         seconds[adds & (longest > 1)] = np.inf
     else:
         busiest = _load_circuits(lines, turn, (rank, target), amount, n_rounds)
-        seconds = problem.alpha_s + problem.hop_s * longest + busiest / rate
+        seconds = seconds_of(problem, 1, busiest / problem.lanes, n_hops=longest)
     seconds[turn[is_lost]] = np.inf
     return seconds
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import Collective
+
+IntArray = NDArray[np.int64]
+Amount = TypeVar("Amount", float, NDArray[np.float64])
+"""A number, or one for each of several rounds."""
 
 MOST_PIECES = 1024
 """Into so many pieces a buffer is cut at most."""
@@ -64,6 +68,9 @@ class Rounds(NamedTuple):
     links: NDArray[np.int64] | None = None
     """Rows of send, from and to: the circuits of sends that are forwarded inside their round, in
     their order. None: no send is."""
+    parts: NDArray[np.float64] | None = None
+    """Shape (sends, 2): the first byte and the bytes that a send takes of its chunk, as in a
+    `CollectivePlan`. None: sends take whole chunks."""
 
     @property
     def n_rounds(self) -> int:
@@ -93,6 +100,29 @@ class Rounds(NamedTuple):
         sizes = chunk_sizes(problem, self.chunk_count)[chunk]
         total = np.bincount(turn * n + source, weights=sizes, minlength=self.n_rounds * n)
         return total.astype(np.float64).reshape(self.n_rounds, n)
+
+
+def seconds_of(
+    problem: Collective,
+    n_rounds: int | IntArray,
+    circuit_bytes: Amount,
+    *,
+    n_changes: int = 0,
+    n_hops: int | IntArray | None = None,
+) -> Amount:
+    """Return the seconds of rounds, or of each round by itself, from what is counted in them.
+
+    A round has a start-up, a hop time for each circuit of its longest send, and the bytes of its
+    busiest circuit; circuits change between some rounds. Of a plan the numbers are sums over all
+    rounds; it has one hop in each round unless `n_hops` are given. Late ranks and the circuits at
+    the start are not counted, so that a plan takes so long or longer.
+
+    Example: 3 rounds with start-ups of 1 us, one change in 10 us, and 2,000, 1,000 and 1,000 bytes
+    over the busiest circuits at 1 byte per ns last 3 + 10 + 4 = 17 us.
+    """
+    hops_s: Any = (n_rounds if n_hops is None else n_hops) * problem.circuit_s
+    seconds: Amount = n_rounds * problem.alpha_s + hops_s + n_changes * problem.delay_s
+    return seconds + circuit_bytes / problem.rate_bytes_per_s
 
 
 def ready_s(

@@ -21,7 +21,6 @@ Words that are used here:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import combinations, islice
 from math import comb
@@ -96,11 +95,6 @@ def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
             shift_counts = [1]
         for count in shift_counts:
             yield _choose_gather(islands, places, count)
-
-        # If rails cannot be shared out evenly, some lead where others do; a limit of their load
-        # leaves the rest of the blocks to a second phase.
-        if places > islands > 2 and places % (islands - 1):
-            yield _gather(islands, _share_rails(range(1, islands), places), most_load=islands - 1)
         return
 
     # Blocks go straight to their islands, with new circuits for each group of shifts ...
@@ -195,12 +189,11 @@ def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> 
     return Scheme(shifts, used, loads, waits)
 
 
-def _gather(islands: int, shifts: Shifts, most_load: int = sys.maxsize) -> Scheme:
+def _gather(islands: int, shifts: Shifts) -> Scheme:
     """Let the blocks of island 0 reach all other islands, by breadth-first search in phases.
 
     In one phase each block takes one rail at most, the one with the least load of those that can
-    bring it. A rail that has taken `most_load` blocks is full; after the last phase that reaches
-    new islands, this limit no longer holds.
+    bring it.
 
     Example: 3 islands of 2 places with shifts (1, 2). Both islands are one rail away, hence there
     is one phase, and both blocks have to reach both islands. The rail of place 0 leads to island
@@ -213,21 +206,16 @@ def _gather(islands: int, shifts: Shifts, most_load: int = sys.maxsize) -> Schem
     phase_of = {(0, block): 0 for block in range(places)}
     place_of = {(0, block): block for block in range(places)}
     new_blocks = list(place_of)  # what came in the last phase, and is not yet copied in the island
-    postponed: list[tuple[int, int]] = []  # what did not fit on rails in the last phase
-    loads = [0] * places  # the blocks on the rail of each place
     moves: list[Move] = []
     waits: list[bool] = []
     while new_blocks:
-        # What has to come in this phase, and the rails from islands that have it. When all islands
-        # have been reached only postponed blocks are left, and rails take more than their limit.
+        # What has to come in this phase, and the rails from islands that have it; nothing once all
+        # islands have been reached.
         phase = len(waits)
-        is_last_chance = phase >= len(islands_of_phase)
         reached: list[int] = []
-        if not is_last_chance:
+        if phase < len(islands_of_phase):
             reached = islands_of_phase[phase]
-        lacking = postponed + [
-            (island, (island + k) % places) for island in reached for k in range(places)
-        ]
+        lacking = [(island, (island + k) % places) for island in reached for k in range(places)]
         rails_of = {
             (island, block): [
                 place
@@ -240,18 +228,15 @@ def _gather(islands: int, shifts: Shifts, most_load: int = sys.maxsize) -> Schem
         # Blocks with the fewest rails to choose from choose first. At equal loads the rail of the
         # place that holds the block is best: it needs no copy. Blocks of earlier phases have been
         # copied to all places already.
+        loads = [0] * places  # the blocks on the rail of each place
         rail_rows: list[Row] = []
         awaited: set[tuple[int, int, int]] = set()  # copies (island, place, block) before rails
-        postponed = []
         for island, block in sorted(rails_of, key=lambda wanted: len(rails_of[wanted])):
             choices: list[tuple[int, bool, int]] = []
             for place in rails_of[island, block]:
                 holder = place_of[(island - shifts[place]) % islands, block]
                 choices.append((loads[place], holder != place, place))
-            load, has_to_move, place = min(choices)
-            if load >= most_load and not is_last_chance:
-                postponed.append((island, block))
-                continue
+            _, has_to_move, place = min(choices)
             origin = (island - shifts[place]) % islands
             if has_to_move and phase_of[origin, block] == phase:
                 awaited.add((origin, place, block))
@@ -273,13 +258,10 @@ def _gather(islands: int, shifts: Shifts, most_load: int = sys.maxsize) -> Schem
         moves.append(Move(other, phase, over=False, spare=bool(urgent)))
         moves.append(Move(rail_rows, phase, over=True))
 
-        # Blocks that were sent are there from the next phase on. Loads add up over phases only
-        # where there is a limit for all of them together.
+        # Blocks that were sent are there from the next phase on.
         new_blocks = [(island, block) for _, _, island, _, block in rail_rows]
         place_of |= {(island, block): place for _, _, island, place, block in rail_rows}
         phase_of |= dict.fromkeys(new_blocks, phase + 1)
-        if most_load == sys.maxsize:
-            loads = [0] * places
     waits.pop()  # the last phase only copies, over no rails
     return _make_scheme([shifts] * len(waits), moves, waits)
 

@@ -13,8 +13,7 @@ Words that are used here:
 - a *lane* is a port of every rank;
 - the *rest* is what direct rounds leave of all blocks. It goes over a *circulant*, a sequence of
   configurations in each of which every rank sends to the rank some places (a *shift*) onward. A
-  *move* of the rest is one hop of the blocks of some offsets, the same for all ranks;
-- an *epoch* is a number of rounds in a row with the same circuits.
+  *move* of the rest is one hop of the blocks of some offsets, the same for all ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ from optmatch.model import IDLE, Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import Circulant, list_moves, list_shifts, route
-from optmatch.solvers.collectives.plans import Laid, assemble
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import Rounds, seconds_of
 from optmatch.solvers.collectives.topologies import IntArray
 
 FloatArray = NDArray[np.float64]
@@ -331,9 +331,8 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
     """
     n = problem.n_ranks
     ranks = np.arange(n)[:, None]
-    round_s = problem.round_s
-    seconds = 0.0
-    last_config = -1
+    configs: list[int] = []  # by round
+    circuit_bytes = 0.0  # over the busiest circuits of all rounds
 
     # One turn for each round: `config` is the number of its configuration, `offsets` are those of
     # the blocks that move in it, and `distance` says how many places from its source a block of
@@ -345,12 +344,12 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
         amounts = left[ranks, (ranks + offsets) % n]
         holder = (ranks + distance) % n
         load = np.bincount(holder.reshape(-1), amounts.reshape(-1), n)
-        busiest_s = float(load.max()) / (problem.lanes * problem.rate_bytes_per_s)
-        seconds += round_s + busiest_s
-        if config != last_config and last_config >= 0:
-            seconds += problem.delay_s
-        last_config = config
-    return seconds if last_config >= 0 else math.inf
+        circuit_bytes += float(load.max()) / problem.lanes
+        configs.append(config)
+    if not configs:
+        return math.inf
+    n_changes = len(set(configs)) - 1
+    return seconds_of(problem, len(configs), circuit_bytes, n_changes=n_changes)
 
 
 def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant | None) -> Laid:
@@ -416,15 +415,5 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
             parts.append(np.column_stack([sent_bytes[source, target], left[source, target]]))
             circuits.append(np.tile((ranks + int(rest.shifts[config])) % n, (lanes, 1)))
 
-    # Rounds with the same circuits as the one before are in the same epoch, which begins without a
-    # change of circuits.
-    peers = np.array(circuits)
-    changes = np.append(True, (np.diff(peers, axis=0) != 0).any(axis=(1, 2)))
-    return assemble(
-        problem,
-        np.column_stack([turns, np.concatenate(sends), np.full(len(turns), COPY)]),
-        n * n,
-        peers[changes],
-        np.cumsum(changes) - 1,
-        parts=np.concatenate(parts),
-    )
+    rows = np.column_stack([turns, np.concatenate(sends), np.full(len(turns), COPY)])
+    return lay(problem, Rounds(rows, n * n, circuits, parts=np.concatenate(parts)))

@@ -4,9 +4,8 @@ A *sequence* says which circuits are there in each round. For a sequence the rou
 programme: how much of each block takes which path, a path being circuits of later and later
 rounds; each round lasts as long as its busiest circuit. Its prices say what a circuit of any two
 ranks would be worth in any round: the best matching by these values replaces a round, as long as
-that helps. Between many ranks circuits exchange their ends instead, a whole configuration at a
-time. The first sequences are greedy matchings of what is left to carry; of a few ranks all are
-tried.
+that helps. The first sequences are greedy matchings of what is left to carry; of a few ranks all
+are tried.
 
 Words that are used here:
 
@@ -31,13 +30,13 @@ from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import hops_within
 from optmatch.problems.collectives.plan import COPY
-from optmatch.solvers.collectives.plans import Laid, assemble
+from optmatch.solvers.collectives.plans import Laid, lay
+from optmatch.solvers.collectives.rounds import Rounds
 from optmatch.solvers.collectives.ways import (
     DRAWS,
     Paths,
     Sequence,
     draw_paths,
-    exchange,
     find_cheapest_paths,
     list_paths,
 )
@@ -60,8 +59,6 @@ SIMPLEX = 5_000
 
 DRAWN = 24
 """From so many ranks on paths are drawn by prices, as a list of them all has too many."""
-EXCHANGES = 3
-"""Times that all configurations are changed by the prices of the best sequence."""
 
 
 class _Routed(NamedTuple):
@@ -340,49 +337,40 @@ class SplitSearch:
         """Yield what the local search tries next: other circuits for rounds, the best bet first.
 
         Few ranks try all circuits of a round; more of them only those which the dual prices say
-        are worth most, and still more exchange the receivers of circuits in all rounds at once, as
-        each trial takes long. `best` is the sequence that is changed, with its prices.
+        are worth most. `best` is the sequence that is changed, with its prices.
         """
         n_ranks = self.problem.n_ranks
         lanes = self.problem.lanes
         n_rounds = len(best.sequence)
 
-        # Each change goes on from the one before, by two exchanges in every configuration.
-        if n_ranks >= DRAWN:
-            changed = best.sequence
-            for _ in range(EXCHANGES):
-                for _ in range(2):
-                    changed = exchange(changed, self.demand_s, best.sequence, best.price)
+        # Other circuits in one round (of more than a few ranks in one lane of it), then one round
+        # less, then one round more.
+        shortest_first = np.argsort(best.loads, kind="stable").tolist()
+        choices: list[NDArray[np.int64]] = []
+        if n_ranks <= FEW:
+            choices = self._list_all_circuits()
+        for turn in shortest_first:
+            # Choices are arrays ``peer[lane, rank]`` for the round.
+            if n_ranks > FEW:
+                worthiest = self._choose_worthiest_circuits(best, turn)
+                choices = [best.sequence[turn].copy() for _ in range(lanes)]
+                for lane, peer_of_lane in enumerate(choices):
+                    peer_of_lane[lane] = worthiest
+            for peer_of_lane in choices:
+                changed = best.sequence.copy()
+                changed[turn] = peer_of_lane
                 yield changed
-        else:
-            # Other circuits in one round (of more than a few ranks in one lane of it), then one
-            # round less, then one round more.
-            shortest_first = np.argsort(best.loads, kind="stable").tolist()
-            choices: list[NDArray[np.int64]] = []
-            if n_ranks <= FEW:
-                choices = self._list_all_circuits()
+        if n_rounds > 1:
             for turn in shortest_first:
-                # Choices are arrays ``peer[lane, rank]`` for the round.
-                if n_ranks > FEW:
-                    worthiest = self._choose_worthiest_circuits(best, turn)
-                    choices = [best.sequence[turn].copy() for _ in range(lanes)]
-                    for lane, peer_of_lane in enumerate(choices):
-                        peer_of_lane[lane] = worthiest
-                for peer_of_lane in choices:
-                    changed = best.sequence.copy()
-                    changed[turn] = peer_of_lane
-                    yield changed
-            if n_rounds > 1:
-                for turn in shortest_first:
-                    yield np.delete(best.sequence, turn, axis=0)
+                yield np.delete(best.sequence, turn, axis=0)
 
-            # The new round comes before each round, and after the last one.
-            for turn in range(n_rounds + 1):
-                if n_ranks > FEW:
-                    worthiest = self._choose_worthiest_circuits(best, turn)
-                    choices = [np.repeat(worthiest[None], lanes, axis=0)]
-                for peer_of_lane in choices:
-                    yield np.insert(best.sequence, turn, peer_of_lane, axis=0)
+        # The new round comes before each round, and after the last one.
+        for turn in range(n_rounds + 1):
+            if n_ranks > FEW:
+                worthiest = self._choose_worthiest_circuits(best, turn)
+                choices = [np.repeat(worthiest[None], lanes, axis=0)]
+            for peer_of_lane in choices:
+                yield np.insert(best.sequence, turn, peer_of_lane, axis=0)
 
         # And the circuits of one round for one round longer.
         for turn in range(n_rounds):
@@ -585,15 +573,12 @@ class SplitSearch:
         kind = np.full(len(path), COPY)
         sends = np.column_stack([new_turn.reshape(-1), rank, target, block[path], kind])
 
-        # Circuits are changed only where they differ from those of the round before (an epoch
-        # begins).
+        # A rank that transmits to itself has no circuit.
         circuits = np.where(routed.sequence == np.arange(n), -1, routed.sequence)[turns]
-        changes = np.append(True, (np.diff(circuits, axis=0) != 0).any(axis=(1, 2)))
 
         # If each block takes one path, whole blocks are sent, and parts need not be said.
         parts: NDArray[np.float64] | None = None
         is_some_block_cut = len(np.unique(block[used])) < len(used)
         if is_some_block_cut:
             parts = np.column_stack([begin[path], amounts[path]])
-        epoch_of_round = np.cumsum(changes) - 1
-        return assemble(problem, sends, n * n, circuits[changes], epoch_of_round, parts=parts)
+        return lay(problem, Rounds(sends, n * n, list(circuits), parts=parts))

@@ -40,6 +40,7 @@ from optmatch.solvers.collectives.rounds import (
     chunk_sizes,
     one_after_another,
     ranks_to_store,
+    seconds_of,
 )
 from optmatch.solvers.collectives.topologies import (
     IntArray,
@@ -192,15 +193,16 @@ class Receipts(NamedTuple):
     def seconds(self, problem: Collective, chunk_bytes: float) -> float:
         """Return how long all rounds take, with the changes of circuits between them."""
         # A round takes as many hops as its longest route.
-        n_hops = len(self.load)
+        n_hops: int | None = None
         if len(self.link_from) > len(self.turn):
             longest = np.zeros(len(self.load), dtype=np.int64)
             np.maximum.at(longest, self.turn, self.n_links)
             n_hops = int(longest.sum())
-        latency_s = len(self.load) * problem.alpha_s + n_hops * problem.circuit_s
-        sending_s = float(self.load.sum()) * chunk_bytes / problem.rate_bytes_per_s
-        n_changes = np.count_nonzero(self.config_of_round[1:] != self.config_of_round[:-1])
-        return latency_s + sending_s + n_changes * problem.delay_s
+        n_changes = int(np.count_nonzero(np.diff(self.config_of_round)))
+        circuit_bytes = float(self.load.sum()) * chunk_bytes
+        return seconds_of(
+            problem, len(self.load), circuit_bytes, n_changes=n_changes, n_hops=n_hops
+        )
 
 
 class SpreadPhase(NamedTuple):
@@ -258,8 +260,6 @@ def receive_over_circuits(
 class SpreadArrays(NamedTuple):
     """The result of `spread_blocks`, and the arrays that it works in."""
 
-    receipts: IntArray
-    """Rows of round, source, target and chunk, with room for each chunk at each rank."""
     loads: FloatArray
     """``loads[round]``: the most chunks on any circuit; 0 before."""
     came: NDArray[np.int32]
@@ -269,8 +269,8 @@ class SpreadArrays(NamedTuple):
     """Rows of block and rank: first where blocks are at the beginning, then all receipts by round,
     with room for each block at each rank."""
     lane_of: NDArray[np.int16]
-    """Scratch, ``lane_of[row, piece]``: the lane of the receiver over which a piece comes, by rows
-    of ``listed``; -1 before one is chosen."""
+    """``lane_of[row, piece]``: the lane of the receiver over which a piece comes, by rows of
+    ``listed``; -1 before one is chosen."""
     load: FloatArray
     """Scratch, ``load[lane, end]``: the chunks of this round on each circuit."""
     choices: IntArray
@@ -301,16 +301,16 @@ def _list_wanted(peer, n_first, n_listed, turn, arrays):
 
 
 @inner_kernel
-def _choose_lane(width, place, n_choices, most_load, arrays):
-    """Give up the lane of a piece, and choose the one with the least load, if it has room.
+def _choose_lane(width, place, n_choices, arrays):
+    """Give up the lane of a piece, and choose the one with the least load.
 
     `place` is (row, piece, end) for ``lane_of[row, piece]`` and ``load[lane, end]`` of `arrays`
     (`SpreadArrays`); the end is the receiving rank, or 0 where all ranks are alike. A piece adds 1
-    / ``width[lane, end]`` to the load, as so many parallel circuits share it; a load may not be
-    over `most_load`. The first `n_choices` lanes of ``choices`` are looked at from the one behind
-    that which was given up: of lanes with equal loads another one than before is taken, so that
-    pieces make room for each other along chains. Changes ``lane_of`` and ``load``, and returns
-    whether the lane is another one now.
+    / ``width[lane, end]`` to the load, as so many parallel circuits share it. The first
+    `n_choices` lanes of ``choices`` are looked at from the one behind that which was given up: of
+    lanes with equal loads another one than before is taken, so that pieces make room for each
+    other along chains. Changes ``lane_of`` and ``load``, and returns whether the lane is another
+    one now.
     """
     row, piece, end = place
     before = arrays.lane_of[row, piece]
@@ -322,16 +322,15 @@ def _choose_lane(width, place, n_choices, most_load, arrays):
 
     # Go round all lanes from there.
     best = -1
-    least = most_load + 1e-9
+    least = np.inf
     for number in range(first, first + n_choices):
         lane = arrays.choices[number if number < n_choices else number - n_choices]
         with_piece = arrays.load[lane, end] + 1.0 / width[lane, end]
-        if with_piece < least - 1e-9 or (best < 0 and with_piece <= least):
+        if with_piece < least - 1e-9:
             best = lane
             least = with_piece
-    if best >= 0:
-        arrays.lane_of[row, piece] = best
-        arrays.load[best, end] = least
+    arrays.lane_of[row, piece] = best
+    arrays.load[best, end] = least
     return best != before
 
 
@@ -346,17 +345,16 @@ def _may_move(row, end, busiest, arrays):
 
 
 @inner_kernel
-def _choose_lanes(source, width, swept, most_load, arrays):
+def _choose_lanes(source, width, swept, arrays):
     """Choose the lanes of all rows of a round in one sweep, as `spread_blocks` tells.
 
     ``source[lane, rank]`` and ``width[lane, end]`` are the circuits of the round, as in
     `BothEnds`. `swept` are the number of the round and of the sweep, and the first row of
     ``listed`` and the one behind the last. Writes ``lane_of``, ``load`` and ``loads[round]`` of
-    `arrays` (`SpreadArrays`), and returns whether another sweep may change anything: not if all
-    circuits are full (`most_load` pieces), or if this one has changed nothing.
+    `arrays` (`SpreadArrays`), and returns whether another sweep may change anything.
     """
     # Sweep 0 places blocks without a choice, sweep 1 all others. Later ones move the pieces on
-    # the busiest circuits alone, and try again to place those that found no room.
+    # the busiest circuits alone.
     turn, sweep, n_before, n_listed = swept
     has_changed = sweep == 0
     busiest = np.inf
@@ -382,59 +380,24 @@ def _choose_lanes(source, width, swept, most_load, arrays):
             lane = arrays.lane_of[row, piece]
             if lane < 0 or arrays.load[lane, end] >= busiest:
                 place = (row, piece, end)
-                has_changed |= _choose_lane(width, place, n_choices, most_load, arrays)
+                has_changed |= _choose_lane(width, place, n_choices, arrays)
 
     arrays.loads[turn] = 0.0
-    has_room = False
     for lane in range(len(source)):
         for end in range(arrays.load.shape[1]):
             arrays.loads[turn] = max(arrays.loads[turn], arrays.load[lane, end])
-            has_room |= width[lane, end] > 0 and arrays.load[lane, end] < most_load
-    return has_room and has_changed
-
-
-@inner_kernel
-def _write_receipts(source, listed, n_receipts, arrays):
-    """Write the receipts of a round; blocks without a lane wait, and leave the list again.
-
-    `listed` are the round, its first row in ``arrays.listed`` and the one behind the last; the
-    receipts are written to ``arrays.receipts`` behind the first `n_receipts`. The sender of a
-    piece is ``source[lane, rank]``, by the lane that was chosen for it. Returns how many rows and
-    receipts there are now.
-    """
-    turn, n_before, n_listed = listed
-    n_pieces = arrays.lane_of.shape[1]
-    n_kept = n_before
-    for row in range(n_before, n_listed):
-        block = arrays.listed[row, 0]
-        rank = arrays.listed[row, 1]
-        if arrays.lane_of[row, 0] < 0:
-            arrays.came[block, rank] = UNKNOWN
-            continue
-        arrays.listed[n_kept, 0] = block
-        arrays.listed[n_kept, 1] = rank
-        n_kept += 1
-
-        # A receipt for each piece.
-        for piece in range(n_pieces):
-            arrays.receipts[n_receipts, 0] = turn
-            arrays.receipts[n_receipts, 1] = source[arrays.lane_of[row, piece], rank]
-            arrays.receipts[n_receipts, 2] = rank
-            arrays.receipts[n_receipts, 3] = block * n_pieces + piece
-            n_receipts += 1
-    return n_kept, n_receipts
+    return has_changed
 
 
 @kernel
-def spread_blocks(ends, config_of_round, most_load, n_first, arrays):
+def spread_blocks(ends, config_of_round, n_first, arrays):
     """Simulate how blocks spread breadth first, and fill `arrays`; return the number of rounds.
 
     In each round a rank takes over its circuits every block that it lacks and that its neighbours
     had before. A block is cut into as many pieces as ``lane_of`` has columns, and each piece takes
-    the circuit with the least load of those over which the block can come. With `most_load` a
-    circuit takes no more pieces than that in a round, and other blocks wait; a block is one piece
-    then. `UNKNOWN`, the largest number, is no limit. The first `n_first` rows of ``arrays.listed``
-    are there at first, and the result is 0 if some block does not come everywhere.
+    the circuit with the least load of those over which the block can come. The first `n_first`
+    rows of ``arrays.listed`` are there at first, and the result is 0 if some block does not come
+    everywhere.
 
     A lane is a port, and the circuit that ends there. Lanes from the same source, counted by the
     widths of `ends`, share their pieces. Over circulants all ranks do the same, and loads are
@@ -442,31 +405,27 @@ def spread_blocks(ends, config_of_round, most_load, n_first, arrays):
 
     The lanes of a round are chosen in `SWEEPS` passes, *sweeps*, over all blocks that can come.
     The first places those that have no choice, later ones move pieces from loaded circuits to
-    others. While circuits stay and nothing waits, only blocks that came in the last round can be
-    new to a neighbour, so each is looked at once: O(pieces ranks lanes) steps in all.
+    others. While circuits stay only blocks that came in the last round can be new to a neighbour,
+    so each is looked at once: O(pieces ranks lanes) steps in all.
     """
     n_listed = n_first
-    n_receipts = 0
     first = 0
     for turn in range(len(config_of_round)):
         config = config_of_round[turn]
         source, width = ends.source[config], ends.width[config]
-        # All blocks may be new to a neighbour after a change, or where some had to wait.
-        if most_load < UNKNOWN or (turn > 0 and config != config_of_round[turn - 1]):
+        # All blocks may be new to a neighbour after a change.
+        if turn > 0 and config != config_of_round[turn - 1]:
             first = 0
 
-        # All that can come in this round, then a lane for each.
+        # All that come in this round, then a lane for each.
         n_before = n_listed
         n_listed = _list_wanted(ends.peer[config], first, n_before, turn, arrays)
         arrays.load[:, :] = 0.0
         for sweep in range(SWEEPS):
-            swept = (turn, sweep, n_before, n_listed)
-            if not _choose_lanes(source, width, swept, most_load, arrays):
+            if not _choose_lanes(source, width, (turn, sweep, n_before, n_listed), arrays):
                 break
 
-        # What came is written down; it ends when nothing is missing, or nothing can come any more.
-        listed = (turn, n_before, n_listed)
-        n_listed, n_receipts = _write_receipts(source, listed, n_receipts, arrays)
+        # It ends when nothing is missing, or nothing can come any more.
         if n_listed == len(arrays.listed):
             return turn + 1
         if n_listed == n_before and config == config_of_round[-1]:
@@ -475,14 +434,11 @@ def spread_blocks(ends, config_of_round, most_load, n_first, arrays):
     return 0
 
 
-def spread(
-    sequence: CircuitSequence, pieces: int = 1, most_load: int = UNKNOWN
-) -> Receipts | None:
+def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     """Simulate an all-gather over a sequence; None if some block does not come everywhere.
 
-    Blocks are cut into `pieces` chunks, and a circuit takes at most `most_load` of them in a
-    round. Over circulants only the block of rank 0 is simulated: each receipt then stands for all
-    ranks.
+    Blocks are cut into `pieces` chunks. Over circulants only the block of rank 0 is simulated:
+    each receipt then stands for all ranks.
     """
     n = sequence.peer.shape[2]
     ends = sequence.ends
@@ -491,14 +447,12 @@ def spread(
     # More rounds than a gather takes; the simulation ends as soon as nothing is missing.
     config_of_round = sequence.config_of_round(2 * n + sum(sequence.held))
 
-    # Over circuits of all ranks the pieces of a block come in the same round. Where rank 0 stands
-    # for all each piece is a block of its own, as some may wait, and loads become more even. Block
-    # k is that of rank k, or of rank 0 if that stands for all.
+    # Where rank 0 stands for all each piece is a block of its own, as loads become more even.
+    # Block k is that of rank k, or of rank 0 if that stands for all.
     pieces_of_block = 1 if n_owners == 1 else pieces
     blocks = np.arange(n_owners * pieces // pieces_of_block)
     owner = blocks * n_owners // len(blocks)
     arrays = SpreadArrays(
-        receipts=np.empty(((n - 1) * n_owners * pieces, 4), dtype=np.int64),
         loads=np.zeros(len(config_of_round)),
         came=np.full((len(blocks), n), UNKNOWN, dtype=np.int32),
         listed=np.empty((len(blocks) * n, 2), dtype=np.int32),
@@ -508,10 +462,16 @@ def spread(
     )
     arrays.came[blocks, owner] = -1
     arrays.listed[: len(blocks)] = np.column_stack([blocks, owner])
-    n_rounds = spread_blocks(ends, config_of_round, most_load, len(blocks), arrays)
+    n_rounds = spread_blocks(ends, config_of_round, len(blocks), arrays)
     if not n_rounds:
         return None
-    columns = arrays.receipts.T
+
+    # A receipt for each piece of each row, behind those that are there at first.
+    block, rank = arrays.listed[len(blocks) :].astype(np.int64).T[:, :, None]
+    turn = arrays.came[block, rank].astype(np.int64)
+    source = ends.source[config_of_round[turn], arrays.lane_of[len(blocks) :], rank]
+    chunk = block * pieces_of_block + np.arange(pieces_of_block)
+    columns = [part.reshape(-1) for part in np.broadcast_arrays(turn, source, rank, chunk)]
     return receive_over_circuits(sequence, arrays.loads[:n_rounds], pieces, n // n_owners, columns)
 
 

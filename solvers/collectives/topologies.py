@@ -13,6 +13,7 @@ leads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -46,8 +47,8 @@ class Topology(NamedTuple):
     many places onward, one for each shift. A lane need not have the same shift at all ranks."""
 
 
-def list_topologies(problem: Collective) -> list[Topology]:
-    """List ways to lay the circuits of all ranks, for plans whose circuits never change.
+def list_topologies(problem: Collective) -> Iterator[Topology]:
+    """Yield ways to lay the circuits of all ranks, for plans whose circuits never change.
 
     Each rank has as many circuits as ports. If there are as many ports as other ranks, all ranks
     are joined directly. Otherwise there are
@@ -58,10 +59,11 @@ def list_topologies(problem: Collective) -> list[Topology]:
       regular graph.
 
     Graphs with the same circuits as one before are left out; those that find no ports are, too.
+    Each graph is laid when it is asked for, as random ones of a thousand ranks take 0.1 s.
     """
     n = problem.n_ranks
     if n < 2:
-        return []
+        return
     if problem.lanes >= n - 1:
         # All ranks are neighbours. A two-way shift stands for its opposite, too.
         most = n // 2 if problem.two_way else n - 1
@@ -72,28 +74,34 @@ def list_topologies(problem: Collective) -> list[Topology]:
             shift_sets.append((1,))
     else:
         shift_sets = list(list_shift_sets(n, problem.lanes, two_way=problem.two_way))
-    candidates = [lay_circulant(problem, shifts) for shifts in shift_sets]
-    if problem.two_way:
-        families = [lay_family(problem, problem.lanes // 2, name) for name in FAMILIES]
-        candidates += [_lay_path(problem), *_lay_regular_graphs(problem), *families]
-    elif 1 < problem.lanes < n - 1:
-        families = [lay_family(problem, problem.lanes, name) for name in FAMILIES]
-        candidates += [*families, *_lay_regular_graphs(problem)]
-        # Gathers load circuits unevenly, and otherwise if all circuits lead the other way.
-        candidates += [
-            Topology(f"{family.name}-reversed", inverse_circuits(family.peer, two_way=False))
-            for family in families
-            if family is not None
-        ]
-
     # Topologies are equal if each rank leads to the same ranks, equally often, over whichever
     # ports. Between 3 ranks with two-way circuits, for example, all sets of shifts are rings.
-    first_of_circuits: dict[bytes, Topology] = {}
-    for topology in candidates:
+    seen = set[bytes]()
+    circulants = (lay_circulant(problem, shifts) for shifts in shift_sets)
+    for topology in chain(circulants, _list_other_graphs(problem)):
         if topology is not None:
             peers_of_ranks = np.sort(topology.peer, axis=0).tobytes()
-            first_of_circuits.setdefault(peers_of_ranks, topology)
-    return list(first_of_circuits.values())
+            if peers_of_ranks not in seen:
+                seen.add(peers_of_ranks)
+                yield topology
+
+
+def _list_other_graphs(problem: Collective) -> Iterator[Topology | None]:
+    """Yield graphs that are no circulants; None in place of one that finds no ports."""
+    if problem.two_way:
+        yield _lay_path(problem)
+        yield from _lay_regular_graphs(problem)
+        for name in FAMILIES:
+            yield lay_family(problem, problem.lanes // 2, name)
+    elif 1 < problem.lanes < problem.n_ranks - 1:
+        families = [lay_family(problem, problem.lanes, name) for name in FAMILIES]
+        yield from families
+        yield from _lay_regular_graphs(problem)
+        # Gathers load circuits unevenly, and otherwise if all circuits lead the other way.
+        for family in families:
+            if family is not None:
+                peer = inverse_circuits(family.peer, two_way=False)
+                yield Topology(f"{family.name}-reversed", peer)
 
 
 def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Paths of blocks over a sequence of circuits, and circuits that make such paths cheaper.
+"""Paths of blocks over a sequence of circuits, and what they cost.
 
 A *block* is what one rank sends to one other. A *sequence* says which circuits are there:
 ``sequence[round, lane, rank]`` is to whom a rank transmits in a round over a *lane*, a port of all
@@ -8,7 +8,7 @@ prices, and the cost of a path is their sum.
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,6 @@ KEPT = 5
 """How many paths of a block are kept: those that carry the most."""
 NO_LANE = -1
 """In place of a lane: a path waits in this round."""
-NO_PATH = 99.0
-"""The cost of ranks that no path joins; circuits cost less than ten each."""
 
 Sequence = IntArray
 """``sequence[round, lane, rank]``: to whom it transmits; to itself stands for nobody."""
@@ -220,117 +218,3 @@ def find_cheapest_paths(sequence: Sequence, price: FloatArray) -> FloatArray:
         over_circuit = cost[turn] + price[turn, lane]
         cost[turn + 1][:, peer] = np.minimum(cost[turn + 1][:, peer], over_circuit)
     return cost
-
-
-def exchange(
-    sequence: Sequence, demand_s: FloatArray, best: Sequence, price: FloatArray
-) -> Sequence:
-    """Change the circuits of an all-to-all a little, such that data get cheaper paths.
-
-    ``demand_s[source, target]`` is the size of each block, as the seconds that one circuit takes
-    for it. ``price[round, lane, rank]`` is a number for each circuit of `best`, high where it is
-    busy. `sequence` is `best` itself, or `best` with such changes, as it has no prices of its own.
-    Returns a changed copy of the sequence.
-    """
-    # toll[rank, peer]: what any circuit from one rank to another costs, up or not, by how busy the
-    # two ranks are: 2, and 1 more for each of them that sends, or receives, at the mean price.
-    n_ranks = best.shape[2]
-    sent = price.sum(axis=(0, 1))
-    received = np.bincount(best.reshape(-1), price.reshape(-1), n_ranks)
-    toll = 2.0 + sent[:, None] / sent.mean() + received / received.mean()
-    changed = sequence.copy()
-
-    # Rounds `first` to `last` - 1 have the same circuits. Paths come to these rounds at the costs
-    # `before`, and go on at the costs `after`; changes of earlier rounds count already.
-    is_first = np.append(True, (np.diff(sequence, axis=0) != 0).any(axis=(1, 2)))
-    for first, last in pairwise([*np.flatnonzero(is_first).tolist(), len(sequence)]):
-        peer = changed[first, 0]
-        tolls = toll[np.arange(n_ranks), changed]
-        before = np.minimum(find_cheapest_paths(changed[:first], tolls[:first])[-1], NO_PATH)
-        after = np.minimum(find_cheapest_paths(changed[last:], tolls[last:])[-1], NO_PATH)
-        gain = _gains_of_exchange(peer, toll, demand_s, before, after)
-
-        # Pairs of ranks that save most exchange their peers; no rank is in two of the pairs.
-        for a, b in _choose_exchanges(gain):
-            changed[first:last, 0, [a, b]] = changed[first:last, 0, [b, a]]
-    return changed
-
-
-def _choose_exchanges(gain: FloatArray) -> list[tuple[int, int]]:
-    """Choose the exchanges that gain most, such that no rank takes part in two of them.
-
-    Gains are counted for one exchange alone, and are less if others are made, too. Exchanges that
-    gain less than 0.3 of the best one are therefore not made.
-
-    ``gain[a, b]``: shape (ranks, ranks): what is saved if a and b exchange their circuits.
-    """
-    n_ranks = len(gain)
-    least_gain = 0.3 * gain.max()
-    is_taken = np.zeros(n_ranks, dtype=np.bool_)
-    chosen: list[tuple[int, int]] = []
-    for pair in np.argsort(-gain, axis=None)[:n_ranks].tolist():
-        a, b = divmod(pair, n_ranks)
-        if gain[a, b] > least_gain and not (is_taken[a] or is_taken[b]):
-            chosen.append((a, b))
-            is_taken[[a, b]] = True
-    return chosen
-
-
-def _gains_of_exchange(
-    peer: IntArray,
-    toll: FloatArray,
-    demand_s: FloatArray,
-    before: FloatArray,
-    after: FloatArray,
-) -> FloatArray:
-    """Return what an all-to-all saves if two ranks exchange the ranks to which they transmit.
-
-    Example: a transmits to c and b to d. After the exchange a transmits to d and b to c. Paths
-    over the two old circuits are lost, and two new circuits can be used.
-
-    ``peer[rank]`` is the rank to which a rank transmits at present. ``toll[rank, peer]`` is the
-    price of a circuit between the two, a number without a unit. ``demand_s[source, target]`` is
-    the size of each block, as the seconds that one circuit takes for it. ``before[source, rank]``
-    is the price of the cheapest path from a source that is at the rank when these circuits begin;
-    `NO_PATH`, a large number, if there is none. ``after[rank, target]`` is the price from a rank
-    on to a target, when these circuits have ended. The result ``gain[a, b]`` is for a < b: the
-    fall of the price of each block times its seconds, added up over all blocks; less than 0 if
-    they lose.
-    """
-    # `without[source, target]` is the price of the cheapest path over none of these circuits.
-    n = len(peer)
-    without = np.minimum.reduce(before[:, :, None] + after[None], axis=1, initial=NO_PATH)
-    to_rank = before.T  # to_rank[rank, source]
-
-    # `over_circuit[rank, source, target]` is the price of the cheapest path over the circuit of a
-    # rank. For each block the three best circuits are kept, as two of them may be exchanged:
-    # `order[place, source, target]` has their ranks, and `cheapest` their prices, or that of a
-    # path over none of them if it is less.
-    over_circuit = to_rank[:, :, None] + (
-        toll[np.arange(n), peer][:, None, None] + after[peer][:, None]
-    )
-    order = np.argpartition(over_circuit, 2, axis=0)[:3]
-    by_cost = np.take_along_axis(over_circuit, order, 0).argsort(0)
-    order = np.take_along_axis(order, by_cost, 0)
-    cheapest = np.minimum(np.take_along_axis(over_circuit, order, axis=0), without)
-
-    gain = np.zeros((n, n))
-    for a in range(n - 1):
-        # The price of the cheapest path of each block without the circuit of a: the first of the
-        # three, or the second one if a is first. If b has that circuit, it is lost, too, and the
-        # next one of the three is the cheapest: the third one if a is first or second.
-        a_is_first = order[0] == a
-        a_is_second = order[1] == a
-        without_a = np.where(a_is_first, cheapest[1], cheapest[0])
-        without_both = np.where(a_is_first | a_is_second, cheapest[2], cheapest[1])
-        best_but_a = np.where(a_is_first, order[1], order[0])
-        b = np.arange(a + 1, n)
-        cost = np.where(best_but_a == b[:, None, None], without_both, without_a)
-        # Or the path takes a new circuit, from a to the peer of b, or from b to the peer of a. All
-        # b are treated at the same time, along the first axis of `cost`.
-        for rank, new_peer in ((np.full(len(b), a), peer[b]), (b, np.full(len(b), peer[a]))):
-            onward = toll[rank, new_peer][:, None, None] + after[new_peer][:, None]
-            cost = np.minimum(cost, to_rank[rank][:, :, None] + onward)
-        gain[a, b] = ((cheapest[0] - cost) * demand_s).sum(axis=(1, 2))
-        gain[a, b[(peer[b] == a) | (peer[a] == b)]] = 0.0  # a rank would face itself
-    return gain

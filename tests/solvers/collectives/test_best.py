@@ -134,6 +134,18 @@ def test_methods_without_time_are_named_with_the_seconds_that_they_need() -> Non
     assert solution.limit is om.Limit.TIME
 
 
+def test_without_time_the_smallest_offer_is_made() -> None:
+    def offer(name: str, n_sends: int) -> Offer[Laid]:
+        return Offer(1.0, n_sends, name, lambda: Laid(om.CollectivePlan(time_s=1.0)))
+
+    offers = [offer("large", 10**8), offer("small", 10**7), offer("unseen", 10**6)]
+    clock = om.Limits(time_s=1.0).start()
+    assert take_best_offer(offers, clock)[1] == "unseen"
+    assert take_best_offer(offers, clock, below_s=2.0) == (None, "")
+    without_time = om.Limits(time_s=0.0).start()
+    assert take_best_offer(offers, without_time)[1] == "large"
+
+
 def test_an_offer_that_takes_all_the_time_does_not_end_the_search() -> None:
     """Of two offers, the first one has just as many sends as there is time for."""
     made: list[str] = []

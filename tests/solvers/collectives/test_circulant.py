@@ -11,7 +11,8 @@ from optmatch.model import InputError, Limits
 from optmatch.problems.collectives.bounds import distances
 from optmatch.solvers.collectives import algorithms, circulant, rounds
 from optmatch.solvers.collectives.algorithms import fits
-from optmatch.solvers.collectives.circulant import choose, list_rounds, list_shifts, route
+from optmatch.solvers.collectives.circulant import choose, list_shifts, route
+from optmatch.solvers.collectives.exchanges import lay_circulant_exchange
 from tests.helpers.contributions import Held, replay
 from tests.helpers.modes import compiled_only
 
@@ -48,7 +49,8 @@ def test_routes_are_shortest_paths(n: int, shifts: tuple[int, ...]) -> None:
     found = route(n, np.array(shifts))
     assert (found.exponents @ found.shifts % n == np.arange(n)).all()
     assert found.hops == fewest_hops(n, shifts)
-    sends = list_rounds(found).sends
+    problem = om.Collective("all-to-all", n, 1e6)
+    sends = lay_circulant_exchange(problem, found).plan.sends
     held = replay(blocks(n), sends, two_way=False, shared=True)
     assert held[np.tile(np.arange(n), n), np.arange(n * n)].any(axis=1).all()
     assert len(sends) == n * found.hops
@@ -75,7 +77,7 @@ def test_hops_of_64_ranks(k: int, bar: int) -> None:
 def test_times_of_64_ranks(delay_s: float, bar_s: float) -> None:
     """A buffer of 1e9 bytes on each, at 50e9 bytes/s and 2.7 us a round."""
     problem = om.Collective("all-to-all", 64, 1e9, alpha_s=2.7e-6, delay_s=delay_s)
-    time_s = choose(problem).time_s(1e9 / 64 / 50e9, 2.7e-6, delay_s)
+    time_s = choose(problem).time_s(problem)
     assert problem.lower_bound() <= time_s <= bar_s
 
 
@@ -90,9 +92,10 @@ def ask(block_s: float, each_s: float, delay_s: float) -> om.Collective:
 def test_few_rounds_are_worth_longer_paths() -> None:
     dear, cheap = choose(ask(1e-9, 1.0, 1.0)), choose(ask(1.0, 1e-9, 1.0))
     assert dear.rounds.sum() < cheap.rounds.sum() and dear.hops > cheap.hops
-    alone = choose(ask(1.0, 1.0, 1e6))
+    long_delays = ask(1.0, 1.0, 1e6)
+    alone = choose(long_delays)
     assert alone.rounds.tolist() == [15]
-    assert alone.time_s(1.0, 1.0, 1e6) == ask(1.0, 1.0, 1e6).lower_bound() == 15 + 120
+    assert alone.time_s(long_delays) == long_delays.lower_bound() == 15 + 120
 
 
 @compiled_only
@@ -118,10 +121,9 @@ def test_without_time_shifts_of_digits_or_straight_ways_are_taken() -> None:
     large_blocks = choose(ask(10.0, 1.0, 1.0), without_time.start())
     assert large_blocks.shifts.tolist() == list(range(1, 16)) and large_blocks.hops == 15
 
-    digits = choose(ask(1.0, 1.0, 1.0), without_time.start())
-    assert digits.time_s(1.0, 1.0, 1.0) == 39.0
-    climbed = choose(ask(1.0, 1.0, 1.0))
-    assert climbed.time_s(1.0, 1.0, 1.0) < 39.0
+    alike = ask(1.0, 1.0, 1.0)
+    assert choose(alike, without_time.start()).time_s(alike) == 39.0
+    assert choose(alike).time_s(alike) < 39.0
 
 
 def test_shifts_that_miss_a_rank() -> None:

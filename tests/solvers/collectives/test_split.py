@@ -13,7 +13,6 @@ from scipy.optimize import linprog
 
 import optmatch as om
 from optmatch.solvers.collectives import split
-from optmatch.solvers.collectives.ways import exchange
 from tests.helpers.collectives import compute
 from tests.helpers.modes import examples
 
@@ -175,28 +174,6 @@ def test_drawn_paths_are_as_good_as_all(seed: int, monkeypatch: pytest.MonkeyPat
     assert found is not None
     least = _loads(demand, tuple(map(tuple, sequence.tolist())))
     assert least * (1 - 1e-9) <= found.time_s <= least * 1.01
-
-
-def test_ends_are_exchanged_where_ways_are_cheaper() -> None:
-    """Configurations stay matchings, and the same in all their rounds; ways get cheaper."""
-    rng = np.random.default_rng(2)
-    demand = rng.exponential(1.0, (9, 9)) ** 3
-    np.fill_diagonal(demand, 0.0)
-    first = ((np.arange(9) + np.array([[1], [2], [2], [4]])) % 9)[:, None]
-    after = first
-    for _ in range(3):
-        after = exchange(after, demand, after, np.ones((4, 1, 9)))
-        assert (np.sort(after[:, 0], axis=1) == np.arange(9)).all()
-        assert (after[:, 0] != np.arange(9)).all() and (after[1] == after[2]).all()
-    assert (_hops(after[:, 0]) * demand).sum() < (_hops(first[:, 0]) * demand).sum()
-
-
-def _hops(sequence: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Count the hops between all ranks; 25 where there is no way."""
-    hops = np.where(np.eye(sequence.shape[1]) > 0, 0.0, 25.0)
-    for way in sequence:
-        hops[:, way] = np.minimum(hops[:, way], hops + 1)
-    return hops
 
 
 def test_blocks_that_are_tiny_beside_others_are_sent() -> None:

@@ -79,6 +79,19 @@ def test_thousands_of_ranks_keep_to_a_short_limit(operation: Any, tmp_path: Any)
     assert loaded.answer == solution.answer
 
 
+@pytest.mark.parametrize("two_way", [False, True])
+def test_all_to_alls_over_several_ports_keep_to_a_short_limit(two_way: bool) -> None:
+    """Before, 512 ranks sent straight to their places, which took 30 times the bound."""
+    problem = om.Collective(
+        "all-to-all", 512, 1e9, alpha_s=2.7e-6, delay_s=1e-2, ports=4, two_way=two_way
+    )
+    solution = om.solve(problem, limits=om.Limits(time_s=0.1))
+    assert solution.answer.stored_ranks == 1
+    assert solution.objective is not None
+    assert solution.objective <= 4 * problem.lower_bound()
+    assert om.verify(problem, solution).ok
+
+
 def test_stored_ranks_that_cannot_be_turned_are_refused() -> None:
     """A plan of 3 ranks cannot store the chunks of 2."""
     plan = om.CollectivePlan(
