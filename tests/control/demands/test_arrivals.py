@@ -149,7 +149,7 @@ def test_weights_and_deadlines_survive_a_file(tmp_path: Path) -> None:
         rolling.add(source, destination, float(rng.exponential(3)), weight=weight,
                     deadline_s=deadline_s)  # fmt: skip
     for _ in range(3):
-        slot = run_next_slot(rolling)
+        run_next_slot(rolling)
     rolling.save(tmp_path / "rolling.json")
     again = om.RollingSchedule.load(tmp_path / "rolling.json")
     while (slot := rolling.next_slot()) is not None:
