@@ -111,7 +111,6 @@ def test_slots_are_packed_where_links_are_found_to_be_few_after_the_search() -> 
     """First fit takes 12 slots in this corner; what a search for nine left behind took 13."""
     mesh = om.HexMesh(5, 5, ports=[11, 12, 13, 14, 15, 16, 17, 18, 19, 20])
     solution = om.solve(om.AllToAll(mesh), seed=0)
-    assert solution.schedule is not None
     assert solution.schedule.n_slots == 12
 
 
@@ -120,6 +119,5 @@ def test_a_crowded_corner_is_packed_at_once_though_a_few_slots_can_be_routed() -
     n_places = len(om.HexMesh(12, 12).graph.perimeter)
     mesh = om.HexMesh(12, 12, ports=[(33 + place) % n_places for place in range(24)])
     solution = om.solve(om.AllToAll(mesh), seed=0, limits=om.Limits(iterations=4))
-    assert solution.schedule is not None
     assert solution.stats["slots_lower_bound"] == 32
     assert solution.schedule.n_slots <= 34

@@ -82,8 +82,6 @@ def test_pairs_whose_cheapest_ways_turn_back(method: str, faults: dict[str, Any]
     assert not mesh.dead_pairs()
     problem = om.AllToAll(mesh)
     solution, best = (om.solve(problem, name, seed=0) for name in (method, "ilp"))
-    assert solution.schedule is not None
-    assert best.schedule is not None
     short = best.schedule.n_slots > problem.min_slots
     assert (solution.schedule.n_slots > problem.min_slots) == short
 

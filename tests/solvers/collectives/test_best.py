@@ -79,7 +79,6 @@ def test_an_uneven_all_to_all_is_done_by_all_that_can(method: str) -> None:
     assert compute(problem, plan)
     assert set(plan.sends[:, 3].tolist()) == set(np.flatnonzero(demand).tolist())
     most = max(demand.sum(axis=0).max(), demand.sum(axis=1).max()) / problem.rate_bytes_per_s
-    assert solution.objective is not None
     assert solution.objective >= solution.lower_bound >= most
 
 
@@ -107,7 +106,6 @@ def test_64_ranks_are_faster_than_known_algorithms(
     problem = om.Collective(operation, 64, size, alpha_s=2.7e-6, delay_s=delay_s)
     name = "circulant" if operation == "all-to-all" else "mixed-radix"
     solution = om.solve(problem, name, seed=0)
-    assert solution.objective is not None
     assert solution.objective <= at_most_s
 
 
@@ -127,7 +125,6 @@ def test_methods_without_time_are_named_with_the_seconds_that_they_need() -> Non
     """Gathers of 600 ranks with a chunk for each have 718,800 sends: too many for 0.5 s."""
     problem = om.Collective("all-reduce", 600, 1e9, alpha_s=1e-6, delay_s=1e-5, two_way=True)
     solution = om.solve(problem, seed=0, limits=om.Limits(time_s=0.5))
-    assert solution.objective is not None
     needs = {entry.split()[0]: entry for entry in solution.stats["left_out"]}
     assert "takes about 0.6 s to plan" in needs["knodel"]
     assert float(needs["knodel"].split()[1]) < solution.objective

@@ -61,5 +61,4 @@ def test_small_gathers_take_few_rounds(n: int, ports: int, two_way: bool, rounds
     )
     solution = om.solve(problem, seed=0)
     assert om.verify(problem, solution).valid
-    assert solution.answer is not None
     assert solution.answer.n_rounds <= rounds

@@ -64,7 +64,6 @@ def test_a_duplex_ring_of_an_odd_number_joins_ports_of_different_numbers() -> No
     problem = ask("all-reduce", 5, 1e6, ports=2, two_way=True)
     solution = om.solve(problem, "topologies", seed=0)
     assert om.verify(problem, solution).ok
-    assert solution.schedule is not None
     ports = solution.schedule.matchings[0]
     assert (ports[ports] == np.arange(10)).all()
     assert (ports % 2 != np.arange(10) % 2).any()
@@ -262,7 +261,6 @@ def test_long_pipelines_of_a_broadcast_keep_their_circuits(
     solution = om.solve(problem, seed=0)
     assert om.verify(problem, solution).valid
     assert solution.stats["reconfigurations"] == 0
-    assert solution.objective is not None
     assert solution.objective <= most_s
 
 
@@ -284,7 +282,6 @@ def test_all_sides_of_a_torus_carry_parts_at_once(
     assert compute(problem, laid.plan)
     assert laid.plan.time_s == pytest.approx(seconds)
     best = om.solve(problem, seed=0).objective
-    assert best is not None
     assert best <= seconds * (1 + 1e-9)
 
 
@@ -293,7 +290,6 @@ def test_all_to_alls_over_circuits_that_stay_are_near_the_bound(two_way: bool) -
     """Level routes waste a seventh of the circuits' time; shortest ways would waste a quarter."""
     problem = ask("all-to-all", 32, 1e8, ports=3, two_way=two_way, delay_s=1.0)
     solution = om.solve(problem, "topologies", seed=0)
-    assert solution.objective is not None
     assert solution.objective <= 1.16 * problem.lower_bound()
     assert compute(problem, solution.answer)
 

@@ -51,8 +51,6 @@ def test_turned_loops_save_toggles() -> None:
         problem = om.AllToAll(om.Benes(n))
         first = om.solve(problem, seed=0, limits=om.Limits(iterations=1))
         second = om.solve(problem, seed=0)
-        assert first.objective is not None
-        assert second.objective is not None
         assert second.objective <= first.objective
         assert second.stats["toggles"] <= first.stats["toggles"]
         drawn = om.solve(problem, "negotiated", seed=0)
@@ -67,7 +65,6 @@ def test_a_large_network_holds_a_demand() -> None:
         for fabric in (om.IdealSwitch(64), om.Benes(64))
     ]
     assert found[0].objective == found[1].objective
-    assert found[1].schedule is not None
     assert found[1].schedule.cell_states is not None
 
 
