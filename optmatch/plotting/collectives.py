@@ -118,7 +118,7 @@ def plot_rounds(plan: CollectivePlan, *, ax: Axes | None = None) -> Figure:
     # As many rounds are named as there is room for, each below the middle of its column.
     named_rounds = np.arange(0, n_rounds, max(1, math.ceil(n_rounds / 24)))
     round_texts = []
-    for round_ in named_rounds:
+    for round_ in named_rounds.tolist():
         size = write_amount(_most_bytes(sent, round_), "B")
         round_texts.append(f"{round_}\n{size}")
     rotation = 0 if n_rounds <= 12 else 90

@@ -268,4 +268,4 @@ def _draw_links(
         style = {"units": "inches", "width": 0.012, "headwidth": 6, "headlength": 7}
         style |= {"scale_units": "inches", "scale": 12.0, "angles": "xy", "pivot": "mid"}
         ax.quiver(*curves[:, 7].T, *way.T, color=colours, zorder=3, **style)
-    return np.unique(kinds).astype(np.int64).tolist()
+    return sorted({int(kind) for kind in kinds})
