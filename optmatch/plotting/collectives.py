@@ -26,8 +26,8 @@ from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.plan import KINDS, plan_of
 
-_IDLE, _COPIES, _ADDS = range(3)
-"""The task of a rank in a round: it receives nothing, copies, or adds data to its own."""
+_COPIES = 1
+"""The task of a rank in a round: 0 if it receives nothing, 1 copies, 2 adds data to its own."""
 
 
 class RoundsData(NamedTuple):
