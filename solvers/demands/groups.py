@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError, Limits, OnEvent, Solution
 from optmatch.problems import Demand
-from optmatch.problems.demands.bounds import load_lines, order_groups, weigh_groups
+from optmatch.problems.demands.problem import load_lines, order_groups, weigh_groups
 from optmatch.solvers.demands.plans import Plan
 from optmatch.solvers.demands.scheduling import former_plan, route_slots
 from optmatch.solvers.feedforward import holds_every_matching

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,23 +50,49 @@ def read_entries(matrix: AnyMatrix, delay_s: float, rate_bytes_per_s: float) -> 
     """
     # Rate and delay alone are checked here, as the options of a problem without demand.
     Demand(IdealSwitch(1), [[0.0]], rate_bytes_per_s=rate_bytes_per_s, delay_s=delay_s)
-    is_listed = is_sparse(matrix) or is_graph(matrix)
-    if _is_plain(matrix):
-        # Nobody keeps the matrix, so that a copy of it would be of no use.
-        return _count_full(matrix, None, float(rate_bytes_per_s), float(delay_s))
-    if not is_listed:
-        return _count_full(
-            *plain_matrix(matrix, "matrix"), float(rate_bytes_per_s), float(delay_s)
-        )
-    listed = sparse_entries(matrix, "matrix")
-    _check_shape(listed.shape)
-    if listed.shape[0] <= _FILLED_PORTS:
-        full = fill_matrix(listed, "matrix")
-        return _count_full(full, listed.labels, float(rate_bytes_per_s), float(delay_s))
-    return _count_listed(listed, float(rate_bytes_per_s), float(delay_s))
+
+    names: tuple[str, ...] | None = None
+    if is_sparse(matrix) or is_graph(matrix):
+        listed = sparse_entries(matrix, "matrix")
+        _check_shape(listed.shape)
+        names = listed.labels
+        if listed.shape[0] <= _FILLED_PORTS:
+            placed = PlacedAmounts.of_matrix(fill_matrix(listed, "matrix"))
+        else:
+            placed = _place_entries(listed)
+    else:
+        # Nobody keeps the matrix, so that a copy of a plain one would be of no use.
+        full: Any = matrix
+        if not _is_plain(matrix):
+            full, names = plain_matrix(matrix, "matrix")
+        _check_shape(full.shape)
+        placed = PlacedAmounts.of_matrix(full)
+
+    # Too many ports, names that are not different, and the first negative entry are refused.
+    n_ports = placed.n_ports
+    IdealSwitch(n_ports, names)
+    for entry in np.flatnonzero(placed.amounts < 0)[:1].tolist():
+        place = entry
+        if placed.sources is not None and placed.destinations is not None:
+            place = int(placed.sources[entry]) * n_ports + int(placed.destinations[entry])
+        source, destination = divmod(place, n_ports)
+        Range(0).refuse(f"demand_bytes[{source}, {destination}]", placed.amounts[entry])
+
+    # Without places the amounts are those of the whole matrix, row by row.
+    scaled = scale_amounts(placed, float(rate_bytes_per_s), float(delay_s))
+    entries: Entries | NDArray[np.int64]
+    if placed.sources is None or placed.destinations is None:
+        entries = scaled.demand.reshape(n_ports, n_ports)
+    else:
+        from optmatch.solvers.demands.entries import Entries
+
+        sources = placed.sources.astype(np.int32)
+        destinations = placed.destinations.astype(np.int32)
+        entries = Entries(n_ports, sources, destinations, scaled.demand)
+    return _EntriesInTicks(entries, scaled.delay, scaled.tick_s, names)
 
 
-def _is_plain(matrix: object) -> TypeGuard[NDArray[np.float64]]:
+def _is_plain(matrix: object) -> bool:
     """Tell whether a value is a finite float64 matrix, stored row by row and not empty."""
     return (
         type(matrix) is np.ndarray
@@ -84,78 +110,20 @@ def _check_shape(shape: tuple[int, ...]) -> None:
         raise InputError(f"matrix has shape {shape}: must be square, and not empty")
 
 
-def _refuse_negative(source: int, destination: int, amount: float) -> None:
-    """Raise the error of a negative entry."""
-    Range(0).refuse(f"demand_bytes[{source}, {destination}]", amount)
+def _place_entries(listed: SparseEntries) -> PlacedAmounts:
+    """Return the amounts of a sparse matrix by place, without memory for its zeros.
 
-
-def _count_full(
-    matrix: NDArray[np.float64],
-    names: tuple[str, ...] | None,
-    rate_bytes_per_s: float,
-    delay_s: float,
-) -> _EntriesInTicks:
-    """Convert a full matrix from bytes to ticks, and list its entries unless most are positive.
-
-    ``matrix[source, destination]`` is in bytes, `names` are those of the ports, and rate and delay
-    are in bytes per second and seconds. A negative entry is refused by its place.
+    An InputError says that a plan would need too much room.
     """
-    _check_shape(matrix.shape)
-    IdealSwitch(len(matrix), names)  # refuses too many ports, and names that are not different
-    if matrix.min() < 0:
-        source, destination = np.argwhere(matrix < 0)[0].tolist()
-        _refuse_negative(source, destination, matrix[source, destination])
-    placed = PlacedAmounts.of_matrix(matrix)
-    scaled = scale_amounts(placed, rate_bytes_per_s, delay_s)
-
-    # Without places the amounts are those of the whole matrix, row by row.
-    if placed.sources is None or placed.destinations is None:
-        full = scaled.ticks.reshape(matrix.shape)
-        return _EntriesInTicks(full, scaled.delay, scaled.tick_s, names)
-    entries = _entries_of(placed, scaled.ticks)
-    return _EntriesInTicks(entries, scaled.delay, scaled.tick_s, names)
-
-
-def _entries_of(placed: PlacedAmounts, ticks: NDArray[np.int64]) -> Entries:
-    """Return listed amounts, all of them positive, as entries with 32-bit ports."""
-    from optmatch.solvers.demands.entries import Entries
-
-    assert placed.sources is not None
-    assert placed.destinations is not None
-    sources = placed.sources.astype(np.int32)
-    return Entries(placed.n_ports, sources, placed.destinations.astype(np.int32), ticks)
-
-
-def _count_listed(
-    listed: SparseEntries, rate_bytes_per_s: float, delay_s: float
-) -> _EntriesInTicks:
-    """Convert a sparse matrix from bytes to ticks of time, without memory for its zeros.
-
-    The tick is as fine as the busiest port allows: sums of its entries stay whole numbers that
-    floats hold exactly. An InputError also says that a plan would need too much room.
-    """
-    n_ports = listed.shape[0]
-    IdealSwitch(n_ports, listed.labels)  # refuses too many ports, and names that are not different
-    # The error names the first negative entry, if there is one.
-    for entry in np.flatnonzero(listed.amounts < 0)[:1]:
-        _refuse_negative(
-            int(listed.sources[entry]), int(listed.destinations[entry]), listed.amounts[entry]
-        )
-
     # The plan is what takes room. Each of its slots has a row of all ports, and there are at least
     # as many slots as the busiest port, as source or as destination, has partners.
-    partners = [
-        np.bincount(ports, minlength=1).max() for ports in (listed.sources, listed.destinations)
-    ]
+    n_ports = listed.shape[0]
+    lines = (listed.sources, listed.destinations)
+    partners = [np.bincount(ports, minlength=1).max() for ports in lines]
     check_size("entries", int(max(partners)) * n_ports, "matrix")
+
     # The bytes of the busiest line decide how fine a tick may be.
-    sums = [
-        np.bincount(ports, listed.amounts, minlength=1).max()
-        for ports in (listed.sources, listed.destinations)
-    ]
-    placed = PlacedAmounts(
+    sums = [np.bincount(ports, listed.amounts, minlength=1).max() for ports in lines]
+    return PlacedAmounts(
         n_ports, listed.amounts, listed.sources, listed.destinations, float(max(sums))
     )
-    scaled = scale_amounts(placed, rate_bytes_per_s, delay_s)
-    entries = _entries_of(placed, scaled.ticks)
-    return _EntriesInTicks(entries, scaled.delay, scaled.tick_s, listed.labels)

@@ -89,7 +89,14 @@ def plain_matrix(matrix: Any, name: str = "demand_bytes") -> LabelledMatrix:
         _check_labels(matrix)
         labels = names_of_ports(list(matrix.columns)) if hasattr(matrix, "index") else None
     if isinstance(matrix, list | tuple):
-        _check_rows(matrix, name)
+        # All rows have as many numbers as the first one.
+        lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
+        for k, length in enumerate(lengths):
+            if length != lengths[0]:
+                raise InputError(
+                    f"{name}[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
+                    where=f"{name}[{k}]",
+                )
     return LabelledMatrix(frozen(name, matrix, 2, np.float64), labels)
 
 
@@ -349,17 +356,3 @@ def _check_labels(frame: Any) -> None:
         + (f", only one of them has {only_one[0]!r}" if only_one else ""),
         where="matrix",
     )
-
-
-def _check_rows(matrix: Any, name: str) -> None:
-    """Refuse nested sequences of which a row has more or fewer numbers than the first one.
-
-    What is no sequence counts as a row without numbers.
-    """
-    lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
-    for k, length in enumerate(lengths):
-        if length != lengths[0]:
-            raise InputError(
-                f"{name}[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
-                where=f"{name}[{k}]",
-            )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from math import ceil, gcd
+from math import ceil, gcd, lcm
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ class Scaled(NamedTuple):
     """
 
     tick_s: float  # the length of a tick in seconds
-    demand: NDArray[np.int64]  # (n, n): by source and destination, in ticks
+    demand: NDArray[np.int64]  # (n, n): by source and destination; or (places,) of placed amounts
     delay: int  # the reconfiguration delay in ticks
     min_slot: int  # the shortest slot in ticks
     exact: bool  # whether no number was rounded
@@ -101,16 +101,6 @@ class PlacedAmounts(NamedTuple):
         return float(max(sums_of_rows.max(initial=0), sums_of_columns.max(initial=0)))
 
 
-class _ScaledAmounts(NamedTuple):
-    """Amounts in ticks: each of them times ``tick_s`` is the time in seconds, or rounded up."""
-
-    tick_s: float  # the length of a tick in seconds
-    ticks: NDArray[np.int64]  # (places,): the amount of each place
-    delay: int  # the reconfiguration delay in ticks
-    min_slot: int  # the shortest slot in ticks
-    exact: bool  # whether no number was rounded
-
-
 class Times(NamedTuple):
     """The times of a demand as exact numbers, decimal numbers taken at their word."""
 
@@ -153,13 +143,11 @@ def scale(
         placed, rate_bytes_per_s, delay_s, min_slot_s=min_slot_s, quantum_s=quantum_s
     )
     if placed.sources is None or placed.destinations is None:
-        demand = scaled.ticks.reshape(demand_bytes.shape)
-        return Scaled(scaled.tick_s, demand, scaled.delay, scaled.min_slot, scaled.exact)
+        return scaled._replace(demand=scaled.demand.reshape(demand_bytes.shape))
     demand = np.zeros(demand_bytes.shape, dtype=np.int64)
-    demand[placed.sources, placed.destinations] = scaled.ticks
+    demand[placed.sources, placed.destinations] = scaled.demand
     places = placed.sources * placed.n_ports + placed.destinations
-    places = places[scaled.ticks > 0]
-    return Scaled(scaled.tick_s, demand, scaled.delay, scaled.min_slot, scaled.exact, places)
+    return scaled._replace(demand=demand, places=places[scaled.demand > 0])
 
 
 def scale_amounts(
@@ -169,7 +157,7 @@ def scale_amounts(
     *,
     min_slot_s: float = 0.0,
     quantum_s: float | None = None,
-) -> _ScaledAmounts:
+) -> Scaled:
     """Turn amounts in bytes, the delay and the shortest slot into whole numbers of ticks.
 
     A *tick* is the unit of time in which methods compute. An amount in bytes becomes the number of
@@ -198,8 +186,8 @@ def scale_amounts(
 
     Returns
     -------
-    _ScaledAmounts
-        The amounts, the delay and the shortest slot in ticks, the latter rounded up.
+    Scaled
+        The amount of each place, the delay and the shortest slot in ticks, the latter rounded up.
 
     Raises
     ------
@@ -208,7 +196,23 @@ def scale_amounts(
         does not divide the delay.
     """
     times = Times(_fraction(rate_bytes_per_s), _fraction(delay_s), _fraction(min_slot_s))
-    _check_range(placed, rate_bytes_per_s, times)
+    # Numbers so small or so large that float64 cannot add or divide them are refused: all amounts
+    # take `_SMALLEST` to `_LARGEST` seconds, and slots for all ports no more.
+    with np.errstate(over="ignore"):
+        seconds = float(placed.amounts.sum() / rate_bytes_per_s)
+    if placed.amounts.any() and not _SMALLEST < seconds < _LARGEST:
+        raise InputError(
+            f"demand_bytes adds up to {seconds:g} s: {_SMALLEST:g} to {_LARGEST:g} s are allowed",
+            where="demand_bytes",
+        )
+    if placed.n_ports * max(times.delay, times.min_slot) > _LARGEST:
+        name = "delay_s"
+        longer = times.delay
+        if times.delay < times.min_slot:
+            name = "min_slot_s"
+            longer = times.min_slot
+        rule = f"{placed.n_ports} slots take more than {_LARGEST:g} s"
+        raise InputError(f"{name} = {float(longer):g}: {rule}", where=name)
 
     # How long the busiest line takes, in seconds of a circuit.
     line_s = Fraction(placed.largest_sum) / times.rate
@@ -228,28 +232,6 @@ def scale_amounts(
     if times.delay:
         tick = times.delay / ceil(times.delay / tick)
     return _round_up_to_quantum(placed, times, tick, 0.0)
-
-
-def _check_range(placed: PlacedAmounts, rate_bytes_per_s: float, times: Times) -> None:
-    """Refuse numbers so small or so large that float64 cannot add or divide them.
-
-    All amounts together take `_SMALLEST` to `_LARGEST` seconds, and slots for all ports no more.
-    """
-    with np.errstate(over="ignore"):
-        seconds = float(placed.amounts.sum() / rate_bytes_per_s)
-    if placed.amounts.any() and not _SMALLEST < seconds < _LARGEST:
-        raise InputError(
-            f"demand_bytes adds up to {seconds:g} s: {_SMALLEST:g} to {_LARGEST:g} s are allowed",
-            where="demand_bytes",
-        )
-    if placed.n_ports * max(times.delay, times.min_slot) > _LARGEST:
-        name = "delay_s"
-        longer = times.delay
-        if times.delay < times.min_slot:
-            name = "min_slot_s"
-            longer = times.min_slot
-        rule = f"{placed.n_ports} slots take more than {_LARGEST:g} s"
-        raise InputError(f"{name} = {float(longer):g}: {rule}", where=name)
 
 
 def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -> None:
@@ -272,7 +254,7 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
     )
 
 
-def _scale_exactly(placed: PlacedAmounts, times: Times) -> _ScaledAmounts | None:
+def _scale_exactly(placed: PlacedAmounts, times: Times) -> Scaled | None:
     """Count in the largest tick that divides everything.
 
     None if there is no such tick, or if a line takes so many ticks that float64 seconds would lose
@@ -295,12 +277,12 @@ def _scale_exactly(placed: PlacedAmounts, times: Times) -> _ScaledAmounts | None
     if line_ticks + placed.n_ports * delay_ticks + min_slot_ticks >= _EXACT_TICKS:
         return None
     ticks = integers if ticks_per_unit == 1 else integers * ticks_per_unit
-    return _ScaledAmounts(float(tick), ticks, delay_ticks, min_slot_ticks, True)
+    return Scaled(float(tick), ticks, delay_ticks, min_slot_ticks, True)
 
 
 def _round_up_to_quantum(
     placed: PlacedAmounts, times: Times, tick: Fraction, noise: float
-) -> _ScaledAmounts:
+) -> Scaled:
     """Turn amounts in bytes and times into numbers of a given tick, rounded up.
 
     A *tick* is the unit of time in which durations are whole numbers. An amount becomes the ticks
@@ -321,8 +303,8 @@ def _round_up_to_quantum(
 
     Returns
     -------
-    _ScaledAmounts
-        It is exact if each amount is a whole number of ticks.
+    Scaled
+        Its ticks are by place. It is exact if each amount is a whole number of ticks.
 
     Raises
     ------
@@ -346,53 +328,35 @@ def _round_up_to_quantum(
             where="demand_bytes",
         )
     unit = float(min(max(bytes_per_tick, Fraction(_SMALLEST)), Fraction(_LARGEST)))
-    ticks, is_near = _count_amounts_up(placed.amounts, unit, noise)
+    # Amounts are rounded up to whole ticks; `is_near` says whether all quotients are whole but for
+    # noise.
+    ticks = np.empty(placed.amounts.shape, dtype=np.int64)
+    is_near = True
+    for block in _blocks(len(placed.amounts)):
+        in_units = placed.amounts[block] / unit
+        # What is more than nothing takes a tick, even where the division says 0.
+        np.maximum(in_units, _SMALLEST, out=in_units, where=placed.amounts[block] > 0)
+        # What is relatively as near as `noise` to a whole number is that number.
+        counts = np.ceil(in_units)
+        if noise > 0:
+            nearest = np.rint(in_units)
+            is_whole = np.abs(in_units - nearest) <= nearest * noise
+            counts[is_whole] = nearest[is_whole]
+        ticks[block] = counts
+        if is_near:
+            tolerance = np.maximum(in_units, 1.0) * 2.0**-50  # more is too much for floats
+            is_near = not (np.abs(in_units - counts) > tolerance).any()
     exact = is_near and all(
         (_fraction(value) / bytes_per_tick).denominator == 1
         for value in np.unique(placed.amounts).tolist()
     )
-    return _ScaledAmounts(float(tick), ticks, delay_ticks, shortest, exact)
+    return Scaled(float(tick), ticks, delay_ticks, shortest, exact)
 
 
 def _blocks(n_values: int) -> Iterator[slice]:
     """Divide a vector into blocks that stay in the cache of the processor."""
     for start in range(0, n_values, _BLOCK):
         yield slice(start, start + _BLOCK)
-
-
-def _count_amounts_up(
-    amounts: NDArray[np.float64], unit: float, noise: float
-) -> tuple[NDArray[np.int64], bool]:
-    """Round amounts up to whole units, and tell whether all quotients are whole but for noise.
-
-    A quotient that is relatively as near as `noise` to a whole number is that number; where there
-    is any amount, the result is at least 1.
-    """
-    ticks = np.empty(amounts.shape, dtype=np.int64)
-    is_near = True
-    for block in _blocks(len(amounts)):
-        in_units = amounts[block] / unit
-        # What is more than nothing takes a tick, even where the division says 0.
-        np.maximum(in_units, _SMALLEST, out=in_units, where=amounts[block] > 0)
-        counts = _round_up(in_units, noise)
-        ticks[block] = counts
-        if is_near:
-            tolerance = np.maximum(in_units, 1.0) * 2.0**-50  # more is too much for floats
-            is_near = not (np.abs(in_units - counts) > tolerance).any()
-    return ticks, is_near
-
-
-def _round_up(amounts: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
-    """Round up to whole numbers, as floats.
-
-    What is relatively as near as `noise` to a whole number is that number.
-    """
-    rounded_up = np.ceil(amounts)
-    if noise > 0:
-        nearest = np.rint(amounts)
-        is_whole = np.abs(amounts - nearest) <= nearest * noise
-        rounded_up[is_whole] = nearest[is_whole]
-    return rounded_up
 
 
 def _count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
@@ -506,15 +470,9 @@ def _largest_common_divisor(*numbers: Fraction) -> Fraction:
 
     For example, 1/4 of 1/2 and 3/4.
     """
-    common = Fraction(0)
-    for number in numbers:
-        # gcd(a / b, c / d) = gcd(a d, c b) / (b d).
-        denominator = common.denominator * number.denominator
-        numerator = gcd(
-            common.numerator * number.denominator, number.numerator * common.denominator
-        )
-        common = Fraction(numerator, denominator)
-    return common
+    # Over a common denominator it is that of the numerators.
+    denominator = lcm(*(number.denominator for number in numbers))
+    return Fraction(gcd(*(int(number * denominator) for number in numbers)), denominator)
 
 
 def _fraction(value: float) -> Fraction:
@@ -615,7 +573,13 @@ def even_out(
         tick = quantum_s or mean / _ROUNDED_TICKS
         if delay_s and quantum_s is None:
             tick = delay_s / ceil(delay_s / tick)
-        rounded = _round(amounts, mean, tick, symmetric)
+        # Lines have about one sum, which becomes a whole number of ticks; of a symmetric matrix
+        # half is rounded, and its mirror image added.
+        # Each half has half of the sum.
+        parts = 2 if symmetric else 1
+        total = round(mean / tick / parts)
+        rounded = _round_lines(amounts * (total / mean), total) if total else None
+        rounded = rounded + rounded.T if symmetric and rounded is not None else rounded
     if rounded is None:
         return scaled
 
@@ -644,21 +608,6 @@ def _decimals(
             continue
         return (10.0**-digits, ticks.astype(np.int64)) if _agree(ticks) else None
     return None
-
-
-def _round(
-    seconds: NDArray[np.float64], mean: float, tick: float, symmetric: bool
-) -> NDArray[np.int64] | None:
-    """Round a matrix, whose lines have about one sum, to ticks so that all lines agree.
-
-    None if no rounding was found. Half of a symmetric matrix is rounded and its mirror image
-    added, so that the sum is symmetric.
-    """
-    # Each half has half of the sum.
-    parts = 2 if symmetric else 1
-    total = round(mean / tick / parts)
-    rounded = _round_lines(seconds * (total / mean), total) if total else None
-    return rounded + rounded.T if symmetric and rounded is not None else rounded
 
 
 def _round_lines(amounts: NDArray[np.float64], total: int) -> NDArray[np.int64] | None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.io import dumps, from_graph, loads
 from optmatch.problems import completion_s, held_ticks
-from optmatch.problems.demands.bounds import bound_lines
+from optmatch.problems.demands.problem import bound_lines
 from optmatch.problems.demands.ticks import even_out, scale
 from optmatch.problems.demands.traffic import MODELS, permutations, solstice
 from optmatch.testing import brute_force

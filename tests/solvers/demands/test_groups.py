@@ -12,8 +12,8 @@ import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.io.problems import problem_digest
 from optmatch.model import InputError
-from optmatch.problems.demands import bounds
-from optmatch.problems.demands.bounds import order_groups
+from optmatch.problems.demands import problem as demands
+from optmatch.problems.demands.problem import order_groups
 
 
 def ask(matrix: Any, fabric: om.Fabric | None = None, **fields: Any) -> om.Demand:
@@ -94,7 +94,7 @@ def test_bounds_and_orders_of_the_relaxation(monkeypatch: pytest.MonkeyPatch, se
     order, found = order_groups(served, delayed, weights, due)
     assert cost(order) == pytest.approx(least) == found
     for exact in range(5):
-        monkeypatch.setattr(bounds, "EXACT", exact)
+        monkeypatch.setattr(demands, "EXACT", exact)
         order, found = order_groups(served, delayed, weights, due)
         assert sorted(order) == list(range(5))
         assert found <= least + 1e-9

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment, linprog
 import optmatch as om
 from optmatch.fabrics import UNREACHED
 from optmatch.problems import ConfigurationProof, CountProof
-from optmatch.problems.demands.bounds import bound_lines
+from optmatch.problems.demands.problem import bound_lines
 from optmatch.testing import brute_force
 from optmatch.verify.demands import bounds
 from optmatch.verify.demands.bounds import bound_demand, check_proof, count_groups, weigh_heaviest
