@@ -53,7 +53,10 @@ class _TimedCall:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         took_s = time.perf_counter() - self._started_s
-        outcome = _outcome_of(error) if isinstance(error, Exception) else "done"
+        outcome = "done"
+        if isinstance(error, Exception):
+            words = (word for kind, word in _OUTCOMES.items() if isinstance(error, kind))
+            outcome = next(words, "error")
         self._tally.count(self._name, outcome, self._parts, took_s)
 
 
@@ -111,11 +114,3 @@ class Tally:
                 for name, counts in self._counts_of_call.items()
             }
             return {"calls": dict(self._calls), "call_s": histograms}
-
-
-def _outcome_of(error: Exception) -> str:
-    """Return the outcome that an error stands for; ``"error"`` for unknown ones."""
-    for kind, outcome in _OUTCOMES.items():
-        if isinstance(error, kind):
-            return outcome
-    return "error"

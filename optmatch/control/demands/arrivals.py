@@ -124,91 +124,52 @@ def replay_flows(
         packet_bytes_per_s=packet_bytes_per_s,
         on_event=on_event,
     )
-    return _Arrivals(rolling, flows).replay()
 
+    # Flows without bytes are complete when they come, and no flows to the schedule, which numbers
+    # as demands only those that it gets.
+    completion_s = flows.time_s.astype(np.float64)
+    flow_of_demand: list[int] = []
+    completions = rolling.record_completions()
+    slots: list[Slot] = []
+    arrivals_s = flows.time_s.tolist()
+    n_arrived = 0
+    while True:
+        # A slot is chosen when a plane becomes free. If nothing waits, the clock goes on to the
+        # next arrival.
+        slot = rolling.next_slot()
+        if slot is not None:
+            slots.append(slot)
+            until_s = max(rolling.now_s, rolling.next_free_s)
+        elif n_arrived < len(arrivals_s):
+            until_s = max(rolling.now_s, arrivals_s[n_arrived])
+        else:
+            break
 
-class _Arrivals:
-    """Flows on their way into a schedule.
+        # Each flow is added when the clock shows the time of its arrival. A deadline that is
+        # infinite is none, and without weights all flows have the weight 1.
+        while n_arrived < len(arrivals_s) and arrivals_s[n_arrived] <= until_s:
+            flow = n_arrived
+            n_arrived += 1
+            rolling.advance(max(rolling.now_s, arrivals_s[flow]))
+            size_bytes = float(flows.size_bytes[flow])
+            if size_bytes == 0:
+                continue
+            deadline_s = None
+            if flows.deadline_s is not None and np.isfinite(flows.deadline_s[flow]):
+                deadline_s = float(flows.deadline_s[flow])
 
-    Parameters
-    ----------
-    rolling
-        The schedule; nothing has been added to it.
-    flows
-        The flows, in the order of their arrival.
-    """
+            rolling.add(
+                int(flows.source[flow]),
+                int(flows.destination[flow]),
+                size_bytes,
+                weight=1.0 if flows.weight is None else float(flows.weight[flow]),
+                deadline_s=deadline_s,
+            )
+            flow_of_demand.append(flow)
+        rolling.advance(until_s)
 
-    def __init__(self, rolling: RollingSchedule, flows: FlowList) -> None:
-        """Begin before the arrival of the first flow; the schedule is empty."""
-        self._rolling = rolling
-        self._flows = flows
-        self._times_s = flows.time_s.tolist()
-        self._n_arrived = 0
-
-        # Flows without bytes are complete when they come, and no flows to the schedule.
-        self._completion_s = flows.time_s.astype(np.float64)
-        # The schedule counts as demands only those flows that it gets.
-        self._flow_of_demand: list[int] = []
-
-    def replay(self) -> FlowReplay:
-        """Commit slots, and let time pass, until all flows are complete.
-
-        The schedule numbers demands in the order in which they are added; each is one flow here.
-
-        Returns
-        -------
-        FlowReplay
-            When each flow was complete, in seconds; all slots in the order in which they were
-            committed; and the figures of the schedule at the end.
-        """
-        rolling = self._rolling
-        completions = rolling.record_completions()
-        slots: list[Slot] = []
-        while True:
-            # A slot is chosen when a plane becomes free. If nothing waits, the clock goes on to
-            # the next arrival.
-            slot = rolling.next_slot()
-            if slot is not None:
-                slots.append(slot)
-                self._advance(max(rolling.now_s, rolling.next_free_s))
-            elif self._n_arrived < len(self._times_s):
-                self._advance(max(rolling.now_s, self._times_s[self._n_arrived]))
-            else:
-                break
-
-        # Nothing comes any more, and committed slots serve all that waits.
-        rolling.advance(max([rolling.now_s, *(slot.end_s for slot in slots[-rolling.planes :])]))
-        for demand, tick in completions:
-            self._completion_s[self._flow_of_demand[demand]] = tick / TICKS_PER_S
-        return FlowReplay(self._flows, self._completion_s, tuple(slots), rolling.figures())
-
-    def _advance(self, until_s: float) -> None:
-        """Let time pass, and add each flow when the clock shows the time of its arrival."""
-        while self._n_arrived < len(self._times_s) and self._times_s[self._n_arrived] <= until_s:
-            self._rolling.advance(max(self._rolling.now_s, self._times_s[self._n_arrived]))
-            self._add_next()
-        self._rolling.advance(until_s)
-
-    def _add_next(self) -> None:
-        """Add the flow that comes next to the schedule, at the present time of its clock.
-
-        A flow of 0 bytes counts as arrived, and is not added. A deadline that is infinite is none;
-        a flow of a list without weights has the weight 1.
-        """
-        flows = self._flows
-        flow = self._n_arrived
-        self._n_arrived += 1
-        size_bytes = float(flows.size_bytes[flow])
-        if size_bytes == 0:
-            return
-        deadline_s = None
-        if flows.deadline_s is not None and np.isfinite(flows.deadline_s[flow]):
-            deadline_s = float(flows.deadline_s[flow])
-        self._rolling.add(
-            int(flows.source[flow]),
-            int(flows.destination[flow]),
-            size_bytes,
-            weight=1.0 if flows.weight is None else float(flows.weight[flow]),
-            deadline_s=deadline_s,
-        )
-        self._flow_of_demand.append(flow)
+    # Nothing comes any more, and committed slots serve all that waits.
+    rolling.advance(max([rolling.now_s, *(slot.end_s for slot in slots[-rolling.planes :])]))
+    for demand, tick in completions:
+        completion_s[flow_of_demand[demand]] = tick / TICKS_PER_S
+    return FlowReplay(flows, completion_s, tuple(slots), rolling.figures())

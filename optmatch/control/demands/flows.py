@@ -350,8 +350,12 @@ class FlowQueue:
                 committed.update([flow.number for flow in islice(flows, n_committed)])
         for flow in self._overdue:
             if flow.number not in committed:
-                ticks = self._ticks_until_complete(flow) - reserved.get(flow.place, 0)
-                return _OverdueFlow(flow.place, ticks)
+                # Its own ticks, and those of all flows that are served before it on its circuit.
+                ticks = -reserved.get(flow.place, 0)
+                for other in self._flows[flow.place]:
+                    ticks += other.ticks
+                    if other is flow:
+                        return _OverdueFlow(flow.place, ticks)
         return None
 
     def _mark_due(self, now_tick: int) -> None:
@@ -403,15 +407,6 @@ class FlowQueue:
         _insert_by_priority(flows, flow)
         self._passed.pop(flow.place, None)
         self._note(flow.place)
-
-    def _ticks_until_complete(self, flow: Flow) -> int:
-        """Return the ticks of a flow and of all flows that are served before it on its circuit."""
-        ticks = 0
-        for other in self._flows[flow.place]:
-            ticks += other.ticks
-            if other is flow:
-                break
-        return ticks
 
     def serve(self, place: Place, ticks: int, begin: int) -> None:
         """Let a circuit carry the first flows that wait for it, for some ticks from `begin` on.
@@ -477,7 +472,12 @@ class FlowQueue:
         # A complete flow leaves all lists and sums; its demand is complete with its last flow.
         if not flow.ticks:
             self._work -= self._delay
-            self._forget_due_time(flow)
+
+            # It is found by its number, or by when it is due.
+            if flow.is_overdue:
+                del self._overdue[bisect_left(self._overdue, flow.number, key=_by_number)]
+            else:
+                del self._not_due[bisect_left(self._not_due, _by_due(flow), key=_by_due)]
             demand = self.waiting[flow.demand]
             demand.flows -= 1
             if flow.weight != 1.0:
@@ -487,13 +487,6 @@ class FlowQueue:
                 del self._with_deadline[flow.number]
             demand.done = max(demand.done, now_tick)
             self._close(flow.demand)
-
-    def _forget_due_time(self, flow: Flow) -> None:
-        """Take a complete flow out of the sorted list of the whole switch that has it."""
-        if flow.is_overdue:
-            del self._overdue[bisect_left(self._overdue, flow.number, key=_by_number)]
-        else:
-            del self._not_due[bisect_left(self._not_due, _by_due(flow), key=_by_due)]
 
     def _close(self, number: int) -> None:
         """Note that a demand is complete, if none of its flows waits any more.
