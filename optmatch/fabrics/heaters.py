@@ -88,9 +88,7 @@ def plan_heater_steps(
         # Free cells keep the state that they show.
         shown_states = np.where(states == FREE, shown_states, states).astype(np.int8)
         next_turns_rad = driver.turns_for(shown_states, slot)
-        steps += driver.order_changes(slot, shown_states, turns_rad, next_turns_rad)
-        if most_mw is not None:
-            driver.check_power(slot, next_turns_rad, most_mw)
+        steps += driver.order_changes(slot, shown_states, turns_rad, next_turns_rad, most_mw)
         turns_rad = next_turns_rad
     return steps
 
@@ -249,6 +247,7 @@ class _Driver:
         states: NDArray[np.int8],
         before_rad: NDArray[np.float64],
         after_rad: NDArray[np.float64],
+        most_mw: float | None,
     ) -> list[HeaterStep]:
         """List the steps of a slot in an order that never takes too much power.
 
@@ -256,20 +255,32 @@ class _Driver:
         ``after_rad`` are the turns of heaters in the slot before and in this one; a turn is what a
         heater adds to the phase of its arm. Heaters whose power falls come first, those whose
         power rises last. Example: heater A falls from 5 to 1 mW and heater B rises from 0 to 4 mW.
-        The total is 5, 1, 5 mW; in the other order it would be 5, 9, 5 mW.
+        The total is 5, 1, 5 mW; in the other order it would be 5, 9, 5 mW. A slot in which all
+        heaters take more than `most_mw`, or an unknown power, is refused.
         """
-        # The heaters whose turn changes, with the rise of their power, and the total before.
+        # The heaters whose turn changes, with the rise of their power, and the totals.
         changes = []
         total_mw = 0.0
+        total_after_mw = 0.0
         for (cell, arm), heater in sorted(self.table.heaters.items()):
             before_mw = self.power_mw(cell, arm, before_rad[cell, arm - 1])
             after_mw = self.power_mw(cell, arm, after_rad[cell, arm - 1])
             total_mw += before_mw
+            total_after_mw += after_mw
+            if most_mw is not None and math.isnan(after_mw):
+                raise InputError(
+                    f"cell {self.names[cell]}, arm {arm}: the resistance is not known, and the"
+                    " power has a limit"
+                )
             difference_rad = after_rad[cell, arm - 1] - before_rad[cell, arm - 1]
             # Where powers are unknown, turns tell which heaters go down.
             if abs(difference_rad) > _CLOSE_RAD:
                 rise = difference_rad if math.isnan(after_mw) else after_mw - before_mw
                 changes.append((rise, cell, arm, heater, before_mw))
+        if most_mw is not None and total_after_mw > most_mw * (1 + 1e-12):
+            raise InputError(
+                f"slot {slot}: heaters take {total_after_mw:.4g} mW, at most {most_mw:g}"
+            )
 
         # One step after the other; total_mw is the power of all heaters after it.
         steps = []
@@ -305,23 +316,6 @@ class _Driver:
             return heater.power_mw(heater.volts_for(turn_rad))
         mw_per_pi = float(self.table.cells.heater_mw_per_pi[cell])
         return mw_per_pi * turn_rad / math.pi if mw_per_pi > 0 else math.nan
-
-    def check_power(self, slot: int, turns_rad: NDArray[np.float64], most_mw: float) -> None:
-        """Refuse a slot whose heaters together take more than a limit, or an unknown power.
-
-        ``turns_rad[cell, arm - 1]`` are the turns of the heaters.
-        """
-        total_mw = 0.0
-        for cell, arm in sorted(self.table.heaters):
-            power_mw = self.power_mw(cell, arm, turns_rad[cell, arm - 1])
-            if math.isnan(power_mw):
-                raise InputError(
-                    f"cell {self.names[cell]}, arm {arm}: the resistance is not known, and the"
-                    " power has a limit"
-                )
-            total_mw += power_mw
-        if total_mw > most_mw * (1 + 1e-12):
-            raise InputError(f"slot {slot}: heaters take {total_mw:.4g} mW, at most {most_mw:g}")
 
 
 def _wrapped(turn_rad: NDArray[np.float64]) -> NDArray[np.float64]:

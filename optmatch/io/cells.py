@@ -6,8 +6,8 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -351,45 +351,37 @@ def _cell_labels(solution: Solution) -> list[int] | list[str]:
     return graph.list_cells(range(graph.n_cells))
 
 
-class _CellPhases(NamedTuple):
-    """The phases that set one cell in one slot."""
+def _find_phases(solution: Solution) -> list[list[dict[str, Any]]]:
+    """List the phases of every cell that is set, slot by slot; free cells are left out.
 
-    slot: int
-    cell: int | str
-    """The name of the cell, or its number."""
-    state: int
-    theta_rad: float | None
-    """Half the phase of arm 1 less that of arm 2; None where the arms are of unlike length, and
-    the phase without power is not known."""
-    phi_rad: float | None
-    """Half their sum; 0 where both arms have a phase shifter, which share the difference."""
-    shifters: dict[str, float]
-    """The phase of each phase shifter of the cell by name, from 0 to a whole turn; empty where the
-    parts of the cell are not known."""
-
-
-def _find_phases(solution: Solution) -> Iterator[_CellPhases]:
-    """Yield the phases of every cell that is set, slot by slot; free cells are left out.
-
-    Where the arms of a cell differ in length, its phases depend on the wavelength, and are left
-    out with a warning.
+    A cell has its name or number, its state, and two phases: ``theta_rad`` is half the phase of
+    arm 1 less that of arm 2, and ``phi_rad`` half their sum, 0 where both arms have a phase
+    shifter, which share the difference. Where its parts are known, ``shifters_rad`` has the phase
+    of each phase shifter by name, from 0 to a whole turn. Where the arms of a cell differ in
+    length, its phases depend on the wavelength: they are None, with a warning.
     """
+    cell_states = stated_cells(solution)
     fabric = solution.problem.fabric
     labels = _cell_labels(solution)
     circuits = cell_circuits(fabric)
     difference_rad = find_differences(fabric)
-    for slot, row in enumerate(stated_cells(solution).tolist()):
-        for cell, state in enumerate(row):
+    slots: list[list[dict[str, Any]]] = []
+    for states in cell_states.tolist():
+        rows: list[dict[str, Any]] = []
+        slots.append(rows)
+        for cell, state in enumerate(states):
             if state == FREE:
                 continue
             circuit = circuits[cell]
+            row: dict[str, Any] = {"cell": labels[cell], "state": _STATE_NAMES[state]}
+            row |= dict.fromkeys(("theta_rad", "phi_rad"))
+            rows.append(row)
             if circuit is not None and circuit.longer_um:
                 _log.warning(
                     "cell %s: no phases are written, since its arms differ by %.6g um",
                     labels[cell],
                     abs(circuit.longer_um),
                 )
-                yield _CellPhases(slot, labels[cell], state, None, None, {})
                 continue
 
             # Half of the difference between both arms, as in the convention of interferometers.
@@ -408,7 +400,11 @@ def _find_phases(solution: Solution) -> Iterator[_CellPhases]:
             for arm, phase_rad in ((arm_1, phi_rad + theta_rad), (arm_2, phi_rad - theta_rad)):
                 if arm:
                     shifters[arm[0]] = math.fmod(phase_rad + 2 * math.pi, 2 * math.pi)
-            yield _CellPhases(slot, labels[cell], state, theta_rad, phi_rad, shifters)
+
+            row |= {"theta_rad": theta_rad, "phi_rad": phi_rad}
+            if shifters:
+                row["shifters_rad"] = shifters
+    return slots
 
 
 def write_smartlight(solution: Solution) -> str:
@@ -430,25 +426,15 @@ def write_smartlight(solution: Solution) -> str:
 
 def write_phases_csv(solution: Solution) -> str:
     """Write slot, cell, state and both phases of every set cell as CSV."""
-    rows: list[Sequence[Any]] = [("slot", "cell", "state", "theta_rad", "phi_rad")]
-    for entry in _find_phases(solution):
-        state = _STATE_NAMES[entry.state]
-        rows.append((entry.slot, entry.cell, state, entry.theta_rad, entry.phi_rad))
+    columns = ("cell", "state", "theta_rad", "phi_rad")
+    rows: list[Sequence[Any]] = [("slot", *columns)]
+    for slot, cells in enumerate(_find_phases(solution)):
+        rows += [(slot, *(cell[column] for column in columns)) for cell in cells]
     return csv_text(rows, note=CONVENTION, quoted=False)
 
 
 def write_phases_json(solution: Solution) -> str:
     """Write the phases of every set cell as one JSON object, with the convention of the phases."""
-    slots: list[list[dict[str, object]]] = [[] for _ in stated_cells(solution)]
-    for entry in _find_phases(solution):
-        row: dict[str, object] = {
-            "cell": entry.cell,
-            "state": _STATE_NAMES[entry.state],
-            "theta_rad": entry.theta_rad,
-            "phi_rad": entry.phi_rad,
-        }
-        if entry.shifters:
-            row["shifters_rad"] = entry.shifters
-        slots[entry.slot].append(row)
+    slots = _find_phases(solution)
     tree = {"format": "optmatch/phases/1", "convention": CONVENTION, "slots": slots}
     return layout(tree) + "\n"

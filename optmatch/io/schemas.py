@@ -91,9 +91,10 @@ class _Definitions:
         has those of single fields.
         """
         # What the docstring says of each field, in words of JSON.
-        meanings = {}
-        for name, meaning in meanings_of(cls).items():
-            meanings[name] = meaning.replace("``", "").replace("None", "null")
+        meanings = {
+            name: meaning.replace("``", "").replace("None", "null")
+            for name, meaning in meanings_of(cls).items()
+        }
         forms = forms_of(cls)
         properties = {}
         for name, form in forms.items():

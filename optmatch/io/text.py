@@ -19,6 +19,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Timer
@@ -42,8 +43,6 @@ _MOST_PACKED = 1040
 """Gzip packs at most 1032 bytes into one."""
 _ENTRY_BYTES = 8
 _PIECE_BYTES = 1 << 20
-
-Shape = tuple[int, ...]
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -114,22 +113,17 @@ def unzip(content: bytes, name: str) -> bytes:
     return unpacked
 
 
-def read_arrays(
-    content: bytes, name: str, *, check_shape: Callable[[str, Shape], None] | None = None
-) -> dict[str, NDArray[Any]]:
+def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
     """Read an ``.npz`` archive, or one ``.npy`` array under the empty name.
 
     `content` is the file, `name` its name in errors. All sizes that the headers state are checked
-    before any array is allocated; objects of Python are refused. `check_shape` is called with name
-    and stated shape of each, and may raise an error.
+    before any array is allocated; objects of Python are refused.
     """
     from zipfile import BadZipFile
 
     try:
         if content[:6] == _NPY_MAGIC:
-            shape = _check_header(io.BytesIO(content), len(content), name)
-            if check_shape is not None:
-                check_shape("", shape)
+            _check_header(io.BytesIO(content), len(content), name)
             return {"": np.load(io.BytesIO(content), allow_pickle=False)}
 
         # An archive is checked as a whole before anything in it is unpacked.
@@ -152,9 +146,7 @@ def read_arrays(
 
             for member in members:
                 with directory.open(member) as stream:
-                    shape = _check_header(stream, member.file_size, name)
-                if check_shape is not None:
-                    check_shape(member.filename.removesuffix(".npy"), shape)
+                    _check_header(stream, member.file_size, name)
 
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
@@ -176,8 +168,8 @@ def check_content(kind: str, count: int, name: str) -> None:
         raise FormatError(str(exc), path=name) from exc
 
 
-def _check_header(stream: Any, size_bytes: int, name: str) -> Shape:
-    """Return the shape that the header of an ``.npy`` array states, before the array is read.
+def _check_header(stream: Any, size_bytes: int, name: str) -> None:
+    """Check the shape that the header of an ``.npy`` array states, before the array is read.
 
     Objects of Python, and arrays of more than `size_bytes`, are refused; and so is an array
     without entries with a side longer than any real array, since readers make other arrays as
@@ -192,7 +184,6 @@ def _check_header(stream: Any, size_bytes: int, name: str) -> Shape:
     if dtype.hasobject or math.prod(shape) * dtype.itemsize > size_bytes:
         raise FormatError(f"an array of shape {shape} and type {dtype} in it", path=name)
     check_content("entries", math.prod(max(side, 1) for side in shape), name)
-    return shape
 
 
 _HEAD_BYTES = 4096
@@ -340,15 +331,15 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
 
 
+@dataclass
 class _Flaw:
     """Stands in the tree where the text breaks a rule, until its place is known.
 
     `instead` is the value that a lenient reader puts there.
     """
 
-    def __init__(self, message: str, instead: Any = None) -> None:
-        self.message = message
-        self.instead = instead
+    message: str
+    instead: Any = None
 
 
 def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = None) -> Any:
@@ -457,17 +448,18 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
     if flaws:
         errors: list[FormatError] = []
 
-        def note(entry: Any, where: str) -> Any:
-            """Note a mark with its place."""
+        def mend(entry: Any, where: str) -> Any:
+            """Note a mark with its place, and return the value that may take its place."""
             if isinstance(entry, _Flaw):
                 errors.append(FormatError(entry.message, where=where, path=path))
+            while isinstance(entry, _Flaw):
+                entry = entry.instead
             return entry
 
-        replace_entries(tree, note)
+        tree = replace_entries(tree, mend)
         if passed_over is None:
             raise errors[0]
         passed_over += map(str, errors)
-        tree = replace_entries(tree, _without_flaw)
     return tree
 
 
@@ -521,13 +513,6 @@ def replace_entries(tree: Any, change: Callable[[Any, str], Any], where: str = "
             for index, value in enumerate(tree)
         ]
     return tree
-
-
-def _without_flaw(entry: Any, _where: str) -> Any:
-    """Return the value that stands for a flaw, other entries as they are."""
-    while isinstance(entry, _Flaw):
-        entry = entry.instead
-    return entry
 
 
 def _is_half(text: Any) -> bool:

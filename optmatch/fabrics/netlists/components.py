@@ -63,27 +63,19 @@ PinNames = Mapping[str, Sequence[str]]
 """The names of pins a1, a2, b1 and b2 by convention; empty for a pin that a part does not have."""
 
 
-class Instance(NamedTuple):
-    """An instance of a netlist as its author wrote it."""
+class Part(NamedTuple):
+    """An instance of a netlist, and what it does to light."""
 
     component: str
     """The name of what it is an instance of, such as ``"mzi2x2"``."""
+    kind: str | None
+    """One of `KINDS`; None if the kind is not known, or not looked for yet."""
+    names: PinNames
+    """How its pins may be called."""
     settings: Mapping[str, Any]
     """Its parameters by name, such as a length in micrometres or a coupling."""
     computed: Mapping[str, Any] = MappingProxyType({})
     """Figures that the program that wrote the netlist computed, such as the length of a bend."""
-
-
-class Part(NamedTuple):
-    """An instance of which is known what it does to light."""
-
-    component: str
-    kind: str | None
-    """One of `KINDS`; None if the kind is not known."""
-    names: PinNames
-    """How its pins may be called."""
-    settings: Mapping[str, Any]
-    computed: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def is_narrow(self) -> bool:
@@ -192,7 +184,7 @@ def kind_of(component: str, declared: Mapping[str, str], n_pins: int) -> str | N
 
 
 def make_parts(
-    instances: Mapping[str, Instance],
+    instances: Mapping[str, Part],
     used_pins: Mapping[str, Sequence[str]],
     declared: Mapping[str, str],
     user_names: PinNames,
@@ -232,7 +224,7 @@ def make_parts(
             names = {**_CROSSING, **user_names}
         else:
             names = _name_passing_pins(kind, used_pins[name], user_names)
-        parts[name] = Part(component, kind, names, instance.settings, instance.computed)
+        parts[name] = instance._replace(kind=kind, names=names)
     return parts
 
 

@@ -166,24 +166,14 @@ class _Interferometer(NamedTuple):
         return f"{self.first}+{self.second}"
 
 
-class Found(NamedTuple):
-    """The couplers of a netlist, by what they are part of."""
-
-    cells: list[_Interferometer]
-    filters: list[_Interferometer]
-    """Interferometers without a phase shifter in their arms."""
-    alone: list[str]
-    """Couplers that are part of no interferometer."""
-
-
-def _find_interferometers(paths: LightPaths) -> Found:
+def _find_interferometers(paths: LightPaths) -> tuple[list[_Interferometer], list[str]]:
     """Find the Mach-Zehnder interferometers of a netlist: pairs of couplers that two arms join.
 
     In a row of interferometers ``c1 === c2 === c3 === c4`` a coupler has two possible partners.
     Pairs are made from the ends inward, where a coupler has one: c1 + c2 and c3 + c4.
     ``paths.parts[name]`` are the parts of the netlist, and `paths` follows light between them. A
     coupler stays alone if it has no partner, if its partner has another one, or in a ring, where
-    each has two.
+    each has two. Returns the interferometers, and the names of the couplers that stay alone.
     """
     # links[coupler][other]: the two arms from one side of a coupler to another coupler.
     couplers = [name for name, part in paths.parts.items() if part.kind == "coupler"]
@@ -211,8 +201,7 @@ def _find_interferometers(paths: LightPaths) -> Found:
 
     # Interferometers have the order of their first couplers in the netlist.
     order = {name: place for place, name in enumerate(couplers)}
-    cells: list[_Interferometer] = []
-    filters: list[_Interferometer] = []
+    interferometers: list[_Interferometer] = []
     for pair in sorted(pairs, key=lambda pair: min(order[name] for name in pair)):
         first, second = sorted(pair, key=order.__getitem__)
         interferometer = links[first][second]
@@ -221,12 +210,8 @@ def _find_interferometers(paths: LightPaths) -> Found:
         arm = interferometer.arms[0]
         if side_of(_start_of(arm)) == LEFT and side_of(arm.end) == RIGHT:
             interferometer = links[second][first]
-        # One with a phase shifter in an arm is a cell, other ones are filters.
-        if any(_shifters_of(paths, arm) for arm in interferometer.arms):
-            cells.append(interferometer)
-        else:
-            filters.append(interferometer)
-    return Found(cells, filters, list(unpaired))
+        interferometers.append(interferometer)
+    return interferometers, list(unpaired)
 
 
 def _follow_arms(paths: LightPaths, name: str, side: int) -> _Interferometer | None:
@@ -333,7 +318,13 @@ def _find_states(
             differences.append(0.0)
             extinctions.append(-math.inf)
             continue
-        difference_rad = _round_phase(math.pi - cmath.phase(slope))
+
+        # A phase is above -pi and at most pi, and an eighth of a turn exactly but for rounding.
+        phase_rad = math.pi - cmath.phase(slope)
+        phase_rad = math.remainder(phase_rad, 2 * math.pi)
+        eighth = round(phase_rad / (math.pi / 4)) * (math.pi / 4)
+        phase_rad = eighth if abs(phase_rad - eighth) < 1e-9 else phase_rad
+        difference_rad = math.pi if phase_rad <= -math.pi else phase_rad
         power = np.abs(_matrix_at(through, difference_rad)) ** 2
         differences.append(difference_rad)
         extinctions.append(_extinction_db(power, is_wanted & exists, exists))
@@ -371,14 +362,6 @@ def _ratio_db(power: float, leaked: float) -> float:
     if power < _NO_LIGHT:
         return -math.inf
     return math.inf if leaked < _NO_LIGHT else 10 * math.log10(power / leaked)
-
-
-def _round_phase(phase_rad: float) -> float:
-    r"""Return a phase from :math:`-\pi` to :math:`\pi`; eighths of a turn are exact."""
-    phase_rad = math.remainder(phase_rad, 2 * math.pi)
-    eighth = round(phase_rad / (math.pi / 4)) * (math.pi / 4)
-    phase_rad = eighth if abs(phase_rad - eighth) < 1e-9 else phase_rad
-    return math.pi if phase_rad <= -math.pi else phase_rad
 
 
 def _make_circuit(
@@ -483,21 +466,21 @@ def find_cells(
     pairs without a phase shifter, and pairs that no phase sets to bar and to cross. `paths`
     follows light between the parts of the netlist.
     """
-    couplers = _find_interferometers(paths)
-    if couplers.alone:
+    interferometers, alone = _find_interferometers(paths)
+    if alone:
         flaws.append(
-            f"couplers {list_names(couplers.alone)} split the light of every circuit: two of them"
+            f"couplers {list_names(alone)} split the light of every circuit: two of them"
             " with a phase shifter in an arm between are a cell, others are no part of a switch"
         )
-    for interferometer in couplers.filters:
-        matrix = _matrix_at(_find_amplitudes(paths, interferometer), 0.0)
-        flaws.append(
-            f"couplers {interferometer.first}, {interferometer.second} have no phase shifter in"
-            " the arms between them: they are filters and do not switch; their matrix is"
-            f" {_format_matrix(matrix)}"
-        )
-    for interferometer in couplers.cells:
+    for interferometer in interferometers:
         through = _find_amplitudes(paths, interferometer)
+        if not any(_shifters_of(paths, arm) for arm in interferometer.arms):
+            flaws.append(
+                f"couplers {interferometer.first}, {interferometer.second} have no phase shifter"
+                " in the arms between them: they are filters and do not switch; their matrix is"
+                f" {_format_matrix(_matrix_at(through, 0.0))}"
+            )
+            continue
         phases_rad, extinctions_db = _find_states(through, interferometer.terminals)
         # States 0 and 1 are bar and cross: a cell has to be good in both.
         if min(extinctions_db) < _MIN_EXTINCTION_DB:

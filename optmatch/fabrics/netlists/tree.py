@@ -169,7 +169,18 @@ def netlist_from_tree(
 
         # All flaws of parts, joins and ports are found before cells are looked for.
         if open_pins:
-            wiring.open_pins += _list_unused_pins(parts, wiring.used_pins())
+            # The pins of parts that nothing names.
+            used = wiring.used_pins()
+            unused = []
+            for name, part in parts.items():
+                terminals = name_terminals(part.names)
+                taken = {terminals[pin] for pin in used[name] if pin in terminals}
+                first_names = {terminal: pin for pin, terminal in reversed(terminals.items())}
+                unused += [
+                    f"{name},{first_names[terminal]}"
+                    for terminal in sorted(set(first_names) - taken)
+                ]
+            wiring.open_pins += unused
         port_names = [name for name, _ in wiring.ports]
         names_of = {name: part.names for name, part in parts.items()}
         all_flaws += find_flaws(
@@ -288,19 +299,6 @@ def _leave_out_parts_without_cells(wiring: Wiring, parts: Mapping[str, Part]) ->
     remaining = {name: part for name, part in parts.items() if name not in left_out}
     wiring.keep(remaining)
     return remaining
-
-
-def _list_unused_pins(parts: Mapping[str, Part], used: Mapping[str, Sequence[str]]) -> list[str]:
-    """List the pins that nothing mentions, by the first names that they may have."""
-    unused = []
-    for name, part in parts.items():
-        terminals = name_terminals(part.names)
-        taken = {terminals[pin] for pin in used[name] if pin in terminals}
-        first_names = {terminal: pin for pin, terminal in reversed(terminals.items())}
-        unused += [
-            f"{name},{first_names[terminal]}" for terminal in sorted(set(first_names) - taken)
-        ]
-    return unused
 
 
 def _find_directions(

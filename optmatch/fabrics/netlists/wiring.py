@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-from optmatch.fabrics.netlists.components import Instance, kind_of, read_number
+from optmatch.fabrics.netlists.components import Part, kind_of, read_number
 from optmatch.fabrics.netlists.flaws import NetlistError, Pair, split_pin
 from optmatch.model import check_size
 from optmatch.model.accounts import Level, take
@@ -149,7 +149,7 @@ def _place_in(tree: Mapping[str, Any], name: str) -> Place | None:
 class Wiring:
     """A flat netlist, by the names of its author; a part within another is ``outer.inner``."""
 
-    instances: dict[str, Instance] = field(default_factory=dict)
+    instances: dict[str, Part] = field(default_factory=dict)
     joins: list[Pair] = field(default_factory=list)
     """Pairs of pins ``"instance,pin"``, each join once."""
     ports: list[Pair] = field(default_factory=list)
@@ -376,7 +376,7 @@ class WiringReader:
         level.keep(instances.keys() - pads)
         return level
 
-    def _read_instances(self, tree: Mapping[str, Any]) -> dict[str, Instance]:
+    def _read_instances(self, tree: Mapping[str, Any]) -> dict[str, Part]:
         """Return the instances of one netlist; an array becomes its cells ``name<column.row>``.
 
         `tree` is the netlist; a sentence on each flaw is appended to ``self._flaws``.
@@ -400,7 +400,7 @@ class WiringReader:
             if not component:
                 self._flaws.append(f"instance {name} has no component")
             for cell in _cells_of_array(str(name), entry):
-                instances[cell] = Instance(component, settings, computed)
+                instances[cell] = Part(component, None, {}, settings, computed)
         return instances
 
     def _component_of(self, entry: Any) -> str:
@@ -515,10 +515,11 @@ def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[st
         return _from_kfactory(tree), models, {}
 
     # The outermost netlist is a component of none; in a circle of netlists it is the first one.
-    used_components = set()
-    for netlist in netlists.values():
-        for entry in netlist["instances"].values():
-            used_components.add(str(_component_name(entry)))
+    used_components = {
+        str(_component_name(entry))
+        for netlist in netlists.values()
+        for entry in netlist["instances"].values()
+    }
     outermost = [netlist for name, netlist in netlists.items() if name not in used_components]
     top = outermost[0] if outermost else next(iter(netlists.values()))
     return top, models, netlists

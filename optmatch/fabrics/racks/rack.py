@@ -343,17 +343,11 @@ class RackFabric(Fabric):
         rack, x, y, z = (
             integer("place", coordinate, at_least=None) for coordinate in (rack, x, y, z)
         )
-        place = [coordinate % side for coordinate, side in zip((x, y, z), self.chips, strict=True)]
         # Which server of the rack holds the place, and where in this server it is.
-        server_place = [
-            coordinate // side for coordinate, side in zip(place, self.server, strict=True)
-        ]
-        place_in_server = [
-            coordinate % side for coordinate, side in zip(place, self.server, strict=True)
-        ]
+        server_place, place_in_server = np.divmod(np.mod((x, y, z), self.chips), self.server)
         servers_per_rack = self.n_servers // self.racks
-        server = rack * servers_per_rack + number_of(server_place, self.server_grid)
-        return server * self.chips_per_server + number_of(place_in_server, self.server)
+        server = rack * servers_per_rack + number_of(server_place.tolist(), self.server_grid)
+        return server * self.chips_per_server + number_of(place_in_server.tolist(), self.server)
 
     def describe_unit(self, unit: int) -> str:
         """Return a chip for messages, with its place.

@@ -247,8 +247,8 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
 
     # Each fibre joins a port of the server that it leaves to a port of the one that it enters.
     tails, heads = wiring.edges[wiring.edge_of_fibre].T
-    out_of = leaves[tails, inner + _rank(tails)]
-    into = enters[heads, inner + _rank(heads)]
+    out_of = leaves[tails, inner + rank_in_group(tails)]
+    into = enters[heads, inner + rank_in_group(heads)]
     mate[out_of] = into
     mate[into] = out_of
     fibre_of_terminal = np.full(len(mate), -1)
@@ -272,7 +272,7 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
     )
 
 
-def _rank(groups: NDArray[np.int32]) -> NDArray[np.int64]:
+def rank_in_group(groups: NDArray[np.int32]) -> NDArray[np.int64]:
     """Count for each entry how many equal ones stand before it: 5, 3, 5 have the ranks 0, 0, 1."""
     order = np.argsort(groups, kind="stable")
     starts = np.searchsorted(groups[order], groups[order])

@@ -7,7 +7,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -473,10 +472,6 @@ def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
 
 def windows_s(records: Sequence[PhaseRecord]) -> NDArray[np.float64]:
     """Return the seconds between each phase and the next one; nan where not recorded."""
-    windows = []
-    for phase, next_phase in pairwise(records):
-        if phase.end_s is None or next_phase.start_s is None:
-            windows.append(float("nan"))
-        else:
-            windows.append(next_phase.start_s - phase.end_s)
-    return np.array(windows, dtype=np.float64)
+    starts_s = np.array([record.start_s for record in records[1:]], dtype=np.float64)
+    ends_s = np.array([record.end_s for record in records[:-1]], dtype=np.float64)
+    return starts_s - ends_s  # None becomes nan

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.rack import AXES
+from optmatch.fabrics.racks.wiring import rank_in_group
 from optmatch.model import IDLE, InputError, Solution
 from optmatch.problems import (
     Allocation,
@@ -87,12 +87,8 @@ class RackNodes:
         n_nodes = rack.n_servers + rack.n_rack_switches
         self.n_chip_ports = rack.chips_per_server * rack.ports_per_chip
         first_place = np.where(np.arange(n_nodes) < rack.n_servers, self.n_chip_ports, 0)
-        self.input_of_fibre: NDArray[np.int64] = first_place[self.head_of_fibre] + _places(
-            self.head_of_fibre, n_nodes
-        )
-        self.output_of_fibre: NDArray[np.int64] = first_place[self.tail_of_fibre] + _places(
-            self.tail_of_fibre, n_nodes
-        )
+        self.input_of_fibre: NDArray[np.int64] = first_place[heads] + rank_in_group(heads)
+        self.output_of_fibre: NDArray[np.int64] = first_place[tails] + rank_in_group(tails)
 
     def list_nodes(self) -> list[_RackNode]:
         """Return all switches: the servers, if light passes them, then the inter-rack switches.
@@ -139,53 +135,34 @@ class RackNodes:
         which output; in servers the ports of chips come first, then fibres. Fibres that do not
         join the two ports, one after the other, are an `InputError`.
         """
-        rack = self.rack
-        n_inner = rack.chips_per_server * rack.ports_per_chip
-
-        # Each fibre has to begin where the one before ends. Where light passes servers, the
-        # first one begins at the server of the source and the last one ends at that of the
-        # destination.
+        through = self.rack.through
+        first_node = 0 if through else self.rack.n_servers
         name = f"the circuit from port {source_port} to port {destination_port}"
-        for arriving, leaving in pairwise(route):
-            if self.head_of_fibre[arriving] != self.tail_of_fibre[leaving]:
-                raise InputError(
-                    f"{name}: fibre {leaving} does not begin where fibre {arriving} ends",
-                    where="fibres",
-                )
 
-        # Where light passes servers, a circuit begins and ends at those of its chips.
-        if self.rack.through:
-            n_ports_of_server = self.rack.chips_per_server * self.rack.ports_per_chip
-            server = source_port // n_ports_of_server
-            last_server = destination_port // n_ports_of_server
-            if route and self.tail_of_fibre[route[0]] != server:
-                raise InputError(
-                    f"{name}: fibre {route[0]} does not begin at server {server}", where="fibres"
-                )
-            if route:
-                server = int(self.head_of_fibre[route[-1]])
-            if server != last_server:
+        # `node` and `entry` are where the light is: at first a port of a chip at its server, then
+        # where each fibre ends, at which the next one has to begin. Where light does not pass
+        # servers, it is in the first fibre from the start, and in the last one at the end.
+        node, entry = divmod(source_port, self.n_chip_ports)
+        for place, fibre in enumerate(route):
+            if place or through:
+                if self.tail_of_fibre[fibre] != node:
+                    begin = f"at server {node}"
+                    if place:
+                        begin = f"where fibre {route[place - 1]} ends"
+                    raise InputError(
+                        f"{name}: fibre {fibre} does not begin {begin}", where="fibres"
+                    )
+                yield node - first_node, entry, int(self.output_of_fibre[fibre])
+            node = int(self.head_of_fibre[fibre])
+            entry = int(self.input_of_fibre[fibre])
+
+        if through:
+            last_server, exit_ = divmod(destination_port, self.n_chip_ports)
+            if node != last_server:
                 raise InputError(
                     f"{name}: its fibres do not end at server {last_server}", where="fibres"
                 )
-
-        if rack.through:
-            source_server = source_port // n_inner
-            if not route:
-                yield source_server, source_port % n_inner, destination_port % n_inner
-                return
-            output = int(self.output_of_fibre[route[0]])
-            yield source_server, source_port % n_inner, output
-
-        # Between two fibres lies a switch: a server that light passes, or an inter-rack switch.
-        for arriving, leaving in pairwise(route):
-            node = int(self.head_of_fibre[arriving])
-            place = node if rack.through else node - rack.n_servers
-            yield place, int(self.input_of_fibre[arriving]), int(self.output_of_fibre[leaving])
-
-        if rack.through:
-            entry = int(self.input_of_fibre[route[-1]])
-            yield destination_port // n_inner, entry, destination_port % n_inner
+            yield node, entry, exit_
 
     def part_at(self, node: int, place: int, *, is_input: bool) -> RackPart:
         """Return the port of a chip, or the fibre, that is at an input or an output of a switch.
@@ -203,19 +180,6 @@ class RackNodes:
         if is_input:
             is_there = (self.head_of_fibre == graph_node) & (self.input_of_fibre == place)
         return RackPart("fibre", int(np.flatnonzero(is_there)[0]))
-
-
-def _places(node_of_fibre: NDArray[np.int64], n_nodes: int) -> NDArray[np.int64]:
-    """Return the place of each fibre among those of the same node, ascending by fibre.
-
-    Nodes 5, 3, 5 of fibres 0, 1, 2 give the places 0, 0, 1.
-    """
-    order = np.argsort(node_of_fibre, kind="stable")
-    first = np.searchsorted(node_of_fibre[order], np.arange(n_nodes))
-    places = np.empty(len(node_of_fibre), dtype=np.int64)
-    # Sorted by node, the place of a fibre is its distance from the first one of its node.
-    places[order] = np.arange(len(order)) - first[node_of_fibre[order]]
-    return places
 
 
 @lru_cache(maxsize=4)

@@ -32,11 +32,12 @@ def command_lines(difference: Difference, n_ports: int) -> list[str]:
     >>> command_lines(Difference((CrossConnect("1A", "2B"),), (CrossConnect("1A", "3B"),)), 4)
     [':oxc:swit:conn:sub (@1),(@6)', ':oxc:swit:conn:add (@1),(@7)']
     """
-    lines = []
-    for verb, circuits in (("sub", difference.removals), ("add", difference.additions)):
-        if circuits:
-            lines.append(f":oxc:swit:conn:{verb} {write_lists(circuits, n_ports)}")
-    return lines
+    changes = (("sub", difference.removals), ("add", difference.additions))
+    return [
+        f":oxc:swit:conn:{verb} {write_lists(circuits, n_ports)}"
+        for verb, circuits in changes
+        if circuits
+    ]
 
 
 def write_lists(circuits: Sequence[CrossConnect], n_ports: int) -> str:

@@ -12,6 +12,7 @@ degrees Celsius.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -68,12 +69,10 @@ def command_lines(difference: Difference) -> list[str]:
     >>> command_lines(Difference((), pairs))
     ['config ocs cross-connect add 1A..4A-11B..14B safe']
     """
-    commands = [
-        f"config ocs cross-connect delete {ranges}" for ranges in _ranges(difference.removals)
-    ]
-    for ranges in _ranges(difference.additions):
-        commands.append(f"config ocs cross-connect add {ranges} safe")
-    return commands
+    command = "config ocs cross-connect"
+    removals = [f"{command} delete {ranges}" for ranges in _ranges(difference.removals)]
+    additions = [f"{command} add {ranges} safe" for ranges in _ranges(difference.additions)]
+    return removals + additions
 
 
 def _ranges(circuits: Sequence[CrossConnect]) -> list[str]:
@@ -124,10 +123,11 @@ def write_config(circuits: Iterable[CrossConnect], ports: PortTable) -> str:
     ``OCS_PORT`` has a row for each side, ``OCS_CROSS_CONNECT`` one for each circuit, such as
     ``"1A-2B": {"a_side": "1A", "b_side": "2B"}``.
     """
-    listed_ports = {}
-    for port in ports.sides:
-        for side in (port.a_side, port.b_side):
-            listed_ports[side] = {"label": port.label, "state": "normal"}
+    listed_ports = {
+        side: {"label": port.label, "state": "normal"}
+        for port in ports.sides
+        for side in (port.a_side, port.b_side)
+    }
     rows = {circuit.name: circuit._asdict() for circuit in circuits}
     return layout({PORT_TABLE: listed_ports, CIRCUIT_TABLE: rows}) + "\n"
 
@@ -137,13 +137,19 @@ def write_patch(difference: Difference) -> str:
 
     A patch is applied in order, so sides are free before they are used again.
     """
-    patch: list[dict[str, Any]] = []
-    for circuit in difference.removals:
-        patch.append({"op": "remove", "path": pointer("", CIRCUIT_TABLE, circuit.name)})
-    for circuit in difference.additions:
-        path = pointer("", CIRCUIT_TABLE, circuit.name)
-        patch.append({"op": "add", "path": path, "value": circuit._asdict()})
-    return layout(patch) + "\n"
+    removals: list[Any] = [
+        {"op": "remove", "path": pointer("", CIRCUIT_TABLE, circuit.name)}
+        for circuit in difference.removals
+    ]
+    additions = [
+        {
+            "op": "add",
+            "path": pointer("", CIRCUIT_TABLE, circuit.name),
+            "value": circuit._asdict(),
+        }
+        for circuit in difference.additions
+    ]
+    return layout(removals + additions) + "\n"
 
 
 def read_config(path: str | os.PathLike[str]) -> SonicConfig:
@@ -366,23 +372,22 @@ def matrix_of_losses(
         ports = number_ports((side for row in measured for side in row.circuit), LOSS_TABLE)
 
     # loss_db[frequency, temperature, source, destination], not a number where nothing was measured
-    frequencies_thz = sorted({row.frequency_thz for row in measured})
-    temperatures_c = sorted({row.temperature_c for row in measured})
-    n_points = len(frequencies_thz) * len(temperatures_c)
-    check_size("entries", n_points * ports.n_ports**2, LOSS_TABLE)
-    loss_db = np.full(
-        (len(frequencies_thz), len(temperatures_c), ports.n_ports, ports.n_ports), np.nan
+    frequencies_thz, index_of_thz = np.unique(
+        [row.frequency_thz for row in measured], return_inverse=True
     )
-    index_of_thz = {thz: index for index, thz in enumerate(frequencies_thz)}
-    index_of_c = {celsius: index for index, celsius in enumerate(temperatures_c)}
+    temperatures_c, index_of_c = np.unique(
+        [row.temperature_c for row in measured], return_inverse=True
+    )
+    shape = (len(frequencies_thz), len(temperatures_c), ports.n_ports, ports.n_ports)
+    check_size("entries", math.prod(shape), LOSS_TABLE)
+    loss_db = np.full(shape, np.nan)
 
     # Rows of ports that are none of ours are passed over.
-    for row in measured:
+    for row, *point in zip(measured, index_of_thz, index_of_c, strict=True):
         source = ports.port_of_side.get(row.circuit.a_side)
         destination = ports.port_of_side.get(row.circuit.b_side)
         if source is None or destination is None:
             continue  # a port of the switch that is none of ours
-        point = index_of_thz[row.frequency_thz], index_of_c[row.temperature_c]
         loss_db[(*point, source, destination)] = row.loss_db
 
     # Only the first circuit that lacks a measurement is named.
@@ -427,7 +432,10 @@ def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
 
 
 def _interpolate(
-    loss_db: NDArray[np.float64], measured_at: list[float], value: float | None, name: str
+    loss_db: NDArray[np.float64],
+    measured_at: NDArray[np.float64],
+    value: float | None,
+    name: str,
 ) -> NDArray[np.float64]:
     """Interpolate losses in dB linearly along their first axis; None takes the worst of all.
 
@@ -442,9 +450,6 @@ def _interpolate(
         raise InputError(
             f"{name} = {value:g}: losses were measured from {first:g} to {last:g}", where=name
         )
-    upper = int(np.searchsorted(measured_at, value))
-    if measured_at[upper] == value:
-        return np.asarray(loss_db[upper])
-    # The share of the upper point: with points 190 and 196, a value of 193 has 0.5.
-    share = (value - measured_at[upper - 1]) / (measured_at[upper] - measured_at[upper - 1])
-    return np.asarray((1 - share) * loss_db[upper - 1] + share * loss_db[upper])
+    # The share of each point: with points 190, 196 and 200, a value of 193 has 0.5, 0.5 and 0.
+    shares = [np.interp(value, measured_at, point) for point in np.eye(len(measured_at))]
+    return np.tensordot(shares, loss_db, axes=1)

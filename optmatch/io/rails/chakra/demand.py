@@ -99,32 +99,8 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
         for candidates in messages_alike.values():
             _resolve_peers(messages, is_send, peer, candidates)
 
-    pair = _number_pairs(messages, is_send, peer)
-
-    is_alone = pair == MISSING
-    for message in np.flatnonzero(is_alone & (peer != MISSING)).tolist():
-        verb = "receives" if is_send[message] else "sends"
-        messages.skip(message, f"rank {peer[message]} never {verb} it")
-
-    # A send and its receive tell the same size. Sorted by pair, messages without a counterpart
-    # come first, and then two of each pair.
-    order = np.argsort(pair, kind="stable")
-    paired = order[(pair == MISSING).sum() :].reshape(-1, 2)
-    size_bytes = messages.column("size_bytes")
-    for first, second in paired.tolist():
-        if size_bytes[first] != size_bytes[second] or size_bytes[first] < 0:
-            rule = f"comm_size = {size_bytes[first]}, and {size_bytes[second]}"
-            raise messages.fail(first, f"{rule} at rank {peer[first]}")
-    return peer, pair
-
-
-def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -> Integers:
-    """Give each send and its receive the same number, with gaps; `MISSING` without a counterpart.
-
-    By message, `is_send` tells sends from receives, and `peer` is the rank at the other end. The
-    first send from rank 0 to rank 3 with tag 7 belongs to the first receive at rank 3 from rank 0
-    with tag 7, the second one to the second one, and so on.
-    """
+    # A pair is a send and a receive of the same ends, tag and place among the messages of these;
+    # the ends are the same for both: from where to where.
     # The ends of a message are the same for its send and its receive: from where to where.
     source = np.where(is_send, messages.rank, peer)
     destination = np.where(is_send, peer, messages.rank)
@@ -144,7 +120,23 @@ def _number_pairs(messages: Nodes, is_send: NDArray[np.bool_], peer: Integers) -
     key = np.stack([*ends_and_tag, count_before], axis=1)
     _, pair, n_with_key = np.unique(key, axis=0, return_inverse=True, return_counts=True)
     pair = pair.reshape(-1).astype(np.int64)
-    return np.where(n_with_key[pair] == 2, pair, MISSING)
+    pair = np.where(n_with_key[pair] == 2, pair, MISSING)
+
+    is_alone = pair == MISSING
+    for message in np.flatnonzero(is_alone & (peer != MISSING)).tolist():
+        verb = "receives" if is_send[message] else "sends"
+        messages.skip(message, f"rank {peer[message]} never {verb} it")
+
+    # A send and its receive tell the same size. Sorted by pair, messages without a counterpart
+    # come first, and then two of each pair.
+    order = np.argsort(pair, kind="stable")
+    paired = order[(pair == MISSING).sum() :].reshape(-1, 2)
+    size_bytes = messages.column("size_bytes")
+    for first, second in paired.tolist():
+        if size_bytes[first] != size_bytes[second] or size_bytes[first] < 0:
+            rule = f"comm_size = {size_bytes[first]}, and {size_bytes[second]}"
+            raise messages.fail(first, f"{rule} at rank {peer[first]}")
+    return peer, pair
 
 
 def _told_peers(

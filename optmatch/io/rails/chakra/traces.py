@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
 import re
 from array import array
@@ -53,10 +52,10 @@ _NODE = {
     "ctrl_deps": (4, "UINT64"),
     "data_deps": (5, "UINT64"),
     "duration_micros": (7, "UINT64"),
-    "attr": (10, "MESSAGE"),
+    "attr": (10, "AttributeProto"),
 }
 """The fields of a node that are read: number and type, by name."""
-_REPEATED = ("ctrl_deps", "data_deps", "attr")
+_REPEATED = ("ctrl_deps", "data_deps", "attr", "values")
 _WIDTHS = (
     *("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64"),
     *("fixed32", "fixed64", "sfixed32", "sfixed64", "bool"),
@@ -64,7 +63,7 @@ _WIDTHS = (
 _VALUES = {  # each attribute has one of these; producers choose the width
     **{f"{width}_val": (3 + 2 * k, width.upper()) for k, width in enumerate(_WIDTHS)},
     "string_val": (29, "BYTES"),
-    "bool_list": (28, "BYTES"),  # a message of its own, see `read_booleans`
+    "bool_list": (28, "BoolList"),
 }
 
 ATTRIBUTES = {
@@ -105,25 +104,6 @@ class Messages(NamedTuple):
     """With a name and one of the fields of `_VALUES`."""
 
 
-def read_booleans(content: bytes) -> list[bool]:
-    """Read the message of a list of true and false, whose entries may be packed or not.
-
-    Examples
-    --------
-    >>> read_booleans(bytes([10, 2, 1, 0])), read_booleans(bytes([8, 1, 8, 1]))
-    ([True, False], [True, True])
-    """
-    booleans: list[bool] = []
-    place = 0
-    while place + 1 < len(content):
-        tag, value = content[place : place + 2]
-        is_packed = tag == 10
-        last = place + 2 + (value if is_packed else 0)
-        booleans += [bool(byte) for byte in (content[place + 2 : last] if is_packed else [value])]
-        place = last
-    return booleans
-
-
 def check_dimensions(involved: list[bool], has_group: bool) -> None:
     """Refuse a collective, without a group, that leaves out some dimensions of a network.
 
@@ -157,6 +137,7 @@ def messages() -> Messages:
         name="optmatch/et_def.proto", package="optmatch.chakra", syntax="proto3"
     )
     _declare(file, "Node", _NODE)
+    _declare(file, "BoolList", {"values": (1, "BOOL")})
     attribute = _declare(file, "AttributeProto", {"name": (1, "BYTES"), **_VALUES})
     attribute.oneof_decl.add(name="value")
     for field in attribute.field[1:]:
@@ -177,16 +158,18 @@ def _declare(file: Any, name: str, fields: dict[str, tuple[int, str]]) -> Any:
     """Add a type of message, as ``"Node"``, to the schema of a file of protobuf, and return it.
 
     ``fields[name]`` is the number of a field on the wire, and its type by protobuf's name, as in
-    ``{"id": (1, "UINT64")}``. A field of the type ``"MESSAGE"`` holds attributes, the only
-    messages inside others. Fields in `_REPEATED` hold a list, all others one value.
+    ``{"id": (1, "UINT64")}``; a name that is not in capitals is that of another message. Fields in
+    `_REPEATED` hold a list, all others one value.
     """
     message = file.message_type.add(name=name)
     for field_name, (number, kind) in fields.items():
         field = message.field.add(name=field_name, number=number)
-        field.type = getattr(field, f"TYPE_{kind}")
         field.label = field.LABEL_REPEATED if field_name in _REPEATED else field.LABEL_OPTIONAL
-        if kind == "MESSAGE":
-            field.type_name = ".optmatch.chakra.AttributeProto"
+        if kind.isupper():
+            field.type = getattr(field, f"TYPE_{kind}")
+        else:
+            field.type = field.TYPE_MESSAGE
+            field.type_name = f".optmatch.chakra.{kind}"
     return message
 
 
@@ -308,8 +291,6 @@ def _write_attribute(name: str, value: bool | int | str, integers: str) -> Any:
         width = field.removesuffix("_val")
         raise InputError(f"{name}: {float(value):g} is too large for {width}") from exc
 
-
-_log = logging.getLogger("optmatch")
 
 _GRAPH = "workload_graph"
 _DESCRIPTION_KEYS = {"version", "attr"}
@@ -822,7 +803,7 @@ class _NodeColumns:
         involved: list[bool] = []
         for attribute in node.attr:
             if attribute.name == b"involved_dim":
-                involved = read_booleans(attribute.bool_list)
+                involved = list(attribute.bool_list.values)
             self.attribute_names.add(attribute.name)
             # Where one is there twice, the last one counts.
             column = self._column_of_attribute.get(attribute.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -205,30 +205,22 @@ _MOST_DIGITS = 20
 """A text of fewer digits is read as a number; longer ones exceed 64 bits."""
 
 
-class Span(NamedTuple):
-    """Begin and end of an event in microseconds, and its index in ``traceEvents``."""
-
-    start_us: float
-    end_us: float
-    event: int
-
-
 class EventsByRole(NamedTuple):
     """The events of a trace by what they tell; each list is sorted by begin."""
 
-    device: list[Span]
+    device: list[Activity]
     """Kernels, and operations on memory of the device."""
-    host: list[Span]
+    host: list[Activity]
     """Operations of the processor."""
-    records: list[Span]
+    records: list[Activity]
     """Calls of NCCL with their arguments, from PyTorch 2.2 on."""
-    nccl_annotations: list[Span]
+    nccl_annotations: list[Activity]
     """Annotations ``nccl:...`` around calls of NCCL."""
-    c10d: list[Span]
+    c10d: list[Activity]
     """Calls of PyTorch's library of communication."""
-    gloo: list[Span]
+    gloo: list[Activity]
     """What Gloo did for calls."""
-    group_labels: list[Span]
+    group_labels: list[Activity]
     """Annotations that name a group."""
     launches: dict[int, int]
     """The event that launched a kernel, by their common correlation."""
@@ -278,34 +270,32 @@ class TraceEvents:
         self.world = _read_rank(about_job, "world_size")
 
         # PyTorch before 2.1 does not list the groups.
-        groups = about_job.get("pg_config", [])
-        if not isinstance(groups, list):
-            groups = []
+        listed = about_job.get("pg_config")
+        groups = (
+            [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        )
         self.configured_groups: dict[str, Any] = {
-            str(group.get("pg_name")): group.get("ranks")
-            for group in groups
-            if isinstance(group, dict)
+            str(group.get("pg_name")): group.get("ranks") for group in groups
         }
         """The ranks of the groups of the job, by name, as the file has them."""
         take(TRACE, tree)
         take(JOB, about_job, "/distributedInfo")
         for group in groups:
-            take(GROUP, group if isinstance(group, dict) else ())
+            take(GROUP, group)
         take(PHASE, {str(event.get("ph")) for event in events})
         self.groups_of_all = {
-            str(group.get("pg_name"))
-            for group in groups
-            if isinstance(group, dict) and group.get("pg_desc") == "default_pg"
+            str(group.get("pg_name")) for group in groups if group.get("pg_desc") == "default_pg"
         }
         """Groups of all ranks, which need not list them."""
 
-    def span(self, event: int) -> Span:
+    def span(self, event: int) -> Activity:
         """Return begin, end and index of an event; times in microseconds."""
         start_us = self.time_us(event, "ts")
         duration_us = self.time_us(event, "dur")
         if duration_us < 0:
             raise self.flaw(event, "dur", duration_us, "a duration is >= 0")
-        return Span(start_us, start_us + duration_us, event)
+        is_memory = self.text(event, "cat").startswith("gpu_mem")
+        return Activity(start_us, start_us + duration_us, event, is_memory)
 
     def time_us(self, event: int, key: str) -> float:
         """Return the value of ``ts`` or ``dur``."""
@@ -623,10 +613,8 @@ def _read_kernels(
     """
     kernels = []
     for span in by_role.device:
-        is_memory = events.text(span.event, "cat") != "kernel"
-        activity = Activity(span.start_us, span.end_us, span.event, is_memory)
-        if is_memory:
-            recording.computing.append(activity)
+        if span.memory:
+            recording.computing.append(span)
             continue
 
         # A common correlation joins a kernel to its launch on the host.
@@ -641,12 +629,12 @@ def _read_kernels(
             numbers.append(events.link_number(launch, "External id"))
         external_ids = tuple(number for number in numbers if number is not None)
         has_nccl_name = _NCCL_KERNEL.match(events.text(span.event, "name")) is not None
-        kernels.append(_Kernel(activity, has_nccl_name, external_ids, thread, launch_us))
+        kernels.append(_Kernel(span, has_nccl_name, external_ids, thread, launch_us))
     return kernels
 
 
 def _assign_kernels(
-    calls: Sequence[Span],
+    calls: Sequence[Activity],
     external_id_of_call: Mapping[int, int | None],
     kernels: Iterable[_Kernel],
     events: TraceEvents,
@@ -663,7 +651,7 @@ def _assign_kernels(
     call_of_external_id = {
         number: event for event, number in external_id_of_call.items() if number is not None
     }
-    calls_of_thread = defaultdict[str, list[Span]](list)
+    calls_of_thread = defaultdict[str, list[Activity]](list)
     for call in calls:
         calls_of_thread[events.thread(call.event)].append(call)
 
@@ -709,7 +697,7 @@ def _assign_kernels(
     return kernels_of_call
 
 
-def _read_record(events: TraceEvents, span: Span) -> Call | None:
+def _read_record(events: TraceEvents, span: Activity) -> Call | None:
     """Read a call of NCCL from the record that PyTorch wrote; None if it moves no bytes.
 
     `span` is the event of the call, with begin and end. Its arguments are such as "Process Group
@@ -870,7 +858,7 @@ def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_byte
     return part_bytes if is_gather else whole_bytes
 
 
-def _read_annotation(events: TraceEvents, span: Span) -> Call | None:
+def _read_annotation(events: TraceEvents, span: Activity) -> Call | None:
     """Read a call from its annotation, as PyTorch before 2.2 writes it; None if it moves no bytes.
 
     `span` is the annotation, such as ``nccl:all_reduce``. Its name tells the kind, and the peer of
@@ -971,7 +959,7 @@ def _sort_by_role(events: TraceEvents) -> EventsByRole:
     The launch of each kernel is found by the correlation of both. Kernels of accelerators that are
     not read are refused.
     """
-    spans_of_role: dict[str, list[Span]] = {role: [] for role in EventsByRole._fields[:-1]}
+    spans_of_role: dict[str, list[Activity]] = {role: [] for role in EventsByRole._fields[:-1]}
     launches: dict[int, int] = {}
     n_of_other_device = Counter[str]()
     for index, event in enumerate(events.events):
@@ -1039,18 +1027,13 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: EventsBy
     # A label is an annotation such as ``process_group:tp.0``. Labels of a thread are nested, so
     # that those that have begun and not ended are a stack; the innermost one around a call names
     # its group.
-    groups = []
-    open_labels = defaultdict[str, list[Span]](list)
-    next_label = 0
-    for call in calls:
+    open_labels = defaultdict[str, list[Activity]](list)
+    coming_labels = deque(by_role.group_labels)
+    for call, gloo in zip(calls, by_role.gloo, strict=True):
         # Labels that have begun are put on the stack of their thread ...
-        while (
-            next_label < len(by_role.group_labels)
-            and by_role.group_labels[next_label].start_us <= call.start_us
-        ):
-            label = by_role.group_labels[next_label]
+        while coming_labels and coming_labels[0].start_us <= call.start_us:
+            label = coming_labels.popleft()
             open_labels[events.thread(label.event)].append(label)
-            next_label += 1
 
         # ... and those that have ended are taken off: the innermost one around the call is left.
         around = open_labels[events.thread(call.event)]
@@ -1060,9 +1043,7 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: EventsBy
             _, _, group = events.text(around[-1].event, "name").partition(":")
         else:
             group = events.default_group(call.event)
-        groups.append(group)
 
-    for call, gloo, group in zip(calls, by_role.gloo, groups, strict=True):
         # The call tells the kind, the event of Gloo the shapes of tensors.
         name = events.text(call.event, "name").removeprefix("c10d::").removeprefix("gloo:")
         kind = events.communication_kind(call.event, name, "name")
@@ -1087,7 +1068,7 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: EventsBy
                 root=partner if kind == "BROADCAST" else MISSING,
             )
         )
-        recording.talking.append(Activity(gloo.start_us, gloo.end_us, gloo.event))
+        recording.talking.append(gloo)
 
     # An operation of the processor that makes a call may wait for it; its other parts are events
     # of their own.
@@ -1096,11 +1077,9 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: EventsBy
         begins_of_thread[events.thread(call.event)].append(call.start_us)
 
     # An operation contains a call if a call of its thread begins between its begin and its end.
-    computations = []
     for operation in by_role.host:
         begins = begins_of_thread[events.thread(operation.event)]
         n_before_begin = bisect_left(begins, operation.start_us)
         n_before_end = bisect_left(begins, operation.end_us)
         if n_before_begin == n_before_end:
-            computations.append(Activity(*operation))
-    recording.computing += computations
+            recording.computing.append(operation)
