@@ -41,8 +41,6 @@ class Position(NamedTuple):
     """Which time the plan was played, from 0."""
     moment: int
     """Which of its moments came last, from 0."""
-    is_tuned: bool
-    """Whether all circuits of the moment were tuned."""
 
 
 class PlayJournal:
@@ -148,8 +146,7 @@ class PlayJournal:
             elif entry.get("event") == "before":
                 self.before[str(entry["switch"])] = [str(circuit) for circuit in entry["circuits"]]
             elif entry.get("event") in ("applying", "tuned"):
-                is_tuned = entry["event"] == "tuned"
-                self.position = Position(int(entry["round"]), int(entry["moment"]), is_tuned)
+                self.position = Position(int(entry["round"]), int(entry["moment"]))
 
     def write(self, *, sync: bool = False, **entry: Any) -> None:
         """Add a line with the fields of an event.

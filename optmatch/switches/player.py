@@ -39,7 +39,7 @@ from optmatch.switches.protocol import (
     CLAIM_EVERY_S,
     Switch,
     SwitchError,
-    match_all_switches,
+    match_switches,
     own_circuits,
     run_in_thread,
     run_side_by_side,
@@ -195,16 +195,14 @@ def _list_moments(switches: Sequence[NamedSwitch]) -> tuple[_Moment, ...]:
     # A moment is held until the next one begins, the last one until the plan ends.
     keys = sorted(states_at)
     next_starts_s = [*(start_s for start_s, _order in keys[1:]), end_s]
-    moments = []
-    for key, next_start_s in zip(keys, next_starts_s, strict=True):
-        moments.append(
-            _Moment(
-                state_of_switch=states_at[key],
-                planned_delay_s=ready_at[key] - key[0],
-                hold_s=max(0.0, next_start_s - ready_at[key]),
-            )
+    return tuple(
+        _Moment(
+            state_of_switch=states_at[key],
+            planned_delay_s=ready_at[key] - key[0],
+            hold_s=max(0.0, next_start_s - ready_at[key]),
         )
-    return tuple(moments)
+        for key, next_start_s in zip(keys, next_starts_s, strict=True)
+    )
 
 
 def play(
@@ -331,7 +329,8 @@ class _Player:
             idle = [plan.plan for plan in named if not plan.plan.n_states]
             idle_names = {name for plan in idle for name in (plan.name, plan.file_name)}
             switch = {name: driver for name, driver in switch.items() if name not in idle_names}
-        self.switches = match_all_switches(self.plans, switch)
+        matched = match_switches(self.plans, switch)
+        self.switches = tuple(one for one in matched if one is not None)
         self.moments = _list_moments(self.plans)
         self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
         """The sides that may be touched, for each switch."""

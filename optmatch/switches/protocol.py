@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -37,6 +38,15 @@ class SwitchError(OptMatchError):
     >>> issubclass(SwitchError, om.OptMatchError)
     True
     """
+
+
+@contextmanager
+def refused_by(name: str) -> Iterator[None]:
+    """Raise what is wrong with circuits or answers as an error of the switch of this name."""
+    try:
+        yield
+    except InputError as error:
+        raise SwitchError(f"{name}: {error}") from None
 
 
 class SwitchReading(NamedTuple):
@@ -153,14 +163,6 @@ def match_switches(
     if unknown:
         raise InputError(f"the plan has no switch {unknown[0]!r}", where="switch")
     return tuple(matched)
-
-
-def match_all_switches(
-    plans: Sequence[NamedSwitch], switch: Switch | Mapping[str, Switch]
-) -> tuple[Switch, ...]:
-    """Assign a real switch to each switch of a plan, none of which may go without."""
-    matched = match_switches(plans, switch)
-    return tuple(each_switch for each_switch in matched if each_switch is not None)
 
 
 def own_circuits(switch: Switch, sides: Set[str]) -> frozenset[CrossConnect]:

@@ -64,7 +64,7 @@ def test_a_run_that_ends_before_the_journal_is_locked_is_resumed_where_it_stood(
 
     monkeypatch.setattr(journals, "lock_at_once", end_former_run)
     resumed = journals.PlayJournal(path, {"plan": "a"}, resume=True)
-    assert resumed.position == journals.Position(2, 1, is_tuned=True)
+    assert resumed.position == journals.Position(2, 1)
     resumed.write(event="ended")
     resumed.close()
     events = [entry.get("event") for entry in journals.read_entries(path)]

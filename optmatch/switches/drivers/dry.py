@@ -13,7 +13,7 @@ from optmatch.io.switches.circuits import (
     sort_circuits,
 )
 from optmatch.model.declarations import form_of
-from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
+from optmatch.switches.protocol import SwitchReading, Tuning, refused_by
 
 
 class DrySwitch:
@@ -82,10 +82,8 @@ class DrySwitch:
         """
         check_difference(difference)
         after = (self._circuits - set(difference.removals)) | set(difference.additions)
-        try:
+        with refused_by(self.name):
             check_sides(after)
-        except ValueError as error:
-            raise SwitchError(f"{self.name}: {error}") from None
         for circuit in difference.removals:
             self._write(f"remove {circuit.name}")
         for circuit in difference.additions:

@@ -19,9 +19,8 @@ from optmatch.io.switches.circuits import (
     sort_circuits,
 )
 from optmatch.io.switches.polatis import READ_CIRCUITS, READ_SIZE, command_lines, read_lists
-from optmatch.model import InputError
 from optmatch.model.declarations import Count, Positive, form_of
-from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning
+from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning, refused_by
 
 PORT = 5025
 _MOST_BYTES = 1 << 20
@@ -97,11 +96,8 @@ class PolatisSwitch:
         SwitchError
             If it cannot be reached, or its answer has another form than expected.
         """
-        answer = self._ask(READ_CIRCUITS)
-        try:
-            return sort_circuits(read_lists(answer, self.n_ports))
-        except InputError as error:
-            raise SwitchError(f"{self.name}: {error}") from None
+        with refused_by(self.name):
+            return sort_circuits(read_lists(self._ask(READ_CIRCUITS), self.n_ports))
 
     def read_statuses(self) -> dict[str, str]:
         """Return nothing, once the switch has answered: it says nothing about its ports."""
@@ -126,10 +122,8 @@ class PolatisSwitch:
             If the switch cannot be reached, does not have one of the ports, or reports an error.
         """
         check_difference(difference)
-        try:
+        with refused_by(self.name):
             lines = command_lines(difference, self.n_ports)
-        except InputError as error:
-            raise SwitchError(f"{self.name}: {error}") from None
         for line in lines:
             answer = self._ask(f"{line};*opc?").strip()
             if answer != "1":
@@ -192,28 +186,18 @@ class PolatisSwitch:
                 self._connection.settimeout(self._time_limit_s)
                 self._unread = b""
             self._connection.sendall(command.encode("ascii") + b"\n")
-            return self._read_line()
+
+            # The answer is a line, which may come in pieces.
+            assert self._connection is not None
+            while b"\n" not in self._unread:
+                received = self._connection.recv(65536)
+                if not received:
+                    raise ConnectionError("the connection was closed in the middle of an answer")
+                self._unread += received
+                if len(self._unread) > _MOST_BYTES:
+                    raise ConnectionError(f"an answer of over {_MOST_BYTES} bytes")
+            line, _, self._unread = self._unread.partition(b"\n")
+            return line.decode("ascii", "replace").strip()
         except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
             self.close()  # the next command begins with a connection of its own
             raise SwitchError(f"{self.name}: cannot be reached: {error}") from None
-
-    def _read_line(self) -> str:
-        """Read from the connection up to the next line feed, and return the line without it.
-
-        Bytes behind the line feed stay in `_unread` for the next line.
-
-        Raises
-        ------
-        ConnectionError
-            If the switch closes the connection before, or the line gets longer than `_MOST_BYTES`.
-        """
-        assert self._connection is not None
-        while b"\n" not in self._unread:
-            received = self._connection.recv(65536)
-            if not received:
-                raise ConnectionError("the connection was closed in the middle of an answer")
-            self._unread += received
-            if len(self._unread) > _MOST_BYTES:
-                raise ConnectionError(f"an answer of over {_MOST_BYTES} bytes")
-        line, _, self._unread = self._unread.partition(b"\n")
-        return line.decode("ascii", "replace").strip()

@@ -31,7 +31,13 @@ from optmatch.io.switches.sonic import (
 )
 from optmatch.model import InputError, SolverUnavailable
 from optmatch.model.declarations import Amount, form_of
-from optmatch.switches.protocol import SwitchError, SwitchReading, Tuning, split_address
+from optmatch.switches.protocol import (
+    SwitchError,
+    SwitchReading,
+    Tuning,
+    refused_by,
+    split_address,
+)
 
 CONFIG_DB = 4
 STATE_DB = 6
@@ -212,13 +218,11 @@ class SonicSwitch:
         )
         statuses |= dict.fromkeys(self._blocked_sides, "blocked")
 
-        try:
+        with refused_by(self.name):
             circuits = [
                 circuit_of_row(key, row, f"{CIRCUIT_TABLE}|{key}")
                 for key, row in circuit_rows.items()
             ]
-        except InputError as error:
-            raise SwitchError(f"{self.name}: {error}") from None
         return SwitchReading(sort_circuits(circuits), statuses)
 
     def read_circuits(self) -> tuple[CrossConnect, ...]:
@@ -234,10 +238,8 @@ class SonicSwitch:
             """Return the keys of circuits in CONFIG_DB, such as ``OCS_CROSS_CONNECT|1A-2B``."""
             return set(self._config.scan_iter(match=f"{CIRCUIT_TABLE}|*", count=1000))
 
-        try:
+        with refused_by(self.name):
             return tuple(circuit_named(key.partition("|")[2]) for key in self._persist(scan))
-        except InputError as error:
-            raise SwitchError(f"{self.name}: {error}") from None
 
     def read_statuses(self) -> dict[str, str]:
         """Return the status of all sides that the last whole reading found, in one round trip.
