@@ -59,20 +59,14 @@ class FabricRow(Value):
     @property
     def worst_route_cells(self) -> int | None:
         """The most cells that a circuit passes; None without one."""
-        if not len(self.route_cells):
-            return None
-        return int(self.route_cells.max())
+        return max(self.route_cells.tolist(), default=None)
 
     @property
     def worst_insertion_loss_db(self) -> float | None:
         """The largest loss of a circuit; None without one."""
-        if not len(self.route_cells):
-            return None
-        return float(self.insertion_loss_db.max())
+        return max(self.insertion_loss_db.tolist(), default=None)
 
     @property
     def worst_signal_to_crosstalk_db(self) -> float | None:
         """The lowest signal over crosstalk of a circuit; None without one."""
-        if not len(self.route_cells):
-            return None
-        return float(self.signal_to_crosstalk_db.min())
+        return min(self.signal_to_crosstalk_db.tolist(), default=None)

@@ -7,13 +7,9 @@ from typing import Any
 from optmatch import problems
 from optmatch.model import Problem
 
-
-def _list_classes() -> dict[str, type[Problem]]:
-    """Find the problem classes among the names that this package exports."""
-    names = (name for name in dir(problems) if name != "PROBLEMS")
-    exported: list[Any] = [getattr(problems, name) for name in names]
-    return {cls.kind: cls for cls in exported if hasattr(cls, "objectives")}
-
-
-PROBLEMS = _list_classes()
+# Classes of problems are those of the names that this package exports which have objectives.
+_EXPORTED: list[Any] = [getattr(problems, name) for name in dir(problems) if name != "PROBLEMS"]
+PROBLEMS: dict[str, type[Problem]] = {
+    cls.kind: cls for cls in _EXPORTED if hasattr(cls, "objectives")
+}
 """Problem classes by the ``"kind"`` of files."""

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from optmatch.model import InputError, OnEvent, OptMatchError, SolverUnavailable, ignore
 
@@ -187,15 +187,6 @@ class WorkerKilled(WorkerDied):
     """Somebody else has killed the process of a task."""
 
 
-class _Call(NamedTuple):
-    """A queued call, and the future of its result."""
-
-    future: Future[Any]
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
 class Processes(Executor):
     """An executor that runs calls in worker processes, each on its own share of the cores.
 
@@ -227,7 +218,7 @@ class Processes(Executor):
         self.n = n or len(cores)
         self.ahead = 2 * self.n
         self._patience = patience
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Future[Any], partial[Any]] | None] = SimpleQueue()
         self._closed = False
         self._stopped = False
         self._workers: set[_Worker] = set()
@@ -248,7 +239,7 @@ class Processes(Executor):
         if self._closed:
             raise RuntimeError("the executor is shut down")
         future: Future[Any] = Future()
-        self._calls.put(_Call(future, fn, args, kwargs))
+        self._calls.put((future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -274,20 +265,27 @@ class Processes(Executor):
         """
         worker = None
         while (call := self._calls.get()) is not None:
+            future, function = call
             if self._stopped:
-                call.future.cancel()
-            if not call.future.set_running_or_notify_cancel():
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
                 continue
-            worker = self._run_call(worker, cores, call, may_retry=True)
-            if not call.future.done():
-                worker = self._run_call(worker, cores, call, may_retry=False)
+            worker = self._run_call(worker, cores, future, function, may_retry=True)
+            if not future.done():
+                worker = self._run_call(worker, cores, future, function, may_retry=False)
         if worker is not None:
             worker.close()
 
     def _run_call(
-        self, worker: _Worker | None, cores: list[int], call: _Call, may_retry: bool
+        self,
+        worker: _Worker | None,
+        cores: list[int],
+        future: Future[Any],
+        function: partial[Any],
+        *,
+        may_retry: bool,
     ) -> _Worker | None:
-        """Run one call in a worker process, and put its result or error into the future.
+        """Run a call in a worker process, and put its result or error into the future.
 
         `worker` is the process, None to start one on `cores`. Returns the process for the next
         call; None if it has to be replaced. With `may_retry` the future stays open if somebody
@@ -301,8 +299,7 @@ class Processes(Executor):
                 # `shutdown` may have killed all workers while this one was being started.
                 if self._stopped:
                     worker.kill()
-            task = (call.function, call.args, call.kwargs)
-            call.future.set_result(worker.call(task, self._patience(*call.args)))
+            future.set_result(worker.call(function, self._patience(*function.args)))
         except BaseException as exc:
             # A process that ran out of memory may hold modules that were imported by half.
             if worker is not None and isinstance(exc, WorkerDied | MemoryError):
@@ -312,7 +309,7 @@ class Processes(Executor):
 
             was_killed = isinstance(exc, WorkerKilled) and not self._stopped
             if not (may_retry and was_killed):
-                call.future.set_exception(exc)
+                future.set_exception(exc)
         return worker
 
 
@@ -336,14 +333,14 @@ class _Worker:
             self.process.start()
         child_pipe.close()
 
-    def call(self, task: Any, patience_s: float | None) -> Any:
+    def call(self, function: partial[Any], patience_s: float | None) -> Any:
         """Run a call in the process, and return its result or raise its error.
 
         `WorkerDied` says that the process ended before it answered; after `patience_s` it is
         killed.
         """
         try:
-            self.pipe.send(task)
+            self.pipe.send(function)
             if not self.pipe.poll(patience_s):
                 self.kill()
                 raise WorkerDied(f"still running {patience_s:.0f} s after its start: ended")
@@ -397,7 +394,7 @@ def _thread_limit(n_threads: int) -> Iterator[None]:
 def _serve_pipe(pipe: Any, cores: list[int]) -> None:
     """Run the calls that come through a pipe, until it is closed: the main loop of a worker.
 
-    The pipe receives ``(function, args, kwargs)``, and answers each with ``(result, error)``, one
+    The pipe receives functions without arguments, and answers each with ``(result, error)``, one
     of which is None. `cores` are the numbers of the processor's cores on which the worker may run.
     """
     # Where signals have no masks, Ctrl-C would end the worker before its parent has decided.
@@ -411,7 +408,7 @@ def _serve_pipe(pipe: Any, cores: list[int]) -> None:
 
     while True:
         try:
-            function, args, kwargs = pipe.recv()
+            function = pipe.recv()
         except (EOFError, OSError):
             return
         except Exception as exc:  # an object that cannot be unpickled here
@@ -420,7 +417,7 @@ def _serve_pipe(pipe: Any, cores: list[int]) -> None:
 
         answer: tuple[Any, BaseException | None]
         try:
-            answer = (function(*args, **kwargs), None)
+            answer = (function(), None)
         except BaseException as exc:
             answer = (None, exc)
 

@@ -434,9 +434,10 @@ def html_page(report: SweepReport, title: str) -> str:
     if report.failures:
         parts.append(f"<h2>Refused, failed, damaged ({len(report.failures):,})</h2>")
         columns = ("name", "method", "seed", "status", "error")
-        table = []
-        for row in report.failures[:_MAX_FAILURES]:
-            table.append({column: getattr(row, column) for column in columns})
+        table = [
+            {column: getattr(row, column) for column in columns}
+            for row in report.failures[:_MAX_FAILURES]
+        ]
         parts.append(_html_table(table, "failed"))
     return "\n".join(parts) + "</html>\n"
 

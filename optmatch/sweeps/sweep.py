@@ -118,7 +118,6 @@ def sweep(
             last_problem = task.problem
             problem_sha256 = problem_digest(task.problem)
         task_of_key.setdefault(task.key(problem_sha256), task)
-    task_of_key = task_of_key
 
     open_store = None if store is None else Store(store)
     n_done = 0

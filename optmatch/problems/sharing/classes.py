@@ -104,7 +104,15 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
         raise InputError(
             f"public: {n_attributes} attributes of resources, {n_bounds} of jobs", where="jobs"
         )
-    plane = _planes_of(resources, jobs)
+
+    # All resources are on plane 0 if no job has caps on what it gets from a plane.
+    plane = np.zeros(resources.n_resources, dtype=np.int32)
+    if jobs.plane_caps is not None:
+        plane = resources.planes
+        n_planes = jobs.plane_caps.shape[1]
+        for resource in np.flatnonzero(plane >= n_planes)[:1]:
+            message = f"plane[{resource}] = {plane[resource]}: plane_caps has {n_planes} planes"
+            raise InputError(message, where="plane")
 
     # The place of each resource along each axis of the grid, and the least that each job needs.
     places: list[NDArray[Any]] = []
@@ -141,21 +149,6 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
         plane=plane[member[first_cell]],
         sizes=np.bincount(class_of, minlength=len(first_cell)),
     )
-
-
-def _planes_of(resources: Resources, jobs: Jobs) -> NDArray[np.int32]:
-    """Return the plane of each resource, all 0 if no job has caps on what it gets from a plane.
-
-    An InputError names a resource on a plane that has no caps.
-    """
-    if jobs.plane_caps is None:
-        return np.zeros(resources.n_resources, dtype=np.int32)
-    planes = resources.planes
-    n_planes = jobs.plane_caps.shape[1]
-    for resource in np.flatnonzero(planes >= n_planes)[:1]:
-        message = f"plane[{resource}] = {planes[resource]}: plane_caps has {n_planes} planes"
-        raise InputError(message, where="plane")
-    return planes
 
 
 def _count_reached(

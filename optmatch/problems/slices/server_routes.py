@@ -86,7 +86,7 @@ def _pool(alone: RackFabric) -> RoutePool:
 
 @lru_cache(maxsize=100_000)
 def _routes(alone: RackFabric, source: int, destination: int) -> list[list[int]]:
-    """List the edges of the shortest routes of a pair of servers, shortest first.
+    """List the edges of the `_POOL` shortest simple routes of two servers, shortest first.
 
     There are none from a server to itself, or where there is no way.
     """
@@ -96,11 +96,21 @@ def _routes(alone: RackFabric, source: int, destination: int) -> list[list[int]]
     distance = graph.distances[source][destination]
     if source == destination or distance >= len(graph.successors):
         return []  # the distance of what is not reached is larger than any route
+
+    # The first `n_closed` nodes let no light pass: all servers, or none. With all closed, a route
+    # has two hops at most, over a switch.
+    check_time()
     n_closed = 0 if alone.through else racks.n_servers
-    return [
-        [graph.edge_between[hop] for hop in pairwise(route)]
-        for route in _list_shortest(graph, source, destination, n_closed)
-    ]
+    end = 3 if n_closed else len(graph.successors)
+    routes: list[list[int]] = []
+    for length in range(distance, end):
+        for route in _extend_route(graph, [source], destination, length):
+            if any(node < n_closed for node in route[1:-1]):
+                continue
+            routes.append([graph.edge_between[hop] for hop in pairwise(route)])
+            if len(routes) == _POOL:
+                return routes
+    return routes
 
 
 class _RackGraph(NamedTuple):
@@ -126,48 +136,19 @@ def _build_graph(racks: RackFabric) -> _RackGraph:
     return _RackGraph(edge_between, successors, count_hops(n_nodes, racks.edges).tolist())
 
 
-def _list_shortest(
-    graph: _RackGraph, source: int, destination: int, n_closed: int
-) -> list[list[int]]:
-    """List the nodes of the `_POOL` shortest simple routes of two servers, shortest first.
-
-    The first `n_closed` nodes let no light pass: all servers, or none. With all closed, a route
-    has two hops at most, over a switch.
-    """
-    check_time()
-    routes: list[list[int]] = []
-    end = 3 if n_closed else len(graph.successors)
-    for length in range(graph.distances[source][destination], end):
-        for route in _list_of_length(graph, source, destination, length):
-            if any(node < n_closed for node in route[1:-1]):
-                continue
-            routes.append(route)
-            if len(routes) == _POOL:
-                return routes
-    return routes
-
-
-def _list_of_length(
-    graph: _RackGraph, source: int, destination: int, length: int
+def _extend_route(
+    graph: _RackGraph, route: list[int], destination: int, hops_left: int
 ) -> Iterator[list[int]]:
-    """Yield the nodes of all simple routes of exactly so many hops between two servers.
+    """Yield the nodes of all simple routes that go on from a route by exactly so many hops.
 
     Depth-first search goes on from a node only if the destination can be reached in the hops left.
     """
-    route = [source]
-
-    def extend(hops_left: int) -> Iterator[list[int]]:
-        if hops_left == 0:
-            yield list(route)
-            return
-        for node in graph.successors[route[-1]]:
-            # Routes are simple, end at the destination, and have to be able to reach it in time.
-            arrives_early = node == destination and hops_left > 1
-            too_far = graph.distances[node][destination] > hops_left - 1
-            if node in route or too_far or arrives_early:
-                continue
-            route.append(node)
-            yield from extend(hops_left - 1)
-            route.pop()
-
-    yield from extend(length)
+    if hops_left == 0:
+        yield route
+        return
+    for node in graph.successors[route[-1]]:
+        # Routes are simple, end at the destination, and have to be able to reach it in time.
+        arrives_early = node == destination and hops_left > 1
+        too_far = graph.distances[node][destination] > hops_left - 1
+        if not (node in route or too_far or arrives_early):
+            yield from _extend_route(graph, [*route, node], destination, hops_left - 1)
