@@ -298,7 +298,7 @@ _LEGEND = (
     ("circuit kept", palette.FAINT_INK),
     ("circuit gone", palette.BROKEN),
     ("circuit new", palette.CIRCUIT_COLOURS[0]),
-    ("fibre of new circuits", palette.STATE_COLOURS["free"]),
+    ("fibre of new circuits", "#d9c2a0"),
 )
 
 
