@@ -328,7 +328,17 @@ def _check_rails(job: RailJob) -> None:
     """
     network = job.network
     groups = job.groups()
-    rail, ranks = _busiest_rail(job)
+
+    # A rail with the most ranks: of a model all rails have as many.
+    recorded = job.workload.recorded
+    if recorded is None:
+        gpus = place_ranks(job.parallelism)
+        rail = 0
+        ranks = np.flatnonzero(gpus % network.gpus_per_server == 0).tolist()
+    else:
+        on_rail = ranks_of_rails(recorded)
+        rail = max(on_rail, key=lambda number: len(on_rail[number]), default=0)
+        ranks = [*on_rail.get(rail, ())]
     needed = len(ranks) * network.ports_per_gpu
     check_size("ports", needed, "network.ports_per_gpu")
 
@@ -371,13 +381,3 @@ def _say_how_to_split(job: RailJob, needed: int, ports: int) -> str:
                 f" fit, each on switches of its own, or one job on switches of {needed} ports"
             )
     return ""
-
-
-def _busiest_rail(job: RailJob) -> tuple[int, list[int]]:
-    """Return a rail with the most ranks, and these."""
-    if job.workload.recorded is None:
-        gpus = place_ranks(job.parallelism)
-        return 0, np.flatnonzero(gpus % job.network.gpus_per_server == 0).tolist()
-    on_rail = ranks_of_rails(job.workload.recorded)
-    busiest = max(on_rail, key=lambda rail: len(on_rail[rail]), default=0)
-    return busiest, [*on_rail.get(busiest, ())]

@@ -26,6 +26,7 @@ from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks
 from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
 from optmatch.problems.rails.execution.uses import Finder, Use, first_users, list_uses, touched
 from optmatch.problems.rails.problem import RailJob
+from optmatch.problems.rails.training.arrays import join_members, list_ranges
 from optmatch.problems.rails.training.times import ends_s
 
 _SLACK = 1e-12
@@ -258,28 +259,14 @@ def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
         old, new = timeline.matchings[state - 1 : state + 1]
         ports = np.flatnonzero(old != new)
 
-        # Ports that belong together get the same label (connected components by label
-        # propagation). At first each port that changes has its own label: 0, 1, 2, ... In each
-        # round every receive port takes the least label of the ports that lead to it before or
-        # after, and every transmit port takes the least label of its two receive ports, until no
-        # label changes. Without a split all ports have label 0 from the beginning.
+        # Ports that lead to the same receive port, before or after, belong together and get the
+        # same label. Ports that are dark have nothing in common by that.
         label = np.zeros(len(ports), np.int64)
         if not changes_whole:
-            label = np.arange(len(ports))
-            for _ in ports:  # each round joins ports that share a receive port
-                least_of_receiver = np.full(len(old) + 1, len(ports))
-                for receiver in (old, new):
-                    np.minimum.at(least_of_receiver, receiver[ports], label)
-                # IDLE = -1 is the last entry, which belongs to no receive port: ports that are
-                # both dark have nothing in common by that.
-                least_of_receiver[IDLE] = len(ports)
-                least_of_ends = np.minimum(
-                    least_of_receiver[old[ports]], least_of_receiver[new[ports]]
-                )
-                least = np.minimum(label, least_of_ends)
-                if (least == label).all():
-                    break
-                label = least
+            receiver = np.concatenate([old[ports], new[ports]])
+            member = np.tile(np.arange(len(ports)), 2)
+            is_lit = receiver != IDLE
+            label = join_members(len(ports), member[is_lit], receiver[is_lit])
 
         # Ports of one label are one change.
         for component in np.unique(label).tolist():
@@ -337,9 +324,7 @@ def _find_cuts(
     end_hit = np.searchsorted(key[order], first_key + end_time)
     n_hits = np.maximum(end_hit - first_hit, 0)
     use_of_hit = np.repeat(np.arange(len(n_hits)), n_hits)
-    n_earlier = np.cumsum(n_hits) - n_hits  # of the uses before
-    place_of_hit = np.arange(len(use_of_hit)) + np.repeat(first_hit - n_earlier, n_hits)
-    trigger_of_hit = trigger[order[place_of_hit]]
+    trigger_of_hit = trigger[order[list_ranges(first_hit, n_hits)]]
 
     # ``states_of_event[event][time]`` has the state of a trigger once for each use that the
     # trigger hits. If these are as many as all uses of the event, nothing is sent meanwhile.

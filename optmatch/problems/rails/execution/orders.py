@@ -293,8 +293,19 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
     # The plan names the groups of the job, and has a place for each of its operations.
     step = job.step()
     events = job.events()
-    if plan.pooled:
-        _check_pooled(job, plan)
+    is_recorded = job.workload.recorded is not None
+    stays_on_rail = job.network.change_rail_s is None or job.fabric is not None or is_recorded
+    if plan.pooled and stays_on_rail:
+        raise InputError(
+            "pooled: data change rail in jobs of a model with network.change_rail_s and ideal"
+            " switches alone",
+            where="pooled",
+        )
+    if plan.pooled and len(plan.pauses):
+        raise InputError(
+            "pauses: a communication over several rails has no state of one rail to wait for",
+            where="pauses",
+        )
     names = tuple(group.name for group in step.groups)
     if plan.groups != names or len(plan.place) != step.n_operations:
         raise InputError(
@@ -339,22 +350,6 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
         raise InputError(
             f"relays[{row}] = {rows[row].tolist()}: no operation or rank of the job",
             where=f"relays[{row}]",
-        )
-
-
-def _check_pooled(job: RailJob, plan: TriggerPlan) -> None:
-    """Refuse pooled rails where data cannot change rail, or with pauses."""
-    is_recorded = job.workload.recorded is not None
-    if job.network.change_rail_s is None or job.fabric is not None or is_recorded:
-        raise InputError(
-            "pooled: data change rail in jobs of a model with network.change_rail_s and ideal"
-            " switches alone",
-            where="pooled",
-        )
-    if len(plan.pauses):
-        raise InputError(
-            "pauses: a communication over several rails has no state of one rail to wait for",
-            where="pauses",
         )
 
 
@@ -410,9 +405,15 @@ def _link_rail(
     pairs.add(linking.last[event_of[send_before]], event_of[send_after], ago=ago, local=True)
 
     # 2. A trigger waits for the last part of each send before it, unless the communication pauses
-    # for just this trigger: then for the part up to this pause. Parts are numbered from 0.
+    # for just this trigger: then for the part up to this pause. Parts are numbered from 0;
+    # ``part_of_cut[event, trigger]`` is the one after which the event pauses for it.
     send, trigger, ago = table.pair(use=True, after_use=False)
-    part_of_cut = _number_cuts(linking.paused)
+    part_of_cut = {
+        (event, state - 1): number
+        for event, states_of_share in linking.paused.items()
+        for number, states in enumerate(states_of_share.values())
+        for state in states
+    }
     part = linking.parts.number[event_of[send]] - 1
     if part_of_cut:
         # If an event pauses after part 0 for trigger 4 and after part 1 for trigger 6, these two
@@ -425,11 +426,22 @@ def _link_rail(
     after = find.name(send, part, ago, trigger)
 
     # 3. Nothing is sent before its circuits are up, which is when the second node of the trigger
-    # ends. Part 0 waits for the triggers before it, further parts for those of their pauses.
+    # ends. Part 0 waits for the triggers before it.
     trigger, send, ago = table.pair(use=False, after_use=True)
     needs = [find.name(send, 0, trigger + 1, ago)]
     pairs.add(begin[trigger] + 1, event_of[send], ago=ago, local=False)
-    needs += _link_cuts(linking, rail, uses, begin, pairs)
+
+    # Further parts wait for the triggers of their pauses that change ports of their own. A trigger
+    # may also be one of another rail with the same number: then the event has no uses here.
+    trigger_of_change, changed_port = touched(job, rail)
+    for (event, k), last_part in part_of_cut.items():
+        own_uses = np.flatnonzero(event_of[uses.operation] == event)
+        is_changed = np.isin(uses.port[own_uses], changed_port[trigger_of_change == k])
+        operations = uses.operation[own_uses[is_changed]]
+        if len(operations):
+            needs.append(find.name(operations, last_part + 1, k + 1, 0))
+            node = linking.parts.node(event, np.array([last_part + 1]))
+            pairs.add(begin[[k]] + 1, node, local=False)
 
     # 4. Triggers with a port in common keep their order: one begins after the other has begun or,
     # on a switch that stops as a whole, after the other is up.
@@ -486,44 +498,6 @@ def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
     places = np.concatenate([linking.plan.place[uses.operation], rail.place[trigger]])
     order = np.lexsort((places, ports))
     return Ports(ports[order], order < len(used_port), items[order])
-
-
-def _number_cuts(paused: Paused) -> dict[tuple[int, int], int]:
-    """List by event and trigger the part after which the event pauses for it.
-
-    A state that is waited for, from 1, is that after trigger ``state - 1``.
-    """
-    part_of_cut = {}
-    for event, states_of_share in paused.items():
-        for part, states in enumerate(states_of_share.values()):
-            for state in states:
-                part_of_cut[event, state - 1] = part
-    return part_of_cut
-
-
-def _link_cuts(
-    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
-) -> list[NDArray[np.int32]]:
-    """Let each part of an event wait for the triggers of its pause that change its ports.
-
-    Adds to `pairs` that the node of a part starts after the node of its trigger;
-    ``begin[trigger]`` is the node in which a trigger begins, and the next node is its delay.
-    Return the rows of `needs`.
-    """
-    event_of = linking.job.events().event_of
-    trigger_of_change, changed_port = touched(linking.job, rail)
-    needs = []
-    for (event, trigger), part in _number_cuts(linking.paused).items():
-        # Only operations whose own ports the trigger changes wait for it. The trigger may also be
-        # one of another rail with the same number: then the event has no uses here.
-        own_uses = np.flatnonzero(event_of[uses.operation] == event)
-        is_changed = np.isin(uses.port[own_uses], changed_port[trigger_of_change == trigger])
-        operations = uses.operation[own_uses[is_changed]]
-        if len(operations):
-            needs.append(linking.find.name(operations, part + 1, trigger + 1, 0))
-            node = linking.parts.node(event, np.array([part + 1]))
-            pairs.add(begin[[trigger]] + 1, node, local=False)
-    return needs
 
 
 def list_wanted(

@@ -16,6 +16,7 @@ from optmatch.model import InputError
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.execution.triggers import RailTriggers
 from optmatch.problems.rails.problem import RailJob
+from optmatch.problems.rails.training.arrays import list_ranges
 from optmatch.problems.rails.training.step import RECV, Step
 
 Ints = NDArray[np.int64]
@@ -278,8 +279,6 @@ def gather(keys: NDArray[Any], values: NDArray[Any]) -> tuple[Ints, Ints]:
     low = np.searchsorted(keys[place], values, "left")
     high = np.searchsorted(keys[place], values, "right")
 
-    # Row r has the matches `low[r]` to `high[r] - 1`; they are numbered one row after the other.
-    n_matches = high - low
-    row = np.repeat(np.arange(len(values)), n_matches)
-    number = np.arange(len(row)) - (np.cumsum(n_matches) - n_matches)[row]
-    return row, place[low[row] + number]
+    # Row r has the matches from `low[r]` up to `high[r]`.
+    row = np.repeat(np.arange(len(values)), high - low)
+    return row, place[list_ranges(low, high - low)]

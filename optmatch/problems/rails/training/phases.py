@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import Value, frozen
+from optmatch.problems.rails.training.arrays import join_members
 from optmatch.problems.rails.training.step import DIMENSIONS, Dimension, Step, dimensions
 
 Ints = NDArray[np.int64]
@@ -51,34 +52,25 @@ class Phase(Value):
 def find_stages(step: Step) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """List the stages as (rail, ranks), in the order of their first ranks.
 
-    Ranks of one rail are of one stage if groups other than pipelines join them (union-find).
+    Ranks of one rail are of one stage if groups other than pipelines join them, directly or
+    through others.
     """
-    parent: dict[tuple[int, int], tuple[int, int]] = {}
+    # A node is a pair of rail and rank, packed into one integer. ``number_of_group[k]`` is the
+    # group of member k; groups of pipelines join nobody.
+    on_rail = [group for group in step.groups if group.rail >= 0]
+    sizes = np.array([len(group.ranks) for group in on_rail], np.int64)
+    pairs = [group.rail * step.n_ranks + rank for group in on_rail for rank in group.ranks]
+    nodes, member = np.unique(np.array(pairs, np.int64), return_inverse=True)
+    joins = np.repeat(np.array([group.dimension != "pp" for group in on_rail], bool), sizes)
+    number_of_group = np.repeat(np.arange(len(on_rail)), sizes)
+    least = join_members(len(nodes), member.reshape(-1)[joins], number_of_group[joins])
 
-    def find_root(node: tuple[int, int]) -> tuple[int, int]:
-        """Find the root of a node, halving the path."""
-        while parent.setdefault(node, node) != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    # A node is a pair of rail and rank. All members of a group are joined to the first one; those
-    # of pipelines only become nodes. The lower of two roots stays, so that the stages are in the
-    # order of their first ranks.
-    for group in step.groups:
-        if group.rail < 0:
-            continue
-        nodes = [(group.rail, rank) for rank in group.ranks]
-        for node in nodes:
-            root = find_root(node)
-            if group.dimension != "pp":
-                first_root, second_root = sorted((find_root(nodes[0]), root))
-                parent[second_root] = first_root
-
-    ranks_of_root: dict[tuple[int, int], list[int]] = {}
-    for node in sorted(parent):
-        ranks_of_root.setdefault(find_root(node), []).append(node[1])
-    return tuple((root[0], tuple(ranks)) for root, ranks in sorted(ranks_of_root.items()))
+    # The nodes of a stage have the same least node, and nodes ascend by rail and rank.
+    stages = []
+    for root in np.unique(least).tolist():
+        rails, ranks = np.divmod(nodes[least == root], step.n_ranks)
+        stages.append((int(rails[0]), tuple(ranks.tolist())))
+    return tuple(stages)
 
 
 def phases(step: Step) -> tuple[Phase, ...]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from optmatch.problems.rails.training.arrays import list_ranges
 from optmatch.problems.rails.training.layout import coordinates, list_stages
 from optmatch.problems.rails.training.parallelism import DEGREES, Parallelism
 from optmatch.problems.rails.training.step import RECV, SEND, Group, Step
@@ -76,14 +77,23 @@ def place_programs(
     family_of_row = np.array([families.index(operation.family) for operation in rows], int)
     group = group_of[family_of_row[row], rank]
 
+    # Communications of a program have tags: messages their own, others are counted within their
+    # family.
+    tags: list[int] = []
+    for program in programs:
+        n_of_family: Counter[str] = Counter()
+        for operation in program:
+            is_message = operation.toward >= 0
+            tags.append(operation.tag if is_message else n_of_family[operation.family])
+            n_of_family[operation.family] += 1
+
     # The parts of one communication have the same group and tag. Each pair of group and tag is
     # packed into one integer, and those that occur are numbered, ascending, from 0: with the keys
     # 2, 5 and 5 `seen` is true at 2 and 5, and the numbers are 0, 1 and 1.
-    tags = np.array(_tags(programs), dtype=np.int64)
-    wide = 1 + int(tags.max(initial=0))
+    wide = 1 + max(tags, default=0)
     seen = np.zeros(len(groups) * wide, dtype=bool)
     communicates = np.flatnonzero(group >= 0)
-    key = group[communicates].astype(np.int64) * wide + tags[row[communicates]]
+    key = group[communicates].astype(np.int64) * wide + np.array(tags, np.int64)[row[communicates]]
     seen[key] = True
     match = np.full(len(rank), -1, dtype=np.int32)
     match[communicates] = (np.cumsum(seen, dtype=np.int32) - 1)[key]
@@ -91,13 +101,13 @@ def place_programs(
 
     # Dependencies, one operation after the other: those of operation k of the step are
     # ``dep[dep_start[k]:dep_start[k + 1]]``. They are copied from `after`, which has those of all
-    # programs; adding ``first[k]`` to a place in `dep` gives the place in `after`. In programs
-    # operations count from 0, in the step from the first operation of the rank.
+    # programs. In programs operations count from 0, in the step from the first operation of the
+    # rank.
     n_dependencies = np.array([len(operation.after) for operation in rows], int)
     after = np.array([before for operation in rows for before in operation.after], int)
     dep_start = np.concatenate([[0], np.cumsum(n_dependencies[row])])
-    first = (np.cumsum(n_dependencies) - n_dependencies)[row] - dep_start[:-1]
-    dep = after[np.repeat(first, n_dependencies[row]) + np.arange(dep_start[-1])]
+    first = np.cumsum(n_dependencies) - n_dependencies
+    dep = after[list_ranges(first[row], n_dependencies[row])]
     dep += np.repeat(start[rank], n_dependencies[row])
 
     # The peer of a message is the rank of the same pipeline at the other stage.
@@ -135,19 +145,3 @@ def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
                 ends[operation.kind][*way, operation.tag, operation.size_bytes] += 1
     assert ends[SEND] == ends[RECV]
     assert max(ends[SEND].values(), default=1) == 1
-
-
-def _tags(programs: Sequence[Sequence[Operation]]) -> list[int]:
-    """Tag the communications of each program.
-
-    The result is one list, program after program. Messages have tags; others are counted within
-    their family.
-    """
-    tags = []
-    for program in programs:
-        n_of_family: Counter[str] = Counter()
-        for operation in program:
-            is_message = operation.toward >= 0
-            tags.append(operation.tag if is_message else n_of_family[operation.family])
-            n_of_family[operation.family] += 1
-    return tags

@@ -418,20 +418,7 @@ def _check_matches(step: Step) -> None:
             f"{step.describe(operation)}: {n_parts[k]} of {expected[k]} parts are there",
             where=f"match[{operation}]",
         )
-    _check_pairs(step, operations, first, is_message)
 
-
-def _check_pairs(
-    step: Step,
-    operations: NDArray[np.int64],
-    first: NDArray[np.int64],
-    is_message: NDArray[np.bool_],
-) -> None:
-    """Check that ends of messages name each other, and that no rank is in a collective twice.
-
-    ``operations`` are sorted by `match`, and ``first[c]`` is where communication c begins;
-    ``is_message[part]`` tells messages from collectives.
-    """
     # By message, both of its ends: one sends, one receives, and each names the other as its peer.
     row = first[is_message[first]]
     near = operations[row]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from optmatch.model import LONGEST_S, InputError, check_time
 from optmatch.problems.collectives import steps
 from optmatch.problems.collectives.steps import Algorithm, Round
+from optmatch.problems.rails.training.arrays import list_ranges
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.step import (
     ALL_REDUCE,
@@ -133,11 +134,9 @@ def orders(
     These are dependencies, and operations of one stream one after another. `operations` ascend;
     the result is the first operation of each pair, and the second one.
     """
-    # The compressed rows of dependencies of these operations, one after the other: entry k of all
-    # of them is entry `skipped + k` of ``step.dep``, with the `skipped` of its operation.
+    # The rows of dependencies of these operations, one after the other.
     counts = step.dep_start[operations + 1] - step.dep_start[operations]
-    skipped = step.dep_start[operations] - np.cumsum(counts) + counts
-    dep = step.dep[np.repeat(skipped, counts) + np.arange(counts.sum())]
+    dep = step.dep[list_ranges(step.dep_start[operations], counts)]
 
     # A stable sort by stream keeps program order: each operation then follows its predecessor.
     stream = streams(step, operations)
@@ -174,18 +173,18 @@ def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64
 
     ``operations[k]`` is the number that operation k of the new step has in the old one.
     """
-    start = step.rank_start
-    operations = np.concatenate(
-        [np.arange(start[rank], start[rank + 1]) for rank in ranks] or [np.empty(0, np.int64)]
-    ).astype(np.int64)
+    chosen = np.array(ranks, np.int64)
+    start = step.rank_start[chosen]
+    operations = list_ranges(start, step.rank_start[chosen + 1] - start)
 
     # The rows of dependencies of these operations, one after the other, with their new numbers.
     counts = step.dep_start[operations + 1] - step.dep_start[operations]
     dep_start = np.concatenate([[0], np.cumsum(counts)])
-    skipped = np.repeat(step.dep_start[operations] - dep_start[:-1], counts)
-    dep = np.searchsorted(operations, step.dep[skipped + np.arange(dep_start[-1])])
+    dep = step.dep[list_ranges(step.dep_start[operations], counts)]
     columns = {name: getattr(step, name)[operations] for name in COLUMNS}
-    part = Step.of_columns(step.groups, **columns, dep_start=dep_start, dep=dep)
+    part = Step.of_columns(
+        step.groups, **columns, dep_start=dep_start, dep=np.searchsorted(operations, dep)
+    )
     return part, operations
 
 
@@ -249,11 +248,9 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
         check_time()
         end[ready] = start[ready] + given.duration_s[ready]
 
-        # The events that wait for this level: `reached` has an entry for each pair. The pairs of a
-        # ready event have consecutive places, which are listed one event after the other.
+        # The events that wait for this level: `reached` has an entry for each pair.
         counts = first[ready + 1] - first[ready]
-        offsets = np.repeat(first[ready] - np.cumsum(counts) + counts, counts)
-        reached = after[offsets + np.arange(counts.sum())]
+        reached = after[list_ranges(first[ready], counts)]
 
         # An event starts when the last one that it waits for ends. If nothing is left that it
         # waits for, it is in the next level.

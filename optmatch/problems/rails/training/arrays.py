@@ -1,0 +1,43 @@
+"""Two operations on whole arrays: numbers of many ranges, and connected components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def list_ranges(first: NDArray[Any], count: NDArray[Any]) -> Ints:
+    """List the ``count[k]`` numbers from ``first[k]`` on, of all k one after another.
+
+    With first 4, 9 and count 2, 1 these are 4, 5 and 9.
+    """
+    shift = first - np.cumsum(count) + count
+    numbers: Ints = np.repeat(shift, count) + np.arange(count.sum())
+    return numbers
+
+
+def join_members(n: int, member: NDArray[Any], owner: NDArray[Any]) -> Ints:
+    """Find for each of `n` members the least one that it is joined to, by connected components.
+
+    ``owner[k]`` owns ``member[k]``, and members of one owner are joined: with the owners of 0, 1
+    and of 1, 2 all three get 0. Owners are numbers from 0 on. Labels are propagated with pointer
+    jumping.
+    """
+    least = np.arange(n)
+    former = np.arange(0)
+    while not np.array_equal(least, former):
+        former = least
+
+        # Each owner takes the least number of its members, and each member that of its owners.
+        lowest = np.full(int(owner.max(initial=-1)) + 1, n)
+        np.minimum.at(lowest, owner, least[member])
+        least = least.copy()
+        np.minimum.at(least, member, lowest[owner])
+
+        # Numbers are followed one step further (pointer jumping): few rounds even on long chains.
+        least = least[least]
+    return least
