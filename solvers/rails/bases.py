@@ -11,7 +11,7 @@ Family
     Groups of one kind, as all groups of data parallelism: an array of shape (2, seats) with, by
     seat, the number of its group and its place there, -1 if it is in none.
 Order
-    A permutation of all seats.
+    A permutation of all seats: ``order[place]`` is the seat that stands at a place.
 Cut
     A number for each seat: seats of one number form one cycle.
 """
@@ -24,7 +24,7 @@ from math import factorial
 
 import numpy as np
 
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.problems.rails.training.arrays import join_members
 from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.seats import Seats
 
@@ -40,29 +40,7 @@ def list_components(seats: Seats) -> Ints:
     """List by seat the least seat that it communicates with, directly or through others."""
     n_members = np.diff(seats.begin)
     node_of_member = np.repeat(np.arange(len(n_members)), n_members)
-    return _join(len(seats.rail), seats.member, node_of_member)
-
-
-def _join(n: int, member: Ints, owner: Ints) -> Ints:
-    """Find by each of `n` members the least one that it is joined to, by connected components.
-
-    ``owner[k]`` owns ``member[k]``, and members of one owner are joined: with the owners of 0, 1
-    and of 1, 2 all three get 0. Labels are propagated with pointer jumping.
-    """
-    least = np.arange(n)
-    former = np.arange(0)
-    while not np.array_equal(least, former):
-        former = least
-
-        # Each owner takes the least number of its members, and each member that of its owners.
-        lowest = np.full(int(owner.max(initial=-1)) + 1, n)
-        np.minimum.at(lowest, owner, least[member])
-        least = least.copy()
-        np.minimum.at(least, member, lowest[owner])
-
-        # Numbers are followed one step further (pointer jumping): few rounds even on long chains.
-        least = least[least]
-    return least
+    return join_members(len(seats.rail), seats.member, node_of_member)
 
 
 def list_families(seats: Seats) -> list[Ints]:
@@ -102,7 +80,11 @@ def list_families(seats: Seats) -> list[Ints]:
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     """List orders of all seats, each once.
 
-    These are grids of two families, rows of groups, spread groups, and all or a few random orders.
+    Four sorts follow one another: groups of one family one after another, sorted by their places
+    in a second one, as the rows of a grid (`_list_grids`); groups of one dimension in the order of
+    the job (`_list_rows`); blocks that have one member of each group (`_list_spread`); and all
+    orders, or a few random ones (`_list_others`). With groups 0 1 and 2 3 of one family, 0 1 2 3
+    is a grid and 0 2 1 3 is spread. `families` are those of `list_families`.
     """
     seen = set()
     n_seats = len(seats.rail)
@@ -178,9 +160,10 @@ def _list_others(n_seats: int) -> Iterator[Ints]:
 
 
 def _list_rows(seats: Seats) -> Iterator[Ints]:
-    """List orders by the numbers of seats, and by the groups of each dimension.
+    """List the seats by number, and orders of the groups of each dimension one after another.
 
-    Every second group, or all of them, may be turned around.
+    For each dimension on rails there are four orders: its groups as they are, with the odd or the
+    even ones turned around, and with all of them turned around.
     """
     step = seats.job.step()
     first_rank = np.array(seats.folded.first)
@@ -217,7 +200,9 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
 def _rank_groups(group: Ints, place: Ints) -> Ints:
     """Rank by seat its group, by the least place that its members have in another family.
 
-    Seats in no group come last.
+    ``group[seat]`` is the number of a group of one family, -1 in none, and ``place[seat]`` the
+    place in a group of the other one. All members of a group get its rank, from 0; seats in no
+    group come last.
     """
     n = int(group.max(initial=-1)) + 1
 
@@ -231,44 +216,35 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
     return np.append(rank, n)[group]
 
 
-def close_rings(order: Ints, component: Ints) -> Ints:
-    """Make the ring of an order and a cut.
+def close_ring(order: Ints, cycle: Ints) -> Ints:
+    """Make the ring of an order and a cut: by seat its circuit, -1 if it is alone on its cycle.
 
-    The result is by seat the next one of its component in the order, -1 if it is alone. With the
-    order 2, 0, 3, 1 and the components 0, 0, 2, 2 it is 1, 0, 3, 2.
+    ``order[place]`` is a seat, ``cycle[seat]`` the number of its cycle. With the order 0, 2, 1, 3,
+    4 and seats 0, 1 and 2 on one cycle, circuits lead from 0 to 2, from 2 to 1, and from 1 back to
+    0. A cycle whose number is that of the seats or more joins all replicas: the last one then
+    leads to seat 0 of the next replica, which is circuit 5.
     """
-    base = np.empty(len(order), np.int64)
-    _close(order, component, base, np.empty_like(base), np.empty_like(base))
-    return base
+    # Seats by cycle, and on a cycle as they stand in the order: each leads to the one after it.
+    by_cycle = order[np.argsort(cycle[order], kind="stable")]
+    circuit = np.empty(len(order), np.int64)
+    circuit[by_cycle] = np.roll(by_cycle, -1)
 
-
-@kernel
-def _close(order, component, base, first, last):
-    """Write ``base[seat]``, the next seat of the same component in the order.
-
-    `first` and `last` are scratch, the first and the last seat of each component so far.
-    """
-    base[:] = -1
-    first[:] = -1
-
-    # Each seat follows the one of its component that came last in the order; the last one leads
-    # back to the first one.
-    for seat in order:
-        c = component[seat]
-        if first[c] < 0:
-            first[c] = seat
-        else:
-            base[last[c]] = seat
-        last[c] = seat
-    for c in range(len(first)):
-        if first[c] >= 0 and first[c] != last[c]:
-            base[last[c]] = first[c]
+    # The last one of a cycle leads back to the first, or to that of the next replica. One that is
+    # alone leads nowhere, or to itself there.
+    first = np.flatnonzero(np.diff(cycle[by_cycle], prepend=-1))
+    last = np.append(first[1:], len(order)) - 1
+    first_seat = by_cycle[first]
+    back = np.where(first == last, -1, first_seat)
+    crosses = cycle[first_seat] >= len(order)
+    circuit[by_cycle[last]] = np.where(crosses, first_seat + len(order), back)
+    return circuit
 
 
 def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
     """List different cuts by the families that they join, all that communicate last.
 
-    With rows and columns of a grid these are rows, columns, and all.
+    `component` is that of `list_components`, and the last cut. With rows and columns of a grid
+    these are rows, columns, and all.
     """
     cuts: dict[bytes, Ints] = {}
     for n_chosen in range(1, len(families) + 1):
@@ -291,7 +267,7 @@ def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
     # a family has at most n groups.
     family, member = np.nonzero(np.array([group for group, _ in families]) >= 0)
     group = np.array([group for group, _ in families])[family, member]
-    least = _join(n, member, family * n + group)
+    least = join_members(n, member, family * n + group)
 
     # Seats that nobody shares a group with join the first seat of their component that is not
     # alone; they stay alone if there is none.

@@ -19,7 +19,7 @@ busiest port of one member decides the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement
 from math import comb, gcd
@@ -76,7 +76,10 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
 
 
 def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
-    """List all sets of strides if they are few, else some known ones and a greedy one."""
+    """List all sets of strides if they are few, else some known ones and a greedy one.
+
+    A set has a stride for each of `n_ports` ports, from 1 to n - 1 among n members.
+    """
     if comb(n - 1, n_ports) <= _MOST_SETS:
         yield from combinations(range(1, n), n_ports)
         return
@@ -93,7 +96,10 @@ def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
 
 
 def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
-    """Count the fewest hops to all distances together, by breadth-first search."""
+    """Count the fewest hops to all distances together, by breadth-first search.
+
+    Among n = 6 members with strides 1 and 3, distances 1 to 5 take 1, 2, 1, 2 and 3 hops: 9.
+    """
     # By distance its hops; n * n stands for a distance that is not reached yet.
     hops_to = np.full(n, n * n)
     hops_to[0] = 0
@@ -112,7 +118,8 @@ def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
 def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     """Share an all-to-all over routes so that the busiest port carries least.
 
-    This is a linear programme over all routes of fewest hops, or one more.
+    This is a linear programme over all routes of fewest hops, or one more. The result has the
+    routes with a share above 0; the shares of the routes of one distance sum to 1.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -157,7 +164,7 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
 def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     """List the routes of fewest hops to each distance, and those with one more if they are few.
 
-    The order of hops does not matter.
+    The order of hops does not matter. A distance is one from 1 to n - 1 among n members.
     """
     fewest = np.zeros(n, np.int64)
     distances = [np.empty(0, np.int64)]
@@ -184,3 +191,16 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
         distances.append(distance[is_short])
         tables.append(hops[is_short])
     return _RouteList(np.concatenate(distances), np.concatenate(tables))
+
+
+def route_exchange(strides: Sequence[int], n_members: int) -> ChordRoutes | None:
+    """Route an all-to-all over chords; None if their strides do not lead to all members.
+
+    That is so if all strides have a divisor in common with `n_members`, as 2 and 4 among 8
+    members. Multiples of `n_members` lead back to the sender and do not count, nor does 0, the
+    stride of a bundle that is no chord.
+    """
+    used = tuple(stride % n_members for stride in strides if stride % n_members)
+    if not used or gcd(n_members, *used) > 1:
+        return None
+    return route_over_chords(n_members, used)

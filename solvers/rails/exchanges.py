@@ -2,18 +2,19 @@
 
 Words of this module:
 
-Part
+Block
     The data of one member for one other; its distance is how many places further on that is.
 Stage
-    A time in which the circuits of all members stay; parts may take several hops in it.
+    A time in which the circuits of all members stay; blocks may take several hops in it.
 Stride
     How many places further on the circuits of a stage lead.
 Menu
-    A table of ways to do all-to-alls of some sizes, each with its stages and their strides.
+    A table of schemes to do all-to-alls of some sizes, each with its stages and their strides.
 
-With a few stages one after another every part goes over several hops: fewer changes than with a
+With a few stages one after another every block goes over several hops: fewer changes than with a
 ring for each distance, and fewer bytes than around one ring. Among 6 members, the strides 1 and 3
-serve distance 5 by two hops in the first stage and one in the second.
+serve distance 5 by two hops in the first stage and one in the second. Below, n is the number of
+members.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MOST_STAGES = 6
 
 
 class Menu(NamedTuple):
-    """The ways to do all-to-alls in stages: a row for each way, a column for each stage."""
+    """The schemes to do all-to-alls in stages: a row for each scheme, a column for each stage."""
 
     begin: Ints
     """Those of n members are rows ``begin[n]`` to ``begin[n + 1]``, the last one excluded; row 0
@@ -44,20 +45,20 @@ class Menu(NamedTuple):
     """``stride[row, stage]``: how many places further on its circuits lead; 0 past the last
     stage."""
     hops: Ints
-    """``hops[row, stage]``: how many parts each circuit carries, one for each hop of a part."""
+    """``hops[row, stage]``: how many blocks each circuit carries, one for each hop of a block."""
 
 
-class _Way(NamedTuple):
-    """One way to do an all-to-all in stages; an entry for each stage."""
+class _Scheme(NamedTuple):
+    """One scheme to do an all-to-all in stages; an entry for each stage."""
 
     strides: tuple[int, ...]
     """How many places further on circuits lead."""
     hops: list[int]
-    """How many parts each circuit carries."""
+    """How many blocks each circuit carries."""
 
 
 def list_menu(sizes: Iterable[int]) -> Menu:
-    """List the ways to do an all-to-all in stages, for some numbers of members.
+    """List the schemes to do an all-to-all in stages, for some numbers of members.
 
     There is one for each number of stages, with the strides of fewest hops, and one with a stage
     for each stride; each also in reverse. With 4 members and strides 1 and 2, blocks for distances
@@ -65,25 +66,25 @@ def list_menu(sizes: Iterable[int]) -> Menu:
     blocks in either.
     """
     wanted_sizes = set(sizes)
-    ways = [_Way((1,), [0])]  # row 0, for what goes straight without stages
+    schemes = [_Scheme((1,), [0])]  # row 0, for what goes straight without stages
 
     # `begin` is filled up to the largest size, so that it can be read by number of members. There
-    # are no ways for 0 members: they begin at row 1, and so do those for 1 member.
+    # are no schemes for 0 members: they begin at row 1, and so do those for 1 member.
     begin = [1, 1]
     for n_members in range(1, max(wanted_sizes, default=0) + 1):
         if n_members in wanted_sizes:
             for strides in _choose_strides(n_members):
                 for ordered in (strides, strides[::-1]):
-                    ways.append(_Way(ordered, _count_hops(n_members, ordered)))
-        begin.append(len(ways))
+                    schemes.append(_Scheme(ordered, _count_hops(n_members, ordered)))
+        begin.append(len(schemes))
 
-    # Rows have the length of the longest way; shorter ones end with strides of 0.
-    n_stages = max(len(way.strides) for way in ways)
-    stride = np.zeros((len(ways), n_stages), np.int64)
+    # Rows have the length of the longest scheme; shorter ones end with strides of 0.
+    n_stages = max(len(scheme.strides) for scheme in schemes)
+    stride = np.zeros((len(schemes), n_stages), np.int64)
     hops = np.zeros_like(stride)
-    for row, way in enumerate(ways):
-        stride[row, : len(way.strides)] = way.strides
-        hops[row, : len(way.hops)] = way.hops
+    for row, scheme in enumerate(schemes):
+        stride[row, : len(scheme.strides)] = scheme.strides
+        hops[row, : len(scheme.hops)] = scheme.hops
     return Menu(np.array(begin), stride, hops)
 
 
@@ -110,7 +111,8 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
 def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
     """Count after each stage the fewest hops to each distance, by dynamic programming.
 
-    A distance that is not reached has n * n. Entry 0 is before all stages.
+    An array has an entry for each distance from 0 to n - 1; one that is not reached has n * n.
+    Array 0 is before all stages.
     """
     distance = np.arange(n)
     n_hops_here = np.arange(n)[:, None]
@@ -128,16 +130,18 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
 def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
     """Count the blocks that each circuit carries in each stage.
 
-    A block takes, from the last stage backwards, the fewest hops in a stage that are on a way of
-    fewest hops; the verifier counts alike.
+    ``strides[stage]`` and the result have an entry for each stage. A block takes, from the last
+    stage backwards, the fewest hops in a stage that are on a route of fewest hops; the verifier
+    counts alike.
     """
     fewest = _fewest_hops_by_stage(n, strides)
+
     # The stages are gone through backwards. `distance` has for each block how far it is from its
     # sender after the stage that is looked at: at the end that is where its receiver stands.
     distance = np.arange(n)
     parts_carried = []
     for stage in range(len(strides) - 1, -1, -1):
-        # The hops of each block in this stage: the least number that is on a way of fewest hops.
+        # The hops of each block in this stage: the least number that is on a route of fewest hops.
         # Numbers are tried from 0 on; -1 stands for none so far. Before these hops the block was
         # so many strides nearer to its sender: from there the stage before is looked at.
         hops_to_here = fewest[stage + 1][distance]

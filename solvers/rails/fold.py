@@ -95,10 +95,10 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
     compared by sums of 64-bit hashes; if two different ones ever agreed, the plan would be wrong
     and its replay would say so.
     """
-    return job.once(("fold", *labels), lambda: _fold(job.step(), labels))
+    return job.once(("fold", *labels), lambda: _fold(job, labels))
 
 
-def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
+def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     """Sort ranks into classes, and list the operations of their first ranks as rows and nodes.
 
     ``labels[rank]``, if there are any, tell apart ranks that would be alike otherwise. Four ranks
@@ -106,10 +106,13 @@ def _fold(step: Step, labels: Sequence[bytes]) -> Folded:
     for different times, they would be four classes of eight rows, but five nodes: the gathering is
     one.
     """
-    programs: Iterable[bytes] = _programs(step, list_places(step))
+    # Programs without labels are the same for all labels: they are numbered once for a job.
+    step = job.step()
+    colour = job.once("programs", lambda: _number(_programs(step, list_places(step))))
     if labels:
-        programs = (program + label for program, label in zip(programs, labels, strict=True))
-    class_of, hash_of_match = _refine(step, _number(programs))
+        labelled = zip(colour.tolist(), labels, strict=True)
+        colour = _number(b"%d " % number + label for number, label in labelled)
+    class_of, hash_of_match = _refine(step, colour)
 
     # The first rank of each class, and its operations: all others are copies.
     first_ranks = np.unique(class_of, return_index=True)[1].tolist()

@@ -1,8 +1,11 @@
 """Plans that forward data over circuits of a rail: which circuits stay, and which changes pay.
 
-The words seat, bundle, ring, home, way and chord are those of `optmatch.solvers.rails.decoder`.
-A *relay* is a GPU that forwards data of others; a *stride* is how many places further on in its
-group a member sends over a chord.
+The words are those of `optmatch.solvers.rails.decoder`. A *seat* is a GPU of one rail, for all
+rails and replicas that do the same; a *bundle* is some ports of every GPU with equal circuits; a
+*ring* is a permutation of seats, and the initial ring of a bundle is up when the step begins. A
+*circuit* is named by the seat to which it leads, plus the number of seats if it leads to the next
+replica. A *chord* is a bundle of one port that leads a *stride*, a number of places, further on in
+a group. A *relay* is a GPU that forwards data of others.
 """
 
 from __future__ import annotations
@@ -18,16 +21,18 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, TimeUp
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import ChordRoutes, RailPlan, RailTimeline
-from optmatch.solvers.rails.choices import Decoder, RailChoice, Search
-from optmatch.solvers.rails.decoder import Result, trace
+from optmatch.solvers.rails.choices import Decoder, Search
+from optmatch.solvers.rails.chords import route_exchange
+from optmatch.solvers.rails.decoder import RailChoice, RailLayout, Result, trace
 from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.replicas import find_replicas
 from optmatch.solvers.rails.seats import EXCHANGE, Seats, seat_ranks
+from optmatch.solvers.rails.timetable import join_ports
 
 _WORK = 6e9
 """Nodes and circuits that a search looks at in all."""
-_MOST_TRIALS = 60_000
-"""The plans that a search tries with each delay."""
+_MOST_TRIALS = 180_000
+"""The plans that a search tries."""
 _MOST_NODES = 1_600_000
 """The most operations of a step, by rail, of one replica if the job is split into several. This is
 a limit of memory (`optmatch.solvers.rails.replicas`); work is limited apart, by `_WORK`."""
@@ -73,55 +78,21 @@ def plan_forwarded(
     # half of the time is left for that.
     spare_s = 2 * (time.process_time() - began_s)  # what it takes to make a plan of a choice
     search = Search(seats, rng, spare_s, known_s)
-    if not is_last and search.clock is not None and search.clock.remaining_s < np.inf:
-        search.spare_s += search.clock.remaining_s / 2
+    if not is_last:
+        search.spare_s += search.left_s / 2
 
     # The best choice is made into a plan even if the search was interrupted.
     stop: BaseException | None = None
     try:
-        _search(search, most, share * _WORK, is_last=is_last)
+        search.run(_MOST_TRIALS if most is None else most, share * _WORK)
     except (KeyboardInterrupt, TimeUp) as exception:
         stop = exception
     if search.best is not None:
-        yield _build(search.decoder, search.best)
+        decoder = search.decoder
+        decoder.graph = decoder.graph._replace(change_s=search.change_s)
+        yield _build(decoder, search.best)
     if stop is not None:
         raise stop
-
-
-def _search(search: Search, most: int | None, most_work: float, *, is_last: bool) -> None:
-    """Search with 100 and 10 times the delay of a change, then with the delay itself.
-
-    Each run begins with the best choice of the one before: with a long delay only choices that
-    seldom change circuits are fast, and these are good starts. The runs share trials (`most`) and
-    work evenly. Less work than `_WORK` is given only for jobs with pooled rails.
-
-    With `is_last` and a clock, but no `most`, a further run goes on until the time is up.
-    """
-    job = search.seats.job
-    delay_s = job.network.delay_s
-
-    # Delays that are longer than the least step time would let no circuit change at all.
-    delays_s = [times * delay_s for times in (100, 10) if 0 < times * delay_s < job.lower_bound()]
-    if job.network.switching == "all-stop":
-        delays_s = []  # no delay counts where circuits never change
-    if most_work < _WORK:
-        # Pooled rails: a GPU has many ports with a different circuit on each, and so changes are
-        # rare also without a longer delay.
-        delays_s = []
-    delays_s.append(delay_s)
-
-    # Each run has the same share of trials and work. With most = 300 and three runs, they end
-    # after 100, 200 and 300 trials in all: what a run does not use goes to the next one.
-    for number, searched_delay_s in enumerate(delays_s, 1):
-        n_trials = _MOST_TRIALS
-        if most is not None:
-            n_trials = most * number // len(delays_s) - search.tried
-        search.go_on(searched_delay_s, n_trials, most_work * number / len(delays_s))
-
-    # With a clock the last search goes on until it runs out.
-    has_clock = search.clock is not None and search.clock.remaining_s < np.inf
-    if is_last and most is None and has_clock:
-        search.go_on(delay_s, 10**9, np.inf)  # the clock ends it
 
 
 def can_forward(job: RailJob) -> bool:
@@ -151,15 +122,14 @@ def can_forward(job: RailJob) -> bool:
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     """Make the plan of a choice, for all ranks and rails.
 
-    The schedule is that of one rank for all that do the same, and is copied to all of them. A
-    choice that was timed with a longer delay than that of the network keeps its times.
+    The schedule is that of one rank for all that do the same, and is copied to all of them.
     """
     seats = decoder.seats
     folded = seats.folded
 
     # The choice is timed twice: the first run counts its changes of circuits, the second notes
     # them.
-    n_changes = decoder.run(choice).n_changes
+    _, n_changes = decoder.run(choice)
     decoder.run(choice, np.inf, n_changes)
     result = decoder.result
 
@@ -169,69 +139,72 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
     # GPUs that forward on one rail, as rows of (row of the operation, seat, bundle, turn): counted
     # first, then listed.
-    next_seat = np.array([ring.to for ring in choice.rings])
+    layout = choice.layout
+    next_seat = layout.next_seat
     forwarding = np.empty((0, 4), np.int64)
-    n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
+    mark = np.full(len(seats.rail), -1)
+    n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, mark, forwarding)
     forwarding = np.empty((n_rows, 4), np.int64)
-    trace(decoder.graph, seats.row, result.taken, next_seat, forwarding)
+    trace(decoder.graph, seats.row, result.taken, next_seat, mark, forwarding)
 
     # The ports of a bundle as bits: bundles take the ports in turn. With widths 3 and 1 these are
     # 0b0111 and 0b1000. Operations beside rails use none.
-    first_port = np.append(0, np.cumsum(choice.widths))
+    first_port = np.append(0, np.cumsum(layout.width))
     ports_of_bundle = (1 << first_port[1:]) - (1 << first_port[:-1])
-    ports_of_node = _list_masks(decoder, choice, ports_of_bundle)
+    ports_of_node = _list_masks(decoder, layout, ports_of_bundle)
     rides = seats.job.step().rail[folded.own] >= 0
     ports_of_row = np.where(rides, ports_of_node[folded.nodes], 0).astype(np.int32)
 
     # Values by row, of one rank for all that do the same, are copied to the operations of all.
     return RailPlan(
-        rails=_list_timelines(seats, result, choice, next_seat),
+        rails=_list_timelines(seats, result, layout),
         start_s=folded.spread(result.start_s[folded.nodes]),
         end_s=folded.spread(result.end_s[folded.nodes]),
         ports=folded.spread(ports_of_row),
         step_s=float(max(last_end_s, last_up_s)),
         relays=_spread_relays(seats, forwarding, ports_of_bundle),
-        chords=_list_routes(decoder, choice),
+        chords=_list_routes(decoder, layout),
     )
 
 
-def _list_masks(decoder: Decoder, choice: RailChoice, masks: Ints) -> Ints:
+def _list_masks(decoder: Decoder, layout: RailLayout, masks: Ints) -> Ints:
     """List the ports of each communication as bits, given those of each bundle (`masks`).
 
-    A node uses the ports of its bundle, or those of all chords that serve it. With 2 bundles and 3
-    rings, `taken` 6 is bundle 1 (6 // 4), and 8 is chords (8 // 4 = 2). Entries of nodes that ride
-    no rail have no meaning.
+    A node uses the ports of its bundle, or those of all chords that serve it, as its number in
+    `Result.taken` says: with 2 bundles and 3 rings, 6 is bundle 1 (6 // 4), and 8 is chords (8 //
+    4 = 2). Entries of nodes that ride no rail have no meaning.
     """
     seats = decoder.seats
 
     # Every node gets the ports of its bundle. Nodes over chords have a bundle number one too
     # great; they get the ports of the last bundle for the moment, so that the index is valid.
-    bundle = decoder.result.taken // (len(choice.rings) + 1)
+    bundle = decoder.result.taken // (len(layout.order) + 1)
     over_chords = (bundle == len(masks)) & (seats.how >= 0)
     used = masks[np.minimum(bundle, len(masks) - 1)]
     sizes = np.diff(seats.begin)
 
     # Nodes over chords get the ports of the chords that serve them. An all-to-all of n members is
-    # served by all chords whose stride is no multiple of n, which lead to another member. Stride 0
-    # (no chord) is left out by both tests.
+    # served by all chords whose stride is no multiple of n, which lead to another member; other
+    # collectives go around a ring, for which stride and n have no divisor in common: of 8 members
+    # stride 3 makes one ring, stride 2 two rings of four. Stride 0 is no chord.
     for node in np.flatnonzero(over_chords).tolist():
         n = int(sizes[node])
-        serving = [stride % n > 0 for stride in choice.strides]
-        if seats.how[node] != EXCHANGE:
-            # Other collectives go around a ring: stride and n need greatest common divisor 1. Of
-            # 8 members stride 3 makes one ring, stride 2 two rings of four.
-            serving = [gcd(stride, n) == 1 and stride > 0 for stride in choice.strides]
+        is_exchange = seats.how[node] == EXCHANGE
+        serving = [
+            stride % n > 0 and (is_exchange or gcd(stride, n) == 1)
+            for stride in layout.stride.tolist()
+        ]
         used[node] = masks[serving].sum()
     return used
 
 
-def _list_routes(decoder: Decoder, choice: RailChoice) -> tuple[ChordRoutes, ...]:
+def _list_routes(decoder: Decoder, layout: RailLayout) -> tuple[ChordRoutes, ...]:
     """List how all-to-alls are routed over chords, once for each number of members, ascending."""
     seats = decoder.seats
-    over_chords = decoder.result.taken // (len(choice.rings) + 1) == len(choice.widths)
+    over_chords = decoder.result.taken // (len(layout.order) + 1) == len(layout.width)
     sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
     routes_by_size = [
-        decoder.route_exchange(choice.strides, n_members)
+        route_exchange(layout.stride.tolist(), n_members)
         for n_members in np.unique(sizes).tolist()
     ]
     return tuple(routes for routes in routes_by_size if routes is not None)
@@ -280,29 +253,36 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     return relays[np.argsort(relays[:, 0], kind="stable")]
 
 
-def _list_timelines(
-    seats: Seats, result: Result, choice: RailChoice, next_seat: Ints
-) -> tuple[RailTimeline, ...]:
+def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[RailTimeline, ...]:
     """List which circuits each switch holds when, once for all rails that are alike.
 
-    ``next_seat[bundle, seat]`` has the homes first. A rail begins with the homes; the changes of
-    `result`, which are in no order of time, follow by time. Seats are replaced by the numbers of
-    their GPUs on the rail, in all replicas.
+    A rail begins with the initial rings, and the changes follow by time. Each row of
+    ``result.change`` is a bundle, the seat that sends, and its new circuit; rows are in no order
+    of time. Seats are replaced by the numbers of their GPUs on the rail, in all replicas.
     """
     # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
     start_s = result.change_start_s[order]
     bundle, sender, circuit = result.change[order].T
     n_replicas = len(seats.number)
+
+    # Bundles take the ports of a GPU in turn: with widths 3 and 1, port 3 is that of bundle 1. For
+    # each port `circuits` has (bundle, port that sends, port that receives), as `join_ports` reads
+    # them; a circuit joins ports of one number.
+    bundle_of_port = np.repeat(np.arange(len(layout.width)), layout.width).tolist()
+    circuits = [(number, port, port) for port, number in enumerate(bundle_of_port)]
     timelines = []
     for rail in np.unique(seats.rail[seats.rail >= 0]).tolist():
         # The circuits at the beginning and the new ones of this rail, with seats replaced by the
         # numbers of their GPUs on the rail: ``first_state[bundle, gpu]``.
         on_rail = np.flatnonzero(seats.rail == rail)
         changed_here = np.flatnonzero(seats.rail[sender] == rail)
-        first_state = np.empty((len(choice.widths), n_replicas * len(on_rail)), np.int64)
-        for home, ring in zip(first_state, next_seat, strict=False):
-            home[seats.number[:, on_rail]] = _find_receivers(seats, ring[on_rail])
+        first_state = np.empty((len(layout.width), n_replicas * len(on_rail)), np.int64)
+        for state_of_bundle, ring in zip(first_state, layout.next_seat, strict=False):
+            state_of_bundle[seats.number[:, on_rail]] = _find_receivers(seats, ring[on_rail])
+
+        # Each change is repeated for all replicas. The result is ``states[state, bundle, gpu]``
+        # and when each state begins, in seconds.
         states, times = _list_states(
             first_state,
             np.repeat(start_s[changed_here], n_replicas),
@@ -318,7 +298,7 @@ def _list_timelines(
         timelines.append(
             RailTimeline(
                 rails=tuple(equal_rails.tolist()),
-                matchings=_join_ports(seats.job, states, choice.widths),
+                matchings=join_ports(seats.job, states, circuits),
                 asked_s=times,
                 starts_s=times,
             )
@@ -351,7 +331,8 @@ def _list_states(
     states = [first_state]
     times = [0.0]
 
-    # Changes that begin at one time stand together: ``start_s[first:end]``.
+    # Changes that begin at one time stand together: ``start_s[first:end]``. No start is below 0,
+    # so that the first change always begins a new time.
     first_at_time = np.flatnonzero(np.diff(start_s, prepend=-1.0)).tolist()
     for first, end in pairwise([*first_at_time, len(start_s)]):
         together = slice(first, end)
@@ -366,30 +347,3 @@ def _list_states(
             states.append(state.copy())
             times.append(float(start_s[first]))
     return np.array(states), np.array(times)
-
-
-def _join_ports(job: RailJob, states: Ints, widths: tuple[int, ...]) -> NDArray[np.int32]:
-    """Write the circuits of bundles as circuits of the single ports of a switch.
-
-    ``states[state, bundle, gpu]`` is the GPU to which a bundle leads, -1 for none; the result,
-    ``matchings[state, port]``, names ports of the switch, with port p of GPU g at place ``g *
-    ports_per_gpu + p`` of those that work. With widths 3 and 1, if bundle 1 leads from GPU 5 to
-    GPU 2, port 3 of GPU 5 leads to port 3 of GPU 2.
-    """
-    ports_per_gpu = job.network.ports_per_gpu
-    n_gpus = states.shape[2]
-    n_ports = n_gpus * ports_per_gpu
-    live_ports = np.arange(n_ports)
-    if job.fabric is not None:
-        n_ports = job.fabric.n_ports
-        live_ports = job.fabric.live_ports
-    matchings = np.full((len(states), n_ports), IDLE, np.int32)
-
-    # Bundles take the ports of a GPU in turn: with widths 3 and 1, port 3 is that of bundle 1.
-    bundle_of_port = np.repeat(np.arange(len(widths)), widths)
-    for port, bundle in enumerate(bundle_of_port.tolist()):
-        senders = live_ports[np.arange(n_gpus) * ports_per_gpu + port]
-        receiving_gpu = states[:, bundle]
-        receivers = live_ports[receiving_gpu * ports_per_gpu + port]  # not read where it is -1
-        matchings[:, senders] = np.where(receiving_gpu >= 0, receivers, IDLE)
-    return matchings

@@ -26,18 +26,19 @@ from optmatch.model import (
     ignore,
     uncounted,
 )
-from optmatch.model.limits import unlimited
+from optmatch.model.limits import running_clock, unlimited
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.problems.rails.training.step import ALL_TO_ALL
 from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.policies import (
+    CHANGE_RULES,
     NO_SPLIT,
-    Start,
-    plan_ahead,
-    plan_by_demand,
+    find_earliest_starts,
+    plan_by_time,
     plan_policy,
+    plan_programs,
     plan_static,
 )
 from optmatch.solvers.rails.pooling import may_pool, plan_pooled
@@ -68,9 +69,10 @@ def solve_by(
 ) -> Solution:
     """Plan the step of a job by a method, and bound its time from below.
 
-    Of the plans of `_list_plans` the fastest that the switches can hold is the answer; it is
-    optimal if it is as fast as the bound. Raises `InputError` if a communication is so short
-    beside a step with changes that its end is lost in rounding.
+    The answer is the fastest of the plans of `_list_plans` that the switches can hold; it is
+    optimal if it is as fast as the bound. `start` is a former solution, whose order of operations
+    `"prefetch"` tries first; each better plan is told to `on_event`. Raises `InputError` if a
+    communication is so short beside a step with changes that its end is lost in rounding.
     """
     limit: Limit | None = limits.start().exceeded(0)
     plan: RailPlan | None = None
@@ -195,7 +197,7 @@ def _list_plans(
     if start is not None and start.answer is not None:
         times = start.answer.start_s  # the order of a former plan, with the operations of now
         if len(times) == problem.step().n_operations:
-            former = plan_ahead(transfers, [times[transfers.folded.part]])
+            former = plan_by_time(transfers, times[transfers.folded.part], "free")
             if former is not None:
                 yield former.build()
     best = plan_straight(transfers)
@@ -218,37 +220,37 @@ def _list_plans(
 def plan_straight(transfers: Transfers) -> Draft | None:
     """Make the best draft that is found without search, in which no GPU forwards data of others.
 
-    The simple policies come first; then their orders with circuits set up earlier, unless the
-    switch is all-stop. None if no rule makes a plan. Raises `TimeUp` if the time is up before any
-    plan was made.
+    Circuits change when they are asked for, in the order of programs or by time, or never. None if
+    no rule makes a plan. Raises `TimeUp` if the time is up before any plan was made.
     """
-    best: Draft | None = None
-    starts: list[Start] = []
-    try:
-        for draft in _simple_drafts(transfers):  # plans made before a limit stay
-            starts.append(draft.start)
-            best = draft if best is None or draft.step_s < best.step_s else best
+    # A search may follow, whose first choices are worth more than further rules: these take half
+    # of the time that there is.
+    clock = running_clock()
+    least_left_s = 0.0
+    if clock is not None and clock.remaining_s < np.inf:
+        least_left_s = clock.remaining_s / 2
 
-        # Plans that set up circuits early take up the orders of the simple ones.
-        if transfers.job.network.switching == "per-circuit":
-            early = plan_ahead(transfers, starts)
-            if early is not None and (best is None or early.step_s <= best.step_s):
-                best = early
+    # Plans that were made before a limit stay.
+    best: Draft | None = None
+    try:
+        for draft in _draft_straight(transfers):
+            if draft is not None and (best is None or draft.step_s < best.step_s):
+                best = draft
+            check_time()
+            if best is not None and clock is not None and clock.remaining_s < least_left_s:
+                break
     except TimeUp:
         if best is None:
             raise
     return best
 
 
-def _simple_drafts(transfers: Transfers) -> Iterator[Draft]:
-    """Draft the plans of the simple policies; the static one only if ports can be split."""
-    for provisioned in (True, False):
-        check_time()
-        yield plan_by_demand(transfers, provisioned=provisioned)
-    check_time()
-    static = plan_static(transfers)
-    if static is not None:
-        yield static
+def _draft_straight(transfers: Transfers) -> Iterator[Draft | None]:
+    """Draft the straight plans, one after another; None where a rule has none."""
+    for rule in CHANGE_RULES:
+        yield plan_programs(transfers, rule)
+    yield plan_by_time(transfers, find_earliest_starts(transfers), "free")
+    yield plan_static(transfers)
 
 
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:

@@ -1,7 +1,7 @@
 """Plans that forward nothing: circuits split once, changed on demand, provisioned, or early.
 
 Words of this module; class, end, lane, peer and node are those of
-`optmatch.solvers.rails.transfers`, line, turn and standing those of
+`optmatch.solvers.rails.transfers`, line and turn those of
 `optmatch.solvers.rails.timetable`:
 
 Place
@@ -9,13 +9,13 @@ Place
     same lane of an end.
 Span
     Communications of one class, one after another in its program, between which no lane has to
-    face another peer: a class changes circuits between its spans only.
-Asking
-    The moment from which somebody wants the circuits of a communication. It is a node that lasts
-    0 s.
+    face another peer: a class changes circuits between its spans only. Where lanes change alone,
+    each lane is a program of its own.
+Request
+    The moment from which somebody wants the circuits of a communication: an event that lasts 0 s.
 
-All times are those of longest paths: a change is a node that lasts the delay, comes after the
-node that used the port before, and before the node that uses it next.
+All times are those of longest paths: a change of circuits is an event that lasts the delay, comes
+after the span before, and before all nodes of its span.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import check_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import SEND
-from optmatch.solvers.rails.paths import Ints, Timed, longest_paths
+from optmatch.solvers.rails.paths import Floats, Ints, longest_paths
 from optmatch.solvers.rails.timetable import Draft, Lines, draw_lines
 from optmatch.solvers.rails.transfers import (
     Transfer,
@@ -40,8 +39,12 @@ from optmatch.solvers.rails.transfers import (
     hold_circuits,
 )
 
-Start = Sequence[float] | NDArray[np.float64]
-"""``start[node]`` in seconds from the start of a step, by node of a folded step."""
+ChangeRule = Literal["free", "provisioned", "on-demand"]
+"""When circuits change: each lane alone, once its last communication has ended (free), or all
+lanes of a class together, once the next communication is ready (on demand) or waits for
+computation alone (provisioned)."""
+CHANGE_RULES: tuple[ChangeRule, ...] = ("provisioned", "on-demand", "free")
+"""All of these; a clock that runs out leaves the last ones out."""
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 """Why there is no static plan."""
 
@@ -88,27 +91,32 @@ def plan_policy(
     communication any more, only for computation. The plan has no states of cells yet.
     """
     transfers = fold_transfers(job)
-    if policy == "static":
-        draft = plan_static(transfers)
-    else:
-        draft = plan_by_demand(transfers, provisioned=policy == "provisioned")
+    draft = plan_static(transfers) if policy == "static" else plan_programs(transfers, policy)
     return draft and draft.build()
 
 
-def plan_by_demand(transfers: Transfers, *, provisioned: bool) -> Draft:
-    """Plan a step in which circuits change when somebody asks for them.
+def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:
+    """Plan a step in which classes follow their programs, and circuits change when asked for.
 
-    Classes follow their programs. Programs of different classes may contradict each other, each
-    waiting for the other; then all classes go through their communications in the order of time,
-    and such orders never contradict each other.
+    Programs of different classes may contradict each other, each waiting for the other; then all
+    classes go through their communications in the order of time, and such orders never contradict
+    each other.
     """
-    draft = _draft_in_order(transfers, transfers.order, provisioned=provisioned)
+    draft = plan_in_order(transfers, transfers.order, rule)
     if draft is None:
-        rank = _by_time(transfers)
-        order = [nodes[np.argsort(rank[nodes])] for nodes in transfers.order]
-        draft = _draft_in_order(transfers, order, provisioned=provisioned)
+        draft = plan_by_time(transfers, find_earliest_starts(transfers), rule)
     assert draft is not None
     return draft
+
+
+def plan_by_time(transfers: Transfers, start_s: Floats, rule: ChangeRule) -> Draft | None:
+    """Plan a step in which each class communicates in the order of ``start_s[node]``.
+
+    These are the nodes of the folded step. None if the orders of two classes contradict.
+    """
+    place = transfers.rank(start_s)
+    order = [nodes[np.argsort(place[nodes])] for nodes in transfers.order]
+    return plan_in_order(transfers, order, rule)
 
 
 def plan_static(transfers: Transfers) -> Draft | None:
@@ -147,13 +155,14 @@ def plan_static(transfers: Transfers) -> Draft | None:
     # A lane still serves one communication after another, in the order in which they would start
     # with all circuits there. The plan has no changes of circuits: ``last[:0]`` is empty.
     uses = transfers.uses
-    lines = draw_lines(uses, _by_time(transfers)[uses.node], lanes)
+    place = transfers.rank(find_earliest_starts(transfers))
+    lines = draw_lines(uses, place[uses.node], lanes)
     pairs = np.concatenate([transfers.pairs, lines.pairs()])
     timed = longest_paths(transfers.lasting(lanes), pairs)
     if timed is None:
         return None
     no_turns = lines.turns(lines.last[:0], np.empty(0), np.empty(0))
-    return Draft(transfers, timed, lanes, lines.standing(), no_turns)
+    return Draft(transfers, timed, lanes, lines.initial(), no_turns)
 
 
 class _Kind(NamedTuple):
@@ -223,23 +232,24 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     return shares
 
 
-def _by_time(transfers: Transfers) -> Ints:
-    """Rank nodes by when they start with all circuits there.
+def find_earliest_starts(transfers: Transfers) -> Floats:
+    """Find when each node starts with all circuits there, in seconds.
 
-    Such orders never contradict each other.
+    Orders by these times never contradict each other.
     """
     lanes = (1 << transfers.lanes.number) - 1
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
     timed = longest_paths(durations, transfers.pairs)
     assert timed is not None  # else `fold_transfers` has named the ranks that wait
-    return transfers.rank(timed.start_s)
+    return timed.start_s
 
 
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
     """Draw the lines of all lanes in the order of programs.
 
-    Places count the nodes of all classes, one class behind another. A message of a class to itself
-    stands there twice.
+    ``order[class]`` are nodes on rails, one after another; ``lanes[node]`` are bits. Places count
+    the nodes of all classes, one class behind another. A message of a class to itself stands there
+    twice.
     """
     uses = transfers.uses
     n_nodes = len(transfers.duration_s)
@@ -268,7 +278,9 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     """Mark the places at which programs are cut into spans: greedily, as late as possible.
 
-    A place is cut off if a lane would face another peer than at a place of the span so far.
+    ``begins_span[place]`` is returned for places from 0 to ``n_places - 1``, those of all classes
+    as in `lines`. A place is cut off if a lane would face another peer than at a place of the span
+    so far: peers 4, 4, 7, 7, 4 are cut before the 7 and before the last 4.
     """
     # Rows of uses before which the lane faces another peer. ``conflict[place]`` is the last place
     # at which a lane that is used here with another peer was used before, -1 if there is none. A
@@ -289,279 +301,103 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     return begins_span
 
 
-class _Spans(NamedTuple):
-    """The programs of all classes, one behind another, cut into spans."""
+def plan_in_order(transfers: Transfers, order: Sequence[Ints], rule: ChangeRule) -> Draft | None:
+    """Plan a step whose classes communicate in given orders; None if the orders contradict.
 
-    node: Ints
-    """``node[place]``: the communication; places count all programs, one behind another."""
-    span: Ints
-    """``span[place]``: the span, numbered from 0 on."""
-    first_place: Ints
-    """``first_place[span]``: where the span begins."""
-    goes_on: NDArray[np.bool_]
-    """``goes_on[span]``: whether a span of the same class goes before it. There is an entry more
-    than spans, which is False."""
-
-
-class _Changes(NamedTuple):
-    """The changes of circuits between spans: one for each span that needs one."""
-
-    row: Ints
-    """``row[turn]``: the row of the lines whose lane is turned to another peer; shape
-    (turns,)."""
-    change: Ints
-    """``change[turn]``: the change that the turn is a part of; shape (turns,)."""
-    span: Ints
-    """``span[change]``: the span before which circuits change; shape (changes,)."""
-
-
-def _list_spans(lines: Lines, order: Sequence[Ints]) -> tuple[_Spans, _Changes]:
-    """Cut the programs into spans, and list before which of them circuits have to change.
-
-    ``order[class]`` are its communications on rails, one after another. The first span may need a
-    change too, as the step before has left the circuits of the last one. Example: a class with
-    peers 4, 4, 7 on its only lane has the spans 0, 0, 1 and changes before both.
+    ``order[class]`` are its nodes on rails, one after another. A circuit is asked for when its
+    first communication could begin; if it is provisioned, already when the computation before that
+    begins, but not before the span before has ended. The step is a graph of events whose
+    longest paths are the times: the nodes themselves, and 0 s long the *requests* of all nodes and
+    the *beginnings* of all spans; the changes of circuits, one before a span, last the delay. A
+    class with peers 4, 4, 7 on its only lane has the spans 0, 0, 1 and changes before both, as the
+    step begins with the circuits of its end.
     """
-    # A span begins where a class begins or where its program had to be cut; spans are counted by
-    # these beginnings. The first span of a class has none before it: `goes_on` is False.
-    node = np.concatenate([*order, np.empty(0, np.int64)])
+    lanes = usual_lanes(transfers)
+    lines = _draw_programs(transfers, order, lanes)
+    n_nodes = len(transfers.duration_s)
+
+    # Circuits that change when they are free do so lane by lane: programs are those of lanes then,
+    # in place of those of classes.
+    if rule == "free":
+        order = np.split(lines.uses.node, lines.first[1:])
+        lines = lines._replace(place=np.arange(len(lines.place)))
+    node = np.concatenate([*order, np.empty(0, np.int64)])  # by place, one program after another
+
+    # A span begins where a class begins, or where its program has to be cut. By span: its first
+    # place, and whether a span of the same class goes before it (with an entry more, False).
     class_of_place = np.repeat(np.arange(len(order)), [len(nodes) for nodes in order])
     enters_class = np.diff(class_of_place, prepend=-1) > 0
     span = np.cumsum(enters_class | _cut_spans(lines, len(node))) - 1
     first_place = np.flatnonzero(np.diff(span, prepend=-1))
     goes_on = np.append(~enters_class[first_place], False)
+    n_spans = len(first_place)
 
-    # A lane is turned for a use if it faced another peer before; all turns of a span are one
-    # change.
-    row = np.flatnonzero(lines.uses.peer != lines.faced(lines.last))
-    span_of_change, change = np.unique(span[lines.place[row]], return_inverse=True)
-    return _Spans(node, span, first_place, goes_on), _Changes(row, change, span_of_change)
+    # A lane is turned for a use if it faced another peer before. All turns of a span are one
+    # change: ``change_of_turn[turn]`` counts the changes, and ``span_of_change[change]``.
+    turned_row = np.flatnonzero(lines.uses.peer != lines.faced())
+    span_of_turn = span[lines.place[turned_row]]
+    span_of_change, change_of_turn = np.unique(span_of_turn, return_inverse=True)
 
-
-class _SpanGraph(NamedTuple):
-    """A step as a graph of longest paths, in which classes go through their spans.
-
-    Its nodes are the n nodes of the step; then of each of them its asking; then the beginning of
-    each span, when the span before has ended; then the changes.
-    """
-
-    duration_s: NDArray[np.float64]
-    """``duration_s[node]`` in seconds; askings and beginnings of spans last 0 s."""
-    pairs: Ints
-    """Pairs of nodes, shape (pairs, 2): the first has to end before the second starts."""
-    asking: Ints
-    """``asking[change]``: the node that is the asking for the first node of its span."""
-    beginning: Ints
-    """``beginning[change]``: the node that is the beginning of its span."""
-    change: Ints
-    """``change[change]``: its node."""
-
-
-def _link_spans(
-    transfers: Transfers,
-    duration_s: NDArray[np.float64],
-    spans: _Spans,
-    changes: _Changes,
-    *,
-    provisioned: bool,
-) -> _SpanGraph:
-    """Write a step as a graph, so that the longest path to each node says when it starts.
-
-    A change waits for the end of the span before and for the asking of the first node of its span,
-    and all nodes of its span wait for the change. ``duration_s[node]`` is in seconds, with all
-    circuits there. With 5 nodes, 2 spans and 1 change, the askings are nodes 5 to 9 of the graph,
-    the beginnings of spans 10 and 11, and the change is 12.
-    """
-    n_nodes = len(transfers.duration_s)
-    n_spans = len(spans.first_place)
-    n_changes = len(changes.span)
-
-    # Numbers in the graph: nodes from 0 on, askings from n on, beginnings of spans from 2 n on,
-    # and then the changes.
-    asking = n_nodes + np.arange(n_nodes)
+    # Numbers of the events. With 5 nodes, 2 spans and 1 change, the nodes are 0 to 4, their
+    # requests 5 to 9, the beginnings of spans 10 and 11, and the change is 12.
+    request = n_nodes + np.arange(n_nodes)
     beginning = 2 * n_nodes + np.arange(n_spans)
-    change = 2 * n_nodes + n_spans + np.arange(n_changes)
+    change = 2 * n_nodes + n_spans + np.arange(len(span_of_change))
+    first_request = request[node[first_place[span_of_change]]]  # by change, of the first node
+    change_of_span = np.full(n_spans, -1)
+    change_of_span[span_of_change] = change
+    change_of_place = change_of_span[span]
 
-    # The asking of a node waits for the nodes before it. If provisioned, nodes that are no
-    # communication pass the asking on without their own time: it waits for their asking.
+    # The request of a node waits for the nodes before it. If provisioned, nodes that are no
+    # communication pass the request on without their own time: it waits for their request.
     waited_for = np.arange(n_nodes)
-    if provisioned:
+    if rule == "provisioned":
         is_computation = np.ones(n_nodes, dtype=bool)
         is_computation[list(transfers.by_node)] = False
-        waited_for = np.where(is_computation, asking, waited_for)
-    former = transfers.pairs[:, 0]
-    later = transfers.pairs[:, 1]
-    before_askings = np.stack([waited_for[former], asking[later]], axis=1)
+        waited_for = np.where(is_computation, request, waited_for)
 
-    # A span begins after all nodes of the span before, if its class has one. These are two sets of
-    # pairs: (node of the span before, beginning) and (beginning, node of the span).
-    is_before_another = spans.goes_on[spans.span + 1]
-    is_after_another = spans.goes_on[spans.span]
-    span_before = spans.span[is_before_another]
-    span_after = spans.span[is_after_another]
-    before_beginnings = np.stack(
-        [spans.node[is_before_another], beginning[span_before + 1]], axis=1
-    )
-    after_beginnings = np.stack([beginning[span_after], spans.node[is_after_another]], axis=1)
-
-    # A change comes after the beginning of its span and the asking of the first node there, and
-    # before all nodes of the span.
-    beginning_of_change = beginning[changes.span]
-    asking_of_change = asking[spans.node[spans.first_place[changes.span]]]
-    follows = spans.goes_on[changes.span]
-    change_of_span = np.full(n_spans, -1)
-    change_of_span[changes.span] = change
-    change_of_place = change_of_span[spans.span]
+    # Who waits for whom, as (former, later), in this order: requests wait for the nodes before;
+    # the beginning of a span for the span before; nodes for the beginning of their span; a change
+    # for that, too; and nodes for the change of their span. Where changes have to be asked for,
+    # they wait for the request of the first node of their span as well.
+    is_before_another = goes_on[span + 1]
+    is_after_another = goes_on[span]
     has_change = change_of_place >= 0
-    pairs = [
-        transfers.pairs,
-        before_askings,
-        before_beginnings,
-        after_beginnings,
-        np.stack([beginning_of_change[follows], change[follows]], axis=1),
-        np.stack([asking_of_change, change], axis=1),
-        np.stack([change_of_place[has_change], spans.node[has_change]], axis=1),
+    follows = goes_on[span_of_change]
+    waits = [
+        (waited_for[transfers.pairs[:, 0]], request[transfers.pairs[:, 1]]),
+        (node[is_before_another], beginning[span[is_before_another] + 1]),
+        (beginning[span[is_after_another]], node[is_after_another]),
+        (beginning[span_of_change[follows]], change[follows]),
+        (change_of_place[has_change], node[has_change]),
     ]
-
-    # Nodes last as long as data need, changes the delay, and all others 0 s.
-    lasts_s = np.zeros(2 * n_nodes + n_spans + n_changes)
-    lasts_s[:n_nodes] = duration_s
-    lasts_s[change] = transfers.job.network.delay_s
-    return _SpanGraph(
-        lasts_s, np.concatenate(pairs), asking_of_change, beginning_of_change, change
+    if rule != "free":
+        waits.append((first_request, change))
+    pairs = np.concatenate(
+        [transfers.pairs, *(np.stack(columns, axis=1) for columns in waits), lines.pairs()]
     )
+    lasts_s = np.zeros(2 * n_nodes + n_spans + len(change))
+    lasts_s[:n_nodes] = transfers.lasting(lanes)
+    lasts_s[change] = transfers.job.network.delay_s
 
-
-def _draft_in_order(
-    transfers: Transfers, order: Sequence[Ints], *, provisioned: bool
-) -> Draft | None:
-    """Plan a step in which each class keeps a given order and changes circuits between its spans.
-
-    ``order[class]`` are the nodes of its communications on rails, in their order. A circuit is
-    asked for when its first communication could begin; if it is `provisioned`, already when the
-    computation before that begins, but not before the span before has ended. All starts are as
-    early as that allows: longest paths, or simulated events on an all-stop switch. None if the
-    orders of classes contradict each other.
-    """
-    lanes = usual_lanes(transfers)
-    lines = _draw_programs(transfers, order, lanes)
-    spans, changes = _list_spans(lines, order)
-    duration_s = transfers.lasting(lanes)
-    graph = _link_spans(transfers, duration_s, spans, changes, provisioned=provisioned)
-    pairs = np.concatenate([graph.pairs, lines.pairs()])
-
-    # On an all-stop switch a change delays all communications of its rail. ``rails[node]`` is the
-    # rail of a node of the graph, -1 for none. The nodes of the step come first; the asking of
-    # node k is node ``n_nodes + k``; changes come last, and are on the rail of the first node of
-    # their span, which is the node that asks for them.
+    # On an all-stop switch a change delays all communications of its rail, which is that of the
+    # first node of its span. Changes are the last of the events.
     rails: Ints | None = None
     if transfers.job.network.switching == "all-stop":
-        n_nodes = len(duration_s)
-        rails = np.full(len(graph.duration_s), -1)
+        rails = np.full(len(lasts_s), -1)
         rails[:n_nodes] = transfers.rails()
-        rails[graph.change] = rails[graph.asking - n_nodes]
-    first_change = len(graph.duration_s) - len(graph.change)
-    timed = longest_paths(graph.duration_s, pairs, rails, first_change)
+        rails[change] = rails[first_request - n_nodes]
+    timed = longest_paths(lasts_s, pairs, rails, len(lasts_s) - len(change))
     if timed is None:
         return None
 
     # Circuits that are provisioned are not asked for before the span before has ended, which is
-    # the time of ``graph.beginning[change]``.
-    asked_s = timed.end_s[graph.asking]
-    if provisioned:
-        asked_s = np.maximum(asked_s, timed.end_s[graph.beginning])
-    starts_s = timed.start_s[graph.change]
-    turns = lines.turns(changes.row, starts_s[changes.change], asked_s[changes.change])
-    return Draft(transfers, timed, lanes, lines.standing(), turns)
-
-
-class _EarlySteps(NamedTuple):
-    """A step in which each lane goes through its uses, with changes as early as can be."""
-
-    lines: Lines
-    """The uses of each lane in their order."""
-    standing: Ints
-    """By line a row whose peer the lane faces when the step begins, and when it ends."""
-    timed: Timed
-    """Starts and ends of the nodes, and after them those of the changes."""
-    turned: Ints
-    """``turned[change]``: the row whose peer the lane faces after it."""
-    step_s: float
-    """When the last node or change ends, in seconds."""
-
-
-def plan_ahead(transfers: Transfers, starts: Sequence[Start] = ()) -> Draft | None:
-    """Plan a step in which circuits are set up early, as soon as their ports are free.
-
-    Several orders of the nodes are tried: the one in which they could start if all circuits were
-    there, and the order of each known plan in `starts`. For each order two plans are timed, which
-    differ in the circuits that stand when the step begins. The fastest plan of all is returned;
-    None if no order can be kept, as nodes would wait for each other in a circle.
-    """
-    lanes = usual_lanes(transfers)
-    uses = transfers.uses
-    duration_s = transfers.lasting(lanes)
-    best: _EarlySteps | None = None
-    for place in (_by_time(transfers), *map(transfers.rank, starts)):
-        check_time()
-        lines = draw_lines(uses, place[uses.node], lanes)
-
-        # The step begins with the circuits that each lane used last, or with those that it uses
-        # first and then returns to at its end.
-        for standing in (lines.last, lines.first):
-            steps = _change_early(transfers, lines, standing, duration_s)
-            if steps is not None and (best is None or steps.step_s < best.step_s):
-                best = steps
-    if best is None:
-        return None
-
-    # Changes are the nodes after those of the step; they are asked for when they begin.
-    begins_s = best.timed.start_s[len(transfers.duration_s) :]
-    turns = best.lines.turns(best.turned, begins_s, begins_s)
-    at_once_s = np.zeros(len(best.standing))
-    standing_turns = best.lines.turns(best.standing, at_once_s, at_once_s)
-    return Draft(transfers, best.timed, lanes, standing_turns, turns)
-
-
-def _change_early(
-    transfers: Transfers, lines: Lines, standing: Ints, duration_s: NDArray[np.float64]
-) -> _EarlySteps | None:
-    """Time a step in which each lane turns to its next peer once the use before has ended.
-
-    ``standing[line]`` is a row whose peer the lane faces when the step begins, and again when it
-    ends: a lane that faces 4 and has uses with peers 4, 4 and 7 turns before the third one, and
-    back to 4 after it. ``duration_s[node]`` is in seconds, with all circuits there. None if nodes
-    wait for each other in a circle.
-    """
-    # A use needs a change if the port faces another peer before; a line needs one more at its end
-    # if its last peer is not the one with which the step began.
-    node = lines.uses.node
-    peer = lines.uses.peer
-    needs_turn = peer != lines.faced(standing)
-    turns_back = peer[lines.last] != peer[standing]
-
-    # Changes are further nodes: first those in front of a use, then those at the end of the step.
-    turned = np.concatenate([np.flatnonzero(needs_turn), standing[turns_back]])
-    change = len(transfers.duration_s) + np.arange(len(turned))
-    change_of_use = change[: int(needs_turn.sum())]
-
-    # Each change waits for the last node that used the lane, if there is one in this step. The
-    # pairs are: who waits in the step itself; uses of a lane that follow each other without a
-    # change; former use and change; change and the use that it is for.
-    former_node = np.concatenate([lines.before[needs_turn], node[lines.last[turns_back]]])
-    has_former = former_node >= 0
-    stays = ~needs_turn & (lines.before >= 0)
-    pairs = (
-        transfers.pairs,
-        np.stack([lines.before[stays], node[stays]], axis=1),
-        np.stack([former_node[has_former], change[has_former]], axis=1),
-        np.stack([change_of_use, node[needs_turn]], axis=1),
-    )
-
-    # The starts are longest paths; there are none if the pairs make a circle.
-    delays_s = np.full(len(turned), transfers.job.network.delay_s)
-    timed = longest_paths(np.concatenate([duration_s, delays_s]), np.concatenate(pairs))
-    if timed is None:
-        return None
-    step_s = float(timed.end_s.max(initial=0.0))
-    return _EarlySteps(lines, standing, timed, turned, step_s)
+    # the time of ``beginning[span_of_change]``.
+    asked_s = timed.end_s[first_request]
+    if rule == "provisioned":
+        asked_s = np.maximum(asked_s, timed.end_s[beginning[span_of_change]])
+    starts_s = timed.start_s[change]
+    if rule == "free":
+        asked_s = starts_s
+    turns = lines.turns(turned_row, starts_s[change_of_turn], asked_s[change_of_turn])
+    return Draft(transfers, timed, lanes, lines.initial(), turns)

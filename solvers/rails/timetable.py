@@ -8,15 +8,13 @@ Line
 Turn
     An end of a class is turned on one lane: its ports give up their circuits and face other
     ranks. Two ports that face each other have a circuit.
-Standing
-    The peers that ends face when a step begins: as the step before has left them.
 State
     All circuits of the switch of one rail at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from typing import NamedTuple
@@ -25,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
+from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.solvers.rails.collectives import Lanes
@@ -58,8 +57,6 @@ class Lines(NamedTuple):
 
     uses: Uses
     """The rows of all lines, sorted by line and then by place."""
-    line: Ints
-    """``line[row]``, ascending from 0."""
     first: Ints
     """``first[line]``: the first row of the line."""
     last: Ints
@@ -69,16 +66,16 @@ class Lines(NamedTuple):
     before: Ints
     """``before[row]``: the node before it on its line, -1 of the first."""
 
-    def faced(self, standing: Ints) -> Ints:
+    def faced(self) -> Ints:
         """Return the rank to which the port of each row leads before that use.
 
-        ``standing[line]`` is a row whose peer the port leads to when the step begins. A row with
-        another peer than the result needs a change of circuits: a line with peers 4, 4, 7 and its
-        last row as `standing` has 7, 4, 4 here, and needs changes for its first and third use.
+        The step begins with the peers that it ends with. A row with another peer than the result
+        needs a change of circuits: a line with peers 4, 4, 7 has 7, 4, 4 here, and needs changes
+        for its first and third use.
         """
         # Rows of one line stand together: before each row is the row above it.
         faced = np.roll(self.uses.peer, 1)
-        faced[self.first] = self.uses.peer[standing]
+        faced[self.first] = self.uses.peer[self.last]
         return faced
 
     def turns(
@@ -89,7 +86,7 @@ class Lines(NamedTuple):
         _, end, lane, _, place, number = (column[rows] for column in self.uses)
         return Turns(starts_s, asked_s, end, lane, place, number)
 
-    def standing(self) -> Turns:
+    def initial(self) -> Turns:
         """Turn each lane to the peer of its last use, at 0 s."""
         at_once = np.zeros(len(self.last))
         return self.turns(self.last, at_once, at_once)
@@ -117,8 +114,7 @@ def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
     # with gaps. A row whose number differs from that of the row before is the first of its line.
     line = uses.end[rows] * (1 + int(uses.lane.max(initial=0))) + uses.lane[rows]
     order = np.lexsort([place[rows], line])
-    begins = np.diff(line[order], prepend=-1) > 0
-    first = np.flatnonzero(begins)
+    first = np.flatnonzero(np.diff(line[order], prepend=-1))
     last = np.append(first[1:], len(rows))[: len(first)] - 1
 
     # Before each row, on its line, is the row above it in the table; before the first there is
@@ -126,7 +122,7 @@ def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
     sorted_uses = Uses(*(column[rows[order]] for column in uses))
     before = np.roll(sorted_uses.node, 1)
     before[first] = -1
-    return Lines(sorted_uses, np.cumsum(begins) - 1, first, last, place[rows[order]], before)
+    return Lines(sorted_uses, first, last, place[rows[order]], before)
 
 
 class Draft(NamedTuple):
@@ -135,10 +131,11 @@ class Draft(NamedTuple):
     transfers: Transfers
     """The communications of the folded step."""
     timed: Timed
-    """Starts of the nodes of the folded job; further entries may follow."""
+    """Starts and ends of the nodes of the folded job; entries of events, such as changes of
+    circuits, may follow."""
     lanes: Mapping[int, int]
     """By communication its lanes, as bits: bit k for lane k."""
-    standing: Turns
+    initial: Turns
     """Peers of all ends when the step begins, as the step before has left them."""
     turns: Turns
     """All changes in the step, in any order."""
@@ -149,11 +146,6 @@ class Draft(NamedTuple):
         changed_s = float(self.turns.starts_s.max(initial=-np.inf))
         ends_s = self.timed.end_s[: len(self.transfers.first)]
         return max(float(ends_s.max(initial=0.0)), changed_s + self.transfers.job.network.delay_s)
-
-    @property
-    def start(self) -> NDArray[np.float64]:
-        """When nodes of the folded step start."""
-        return self.timed.start_s[: len(self.transfers.last)]
 
     def build(self) -> RailPlan:
         """Write the plan out for all operations of all ranks, and for all rails.
@@ -171,8 +163,18 @@ class Draft(NamedTuple):
         lanes_of_node[list(self.lanes)] = list(self.lanes.values())
         ports = _ports(transfers, lanes_of_node[folded.nodes])
 
+        # Rails with equal patterns have equal matchings: those of the first one are worked out.
+        rails_of_pattern: dict[bytes, list[int]] = {}
+        ranks_on_rail = ranks_of_rails(transfers.job.step())
+        for rail, ranks in ranks_on_rail.items():
+            pattern = _describe_rail(transfers, rail, ranks)
+            rails_of_pattern.setdefault(pattern, []).append(rail)
+        timelines = tuple(
+            _make_timeline(self, rails, ranks_on_rail[rails[0]])
+            for rails in rails_of_pattern.values()
+        )
+
         # The last circuits are up a delay after their change has begun.
-        timelines = _timelines(self)
         delay_s = transfers.job.network.delay_s
         up_s = [
             float(each.starts_s[-1]) + delay_s for each in timelines if each.n_reconfigurations
@@ -191,73 +193,45 @@ def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
 
     Rows are those of ``transfers.folded.own``. The ports are those at which an operation sends, or
     at which it receives a message. With ports of one direction and two lanes, a send over lane 0
-    has the bits 0b01, and the receive of that message 0b10 (`receive_port`).
+    has the bits 0b01, and the receive of that message 0b10 (`list_lane_ports`).
     """
     operations = transfers.folded.own
     kind = transfers.folded.step.kind[operations]
-    ports = np.zeros(len(lanes), dtype=np.int32)
+    uses_first = kind != RECV
+    uses_second = kind == RECV
 
-    # A bidirectional port sends and receives. Side 0 of a lane is then its port towards those that
-    # come next in a ring or pipeline, side 1 that towards those before. Lane k has ports 2k and
-    # 2k + 1: a collective uses both, a message that of its side.
+    # A bidirectional port sends and receives: a collective uses both ports of a lane, a message
+    # that of its side.
     if transfers.lanes.duplex:
         sides = np.array([list_sides(transfers, op)[0] for op in operations.tolist()])
-        for lane in range(transfers.lanes.number):
-            uses_lane = (lanes >> lane & 1).astype(np.int32)
-            for side in (0, 1):
-                uses_side = (kind < SEND) | (sides == side)
-                ports |= np.where(uses_side, uses_lane << 2 * lane + side, 0)
-        return ports
-
-    # Lane k transmits at port k and receives at the port beside it.
-    for lane in range(transfers.lanes.number):
+        uses_first = (kind < SEND) | (sides == 0)
+        uses_second = (kind < SEND) | (sides == 1)
+    ports = np.zeros(len(lanes), dtype=np.int32)
+    for lane, (first_port, second_port) in enumerate(list_lane_ports(transfers.lanes)):
         uses_lane = (lanes >> lane & 1).astype(np.int32)
-        sending_bits = uses_lane << lane
-        receiving_bits = uses_lane << receive_port(lane, transfers.lanes)
-        ports |= np.where(kind == RECV, receiving_bits, sending_bits)
+        ports |= np.where(uses_first, uses_lane << first_port, 0)
+        ports |= np.where(uses_second, uses_lane << second_port, 0)
     return ports
 
 
-def receive_port(lane: int, lanes: Lanes) -> int:
-    """Return the port at which a lane arrives: its neighbour, as a ring and its reverse need.
+def list_lane_ports(lanes: Lanes) -> list[tuple[int, int]]:
+    """List by lane the port of a GPU at which it transmits, and the port at which it arrives.
 
-    Lane 0 arrives at port 1, and lane 1 at port 0; the last of an odd number of lanes arrives at
-    the port of its own number.
+    A lane of one direction arrives at the neighbour of its port, as a ring and its reverse need:
+    lane 0 at port 1, and lane 1 at port 0; the last of an odd number of lanes arrives at the port
+    of its own number. A bidirectional lane k has port 2k towards those that come next in a ring or
+    pipeline (side 0), and port 2k + 1 towards those before.
     """
-    neighbour = lane ^ 1
-    if neighbour < lanes.number:
-        return neighbour
-    return lane
+    numbers = range(lanes.number)
+    if lanes.duplex:
+        return [(2 * lane, 2 * lane + 1) for lane in numbers]
+    neighbours = [lane ^ 1 for lane in numbers]
+    if lanes.number % 2:
+        neighbours[-1] = lanes.number - 1
+    return list(zip(numbers, neighbours, strict=True))
 
 
-def _timelines(draft: Draft) -> tuple[RailTimeline, ...]:
-    """List the states of all switches, once for all rails that need the same circuits.
-
-    A timeline has the numbers of all its rails; every rail is in one of them.
-    """
-    # Rails with equal patterns have equal matchings: those of the first one are worked out.
-    rails_of_pattern: dict[bytes, list[int]] = {}
-    ranks_on_rail = ranks_of_rails(draft.transfers.job.step())
-    for rail, ranks in ranks_on_rail.items():
-        pattern = _pattern(draft.transfers, rail, ranks)
-        rails_of_pattern.setdefault(pattern, []).append(rail)
-
-    # One timeline for each pattern, with the numbers of all its rails.
-    timelines = []
-    for rails in rails_of_pattern.values():
-        states = _list_states(draft, ranks_on_rail[rails[0]])
-        timelines.append(
-            RailTimeline(
-                rails=tuple(rails),
-                matchings=states.matchings,
-                asked_s=states.asked_s,
-                starts_s=states.starts_s,
-            )
-        )
-    return tuple(timelines)
-
-
-def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
+def _describe_rail(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
     """Hash what circuits a rail needs: rails of one hash have the same circuits at all times.
 
     The hash has rank by rank the class, and operation by operation the group and the partner. It
@@ -282,72 +256,54 @@ def _pattern(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes
     return blake2b(b"".join(part.tobytes() for part in parts)).digest()
 
 
-class _States(NamedTuple):
-    """The states of the switch of one rail, one after another."""
+def _make_timeline(draft: Draft, rails: Sequence[int], ranks: NDArray[np.int64]) -> RailTimeline:
+    """Follow the turns of a draft on some rails that are alike: list the states of their switches.
 
-    matchings: NDArray[np.int32]
-    """``matchings[state, port]``: the port that receives from a port, -1 where idle."""
-    asked_s: NDArray[np.float64]
-    """When each state is asked for, in seconds from the start of the step; 0 of the first."""
-    starts_s: NDArray[np.float64]
-    """When the change to each state begins, in seconds; 0 of the first."""
-
-
-class _FacingPorts:
-    """The GPUs that those of a rail face on each side of each lane, while ends are turned.
-
-    Attributes
-    ----------
-    facing
-        ``facing[side, lane, gpu]``: the GPU, as a number on the rail, that a GPU faces where it
-        transmits (side 0) or receives (side 1); -1 if none.
+    GPU k of the first of these rails is that of ``ranks[k]``, and `ranks` are ascending. Turns
+    that begin at one time make one state, which is asked for when the first of them is.
     """
+    # ``facing[side, lane, gpu]``: the GPU that a GPU faces where it transmits (side 0) or receives
+    # (side 1), both as numbers on the rail; -1 if none.
+    transfers = draft.transfers
+    gpus = np.arange(len(ranks))
+    facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
 
-    def __init__(self, transfers: Transfers, ranks: NDArray[np.int64]) -> None:
-        """Begin with ports of one rail that lead nowhere; its `ranks` are ascending.
+    # By end, lane and spot: the GPUs of the class, and the GPU that each of them faces.
+    peers_of: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
-        ``_peers_of[end, lane, spot]`` keeps what `_face_on_rail` has returned.
-        """
-        self.facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
-        self._transfers = transfers
-        self._ranks = ranks
-        self._peers_of: dict[
-            tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]
-        ] = {}
-
-    def turn(self, turns: Turns, number: int) -> None:
+    def turn(turns: Turns, number: int) -> None:
         """Make the turn of row `number`: change `facing` of all GPUs of its class."""
         end = int(turns.end[number])
         lane = int(turns.lane[number])
         spot = (int(turns.place[number]), int(turns.number[number]))
 
-        # Many turns of a step are for the same operation and round (spot): each is looked up once.
-        key = (end, lane, spot)
-        if key not in self._peers_of:
-            self._peers_of[key] = _face_on_rail(self._transfers, self._ranks, end, lane, spot)
-        members, peers = self._peers_of[key]
-        self.facing[end % 2, lane, members] = peers
+        # Each rank of the class has the operation of the spot at the same place in its program,
+        # with a partner of its own. Many turns of a step have the same spot.
+        if (end, lane, spot) not in peers_of:
+            members = np.flatnonzero(transfers.folded.class_of[ranks] == end // 2)
+            operations = transfers.job.step().rank_start[ranks[members]] + spot[0]
+            peers = face(transfers, operations, end % 2, lane, spot[1])
+            peers_of[end, lane, spot] = members, np.searchsorted(ranks, peers)
+        members, peers = peers_of[end, lane, spot]
+        facing[end % 2, lane, members] = peers
 
+    def list_circuits() -> NDArray[np.int64]:
+        """List by lane and GPU the GPU to which its circuit leads: one that faces it, or -1."""
+        receiver, sender = facing
 
-def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
-    """Follow the turns of a draft on one rail: list the states of its switch.
-
-    GPU k of the switch is that of ``ranks[k]``, and `ranks` are ascending. Circuits that never
-    come up are left out (`_drop_short`).
-    """
-    transfers = draft.transfers
-    ports = _FacingPorts(transfers, ranks)
+        # Index -1 (nobody) is valid but has no meaning: the first test leaves it out.
+        is_mutual = (receiver != IDLE) & (np.take_along_axis(sender, receiver, axis=1) == gpus)
+        return np.where(is_mutual, receiver, IDLE)
 
     # The first state is as the step before has left it; it needs no change.
-    for number in range(len(draft.standing.end)):
-        ports.turn(draft.standing, number)
-    matchings = [_matching(transfers, ports.facing)]
+    for number in range(len(draft.initial.end)):
+        turn(draft.initial, number)
+    states = [list_circuits()]
     asked_s = [0.0]
     starts_s = [0.0]
 
-    # All turns that begin at one time make one state; it is asked for when the first of them is.
-    # Only ends of classes on this rail turn here. A rail that stops as a whole does so for a turn
-    # that changes no circuit, too: the times of the draft count that stop, and it is a state.
+    # Only ends of classes on these rails turn here. A rail that stops as a whole does so for a
+    # turn that changes no circuit, too: the times of the draft count that stop, and it is a state.
     turns = draft.turns
     stops = transfers.job.network.switching == "all-stop"
     is_here = np.isin(turns.end // 2, transfers.folded.class_of[ranks])
@@ -356,27 +312,42 @@ def _list_states(draft: Draft, ranks: NDArray[np.int64]) -> _States:
     for start_s, together in groupby(by_start, key=lambda number: float(turns.starts_s[number])):
         first_asked_s = np.inf
         for number in together:
-            ports.turn(turns, number)
+            turn(turns, number)
             first_asked_s = min(first_asked_s, float(turns.asked_s[number]))
-        matching = _matching(transfers, ports.facing)
 
         # A turn of one side alone may change no circuit.
-        if stops or not np.array_equal(matching, matchings[-1]):
-            matchings.append(matching)
+        state = list_circuits()
+        if stops or not np.array_equal(state, states[-1]):
+            states.append(state)
             asked_s.append(first_asked_s)
             starts_s.append(start_s)
-    states = _States(np.array(matchings), np.array(asked_s), np.array(starts_s))
-    return states if stops else _drop_short(states, transfers.job.network.delay_s)
+
+    # A circuit of a lane leads from the port that sends on it to the one that receives.
+    lanes = transfers.lanes
+    lane_ports = list_lane_ports(lanes)
+    circuits = [(lane, sends, receives) for lane, (sends, receives) in enumerate(lane_ports)]
+    matchings = join_ports(transfers.job, np.array(states), circuits, duplex=lanes.duplex)
+    states_kept = np.arange(len(states))
+    if not stops:
+        states_kept = _drop_short(matchings, np.array(starts_s), transfers.job.network.delay_s)
+    return RailTimeline(
+        rails=tuple(rails),
+        matchings=matchings[states_kept],
+        asked_s=np.array(asked_s)[states_kept],
+        starts_s=np.array(starts_s)[states_kept],
+    )
 
 
-def _drop_short(states: _States, delay_s: float) -> _States:
-    """Leave out circuits that are given up before they are up: ports that meet by chance.
+def _drop_short(
+    matchings: NDArray[np.int32], starts_s: NDArray[np.float64], delay_s: float
+) -> Ints:
+    """Take out circuits that are given up before they are up; list the states that are left.
 
     Ports of several GPUs are turned one after another, and on the way two of them may face each
     other although nobody needs that circuit. A circuit that lasts less than the delay is none, nor
-    is a state that then equals the one before. ``states.matchings`` is changed in place.
+    is a state that then equals the one before. `matchings`, shape (states, ports), is changed in
+    place; ``starts_s[state]`` is when the change to each state begins.
     """
-    matchings = states.matchings
     n_states = len(matchings)
 
     # For each port the states in which it gets another peer, and for each of these the state in
@@ -387,71 +358,42 @@ def _drop_short(states: _States, delay_s: float) -> _States:
     port, state = np.nonzero(gets_peer.T)
     is_last_of_port = np.append(port[1:] != port[:-1], True)[: len(port)]
     next_state = np.where(is_last_of_port, n_states, np.append(state[1:], 0)[: len(state)])
-    lasts_s = np.append(states.starts_s, np.inf)[next_state] - states.starts_s[state]
+    lasts_s = np.append(starts_s, np.inf)[next_state] - starts_s[state]
 
     # The first state is no change, and a circuit that ends the step lasts on.
     is_circuit = matchings[state, port] != IDLE
     is_short = is_circuit & (state > 0) & (lasts_s < delay_s * (1 - 1e-9))
-    if not is_short.any():
-        return states
     for k in np.flatnonzero(is_short).tolist():
         matchings[state[k] : next_state[k], port[k]] = IDLE
-
-    # States that no longer differ from the one before are none.
     differs = (matchings[1:] != matchings[:-1]).any(axis=1)
-    states_kept = np.append(0, 1 + np.flatnonzero(differs))
-    return _States(
-        matchings[states_kept], states.asked_s[states_kept], states.starts_s[states_kept]
-    )
+    return np.append(0, 1 + np.flatnonzero(differs))
 
 
-def _face_on_rail(
-    transfers: Transfers, ranks: NDArray[np.int64], end: int, lane: int, spot: Spot
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List the GPUs of the class of an end on a rail, and the GPU that each of them faces.
+def join_ports(
+    job: RailJob, states: Ints, circuits: Sequence[tuple[int, int, int]], *, duplex: bool = False
+) -> NDArray[np.int32]:
+    """Write circuits between GPUs as matchings of the ports of a switch, shape (states, ports).
 
-    Both are numbers on the rail, positions in the ascending `ranks`. Each rank of the class has
-    the operation of the spot at the same place in its program, with a partner of its own.
+    ``states[state, bundle, gpu]`` is the GPU that a bundle of ports leads to, -1 for none. Each of
+    `circuits` is a bundle, and the ports of a GPU at which a circuit of it begins and ends: with
+    (1, 2, 3), a bundle 1 that leads from GPU 5 to GPU 2 joins port 2 of GPU 5 to port 3 of GPU 2,
+    both ways if `duplex`. Port p of GPU g is port ``g * ports_per_gpu + p`` among those of the
+    switch that work.
     """
-    place, round_number = spot
-    members = np.flatnonzero(transfers.folded.class_of[ranks] == end // 2)
-    operations = transfers.job.step().rank_start[ranks[members]] + place
-    peers = face(transfers, operations, end % 2, lane, round_number)
-    return members, np.searchsorted(ranks, peers)
-
-
-def _matching(transfers: Transfers, facing: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return by port of the switch that transmits the port that receives, -1 where idle.
-
-    `facing` is that of `_FacingPorts`. A circuit needs both sides: if GPU 1 transmits to 5 on lane
-    0, and GPU 5 receives from 1 on it, then port 0 of GPU 1 leads to the port beside port 0
-    (`receive_port`) of GPU 5. Circuits of bidirectional ports are listed both ways.
-    """
-    job = transfers.job
     ports_per_gpu = job.network.ports_per_gpu
-    gpus = np.arange(facing.shape[2])
-    n_ports = len(gpus) * ports_per_gpu
+    n_ports = states.shape[2] * ports_per_gpu
     live_ports = np.arange(n_ports)
     if job.fabric is not None:
         n_ports = job.fabric.n_ports
         live_ports = job.fabric.live_ports
-    matching = np.full(n_ports, IDLE, dtype=np.int32)
-    for lane in range(transfers.lanes.number):
-        # A circuit needs both: GPU g transmits to p, and p receives from g.
-        receiving_gpu = facing[0, lane]
-        sending_gpu = facing[1, lane]
-        # Index -1 (nobody) is valid but has no meaning: the first test leaves it out.
-        mutual = gpus[(receiving_gpu != IDLE) & (sending_gpu[receiving_gpu] == gpus)]
-        sending_port = lane
-        receiving_port = receive_port(lane, transfers.lanes)
-        if transfers.lanes.duplex:
-            sending_port = 2 * lane
-            receiving_port = 2 * lane + 1
+    matchings = np.full((len(states), n_ports), IDLE, np.int32)
 
-        # Port p of GPU g is port ``g * ports_per_gpu + p`` among those of the switch that work.
-        sender = live_ports[mutual * ports_per_gpu + sending_port]
-        receiver = live_ports[receiving_gpu[mutual] * ports_per_gpu + receiving_port]
-        matching[sender] = receiver
-        if transfers.lanes.duplex:
-            matching[receiver] = sender
-    return matching
+    # Each bundle is done for all GPUs and states in which it leads anywhere.
+    for bundle, sending_port, receiving_port in circuits:
+        state, gpu = np.nonzero(states[:, bundle] != IDLE)
+        sender = live_ports[gpu * ports_per_gpu + sending_port]
+        receiver = live_ports[states[state, bundle, gpu] * ports_per_gpu + receiving_port]
+        matchings[state, sender] = receiver
+        if duplex:
+            matchings[state, receiver] = sender
+    return matchings

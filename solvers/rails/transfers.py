@@ -283,11 +283,11 @@ def hold_circuits(transfers: Transfers) -> Transfers:
 
 
 def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) -> Transfers:
-    """Choose the rounds of all communications, and list them as nodes.
+    """Choose the rounds of all communications, and list them as nodes with their ends.
 
     A communication of several rounds, such as recursive halving, becomes a chain of nodes. Choices
-    depend on kind, group and size alone, and are made once for each of them. At first each node of
-    `folded` is its own first and last round; `_add_transfers` then adds the further ones.
+    depend on kind, group and size alone, and are made once for each of them. Nodes that wait for a
+    communication wait for its last round.
     """
     # The duration of a node is that of its operation ``folded.part[node]``. Those of first ranks
     # are enough: `operations` are their numbers in the whole step, ascending.
@@ -298,9 +298,12 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
 
     # Each communication on a rail is one node, which all of its classes have in their order; it is
     # taken once (`dict.fromkeys`). Many are repeated, one for each micro-batch: how it is done is
-    # decided once for each kind, group and size.
+    # decided once for each kind, group and size. Further rounds are nodes beyond all others: with
+    # 10 nodes of which node 4 takes three rounds, ``nodes_of[4]`` is [4, 10, 11].
     rounds_of: dict[int, CommunicationRounds] = {}
     chosen_rounds: dict[tuple[int, int, float], CommunicationRounds] = {}
+    nodes_of: dict[int, list[int]] = {}
+    n_nodes = len(duration_s)
     for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
         operation = folded.part[node]
         kind = int(step.kind[operation])
@@ -311,67 +314,17 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
             chosen_rounds[key] = choose_rounds(job, kind, step.groups[group], size_bytes, lanes)
         rounds_of[node] = chosen_rounds[key]
 
-    # At first each communication is one node; further rounds are added to this table.
-    nodes = np.arange(len(duration_s))
-    transfers = Transfers(
-        job=job,
-        folded=folded,
-        by_node={},
-        duration_s=duration_s,
-        order=(),
-        first=nodes,
-        last=nodes,
-        pairs=np.stack([folded.before, folded.after], axis=1),
-        place=nodes,
-        lanes=lanes,
-        places=places,
-        rounds_of=rounds_of,
-        uses=Uses(*np.empty((len(Uses._fields), 0), np.int64)),
-    )
-    return _add_transfers(transfers)
+        # Its further rounds are numbered.
+        n_further = len(rounds_of[node].bytes_sent) - 1
+        nodes_of[node] = [node, *range(n_nodes, n_nodes + n_further)]
+        n_nodes += n_further
 
-
-def _add_transfers(transfers: Transfers) -> Transfers:
-    """Add a node for each further round of a communication, with its ends, in a chain.
-
-    On entry `transfers` knows the nodes of the folded step alone: `rounds_of` says how many rounds
-    each communication has, `by_node` and `order` are empty, and `duration_s`, `first`, `last`,
-    `pairs`, `place` and `uses` have no further rounds yet. All of these but `rounds_of` are filled
-    in the result. Nodes that wait for a communication wait for its last round.
-    """
-    folded = transfers.folded
-    step = folded.step
-    nodes_of, n_nodes = _number_rounds(transfers)
-    endpoints = _list_endpoints(transfers, nodes_of)
-
-    # Each communication is a transfer for each of its rounds. Kind and direction are read from one
-    # operation of its node, ``folded.part[node]``.
-    by_node = {}
-    for first, rounds in transfers.rounds_of.items():
-        operation = int(folded.part[first])
-        for node, bytes_sent in zip(nodes_of[first], rounds.bytes_sent, strict=True):
-            by_node[node] = Transfer(
-                node=first,
-                endpoints=tuple(endpoints[node]),
-                bytes_sent=bytes_sent,
-                latency_s=rounds.latency_s,
-                kind=int(step.kind[operation]),
-                ahead=_is_ahead(step, operation),
-            )
-
-    rows = [
-        (node, point.end, lane, peer, *point.spot)
-        for node, transfer in by_node.items()
-        for point in transfer.endpoints
-        for lane, peer in enumerate(point.peers)
-    ]
-    uses = Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
-
-    # By node the first round of its communication, and the last one; other nodes are their own.
+    # By node the first round of its communication, and by node of the folded step the last one;
+    # other nodes are their own.
     first_of = np.arange(n_nodes)
-    first_of[list(by_node)] = [transfer.node for transfer in by_node.values()]
-    last_of = transfers.last.copy()
+    last_of = np.arange(len(duration_s))
     for first, nodes in nodes_of.items():
+        first_of[nodes] = first
         last_of[first] = nodes[-1]
 
     # Who waits for whom: in the folded step node ``folded.after[k]`` waits for
@@ -383,10 +336,11 @@ def _add_transfers(transfers: Transfers) -> Transfers:
     pairs = np.concatenate([pairs, np.array(in_turn, np.int64).reshape(-1, 2)])
     timed = longest_paths(np.zeros(n_nodes), pairs)
     assert timed is not None  # else the bound of the job has named the ranks that wait
-    n_further = n_nodes - len(transfers.duration_s)
-    return transfers._replace(
-        by_node=by_node,
-        duration_s=np.concatenate([transfers.duration_s, np.zeros(n_further)]),
+    transfers = Transfers(
+        job=job,
+        folded=folded,
+        by_node={},
+        duration_s=np.concatenate([duration_s, np.zeros(n_nodes - len(duration_s))]),
         order=tuple(
             np.array([node for first in nodes.tolist() for node in nodes_of[first]], np.int64)
             for nodes in folded.order
@@ -395,22 +349,34 @@ def _add_transfers(transfers: Transfers) -> Transfers:
         last=last_of,
         pairs=pairs,
         place=timed.order,
-        uses=uses,
+        lanes=lanes,
+        places=places,
+        rounds_of=rounds_of,
+        uses=Uses(*np.empty((len(Uses._fields), 0), np.int64)),
     )
 
-
-def _number_rounds(transfers: Transfers) -> tuple[dict[int, list[int]], int]:
-    """List by communication the nodes of its rounds, and count all nodes.
-
-    With 10 nodes of which node 4 takes three rounds, 4: [4, 10, 11].
-    """
-    nodes_of: dict[int, list[int]] = {}
-    n_nodes = len(transfers.duration_s)
-    for node, rounds in transfers.rounds_of.items():
-        n_further = len(rounds.bytes_sent) - 1
-        nodes_of[node] = [node, *range(n_nodes, n_nodes + n_further)]
-        n_nodes += n_further
-    return nodes_of, n_nodes
+    # The ends of all rounds, which are looked up in the table so far. Kind and direction of a
+    # transfer are read from one operation of its node, ``folded.part[node]``.
+    endpoints = _list_endpoints(transfers, nodes_of)
+    for first, rounds in rounds_of.items():
+        operation = int(folded.part[first])
+        for node, bytes_sent in zip(nodes_of[first], rounds.bytes_sent, strict=True):
+            transfers.by_node[node] = Transfer(
+                node=first,
+                endpoints=tuple(endpoints[node]),
+                bytes_sent=bytes_sent,
+                latency_s=rounds.latency_s,
+                kind=int(step.kind[operation]),
+                ahead=_is_ahead(step, operation),
+            )
+    rows = [
+        (node, point.end, lane, peer, *point.spot)
+        for node, transfer in transfers.by_node.items()
+        for point in transfer.endpoints
+        for lane, peer in enumerate(point.peers)
+    ]
+    uses = Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
+    return transfers._replace(uses=uses)
 
 
 def _list_endpoints(

@@ -15,7 +15,7 @@ from optmatch.problems.rails.training.times import ends_s
 from optmatch.solvers.rails import forwarding, methods
 from optmatch.solvers.rails.collectives import face_shifts
 from optmatch.solvers.rails.fold import fold
-from optmatch.solvers.rails.policies import plan_by_demand, share_lanes, usual_lanes
+from optmatch.solvers.rails.policies import plan_programs, share_lanes, usual_lanes
 from optmatch.solvers.rails.transfers import fold_transfers
 from tests.helpers.modes import examples, some
 from tests.helpers.rails import (
@@ -76,11 +76,11 @@ def test_a_rail_that_stops_for_no_circuit_has_a_state_for_it(
     """A stage turns from one neighbour to the other while neither faces it: sends rest, too."""
     options: dict[str, Any] = {"delay_s": 1e-3, "batch": 16, "micro_batch": 1}
     job = small_job(1, 1, 6, switching="all-stop", port_bytes_per_s=port_bytes_per_s, **options)
-    assert om.solve(job, policy, seed=0).status is om.Status.FEASIBLE
+    assert om.solve(job, policy, seed=0).status is Status.FEASIBLE
 
 
 def test_what_starts_together_is_asked_for_by_the_first() -> None:
-    draft = plan_by_demand(fold_transfers(small_job(2, 2, 2, delay_s=1e-3)), provisioned=False)
+    draft = plan_programs(fold_transfers(small_job(2, 2, 2, delay_s=1e-3)), "on-demand")
     starts = draft.turns.starts_s
     turns = draft.turns._replace(asked_s=starts + np.arange(len(starts))[::-1])
     asked: dict[float, float] = {}
@@ -109,7 +109,7 @@ def test_the_best_plan_hides_all_delays_of_the_published_cases(
     case: str, delay_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never worse than a simple policy; here as fast as with all links, but for some hops."""
-    monkeypatch.setattr(forwarding, "_MOST_TRIALS", examples(15_000, plain=15_000))
+    monkeypatch.setattr(forwarding, "_MOST_TRIALS", examples(45_000, plain=45_000))
     job = change_job(measured(case), delay_s=delay_s)
     best = om.solve(job, "prefetch", seed=0)
     others = [om.solve(job, method, seed=0).objective for method in POLICIES]

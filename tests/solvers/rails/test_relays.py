@@ -232,7 +232,7 @@ def test_the_best_of_all_orders_and_ways(job: om.RailJob) -> None:
 def test_a_delay_of_a_second_is_hidden_in_the_published_cases(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "_MOST_TRIALS", 4_000)
+    monkeypatch.setattr(forwarding, "_MOST_TRIALS", 8_000)
     job = change_job(measured(case), delay_s=1.0)
     found = om.solve(job, "prefetch", seed=0)
     latencies = job.step().n_operations * job.network.latency_s
