@@ -25,12 +25,11 @@ from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.collectives.steps import Algorithm, list_partners
 from optmatch.problems.rails.training.step import (
-    ALL_REDUCE,
     ALL_TO_ALL,
-    BROADCAST,
     COMPUTE,
     SEND,
     Group,
+    count_messages,
     ring_bytes,
 )
 from optmatch.problems.rails.training.times import list_rounds
@@ -102,14 +101,8 @@ def choose_rounds(
             job.network.latency_on_rails_s,
         )
 
-    # The latency of a ring is that of its messages, one after another: an all-reduce goes around
-    # twice, and the pieces of a broadcast follow each other closely.
-    n_messages = n - 1
-    if kind == ALL_REDUCE:
-        n_messages = 2 * (n - 1)
-    elif kind == BROADCAST:
-        n_messages = 1
-    latency_s = n_messages * job.network.latency_on_rails_s
+    # The latency of a ring is that of its messages, one after another.
+    latency_s = float(count_messages(kind, n)) * job.network.latency_on_rails_s
     around = face_rings(n, lanes.number, duplex=lanes.duplex)
     if kind != ALL_TO_ALL or n <= 2:
         return CommunicationRounds(around, (total,), latency_s)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, TimeUp
 from optmatch.problems import RailJob
-from optmatch.problems.rails.execution.plan import ChordRoutes, RailPlan, RailTimeline
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.solvers.rails.choices import Decoder, Search
 from optmatch.solvers.rails.chords import route_exchange
 from optmatch.solvers.rails.decoder import RailChoice, RailLayout, Result, trace
@@ -155,6 +155,11 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     rides = seats.job.step().rail[folded.own] >= 0
     ports_of_row = np.where(rides, ports_of_node[folded.nodes], 0).astype(np.int32)
 
+    # How all-to-alls are routed over chords, once for each number of members, ascending.
+    over_chords = result.taken // (len(layout.order) + 1) == len(layout.width)
+    sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
+    routes = [route_exchange(layout.stride.tolist(), n) for n in np.unique(sizes).tolist()]
+
     # Values by row, of one rank for all that do the same, are copied to the operations of all.
     return RailPlan(
         rails=_list_timelines(seats, result, layout),
@@ -163,7 +168,7 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
         ports=folded.spread(ports_of_row),
         step_s=float(max(last_end_s, last_up_s)),
         relays=_spread_relays(seats, forwarding, ports_of_bundle),
-        chords=_list_routes(decoder, layout),
+        chords=tuple(chords for chords in routes if chords is not None),
     )
 
 
@@ -196,18 +201,6 @@ def _list_masks(decoder: Decoder, layout: RailLayout, masks: Ints) -> Ints:
         ]
         used[node] = masks[serving].sum()
     return used
-
-
-def _list_routes(decoder: Decoder, layout: RailLayout) -> tuple[ChordRoutes, ...]:
-    """List how all-to-alls are routed over chords, once for each number of members, ascending."""
-    seats = decoder.seats
-    over_chords = decoder.result.taken // (len(layout.order) + 1) == len(layout.width)
-    sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
-    routes_by_size = [
-        route_exchange(layout.stride.tolist(), n_members)
-        for n_members in np.unique(sizes).tolist()
-    ]
-    return tuple(routes for routes in routes_by_size if routes is not None)
 
 
 def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:

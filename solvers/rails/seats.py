@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import (
-    ALL_REDUCE,
     ALL_TO_ALL,
-    BROADCAST,
     RECV,
     SEND,
+    count_messages,
     ring_bytes,
 )
 from optmatch.problems.rails.training.times import durations_s, pick_ranks
@@ -123,12 +122,8 @@ def seat_ranks(job: RailJob) -> Seats:
     n_members = group_sizes[step.group[first_operation]]
     rides = step.rail[first_operation] >= 0
 
-    # Latency counts the messages that follow one another around a ring: n - 1 of them, and twice
-    # as many in an all-reduce, which goes around twice. A message counts once, and so does a
-    # broadcast, whose pieces follow each other closely. (Kinds from `SEND` on are messages.)
+    # Bytes around a ring, and how a node goes. (Kinds from `SEND` on are messages.)
     bytes_sent = ring_bytes(kind, step.size_bytes[first_operation], n_members)
-    n_messages = np.where(kind == ALL_REDUCE, 2 * (n_members - 1), n_members - 1)
-    n_messages = np.where((kind >= SEND) | (kind == BROADCAST), 1, n_messages)
     how = np.where(kind >= SEND, MESSAGE, RING)
     how = np.where((kind == ALL_TO_ALL) & (n_members > 2), EXCHANGE, how)
 
@@ -159,7 +154,7 @@ def seat_ranks(job: RailJob) -> Seats:
         folded=folded,
         duration_s=duration_s[np.searchsorted(own_operations, first_operation)],
         bytes_sent=np.where(rides, bytes_sent, 0.0),
-        latency_s=n_messages * job.network.latency_on_rails_s,
+        latency_s=count_messages(kind, n_members) * job.network.latency_on_rails_s,
         crosses=replicas.crosses[step.group[first_operation]],
         how=np.where(rides, how, -1).astype(np.int8),
         begin=np.append(0, np.cumsum(n_members_here)),

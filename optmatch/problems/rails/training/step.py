@@ -290,6 +290,18 @@ def ring_bytes(kind: ArrayLike, size_bytes: ArrayLike, members: ArrayLike) -> ND
     return sent_bytes
 
 
+def count_messages(kind: ArrayLike, members: ArrayLike) -> NDArray[Any]:
+    """Count the messages that follow one another around a ring.
+
+    Of n members these are n - 1, and twice as many in an all-reduce, which goes around twice. A
+    message counts once, and so does a broadcast, whose pieces follow each other closely.
+    """
+    kinds = np.asarray(kind)
+    n_hops = np.asarray(members) - 1
+    messages = np.where(kinds == ALL_REDUCE, 2 * n_hops, n_hops)
+    return np.where((kinds >= SEND) | (kinds == BROADCAST), 1, messages)
+
+
 def _last_rank(step: Step) -> int:
     """Return the highest rank that acts or is in a group; -1 if there is none."""
     members = [max(group.ranks) for group in step.groups]

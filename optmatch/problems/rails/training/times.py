@@ -19,13 +19,12 @@ from optmatch.problems.collectives.steps import Algorithm, Round
 from optmatch.problems.rails.training.arrays import list_ranges
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.step import (
-    ALL_REDUCE,
-    BROADCAST,
     COLUMNS,
     COMPUTE,
     OPERATIONS,
     SEND,
     Step,
+    count_messages,
     number_streams,
     ring_bytes,
 )
@@ -201,10 +200,8 @@ def durations_s(
     sizes = np.array([*(len(group.ranks) for group in step.groups), 1])[step.group]
     rate = np.where(step.rail >= 0, network.rail_bytes_per_s, network.scale_up_bytes_per_s)
 
-    # By operation the number of messages and the bytes that a rank sends, on a ring. Kinds from
-    # `SEND` on are sends and receives.
-    messages = np.where(step.kind == ALL_REDUCE, 2 * (sizes - 1), sizes - 1)
-    messages = np.where((step.kind >= SEND) | (step.kind == BROADCAST), 1, messages)
+    # By operation the number of messages and the bytes that a rank sends, on a ring.
+    messages = count_messages(step.kind, sizes)
     sent = ring_bytes(step.kind, step.size_bytes, sizes)
 
     # Collectives with another algorithm go in rounds, in each of which a rank sends a share of the
