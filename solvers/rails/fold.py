@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import check_time
 from optmatch.problems import RailJob
+from optmatch.problems.rails.training.arrays import copy_ranges
 from optmatch.problems.rails.training.step import Step
 from optmatch.problems.rails.training.times import orders
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
@@ -78,12 +79,7 @@ class Folded(NamedTuple):
 
         The result cannot be written to.
         """
-        value_of = np.empty(self.step.n_operations, values.dtype)
-        first_rows = self.begin[self.class_of].tolist()
-        for first_row, (start, end) in zip(first_rows, _spans(self.step), strict=True):
-            value_of[start:end] = values[first_row : first_row + end - start]
-        value_of.flags.writeable = False  # a plan does not copy it
-        return value_of
+        return copy_ranges(values, self.begin[self.class_of], np.diff(self.step.rank_start))
 
 
 def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
@@ -157,11 +153,6 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     )
 
 
-def _spans(step: Step) -> Iterator[tuple[int, int]]:
-    """List by rank where its operations begin in the step, and where those of the next one do."""
-    return pairwise(step.rank_start.tolist())
-
-
 def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Split classes until the ranks of one class have partners of the same classes.
 
@@ -226,7 +217,7 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
     number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
     shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1])
-    for start, end in _spans(step):
+    for start, end in pairwise(step.rank_start.tolist()):
         check_time()
 
         # Kinds, bytes and times, the shape of the group, dependencies as places in the program,

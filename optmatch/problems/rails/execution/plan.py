@@ -28,6 +28,7 @@ from optmatch.model import (
 )
 from optmatch.model.numbers import check_below, check_length, check_seconds, shorten_numbers
 from optmatch.model.schedule import check_matchings
+from optmatch.problems.rails.training.arrays import copy_ranges
 from optmatch.problems.rails.training.step import SCALE_UP, Step
 
 MANY_OPERATIONS = 131_072
@@ -336,18 +337,14 @@ class RailPlan(Value):
         check_length("start_s", self.start_s, int(n_stored.sum()), "stored operations")
 
         # The operations of a rank are copied from where those of the one that it is like begin.
-        first_stored = (np.cumsum(n_stored) - n_stored)[self.like].tolist()
-        begins = step.rank_start[:-1].tolist()
-        spans = list(zip(begins, first_stored, n_operations.tolist(), strict=True))
-        columns = []
-        for stored in (self.start_s, self.end_s, self.ports):
-            column = np.empty(step.n_operations, stored.dtype)
-            for begin, first, count in spans:
-                column[begin : begin + count] = stored[first : first + count]
-            column.flags.writeable = False  # a plan does not copy it
-            columns.append(column)
-        start_s, end_s, ports = columns
-        return replace(self, start_s=start_s, end_s=end_s, ports=ports, like=np.empty(0, np.int32))
+        first_stored = (np.cumsum(n_stored) - n_stored)[self.like]
+        return replace(
+            self,
+            start_s=copy_ranges(self.start_s, first_stored, n_operations),
+            end_s=copy_ranges(self.end_s, first_stored, n_operations),
+            ports=copy_ranges(self.ports, first_stored, n_operations),
+            like=np.empty(0, np.int32),
+        )
 
     def check_fits(self, problem: Any) -> None:
         """Refuse a plan of a training step whose arrays belong to another job or other rails.

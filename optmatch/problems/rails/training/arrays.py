@@ -1,4 +1,4 @@
-"""Two operations on whole arrays: numbers of many ranges, and connected components."""
+"""Three operations on whole arrays: numbers of ranges, their values, and connected components."""
 
 from __future__ import annotations
 
@@ -18,6 +18,21 @@ def list_ranges(first: NDArray[Any], count: NDArray[Any]) -> Ints:
     shift = first - np.cumsum(count) + count
     numbers: Ints = np.repeat(shift, count) + np.arange(count.sum())
     return numbers
+
+
+def copy_ranges(values: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) -> NDArray[Any]:
+    """Copy the ``count[k]`` values from ``values[first[k]]`` on, of all k one after another.
+
+    The result cannot be written to. Ranges are copied one by one, as a plan has 30 million values,
+    and their numbers would take more memory than these.
+    """
+    copies = np.empty(int(count.sum()), values.dtype)
+    end = 0
+    for begin, length in zip(first.tolist(), count.tolist(), strict=True):
+        copies[end : end + length] = values[begin : begin + length]
+        end += length
+    copies.flags.writeable = False  # a plan does not copy it
+    return copies
 
 
 def join_members(n: int, member: NDArray[Any], owner: NDArray[Any]) -> Ints:
