@@ -139,8 +139,6 @@ class Decoder:
         Its nodes, as the kernel reads them.
     result
         The schedule of the choice that was timed last; overwritten by the next one.
-    n_relays
-        How many rows of relays a plan of this schedule has.
     """
 
     def __init__(self, seats: Seats) -> None:
@@ -184,6 +182,8 @@ class Decoder:
             heap=np.zeros(n_nodes, np.int64),
             key_s=np.zeros(n_nodes),
             n_waiting=np.zeros(n_nodes, np.int64),
+            n_changes=np.zeros(1, np.int64),
+            n_forwarding=np.zeros(1, np.int64),
             work=np.zeros(1, np.int64),
         )
         self.result = Result(
@@ -198,6 +198,11 @@ class Decoder:
         # is of one rail; with 8 equal rails (8 ranks of one seat) each of its rows is copied 8
         # times.
         self._copies = int(np.bincount(seats.folded.class_of, minlength=n_seats).max(initial=1))
+
+    @property
+    def n_relays(self) -> int:
+        """How many rows of relays a plan of the last schedule has."""
+        return int(self._scratch.n_forwarding[0]) * self._copies
 
     @property
     def work(self) -> int:
@@ -218,11 +223,8 @@ class Decoder:
                 change_start_s=np.zeros(n_changes), change=np.zeros((n_changes, 3), np.int64)
             )
         limits = (float(most_s), _MOST_ROWS // self._copies)
-        step_s, n_changes, n_forwarding = decode(
-            self.graph, choice, limits, self._scratch, self.result
-        )
-        self.n_relays = n_forwarding * self._copies
-        return step_s, n_changes
+        step_s = decode(self.graph, choice, limits, self._scratch, self.result)
+        return step_s, int(self._scratch.n_changes[0])
 
     def lay_out(
         self, rings: Sequence[tuple[Ints, Ints]], widths: Sequence[int], strides: Sequence[int]

@@ -43,8 +43,7 @@ Chord
 
 Kernels take records: `graph` is a `StepGraph`, `node` a `Node`, `layout` a `RailLayout`, `choice`
 a `RailChoice`, `ports` a `BundlePorts`, `best` a `BestRoute`. Every search for routes adds to
-``scratch.work[0]`` the circuits that it looks at. `n_changes` counts the circuits that a schedule
-has set up so far: a kernel that sets up more returns it anew.
+``scratch.work[0]`` the circuits that it looks at.
 """
 
 from __future__ import annotations
@@ -176,6 +175,10 @@ class Scratch(NamedTuple):
     """``key_s[node]``: when a node in the heap is seen as able to start."""
     n_waiting: Ints
     """``n_waiting[node]``: for how many nodes it still waits."""
+    n_changes: Ints
+    """``n_changes[0]``: how many circuits this schedule has set up."""
+    n_forwarding: Ints
+    """``n_forwarding[0]``: how many seats forward, over all nodes of this schedule."""
     work: Ints
     """``work[0]``: circuits that all schedules have looked at so far, with nodes counted as
     `_NODE` and `_BESIDE` circuits."""
@@ -555,17 +558,27 @@ def _choose_route(graph, node, choice, scratch):
 
 
 @inlined_kernel
-def _hold(ports, place, start_s, end_s, result, n_changes):
-    """Hold a circuit (bundle, sender, circuit) until `end_s`; return the changes so far.
+def _hold(scratch, place, end_s, result):
+    """Hold a circuit (bundle, sender, circuit) until `end_s`.
 
-    If it is not up, it is set up from `start_s` on, in place of the circuits that its ports held:
-    if 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, the receiving port of 1 and the sending port
-    of 2 are dark. Writes `ports`, and `result` where it has room; changes are numbered in the
-    order in which nodes are scheduled, not by time.
+    If it is not up, it is set up as soon as its two ports are free, in place of the circuits that
+    these held: if 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, the receiving port of 1 and the
+    sending port of 2 are dark. Writes `scratch`, and `result` where it has room; changes are
+    numbered in the order in which nodes are scheduled, not by time.
     """
+    ports = scratch.ports
     bundle, sender, circuit = place
     receiver = _end_of(circuit, ports)
     if ports.receiver[bundle, sender] != circuit:
+        # The change is noted where there is room for it.
+        change = scratch.n_changes[0]
+        if change < len(result.change_start_s):
+            result.change_start_s[change] = _when_free(ports, bundle, sender, circuit)
+            result.change[change, 0] = bundle
+            result.change[change, 1] = sender
+            result.change[change, 2] = circuit
+        scratch.n_changes[0] += 1
+
         # Both ports are taken from their former circuits, whose other ports are dark then.
         if ports.receiver[bundle, sender] >= 0:
             ports.sender[bundle, _end_of(ports.receiver[bundle, sender], ports)] = -1
@@ -573,26 +586,17 @@ def _hold(ports, place, start_s, end_s, result, n_changes):
             ports.receiver[bundle, ports.sender[bundle, receiver]] = -1
         ports.receiver[bundle, sender] = circuit
         ports.sender[bundle, receiver] = sender
-
-        # The change is noted where there is room for it.
-        if n_changes < len(result.change_start_s):
-            result.change_start_s[n_changes] = start_s
-            result.change[n_changes, 0] = bundle
-            result.change[n_changes, 1] = sender
-            result.change[n_changes, 2] = circuit
-        n_changes += 1
     ports.send_free_s[bundle, sender] = end_s
     ports.receive_free_s[bundle, receiver] = end_s
-    return n_changes
 
 
 @inlined_kernel
-def _hold_ring(node, layout, route, ports, result, n_changes):
+def _hold_ring(node, layout, route, scratch, result):
     """Hold the circuits of a route (bundle, ring, end_s) until it ends, new ones too.
 
     Each circuit changes as soon as its own two ports are free, even if others of the ring are free
-    later. Returns the number of changes so far and of seats that forward: around 0 -> 1 -> 2 -> 3
-    -> 0 two of them for a collective of 0 and 2.
+    later. Counts the seats that forward: around 0 -> 1 -> 2 -> 3 -> 0 two of them for a collective
+    of 0 and 2.
     """
     bundle, ring, end_s = route
     members = node.members
@@ -601,41 +605,33 @@ def _hold_ring(node, layout, route, ports, result, n_changes):
 
     # Every hop reaches a seat; those that are destinations of data (the receiver of a message, or
     # each member of a collective) do not forward and are taken off here.
-    n_forwarding = -1 if is_message else -len(members)
+    scratch.n_forwarding[0] -= 1 if is_message else len(members)
     seat = members[0]
     while True:
         circuit = layout.next_seat[ring, seat]
-        start_s = _when_free(ports, bundle, seat, circuit)
-        n_changes = _hold(ports, (bundle, seat, circuit), start_s, end_s, result, n_changes)
-        n_forwarding += 1
-        seat = _end_of(circuit, ports)
+        _hold(scratch, (bundle, seat, circuit), end_s, result)
+        scratch.n_forwarding[0] += 1
+        seat = _end_of(circuit, scratch.ports)
         if seat == destination:
-            return n_changes, n_forwarding
+            break
 
 
 @inlined_kernel
-def _hold_stride(node, bundle, stride, end_s, ports, result, n_changes):
-    """Hold the circuits to the members `stride` places further on until `end_s`, new ones too.
-
-    Each circuit that is missing changes as soon as its two ports are free. Returns the number of
-    changes so far.
-    """
+def _hold_stride(node, bundle, stride, end_s, scratch, result):
+    """Hold the circuits to the members `stride` places further on until `end_s`, new ones too."""
     n_senders = 1 if node.how == MESSAGE else len(node.members)
     for index in range(n_senders):
-        sender = node.members[index]
-        circuit = _join_straight(node, index, stride, ports)
-        start_s = _when_free(ports, bundle, sender, circuit)
-        n_changes = _hold(ports, (bundle, sender, circuit), start_s, end_s, result, n_changes)
-    return n_changes
+        circuit = _join_straight(node, index, stride, scratch.ports)
+        _hold(scratch, (bundle, node.members[index], circuit), end_s, result)
 
 
 @inlined_kernel
-def _hold_straight(graph, node, layout, route, ports, result, n_changes):
+def _hold_straight(graph, node, layout, route, scratch, result):
     """Hold the circuits of a straight route (bundle, best) until it ends, new ones too.
 
     Circuits of each stage are held until it ends, and change then to those of the next one. With a
     delay of 2 s and stages of 5 s and 4 s, an all-to-all that starts at 10 s sends until 15 s,
-    changes until 17 s and ends at 21 s. Returns the number of changes so far.
+    changes until 17 s and ends at 21 s.
     """
     bundle, best = route
     menu = graph.menu
@@ -651,21 +647,19 @@ def _hold_straight(graph, node, layout, route, ports, result, n_changes):
         n_stages += 1
     for stage in range(n_stages - 1):
         stage_end_s += menu.hops[best.row, stage] * part_s
-        stride = menu.stride[best.row, stage]
-        n_changes = _hold_stride(node, bundle, stride, stage_end_s, ports, result, n_changes)
+        _hold_stride(node, bundle, menu.stride[best.row, stage], stage_end_s, scratch, result)
         stage_end_s += graph.change_s
-    stride = menu.stride[best.row, n_stages - 1]
-    return _hold_stride(node, bundle, stride, best.end_s, ports, result, n_changes)
+    last_stride = menu.stride[best.row, n_stages - 1]
+    _hold_stride(node, bundle, last_stride, best.end_s, scratch, result)
 
 
 @inlined_kernel
-def _hold_chords(node, layout, end_s, ports, result, n_changes):
-    """Hold all chords that serve a collective until `end_s`; return the changes so far."""
+def _hold_chords(node, layout, end_s, scratch, result):
+    """Hold all chords that serve a collective until `end_s`."""
     for bundle in range(len(layout.rate)):
         stride = layout.stride[bundle]
         if _serves_as_chord(stride, node.how == EXCHANGE, len(node.members)):
-            n_changes = _hold_stride(node, bundle, stride, end_s, ports, result, n_changes)
-    return n_changes
+            _hold_stride(node, bundle, stride, end_s, scratch, result)
 
 
 # The schedule
@@ -690,42 +684,37 @@ def _set_initial_circuits(layout, ports):
 
 
 @inner_kernel
-def _restore_initial_circuits(graph, layout, ports, result, n_changes):
+def _restore_initial_circuits(graph, layout, scratch, result):
     """Set up the initial rings again, each circuit as soon as its ports are free.
 
-    Returns when the last one is up, 0 if none is missing, and the number of changes so far.
+    Returns when the last one is up, 0 if none is missing.
     """
+    ports = scratch.ports
     last_up_s = 0.0
     for bundle in range(len(layout.rate)):
         for seat in range(ports.receiver.shape[1]):
             circuit = layout.next_seat[bundle, seat]
             if circuit >= 0 and ports.receiver[bundle, seat] != circuit:
-                start_s = _when_free(ports, bundle, seat, circuit)
-                up_s = start_s + graph.change_s
+                up_s = _when_up(graph, ports, bundle, seat, circuit)
                 last_up_s = max(last_up_s, up_s)
-                n_changes = _hold(ports, (bundle, seat, circuit), start_s, up_s, result, n_changes)
-    return last_up_s, n_changes
+                _hold(scratch, (bundle, seat, circuit), up_s, result)
+    return last_up_s
 
 
 @inlined_kernel
-def _start_communication(graph, node, layout, best, ports, result, n_changes):
-    """Set up and hold the circuits of the route that was chosen, decoded from its number.
-
-    `n_changes` counts the changes that `result` has so far. Writes `ports` and `result`. Returns
-    the number of changes with those of this node, and how many seats forward: none straight and
-    over chords.
-    """
+def _start_communication(graph, node, layout, best, scratch, result):
+    """Set up and hold the circuits of the route that was chosen, decoded from its number."""
     # ``best.taken`` is ``bundle * (n_rings + 1) + ring + 1``, with ring -1 for straight. Chords
-    # have the number of bundles as their bundle. Only `_hold_ring` returns the seats that forward
-    # along with the changes; the others return changes alone.
+    # have the number of bundles as their bundle.
     n_rings = len(layout.next_seat)
     bundle = best.taken // (n_rings + 1)
     ring = best.taken % (n_rings + 1) - 1
     if bundle == len(layout.rate):
-        return _hold_chords(node, layout, best.end_s, ports, result, n_changes), 0
-    if ring >= 0:
-        return _hold_ring(node, layout, (bundle, ring, best.end_s), ports, result, n_changes)
-    return _hold_straight(graph, node, layout, (bundle, best), ports, result, n_changes), 0
+        _hold_chords(node, layout, best.end_s, scratch, result)
+    elif ring >= 0:
+        _hold_ring(node, layout, (bundle, ring, best.end_s), scratch, result)
+    else:
+        _hold_straight(graph, node, layout, (bundle, best), scratch, result)
 
 
 @inlined_kernel
@@ -758,15 +747,12 @@ def decode(graph, choice, limits, scratch, result):
     route serves, is given up: its step is infinite, and only a part of `result` is written. The
     first contents of `scratch` do not matter, but its work is added to.
 
-    Returns
-    -------
-    tuple of (float, int, int)
-        When the last node ends and the last circuit is up, in seconds; how many circuits were set
-        up, those at the end of the step included; and how many seats forward, over all nodes.
+    Returns when the last node ends and the last circuit is up, in seconds; `scratch` then has the
+    number of changes, those at the end of the step included, and of seats that forward.
     """
     most_s, most_forwarding = limits
-    n_changes = 0
-    n_forwarding = 0
+    scratch.n_changes[0] = 0
+    scratch.n_forwarding[0] = 0
     step_s = 0.0
 
     # At 0 s the circuits with which a step begins are up, and all nodes that wait for nothing are
@@ -810,7 +796,7 @@ def decode(graph, choice, limits, scratch, result):
 
             # No route serves the node: the plan cannot be kept.
             if best.taken < 0:
-                return np.inf, n_changes, n_forwarding
+                return np.inf
 
             # Its circuits are free later than it was queued for: another node may start sooner,
             # and this one waits in the queue until then.
@@ -822,16 +808,13 @@ def decode(graph, choice, limits, scratch, result):
 
             # The node starts. The tail is the least time from its end to the end of the step: if
             # that ends too late, the schedule is given up.
-            n_changes, n_more = _start_communication(
-                graph, node, choice.layout, best, scratch.ports, result, n_changes
-            )
-            n_forwarding += n_more
+            _start_communication(graph, node, choice.layout, best, scratch, result)
             result.start_s[number] = best.start_s
             result.end_s[number] = best.end_s
             scratch.work[0] += _NODE
             is_late = best.end_s + graph.tail_s[number] >= most_s
-            if is_late or n_forwarding > most_forwarding:
-                return np.inf, n_changes, n_forwarding
+            if is_late or scratch.n_forwarding[0] > most_forwarding:
+                return np.inf
         step_s = max(step_s, result.end_s[number])
 
         # The node has ended. A node that has waited for it alone is queued, by when it is ready
@@ -845,10 +828,8 @@ def decode(graph, choice, limits, scratch, result):
                 size, top = _queue(graph, choice, scratch, later, size, top)
 
     # The step ends with the circuits that it began with.
-    last_up_s, n_changes = _restore_initial_circuits(
-        graph, choice.layout, scratch.ports, result, n_changes
-    )
-    return max(step_s, last_up_s), n_changes, n_forwarding
+    last_up_s = _restore_initial_circuits(graph, choice.layout, scratch, result)
+    return max(step_s, last_up_s)
 
 
 @kernel
