@@ -73,6 +73,9 @@ class Stats(TypedDict, total=False):
     # Size of the answer.
     slots: int
     """All-to-all, demand: slots of the schedule, over all planes."""
+    rounded_to_s: float
+    """Demand: with the objective ``"matchings"``, the tick to which demands were rounded because
+    they have no common unit; optimal is meant of these, as the sum of the matchings is."""
     slots_lower_bound: int
     """All-to-all: a lower bound on the number of slots, by counting pairs or by link prices."""
     fewest_slots: str

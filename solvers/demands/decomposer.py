@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution, uncounted
+from optmatch.model import IDLE, Limit, Limits, OnEvent, Solution, counted_time, uncounted
 from optmatch.problems import Demand
 from optmatch.solvers.demands import vertex_walk
 from optmatch.solvers.demands.birkhoff import decompose
@@ -251,6 +251,7 @@ class RealisedDecomposer(Decomposer):
 
 
 _RUNS = 12  # whole decompositions before parts are redrawn
+_SHARE_OF_COUNT = 0.5  # of the time: the count of terms ends then, decompositions follow
 
 
 def draw_decompositions(search: Decomposer) -> Iterator[Plan]:
@@ -296,7 +297,8 @@ def take_fewest(
     the decompositions of the method called `name`; `start` is a solution to begin with.
     """
     clock = limits.start()
-    proof, counted = count_terms(problem.ticks)
+    count_until = counted_time() + _SHARE_OF_COUNT * clock.remaining_s
+    proof, counted = count_terms(problem.ticks, count_until)
     bound = max(float(counted), problem.lower_bound())
     searches: list[Decomposer] = []
 
@@ -322,6 +324,9 @@ def take_fewest(
     # The search is made in the generator, so that an interrupt while it is made is caught.
     best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
+    if not problem.exact:
+        # All that is proved, is so of the ticks: floats that are no multiples may need more terms.
+        stats["rounded_to_s"] = problem.tick_s
     if best is None:
         return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
     states = searches[0].states(best)

@@ -54,36 +54,26 @@ _WALKS_OF_A_START = 20
 """After so many walks the next one begins at another vertex."""
 
 
-class _Walk(NamedTuple):
-    """Where a walk is: the tableau of the simplex method, and the best vertex so far."""
+class _Vertex(NamedTuple):
+    """A decomposition, as the walk finds it."""
 
-    tableau: NDArray[np.float64]
-    """``tableau[row, column]``: by how much the weight of the row's permutation falls for each
-    tick that a column's rises; the last column has the weights. Shape (rows, permutations + 1)."""
-    basis: NDArray[np.int64]
-    """``basis[row]``: the permutation of each row."""
-    row_of: NDArray[np.int64]
-    """``row_of[permutation]``: its row, -1 if it is not in the basis."""
-    best_basis: NDArray[np.int64]
-    """`basis` at the best vertex."""
-    best_weights: NDArray[np.float64]
-    """The weights of its rows."""
+    basis: NDArray[np.int64]  # (rows,): the permutation of each row of the tableau
+    weights: NDArray[np.float64]  # (rows,): in ticks
 
 
 @inner_kernel
-def _leaving_row(walk, column):
+def _leaving_row(tableau, column):
     """Find the row whose weight is zero first as that of a column rises (the ratio test).
 
     Returns the row, -1 if no weight ever falls, and by how many ticks the column's weight has
     risen. For example, weights of 6 and 5 that fall by 2 and by 1 for each tick are 0 after 3 and
     5 ticks: the first row leaves, and the rise is 3.
     """
-    weights = walk.tableau[:, -1]
     leaving = -1
     rise = np.inf
-    for row in range(len(walk.basis)):
-        if walk.tableau[row, column] > _SMALLEST_PIVOT:
-            ratio = weights[row] / walk.tableau[row, column]
+    for row in range(len(tableau)):
+        if tableau[row, column] > _SMALLEST_PIVOT:
+            ratio = tableau[row, -1] / tableau[row, column]
             if ratio < rise:
                 rise = ratio
                 leaving = row
@@ -91,96 +81,75 @@ def _leaving_row(walk, column):
 
 
 @inner_kernel
-def _pivot(walk, column, leaving):
-    """Exchange one permutation of the basis for another one (a pivot of the simplex method).
+def _pivot(tableau, column, leaving):
+    """Let the permutation of a column enter the basis, and that of a row leave it.
 
-    Changes the tableau, `basis` and `row_of` of the walk: `column` enters, the permutation of the
-    row `leaving` leaves. This is a step of Gauss-Jordan elimination: the column of the permutation
-    that enters becomes 1 in the row that leaves, and 0 in all others.
+    Changes the tableau by a step of Gauss-Jordan elimination: the column becomes 1 in the row that
+    leaves, and 0 in all others.
     """
     # The row is divided by its number in the column.
-    tableau = walk.tableau
     pivot_row = tableau[leaving]
     divisor = pivot_row[column]
     for other in range(len(pivot_row)):
         pivot_row[other] /= divisor
 
     # It is then taken off all other rows as often as makes their number 0.
-    for row in range(len(walk.basis)):
+    for row in range(len(tableau)):
         factor = tableau[row, column]
         if row != leaving and factor != 0.0:
             for other in range(len(pivot_row)):
                 tableau[row, other] -= factor * pivot_row[other]
-    walk.row_of[walk.basis[leaving]] = -1
-    walk.row_of[column] = leaving
-    walk.basis[leaving] = column
-
-
-@inner_kernel
-def _keep_if_whole(walk):
-    """Keep the present vertex as the best one if its weights are whole; tell whether they are.
-
-    Writes ``walk.best_basis`` and ``walk.best_weights``, by row of the tableau. At a vertex
-    weights may be fractions, and slots of so many ticks do not exist.
-    """
-    weights = walk.tableau[:, -1]
-    for weight in weights:
-        if abs(weight - np.rint(weight)) >= _ZERO:
-            return False
-    for row in range(len(weights)):
-        walk.best_basis[row] = walk.basis[row]
-        walk.best_weights[row] = weights[row]
-    return True
 
 
 @kernel
-def _walk_over_vertices(walk, entering, chances, fewest):
+def _walk_over_vertices(tableau, basis, entering, chances, best, fewest):
     """Look for a sum of few weighted permutations that is the demand, by a random walk.
 
-    ``entering[step]`` are permutations and ``chances[step]`` random numbers from 0 to 1. The best
-    vertex goes to ``walk.best_basis`` and ``walk.best_weights``; returns how many terms it has, or
-    `fewest` if none has fewer. Each permutation of the ports has a weight >= 0 in ticks, such that
-    the weighted sum of all is the demand. The permutations whose weights are above 0 are the
-    terms; few are wanted, and their weights have to be whole numbers of ticks.
+    Changes the tableau and ``basis[row]``, the permutation of each row. ``entering[step]`` are
+    permutations and ``chances[step]`` random numbers from 0 to 1. The best vertex is written to
+    ``best.basis`` and ``best.weights``; returns how many terms it has, or `fewest` if none has
+    fewer. The terms are the permutations whose weights are above 0. Few are wanted, and their
+    weights have to be whole numbers of ticks: at a vertex they may be fractions.
 
-    The walk goes over the vertices of the simplex method. At a vertex a few permutations, the
-    basis, have weights that may be above 0, and all others have the weight 0. A step (a pivot)
-    takes one permutation into the basis and another one out. Steps that add no terms are always
-    taken; one that adds k terms is taken with a chance of ``_UPHILL**k``.
+    A step is a pivot. Steps that add no terms are always taken; one that adds k terms is taken
+    with a chance of ``_UPHILL**k``. A permutation that is in the basis takes its own place.
     """
-    # The vertex at which the walk begins counts, too.
-    weights = walk.tableau[:, -1]
+    weights = tableau[:, -1]
     n_terms = 0
     for weight in weights:
         n_terms += weight > _ZERO
-    if n_terms < fewest and _keep_if_whole(walk):
-        fewest = n_terms
-
     for step in range(len(entering)):
-        # A permutation that is in the basis cannot enter. The row that leaves is the one whose
-        # weight falls to 0 first, when that of the column has risen to `rise` ticks; -1 says that
-        # no weight ever falls.
+        # The present vertex is the best one so far if its terms are fewer, and whole.
+        if n_terms < fewest:
+            is_whole = True
+            for weight in weights:
+                is_whole = is_whole and abs(weight - np.rint(weight)) < _ZERO
+            if is_whole:
+                for row in range(len(basis)):
+                    best.basis[row] = basis[row]
+                    best.weights[row] = weights[row]
+                fewest = n_terms
+
+        # The row that leaves is the one whose weight falls to 0 first, when that of the column
+        # has risen to `rise` ticks; -1 says that no weight ever falls.
         column = entering[step]
-        if walk.row_of[column] >= 0:
-            continue
-        leaving, rise = _leaving_row(walk, column)
+        leaving, rise = _leaving_row(tableau, column)
         if leaving < 0:
             continue
 
         # The terms of the neighbour are known without going there.
         next_terms = 0
-        for row in range(len(walk.basis)):
-            weight = weights[row] - rise * walk.tableau[row, column]
+        for row in range(len(basis)):
+            weight = weights[row] - rise * tableau[row, column]
             if row == leaving:
                 weight = rise
             next_terms += weight > _ZERO
         n_more = next_terms - n_terms
         if n_more > 0 and chances[step] >= _UPHILL**n_more:
             continue
-        _pivot(walk, column, leaving)
+        _pivot(tableau, column, leaving)
+        basis[leaving] = column
         n_terms = next_terms
-        if n_terms < fewest and _keep_if_whole(walk):
-            fewest = n_terms
     return fewest
 
 
@@ -231,85 +200,53 @@ class VertexWalk:
         sums = np.append(demand[:-1, :-1].ravel(), demand[0].sum()).astype(np.float64)
 
         # Where the matrix is sparse, some equations follow from others.
-        is_needed = _independent_rows(equations)
+        is_needed = _independent_columns(equations.T)
         self._equations = equations[is_needed]
         self._sums = sums[is_needed]
-        self._walk: _Walk | None = None
+        self._basis = is_needed
         self._n_walks = 0
 
     def walk(self, fewest: int) -> Plan | None:
         """Look for a decomposition of the demand into fewer terms, by some thousand random steps.
 
-        A step goes from one decomposition to another that differs by one permutation (a pivot of
-        the simplex method); one that adds terms is rarely taken. The next call goes on where this
-        one ended; after some calls the walk begins at another decomposition.
-
-        Parameters
-        ----------
-        fewest
-            Only a decomposition of fewer terms is of use.
-
-        Returns
-        -------
-        Plan or None
-            The best decomposition on the way; None if none has fewer terms.
+        The next call goes on where this one ended; after some calls the walk begins at another
+        decomposition. Returned is the best decomposition of less than `fewest` terms on the way;
+        None if there is none.
         """
-        if self._walk is None or self._n_walks % _WALKS_OF_A_START == 0:
-            # A vertex is drawn: the best decomposition for random costs of permutations. Those of
-            # the largest weights come first into the basis.
+        if self._n_walks % _WALKS_OF_A_START == 0:
+            # A vertex is drawn: the best decomposition for random costs of permutations. Its terms
+            # are put into the basis first, as their columns are made the longest.
             with uncounted():
                 from scipy.optimize import linprog
 
             costs = self._rng.random(len(self._permutations))
             vertex = linprog(costs, A_eq=self._equations, b_eq=self._sums, method="highs-ds").x
-            by_weight = np.lexsort((costs, -vertex))
-            is_basic = _independent_rows(self._equations[:, by_weight].T)
-            self._walk = self._at_basis(by_weight[is_basic])
+            self._basis = _independent_columns(self._equations * np.where(vertex > _ZERO, 1e3, 1))
         self._n_walks += 1
-        walk = self._walk
-        entering = self._rng.integers(len(self._permutations), size=_STEPS)
-        n_terms = _walk_over_vertices(walk, entering, self._rng.random(_STEPS), fewest)
 
-        # The tableau anew, so that rounding does not add up.
-        self._walk = self._at_basis(walk.basis)
-        if n_terms >= fewest:
-            return None
-        ticks = np.rint(walk.best_weights).astype(np.int64)
-        plan = Plan(self._permutations[walk.best_basis], ticks).take(ticks > 0)
-        return plan if np.array_equal(serve(plan), self._demand) else None
-
-    def _at_basis(self, basis: NDArray[np.int64]) -> _Walk:
-        """Compute the tableau of a basis anew, from the equations.
-
-        With the basis B and all equations A, the tableau is ``inv(B) @ A``, and the weights of the
-        basis are ``inv(B) @ sums``.
-        """
-        inverse = np.linalg.inv(self._equations[:, basis])
+        # The tableau anew, so that rounding does not add up: with the basis B and all equations A
+        # it is ``inv(B) @ A``, and the weights of the basis are ``inv(B) @ sums``.
+        inverse = np.linalg.inv(self._equations[:, self._basis])
         weights = inverse @ self._sums
         weights[np.abs(weights) < _ZERO] = 0.0
-        row_of = np.full(len(self._permutations), -1, dtype=np.int64)
-        row_of[basis] = np.arange(len(basis))
-        return _Walk(
-            np.ascontiguousarray(np.column_stack([inverse @ self._equations, weights])),
-            basis.copy(),
-            row_of,
-            np.zeros_like(basis),
-            np.zeros(len(basis)),
-        )
+        tableau = np.column_stack([inverse @ self._equations, weights])
+        entering = self._rng.integers(len(self._permutations), size=_STEPS)
+        chances = self._rng.random(_STEPS)
+        best = _Vertex(self._basis.copy(), weights)
+        n_terms = _walk_over_vertices(tableau, self._basis, entering, chances, best, fewest)
+        if n_terms >= fewest:
+            return None
+        ticks = np.rint(best.weights).astype(np.int64)
+        plan = Plan(self._permutations[best.basis], ticks).take(ticks > 0)
+        return plan if np.array_equal(serve(plan), self._demand) else None
 
 
-def _independent_rows(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Choose rows that span all others, the first ones first (Gaussian elimination)."""
-    remaining = matrix.copy()
-    chosen: list[int] = []
-    for row in range(len(remaining)):
-        column = int(np.abs(remaining[row]).argmax())
-        if abs(remaining[row, column]) < _SMALLEST_PIVOT:
-            continue
+def _independent_columns(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Choose columns that span all others, the longest ones first (QR with pivoting)."""
+    with uncounted():
+        from scipy.linalg import qr
 
-        # The row's largest number becomes the only one of its column below it.
-        chosen.append(row)
-        factors = remaining[row + 1 :, column] / remaining[row, column]
-        remaining[row + 1 :] -= factors[:, None] * remaining[row]
-        remaining[row + 1 :, column] = 0.0
-    return np.array(chosen, dtype=np.int64)
+    triangle, order = qr(matrix, mode="r", pivoting=True)
+    rank = int((np.abs(triangle.diagonal()) > _SMALLEST_PIVOT).sum())
+    chosen: NDArray[np.int64] = order[:rank].astype(np.int64)
+    return chosen

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
+from functools import cache
 from itertools import permutations
 from typing import Any, Literal, NamedTuple
 
@@ -215,6 +217,7 @@ class RollingSchedule:
                         time_s = _TRIAL_DELAYS[source][destination] * max(self.delay_s, 1e-6)
                         trial.add(source, destination, time_s * self.rate_bytes_per_s)
                     trial.next_slot()
+        _collect_garbage_once()
 
     def _begin(self, state: RollingState, on_event: Callable[[Call], None] | None = None) -> None:
         """Set all attributes of the schedule, so that it goes on from a state.
@@ -762,6 +765,15 @@ class RollingSchedule:
                 self._queue.serve((source, destination), ticks, now_tick - ticks)
                 ticks_of_source[source] -= ticks
                 ticks_of_destination[destination] -= ticks
+
+
+@cache
+def _collect_garbage_once() -> None:
+    """Let Python look through all that was loaded now, the first time that this is called.
+
+    Else it does so within one of the first calls of a schedule, which then takes 90 ms longer.
+    """
+    gc.collect()
 
 
 def _resume(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.fabrics import UNREACHED
 from optmatch.fabrics.fabric import find_staying
-from optmatch.model import Limit, Limits
+from optmatch.model import Limit, Limits, counted_time
 from optmatch.problems import CountProof
 from optmatch.problems.demands import traffic
 from optmatch.solvers.demands.choices import CRITICAL
@@ -278,6 +278,28 @@ def test_two_lines_never_ask_for_more_than_were_added(
     proof, needed = count_terms(problem.ticks)
     shown = problem.lower_bound() if proof is None else check_proof(problem, proof)
     assert problem.lower_bound() <= needed == shown <= count
+
+
+def test_lines_are_counted_within_the_time() -> None:
+    """All pairs of lines of this sum take seconds; what the deadline leaves out proves less."""
+    matrix = traffic.permutations(12, np.random.default_rng(0), count=24)
+    ticks = ideal(matrix, objective="matchings").ticks
+    _, needed = count_terms(ticks, counted_time())
+    assert needed == np.count_nonzero(ticks, axis=1).max()
+    began_s = counted_time()
+    _, counted = count_terms(ticks, began_s + 0.1)
+    assert counted >= needed
+    assert counted_time() - began_s < 1.0
+
+
+def test_a_count_of_rounded_floats_says_so() -> None:
+    """They have no common unit: what is proved is about the ticks to which they are rounded."""
+    rng = np.random.default_rng(0)
+    floats = sum(weight * np.eye(5)[rng.permutation(5)] for weight in rng.random(4))
+    solution = om.solve(ideal(floats, objective="matchings"), seed=0)
+    assert solution.stats["rounded_to_s"] == solution.problem.tick_s
+    whole = om.solve(ideal([[3, 1], [1, 3]], objective="matchings"), seed=0)
+    assert "rounded_to_s" not in whole.stats
 
 
 @given(st.integers(2, 6), st.integers(1, 8), st.integers(0, 1000))
