@@ -106,7 +106,21 @@ def bound_by_prices(
             served = np.where(matching[rows] == columns, np.minimum(duration, needs), 0)
             served_by_slot.append(served.astype(np.float64))
             time_of_slot.append(duration + delay)
-    return None if best is None else _in_units(best, problem)
+    if best is None:
+        return None
+
+    # Whole numbers, which a checker can add without rounding: it adds price times ticks over n**2
+    # entries, in integers of 64 bits. No time that occurs in such a product is longer than
+    # `largest` ticks. As many units as keep n**2 * largest * (greatest price) * units at 2**58 or
+    # below, but no more than 2**40 to a tick.
+    largest = int(problem.ticks.max()) + delay + problem.min_slot_ticks
+    most = largest * best.size * max(1, int(np.ceil(best.max())))
+    units = int(min(2**40, 2**58 // most))
+
+    # The prices are floating-point numbers, which may be too high by their rounding errors.
+    # `_SAFE`, which is 1 - 1e-9, takes off much more than these.
+    duals = np.floor(best * (units * _SAFE)).astype(np.int64)
+    return ConfigurationProof(duals=duals, units=max(1, units))
 
 
 def bound_of(proof: ConfigurationProof, problem: Demand) -> float:
@@ -117,23 +131,6 @@ def bound_of(proof: ConfigurationProof, problem: Demand) -> float:
     """
     earned = int((proof.duals * problem.ticks).sum())
     return float(-(-earned // proof.units)) * problem.tick_s
-
-
-def _in_units(prices: NDArray[np.float64], problem: Demand) -> ConfigurationProof:
-    """Turn the prices of a proof into whole numbers, which a checker can add without rounding."""
-    # A checker adds price times ticks over n**2 entries, in integers of 64 bits. No time that
-    # occurs in such a product is longer than `largest` ticks.
-    n = len(prices)
-    largest = int(problem.ticks.max()) + problem.delay_ticks + problem.min_slot_ticks
-
-    # As many units as keep n**2 * largest * (greatest price) * units at 2**58 or below, but no
-    # more than 2**40 to a tick.
-    units = int(min(2**40, 2**58 // (largest * n * n * max(1, int(np.ceil(prices.max()))))))
-
-    # The prices are floating-point numbers, which may be too high by their rounding errors.
-    # `_SAFE`, which is 1 - 1e-9, takes off much more than these.
-    duals = np.floor(prices * (units * _SAFE)).astype(np.int64)
-    return ConfigurationProof(duals=duals, units=max(1, units))
 
 
 def _find_dearest_slots(

@@ -259,7 +259,7 @@ def draw_decompositions(search: Decomposer) -> Iterator[Plan]:
 
     The first `_RUNS` are drawn at random as a whole. Each later one changes the best so far: some
     of its terms are taken out, and their sum is decomposed anew. Where ports are few, and any
-    permutation may be a term, every second of these comes instead from a random walk over the
+    permutation may be a term, three of four of these come instead from a random walk over the
     decompositions that there are.
     """
     best = search.former
@@ -269,7 +269,7 @@ def draw_decompositions(search: Decomposer) -> Iterator[Plan]:
     for turn in itertools.count():
         if best is None or turn < _RUNS:
             plan = search.draw()
-        elif walk is not None and turn % 2:
+        elif walk is not None and turn % 4:
             plan = walk.walk(len(best.ticks)) or best
         else:
             plan = search.redraw(best)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import TimeUp, counted_time
 from optmatch.solvers.demands.birkhoff import Terms, decompose, peel_terms, stuff
@@ -16,7 +15,8 @@ from optmatch.solvers.demands.tasks import CoverTask
 
 _PROMISING = 1.25
 """A decomposition that is longer than useful by more than this factor is not tried with other
-units: on demands of 48 to 192 ports the best unit saves at most a seventh over one delay."""
+units: on demands of 48 to 192 ports the best unit saves at most a seventh over one delay
+(``benchmarks/demand_constants.py decompositions._PROMISING 1.1 1.5 --ports 48 192``)."""
 _ROUNDS = 100  # rounds of scaling rows and columns
 _UNITS = 1 << 20  # the line sum of the scaled matrix
 
@@ -88,8 +88,17 @@ def yield_tms(task: CoverTask) -> Iterator[Plan]:
     Porter et al. 2013, doi 10.1145/2486001.2486007. Yields a plan of the first term, then of twice
     as many each time; what they leave is served heaviest first.
     """
+    # Rows and columns are scaled in turn towards equal sums (Sinkhorn), whole up to rounding.
+    scaled = task.demand.astype(np.float64)
+    for _ in range(_ROUNDS):
+        for axis in (0, 1):
+            sums = scaled.sum(axis=axis, keepdims=True)
+            scaled /= np.where(sums > 0, sums, 1.0)
+    whole = np.floor(scaled * _UNITS).astype(np.int64)
+    terms = decompose(stuff(whole), "bottleneck", deadline=task.deadline)
+
+    # Plans of the heaviest terms.
     busiest = int(task.lines.ticks.max())
-    terms = decompose(stuff(_scale(task.demand)), "bottleneck", deadline=task.deadline)
     shares = terms.weights / max(1, terms.weights.sum())
     count = 1
     while True:
@@ -100,13 +109,3 @@ def yield_tms(task: CoverTask) -> Iterator[Plan]:
         if count >= len(shares) or counted_time() >= task.deadline:
             return
         count *= 2
-
-
-def _scale(demand: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Scale rows and columns in turn towards equal sums (Sinkhorn), whole up to rounding."""
-    scaled = demand.astype(np.float64)
-    for _ in range(_ROUNDS):
-        for axis in (0, 1):
-            sums = scaled.sum(axis=axis, keepdims=True)
-            scaled /= np.where(sums > 0, sums, 1.0)
-    return np.floor(scaled * _UNITS).astype(np.int64)

@@ -39,7 +39,8 @@ from optmatch.solvers.demands.words import number_of_bit
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _WORK_PER_S = 3e7
-"""Entries that are placed or moved in a second; 2 to 7e7 were measured."""
+"""Entries that are placed or moved in a second; 2 to 7e7 were measured
+(``benchmarks/demand_rules.py --all`` has the times of the rule)."""
 
 _NONE = -1
 
@@ -204,29 +205,22 @@ def _colour_edges(entries, colouring):
             break
 
 
-class PairSearch(NamedTuple):
-    """Scratch for two slots: the sources that entries of both join, one component at a time."""
-
-    sources: NDArray[np.int64]  # (n,)
-    pair_of: NDArray[np.int64]  # (n,), in: -1: the last pair for which a source was listed
-
-
 @inner_kernel
-def _list_component(entries, colouring, search, slots, start):
+def _list_component(entries, colouring, slots, start, sources, pair_of):
     """List the sources whose entries must change slots together, if two slots are exchanged.
 
-    Writes ``search.sources``, and returns how many they are, with the ranks of the heaviest entry
+    Writes `sources`, and returns how many they are, with the ranks of the heaviest entry
     that they have in the long and in the short slot; where they have none, that is the number of
     all entries, behind every rank. `slots` are the long slot, the short slot and the number of
-    this pair, by which ``search.pair_of[source]`` marks what was looked at.
+    this pair, by which ``pair_of[source]`` marks what was looked at.
 
     If the entry of one source moves from the first slot to the second, the entry that its
     destination has there must move back, and so on. The entries of two slots thus fall into
     separate paths and cycles, the components. This lists the component of the source `start`.
     """
     long_slot, short_slot, pair = slots
-    search.sources[0] = start
-    search.pair_of[start] = pair
+    sources[0] = start
+    pair_of[start] = pair
     n_sources = 1
     heaviest_long = len(entries.ticks)
     heaviest_short = len(entries.ticks)
@@ -234,7 +228,7 @@ def _list_component(entries, colouring, search, slots, start):
     # A breadth-first search: the list of sources is the queue, too.
     position = 0
     while position < n_sources:
-        source = search.sources[position]
+        source = sources[position]
         position += 1
         long_entry = colouring.entry_of_row[long_slot, source]
         short_entry = colouring.entry_of_row[short_slot, source]
@@ -250,25 +244,25 @@ def _list_component(entries, colouring, search, slots, start):
             other = colouring.entry_of_column[other_slot, entries.column[entry]]
             if other >= 0:
                 neighbour = entries.row[other]
-                if search.pair_of[neighbour] != pair:
-                    search.pair_of[neighbour] = pair
-                    search.sources[n_sources] = neighbour
+                if pair_of[neighbour] != pair:
+                    pair_of[neighbour] = pair
+                    sources[n_sources] = neighbour
                     n_sources += 1
     return n_sources, heaviest_long, heaviest_short
 
 
 @inner_kernel
-def _exchange_component(entries, colouring, search, slots, n_sources):
+def _exchange_component(entries, colouring, slots, sources, n_sources):
     """Exchange the entries of two slots at all sources that are listed.
 
     Changes ``colouring.entry_of_row[slot, source]`` and ``entry_of_column[slot, destination]``;
-    the sources are ``search.sources[:n_sources]``, a component as a whole, and `slots` begins with
+    the sources are ``sources[:n_sources]``, a component as a whole, and `slots` begins with
     the two slots.
     """
     long_slot, short_slot, _ = slots
     # All destinations are cleared first, because entries of two sources meet at each of them.
     for position in range(n_sources):
-        source = search.sources[position]
+        source = sources[position]
         for slot in (long_slot, short_slot):
             entry = colouring.entry_of_row[slot, source]
             if entry >= 0:
@@ -277,7 +271,7 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
 
     # Then each source exchanges its two entries, and these are noted at their destinations.
     for position in range(n_sources):
-        source = search.sources[position]
+        source = sources[position]
         long_entry = colouring.entry_of_row[long_slot, source]
         short_entry = colouring.entry_of_row[short_slot, source]
         colouring.entry_of_row[long_slot, source] = short_entry
@@ -288,10 +282,12 @@ def _exchange_component(entries, colouring, search, slots, n_sources):
 
 
 @kernel
-def _shorten_pairs(entries, colouring, search, n_sweeps):
+def _shorten_pairs(entries, colouring, n_sweeps, sources, pair_of):
     """Exchange entries between slots, two slots at a time, so that all slots together are shorter.
 
-    Changes `colouring` in place, in at most `n_sweeps` sweeps over all pairs; `search` is scratch.
+    Changes `colouring` in place, in at most `n_sweeps` sweeps over all pairs. Scratch are
+    ``sources[position]``, and ``pair_of[source]``, the last pair for which a source was listed, -1
+    before.
     A slot lasts as long as its heaviest entry. The entries of two slots fall into separate paths
     and cycles, the components; within each, the two slots can be exchanged.
 
@@ -316,14 +312,16 @@ def _shorten_pairs(entries, colouring, search, n_sweeps):
                 # Each component of both slots is looked at once. Where the short slot has its
                 # heavier entry, both sides are exchanged.
                 for start in range(n_ports):
-                    if search.pair_of[start] == pair:
+                    if pair_of[start] == pair:
                         continue
                     n_sources, heaviest_long, heaviest_short = _list_component(
-                        entries, colouring, search, slots, start
+                        entries, colouring, slots, start, sources, pair_of
                     )
                     if heaviest_short < heaviest_long:
-                        _exchange_component(entries, colouring, search, slots, n_sources)
+                        _exchange_component(entries, colouring, slots, sources, n_sources)
                         is_changed = True
+
+                # The next pair, unless the time is up.
                 pair += 1
                 colouring.work[0] -= n_ports // 2
                 if colouring.work[0] < 0:
@@ -382,8 +380,8 @@ def cover_fewest_slots(
     # Sweeps are of use only if slots take longer than the busiest line, the bound.
     plan = _read_slots(order, colouring.entry_of_row, shortest)
     if n_sweeps and plan.ticks.sum() > lines.ticks.max():
-        search = PairSearch(np.empty(n_ports, dtype=np.int64), np.full(n_ports, -1))
-        _shorten_pairs(order, colouring, search, n_sweeps)
+        sources = np.empty(n_ports, dtype=np.int64)
+        _shorten_pairs(order, colouring, n_sweeps, sources, np.full(n_ports, -1))
         plan = _read_slots(order, colouring.entry_of_row, shortest)
     return plan.take(np.argsort(-plan.ticks, kind="stable"))
 

@@ -23,7 +23,7 @@ UNLIMITED_WORK = 1 << 62
 _BIDS = 20
 """Bids of a row, in the mean, before paths are searched. An auction finds most of a matching
 quickly and the last rows slowly; with 5 or 80 bids, Solstice's demands of 64 to 256 ports take
-15 to 40 % longer."""
+15 to 40 % longer (``benchmarks/demand_constants.py entries._BIDS 5 80 --kind planted``)."""
 
 _WORK_OF_A_COLUMN = 16
 """Taking a column out of a heap counts as so many entries that are looked at."""
@@ -171,27 +171,6 @@ def port_vectors(n_ports: int, n_entries: int) -> PortVectors:
         heap_columns=np.empty(n_entries, dtype=np.int64),
         work=np.array([UNLIMITED_WORK]),
     )
-
-
-@inner_kernel
-def _find_rows(ports, unserved, count):
-    """Set where the entries of each row begin, and free all rows and columns.
-
-    Writes ``ports.first[row]``, and resets prices of columns and the matching; the first `count`
-    entries of `unserved` count. Prices of rows stay, as each bid sets that of its row.
-    """
-    n = len(ports.row_price)
-    entry = 0
-    for row in range(n):
-        ports.first[row] = entry
-        while entry < count and unserved.row[entry] == row:
-            entry += 1
-    ports.first[n] = count
-    for k in range(n):
-        ports.column_price[k] = 0.0
-        ports.column_of[k] = -1
-        ports.row_of[k] = -1
-        ports.seen[k] = 0
 
 
 @inner_kernel
@@ -394,9 +373,24 @@ def assign_entries(ports, unserved, count):
     The first `count` entries of `unserved` are matched. False if the work ran out,
     ``ports.work[0]`` below 0; the matching is incomplete then.
     """
-    _find_rows(ports, unserved, count)
+    # Where the entries of each row begin; all rows and columns are free. Prices of rows need no
+    # reset, as each bid sets that of its row.
+    n = len(ports.row_price)
+    entry = 0
+    for row in range(n):
+        ports.first[row] = entry
+        while entry < count and unserved.row[entry] == row:
+            entry += 1
+    ports.first[n] = count
+    for k in range(n):
+        ports.column_price[k] = 0.0
+        ports.column_of[k] = -1
+        ports.row_of[k] = -1
+        ports.seen[k] = 0
+
+    # An auction matches most rows, and shortest augmenting paths the others.
     _bid(ports, unserved)
-    for start in range(len(ports.row_price)):
+    for start in range(n):
         if ports.work[0] < 0:
             return False
         if ports.column_of[start] < 0 and ports.row_price[start] > 0.0:

@@ -19,12 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from optmatch.model import TimeUp, counted_time
-from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, STABLE
+from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN
 from optmatch.solvers.demands.entries import (
     UNLIMITED_WORK,
     Entries,
     LineSums,
-    PortVectors,
     UnservedEntries,
     assign_entries,
     port_vectors,
@@ -55,7 +54,7 @@ class CoverTerms(NamedTuple):
 
     delay: int  # ticks before each slot
     shortest: int  # no slot is shorter, in ticks
-    rule: int  # how slots are chosen: STABLE, RATED, COMPARED, CRITICAL or MEDIAN
+    rule: int  # how slots are chosen: RATED, COMPARED, CRITICAL or MEDIAN
     pressure: float = 3.0
     """Ports count as exp(pressure * load / greatest load): how much more busy ports count."""
     bonus: float = 1.0
@@ -183,63 +182,6 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
             best_rate = total[k]
             best = k
     return sizes[best * (n_sizes - 1) // max(1, choices - 1)]
-
-
-@inner_kernel
-def _match_stably(ports, unserved, count):
-    """Find a good matching of rows with columns quickly: a stable one (Gale and Shapley).
-
-    Writes the matching, by the values in ``unserved.value``; ``ports.column_price[column]`` holds
-    the value of the offer that a column has, and ``ports.first[row]`` is where the entries of a
-    row begin.
-
-    Each row asks for the column of its best entry. A column takes the row if it is of more value
-    than the one that the column has. A row that loses its column asks for its next best one. The
-    result has at least half of the greatest possible value (Manne and Halappanavar 2014).
-    """
-    offer = ports.column_price
-    for port in range(len(offer)):
-        offer[port] = 0.0
-        ports.column_of[port] = -1
-        ports.row_of[port] = -1
-        ports.first[port] = 0
-
-    # Backwards, so that the first entry of each row is the one that stays.
-    for entry in range(count - 1, -1, -1):
-        ports.first[unserved.row[entry]] = entry
-
-    # Each row, at its first entry, asks for a column. The row that loses its column asks next.
-    for start in range(count):
-        if start > 0 and unserved.row[start] == unserved.row[start - 1]:
-            continue
-
-        # The best entry of the row among columns whose offer it exceeds.
-        row = unserved.row[start]
-        while row >= 0:
-            best = -1
-            most = 0.0
-            entry = ports.first[row]
-            while entry < count and unserved.row[entry] == row:
-                value = unserved.value[entry]
-                column = unserved.column[entry]
-                if value > most and value > offer[column]:
-                    best = column
-                    most = value
-                entry += 1
-
-            # Work is counted by entries; a row without an offer stays alone.
-            ports.work[0] -= entry - ports.first[row]
-            if best < 0:
-                break
-
-            # The column takes the row, whose offer is higher than that of the one it had.
-            loser = ports.row_of[best]
-            ports.row_of[best] = row
-            ports.column_of[row] = best
-            offer[best] = most
-            if loser >= 0:
-                ports.column_of[loser] = -1
-            row = loser
 
 
 @inner_kernel
@@ -402,10 +344,9 @@ def cover_entries(ports, unserved, count, terms, slots):
 
     The entries of `unserved` are the demand, and are served in place;
     ``slots.matchings[slot]`` and ``slots.ticks[slot]`` receive the plan. Each slot first gets
-    values for its entries, which are those of the rule, then the heaviest matching for these, or a
-    stable one. Returns how many slots were written and how many entries are left.
-    ``ports.work[0]`` counts the entries down that may still be looked at; it is negative if the
-    kernel had to end early.
+    values for its entries, which are those of the rule, then the heaviest matching for these.
+    Returns how many slots were written and how many entries are left. ``ports.work[0]`` counts the
+    entries down that may still be looked at; it is negative if the kernel had to end early.
     """
     done = 0
     bonus = terms.bonus * terms.delay
@@ -428,10 +369,7 @@ def cover_entries(ports, unserved, count, terms, slots):
                 length = _match_best_length(ports, unserved, count, terms.delay, bonus)
             else:
                 _value_service(unserved, count, length, bonus)
-                if terms.rule == STABLE:
-                    _match_stably(ports, unserved, count)
-                else:
-                    assign_entries(ports, unserved, count)
+                assign_entries(ports, unserved, count)
         if ports.work[0] < 0:
             break
 
@@ -441,41 +379,6 @@ def cover_entries(ports, unserved, count, terms, slots):
         count = _serve_slot(ports, unserved, count, length, slots.matchings[done])
         done += 1
     return done, count
-
-
-def cover_in_batches(
-    ports: PortVectors,
-    unserved: UnservedEntries,
-    count: int,
-    terms: CoverTerms,
-    deadline: float,
-    slice_s: float,
-) -> Iterator[tuple[Plan, int]]:
-    """Cover entries by `cover_entries`, some slots at a time, until all are served or time is up.
-
-    The entries of `unserved` are used up. The kernel has no clock: each call gets as many looks at
-    entries as fit in the time until `deadline`, by `counted_time`, and as many slots as take about
-    `slice_s` seconds. After each call its slots are yielded, with the number of entries that are
-    left; it is above 0 in the end if time was up.
-    """
-    n_ports = len(ports.row_price)
-    slots_at_once = 1
-    while count > 0:
-        began_s = counted_time()
-        ports.work[0] = int(min(UNLIMITED_WORK, max(0.0, deadline - began_s) * _WORK_PER_S))
-        if ports.work[0] == 0:
-            return
-        slots = Plan(
-            np.empty((slots_at_once, n_ports), np.int32), np.empty(slots_at_once, np.int64)
-        )
-        n_slots, count = cover_entries(ports, unserved, count, terms, slots)
-        yield Plan(slots.matchings[:n_slots], slots.ticks[:n_slots]), count
-
-        # The next call has as many slots as take the wanted time at this speed.
-        if ports.work[0] < 0:
-            return
-        took_s = max(counted_time() - began_s, 1e-6)
-        slots_at_once = int(np.clip(n_slots * slice_s / took_s, 1, _MOST_AT_ONCE))
 
 
 def copy_entries(entries: Entries, n_lengths: int = CHOICES) -> UnservedEntries:
@@ -513,9 +416,23 @@ def yield_cover(
     began_s = counted_time()
     cost = 0
     next_check = 0.0
-    batches = cover_in_batches(ports, unserved, n_entries, terms, task.deadline, _SLICE_S)
-    for slots, n_left in batches:
+    slots_at_once = 1
+    while n_left > 0:
+        # The kernel has no clock: it gets as many looks at entries as fit in the time, and as many
+        # slots as take about `_SLICE_S`.
+        call_s = counted_time()
+        ports.work[0] = int(min(UNLIMITED_WORK, max(0.0, task.deadline - call_s) * _WORK_PER_S))
+        room = Plan(
+            np.empty((slots_at_once, task.entries.n_ports), np.int32),
+            np.empty(slots_at_once, np.int64),
+        )
+        n_slots, n_left = cover_entries(ports, unserved, n_left, terms, room)
+        slots = Plan(room.matchings[:n_slots], room.ticks[:n_slots])
         plans.append(slots)
+        if ports.work[0] < 0:
+            break
+        took_s = max(counted_time() - call_s, 1e-6)
+        slots_at_once = int(np.clip(n_slots * _SLICE_S / took_s, 1, _MOST_AT_ONCE))
 
         # Twenty times at most it is asked whether the plan can still be of use: whether the slots
         # so far and the bound for the others are too long, and whether the time suffices. The time

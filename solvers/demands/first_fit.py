@@ -132,14 +132,6 @@ def _first_fit(entries, rows, columns, slots):
     return n_slots
 
 
-class SortedPlaces(NamedTuple):
-    """The places of a full matrix that are not zero, heaviest first, in buckets of like ticks."""
-
-    place: NDArray[np.int32]  # (entries,): source and destination in one number
-    bucket_end: NDArray[np.int64]  # (buckets,): the rank behind the last entry of each bucket
-    bits: int  # the bits that one port takes in a place: ports are below 2**bits
-
-
 @inner_kernel
 def _bits_of_float(ticks):
     """Return the bits of a number of ticks >= 1 as a 32-bit float, which grow with it."""
@@ -147,11 +139,12 @@ def _bits_of_float(ticks):
 
 
 @kernel
-def _sort_places(demand, lightest, heaviest, order):
+def _sort_places(demand, lightest, heaviest, bits_of_port, places, bucket_ends):
     """Sort the entries of a full matrix by ticks, nearly and quickly, the heaviest first.
 
-    Writes ``order.place[rank]``, and to ``order.bucket_end`` the rank behind the last entry of
-    each bucket, 0 before. `lightest` and `heaviest` are the ticks of such entries.
+    Writes ``places[rank]``, source and destination of an entry in one number, of which each takes
+    `bits_of_port`; and ``bucket_ends[bucket]``, the rank behind the last entry of each bucket, 0
+    before. `lightest` and `heaviest` are the ticks of such entries.
 
     This is a distribution sort into buckets. The bits of a 32-bit float, read as an integer, are
     about the logarithm of the number. The range of these integers, from the heaviest entry down to
@@ -161,8 +154,7 @@ def _sort_places(demand, lightest, heaviest, order):
     """
     # Bucket 0 has the heaviest entry. The shift is the least with which all buckets suffice.
     n = len(demand)
-    ends = order.bucket_end
-    last_bucket = len(ends) - 1
+    last_bucket = len(bucket_ends) - 1
     top_bits = _bits_of_float(heaviest)
     shift = 0
     while (top_bits - _bits_of_float(lightest)) >> shift > last_bucket:
@@ -173,11 +165,11 @@ def _sort_places(demand, lightest, heaviest, order):
         for destination in range(n):
             if demand[source, destination] > 0:
                 bits = _bits_of_float(demand[source, destination])
-                ends[(top_bits - bits) >> shift] += 1
+                bucket_ends[(top_bits - bits) >> shift] += 1
     begin = 0
-    for bucket in range(len(ends)):
-        n_entries = ends[bucket]
-        ends[bucket] = begin
+    for bucket in range(len(bucket_ends)):
+        n_entries = bucket_ends[bucket]
+        bucket_ends[bucket] = begin
         begin += n_entries
 
     # Each entry takes the next rank of its bucket: afterwards that is the end of the bucket.
@@ -185,28 +177,29 @@ def _sort_places(demand, lightest, heaviest, order):
         for destination in range(n):
             if demand[source, destination] > 0:
                 bucket = (top_bits - _bits_of_float(demand[source, destination])) >> shift
-                order.place[ends[bucket]] = place_of(source, destination, order.bits)
-                ends[bucket] += 1
+                places[bucket_ends[bucket]] = place_of(source, destination, bits_of_port)
+                bucket_ends[bucket] += 1
 
 
 @kernel
-def _first_fit_of_matrix(demand, order, rows, columns, slots):
+def _first_fit_of_matrix(demand, bits_of_port, places, bucket_ends, rows, columns, slots):
     """Serve a demand of many entries quickly: each goes into the first slot with room (first fit).
 
     Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before, and returns how
-    many slots there are. ``order.place[rank]`` are the entries, and their ticks are looked up in
-    ``demand[source, destination]``. This takes time, and is needed only for slots that entries of
-    the same bucket have opened: those of earlier buckets have a heavier entry already.
+    many slots there are. ``places[rank]`` are the entries, in the buckets that `_sort_places` has
+    made, and their ticks are looked up in ``demand[source, destination]``. This takes time, and is
+    needed only for slots that entries of the same bucket have opened: those of earlier buckets
+    have a heavier entry already.
     """
     n_slots = 0
     first_slot_of_bucket = 0
     bucket = 0
-    for rank in range(len(order.place)):
+    for rank in range(len(places)):
         # Slots from `first_slot_of_bucket` on were opened by entries of this bucket.
-        while rank >= order.bucket_end[bucket]:
+        while rank >= bucket_ends[bucket]:
             bucket += 1
             first_slot_of_bucket = n_slots
-        source, destination = ports_of(np.int64(order.place[rank]), order.bits)
+        source, destination = ports_of(np.int64(places[rank]), bits_of_port)
         slot = _occupy_first_open_slot(rows, columns, source, destination)
         if slot == n_slots:
             slots.matchings[slot, :] = -1
@@ -225,23 +218,20 @@ def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
     takes longer than the sort itself. ``demand[source, destination]`` is in ticks, and `lines` has
     its n rows first, then its n columns.
     """
-    # Each entry is in one row, so the rows count all of them. `order` is empty until the sort.
+    # Each entry is in one row, so the rows count all of them.
     n_ports = len(demand)
-    n_entries = int(lines.n_entries[:n_ports].sum())
-    order = SortedPlaces(
-        np.empty(n_entries, np.int32),
-        np.zeros(_BUCKETS, np.int64),
-        max(1, (n_ports - 1).bit_length()),
-    )
+    places = np.empty(int(lines.n_entries[:n_ports].sum()), np.int32)
+    bucket_ends = np.zeros(_BUCKETS, np.int64)
+    bits_of_port = max(1, (n_ports - 1).bit_length())
     heaviest = int(demand.max())
     lightest = int(demand.min())
     if lightest == 0:
         lightest = int(demand.min(where=demand > 0, initial=heaviest))
-    _sort_places(demand, lightest, heaviest, order)
+    _sort_places(demand, lightest, heaviest, bits_of_port, places, bucket_ends)
 
     # `slots` has room for more slots than are opened; first fit fills the first `n_slots`.
     rows, columns, slots = _lay_out_slots(lines, n_ports)
-    n_slots = _first_fit_of_matrix(demand, order, rows, columns, slots)
+    n_slots = _first_fit_of_matrix(demand, bits_of_port, places, bucket_ends, rows, columns, slots)
     return Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
 
 

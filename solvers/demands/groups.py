@@ -74,32 +74,6 @@ class GroupSlots(NamedTuple):
 
 
 @inner_kernel
-def _choose_entries(entries, first, matching, slots):
-    """Write the greedy matching of the entries from the first one on.
-
-    Writes ``matching[source]``, the destination or -1, and ``slots.chosen[:n]``, the entries that
-    were taken; returns n. Each entry that is not served yet, in their order, is taken if both its
-    ports are free.
-    """
-    for port in range(len(matching)):
-        matching[port] = -1
-        slots.is_taken[port] = False
-
-    # Each entry whose ports are free takes them, in the order.
-    count = 0
-    for entry in range(first, len(entries.unserved)):
-        source = entries.source[entry]
-        destination = entries.destination[entry]
-        is_free = matching[source] < 0 and not slots.is_taken[destination]
-        if entries.unserved[entry] > 0 and is_free:
-            matching[source] = destination
-            slots.is_taken[destination] = True
-            slots.chosen[count] = entry
-            count += 1
-    return count
-
-
-@inner_kernel
 def _choose_length(entries, first, delay, shortest, bonus, chosen, count):
     """Return the length, of those that one entry needs, that serves most for its time.
 
@@ -152,7 +126,24 @@ def _serve_in_order(entries, delay, shortest, bonus, slots):
         if entries.unserved[first] == 0:
             first += 1
             continue
-        count = _choose_entries(entries, first, slots.matchings[n_slots], slots)
+
+        # The slot takes each entry that is not served yet, in their order, if its ports are free.
+        matching = slots.matchings[n_slots]
+        for port in range(len(matching)):
+            matching[port] = -1
+            slots.is_taken[port] = False
+        count = 0
+        for entry in range(first, len(entries.unserved)):
+            source = entries.source[entry]
+            destination = entries.destination[entry]
+            is_free = matching[source] < 0 and not slots.is_taken[destination]
+            if entries.unserved[entry] > 0 and is_free:
+                matching[source] = destination
+                slots.is_taken[destination] = True
+                slots.chosen[count] = entry
+                count += 1
+
+        # How long it lasts: as long as serves most for its time.
         length = _choose_length(entries, first, delay, shortest, bonus, slots.chosen, count)
 
         # Circuits are up after the delay. An entry is complete when it has been served, which may

@@ -59,7 +59,19 @@ def count_terms(
     for first, second in combinations(longest_lines, 2):
         if counted_time() >= deadline:
             break
-        n_terms = _terms_of_two_lines(numbers_of_line[first], numbers_of_line[second], best)
+
+        # Equal numbers count once: two entries less one group.
+        numbers = numbers_of_line[first]
+        others = numbers_of_line[second]
+        equal = numbers & others
+        n_entries = numbers.total() + others.total() - equal.total()
+        if n_entries <= best:
+            continue
+
+        # Entries of the second line with a minus, so that a group is a set of sum zero.
+        differences = [*(numbers - equal).elements()]
+        differences += [-number for number in (others - equal).elements()]
+        n_terms = n_entries - _most_groups(differences)
         if n_terms > best:
             axis, port = names[first]
             against_axis, against_port = names[second]
@@ -68,26 +80,6 @@ def count_terms(
             )
             best = n_terms
     return proof, best
-
-
-def _terms_of_two_lines(first: Counter[int], second: Counter[int], enough: int) -> int:
-    """Bound from below how many terms two lines of a matrix need together.
-
-    `first` and `second` tell how often each number of ticks occurs in the lines. The result is
-    `enough` where a quick count shows that no more than so many terms follow. Example: lines of 4
-    + 3 and of 5 + 2 ticks are one group. They need 4 - 1 = 3 terms, though each alone needs 2.
-    """
-    equal = first & second
-
-    # Equal numbers count once: two entries less one group.
-    n_entries = first.total() + second.total() - equal.total()
-    if n_entries <= enough:
-        return enough
-
-    # Entries of the second line with a minus, so that a group is a set of sum zero.
-    differences = [*(first - equal).elements()]
-    differences += [-number for number in (second - equal).elements()]
-    return n_entries - _most_groups(differences)
 
 
 def _most_groups(numbers: list[int]) -> int:

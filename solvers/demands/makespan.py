@@ -23,7 +23,6 @@ from optmatch.model import (
     NewBest,
     OnEvent,
     Solution,
-    TimeUp,
 )
 from optmatch.problems import Demand
 from optmatch.solvers.cpsat import Outcome
@@ -34,7 +33,7 @@ from optmatch.solvers.demands.portfolio import yield_plans
 from optmatch.solvers.demands.scheduling import former_plan, repair, solve_demand
 from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
-from optmatch.solvers.frame import ROUNDING, conclude, limit_of
+from optmatch.solvers.frame import ROUNDING, conclude, stoppable
 
 
 class SlotModel(ExactModel[Plan]):
@@ -179,13 +178,7 @@ def solve_makespan(
     holds_permutations = problem.fabric.graph is None and not problem.fabric.bidirectional
     has_one_plane = problem.planes == 1 and problem.packet_share == 0
     if holds_permutations and has_one_plane and problem.switching == "all-stop":
-        search = _MakespanSearch(problem, limits, rng, on_event, start)
-        try:
-            search.warm_start()
-            limit = search.refute_slot_counts()
-        except (KeyboardInterrupt, TimeUp) as stop:
-            limit = limit_of(stop)
-        return certify(search.conclude(limit), search.clock)
+        return _MakespanSearch(problem, limits, rng, on_event, start).run()
 
     # No exact model for these: plans of the search, with the bound of the problem.
     if not holds_permutations or problem.fabric.n_ports > MOST_PORTS:
@@ -217,15 +210,12 @@ def prove_by_slot_counts(
     """
     search = _MakespanSearch(problem, limits, rng, on_event, None)
     search.best = former_plan(problem, solution)
-    try:
-        limit = search.refute_slot_counts()
-    except (KeyboardInterrupt, TimeUp) as stop:
-        limit = limit_of(stop)
-    if limit is Limit.MEMORY:
-        # More time would have led the search on, but not the models.
-        limit = Limit.TIME
-    proved = certify(search.conclude(limit), search.clock)
-    return replace(proved, method=solution.method, stats={**solution.stats, **proved.stats})
+    proved = search.run()
+
+    # Where models get too large, more time would have led the search on, but not the models.
+    limit = Limit.TIME if proved.limit is Limit.MEMORY else proved.limit
+    stats = {**solution.stats, **proved.stats}
+    return replace(proved, method=solution.method, limit=limit, stats=stats)
 
 
 class _MakespanSearch:
@@ -300,6 +290,14 @@ class _MakespanSearch:
             self.bound = bound
             self.by_search = True
             self.on_event(Bound(bound * self.problem.tick_s))
+
+    def run(self) -> Solution:
+        """Search until a limit, from ``self.best`` if it is set, and certify what is found."""
+        with stoppable() as stop:
+            if self.best is None:
+                self.warm_start()
+            stop.limit = self.refute_slot_counts()
+        return certify(self.conclude(stop.limit), self.clock)
 
     def warm_start(self) -> None:
         """Find a first good plan by quick rules; the exact models then look for better ones alone.

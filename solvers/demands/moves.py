@@ -20,14 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import counted_time
-from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED, STABLE
+from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED
 from optmatch.solvers.demands.entries import UNLIMITED_WORK, PortVectors, port_vectors
-from optmatch.solvers.demands.entry_covers import (
-    CoverTerms,
-    copy_entries,
-    cover_entries,
-    cover_in_batches,
-)
+from optmatch.solvers.demands.entry_covers import CoverTerms, copy_entries, cover_entries
 from optmatch.solvers.demands.plans import Plan, add_service, shorten_slots
 from optmatch.solvers.demands.sorting import largest_of, sort_first
 from optmatch.solvers.demands.tasks import CoverTask, Size
@@ -51,17 +46,10 @@ next one seemed not to fit, and the search ended long before its time."""
 _LONG_ENOUGH_S = 0.005
 """Rounds that take longer than this are measured."""
 
-_SLICE_S = 0.001
-"""A move that is a round of its own has a look at the clock about so often."""
-
 _ROUND_S = 0.0005
 """A round of moves is estimated to take so long, if it has more than one."""
 _MOST_MOVES = 50
 """The most moves of a round: for five ports these take a tenth of a millisecond."""
-_SECONDS_OF_A_MOVE = 0.005
-"""Moves use the heaviest matchings where a cover of the whole demand by them is estimated to take
-no longer, or else stable ones. With the heaviest ones a plan of 362 ports with heavy tails was a
-quarter longer after 1.5 s."""
 _RULES = (
     (RATED, 3.0),
     (RATED, 3.0),
@@ -213,20 +201,6 @@ def _merge_equal_slots(trial):
 
 
 @inner_kernel
-def _order_shortest_first(trial, order):
-    """Sort the numbers of slots by their ticks, ascending, by insertion (Knuth, volume 3).
-
-    Writes ``order[:n_slots]``; slots of equal ticks keep their order.
-    """
-    for slot in range(trial.n_slots[0]):
-        place = slot
-        while place > 0 and trial.ticks[order[place - 1]] > trial.ticks[slot]:
-            order[place] = order[place - 1]
-            place -= 1
-        order[place] = slot
-
-
-@inner_kernel
 def _drop_needless(demand, trial, shortest):
     """Take out circuits without demand and slots of no use; lengthen slots that are too short.
 
@@ -257,22 +231,7 @@ def _drop_needless(demand, trial, shortest):
     return total
 
 
-@kernel
-def _begin_move(task, current, scratch, unserved):
-    """Begin a random change of a plan: take some slots out, and list what they served.
-
-    Writes the slots that stay to ``scratch.trial``, and lists the entries that these do not serve
-    in `unserved`, row by row. Returns how many entries are listed, and the terms of a rule that is
-    drawn, by which the caller covers them.
-    """
-    _keep_some_slots(current, scratch)
-    count = _list_unserved(task.demand, scratch.trial, scratch.unserved_ticks, unserved)
-    rule = _draw_below(scratch.seed, len(task.choices))
-    terms = CoverTerms(task.delay, task.shortest, task.choices[rule], task.pressures[rule], 1.0)
-    return count, terms
-
-
-@kernel
+@inner_kernel
 def _end_move(task, current, scratch, cost):
     """Finish the new plan of a move, and keep it in place of the old one if it is no longer.
 
@@ -292,12 +251,19 @@ def _end_move(task, current, scratch, cost):
     # slot that comes down to nothing, which the last argument allows, saves a delay too.
     _merge_equal_slots(trial)
     n_slots = trial.n_slots[0]
-    _order_shortest_first(trial, scratch.order)
     ticks = trial.ticks[:n_slots]
     matchings = trial.matchings[:n_slots]
     scratch.served[:, :] = 0
     add_service(matchings, ticks, scratch.served)
+
+    # Their order is made by insertion (Knuth, volume 3); equal ones stay in theirs.
     order = scratch.order[:n_slots]
+    for slot in range(n_slots):
+        place = slot
+        while place > 0 and ticks[order[place - 1]] > ticks[slot]:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = slot
     shorten_slots(demand, scratch.served, matchings, ticks, order, task.shortest, True)
 
     # Useless circuits and slots go. The new plan is kept if it is no longer than the old one, so
@@ -334,7 +300,12 @@ def _make_moves(task, current, scratch, ports, unserved, n_moves):
             return move
 
         # Slots that stay, and a cover of what they leave by a rule that is drawn.
-        count, terms = _begin_move(task, current, scratch, unserved)
+        _keep_some_slots(current, scratch)
+        count = _list_unserved(task.demand, trial, scratch.unserved_ticks, unserved)
+        rule = _draw_below(scratch.seed, len(task.choices))
+        terms = CoverTerms(
+            task.delay, task.shortest, task.choices[rule], task.pressures[rule], 1.0
+        )
         n_kept = trial.n_slots[0]
         new_slots = Plan(trial.matchings[n_kept:room], trial.ticks[n_kept:room])
         n_new, n_unserved = cover_entries(ports, unserved, count, terms, new_slots)
@@ -358,13 +329,12 @@ class MoveSearch:
     def __init__(self, task: CoverTask, size: Size) -> None:
         """Lay out the memory of a search that shortens plans for one demand by random moves."""
         n_ports = size.n_ports
-        rules = _RULES if size.best_slots_s <= _SECONDS_OF_A_MOVE else ((STABLE, 3.0),)
         self._task = MoveTask(
             task.demand,
             task.delay,
             task.shortest,
-            np.array([choice for choice, _ in rules]),
-            np.array([pressure for _, pressure in rules]),
+            np.array([choice for choice, _ in _RULES]),
+            np.array([pressure for _, pressure in _RULES]),
         )
 
         # A move is estimated to take a quarter of a cover of the whole demand.
@@ -417,21 +387,6 @@ class MoveSearch:
         self._current.ticks[:n_slots] = plan.ticks
         self._current.n_slots[0] = n_slots
 
-        if self.moves_per_round == 1:
-            deadline = counted_time() + remaining_s
-            is_whole = self._make_long_move(plan.cost(self._task.delay), deadline)
-        else:
-            is_whole = self._make_short_moves(remaining_s)
-        if not is_whole:
-            return None
-        n_slots = int(self._current.n_slots[0])
-        return Plan(self._current.matchings[:n_slots].copy(), self._current.ticks[:n_slots].copy())
-
-    def _make_short_moves(self, remaining_s: float) -> bool:
-        """Make a round of moves from ``self._current``, in place, by one call of a kernel.
-
-        They take about a millisecond together; False if the time was up before the last one.
-        """
         # The kernel reads no clock. It gets a budget instead: how many entries it can look at in
         # the seconds that are left. It counts ``work[0]`` down, and ends soon after that is < 0.
         work = int(min(UNLIMITED_WORK, remaining_s * self._work_per_s))
@@ -448,42 +403,13 @@ class MoveSearch:
         took_s = counted_time() - began_s
 
         # Moves are left out for two reasons: the budget is used up, or there is one slot alone.
-        if n_made < self.moves_per_round and self._current.n_slots[0] > 1:
-            return False
+        n_slots = int(self._current.n_slots[0])
+        if n_made < self.moves_per_round and n_slots > 1:
+            return None
 
         # The rate of this call gives the budget of the next one. A call that takes a few
         # milliseconds or less is too short to measure.
         if took_s > _LONG_ENOUGH_S:
             measured = (work - int(self._ports.work[0])) / took_s
             self._work_per_s = max(_LEAST_WORK_PER_S, measured)
-        return True
-
-    def _make_long_move(self, cost: int, deadline: float) -> bool:
-        """Make one move from ``self._current``, a plan of `cost` ticks, with looks at the clock.
-
-        The new plan takes its place if it is no longer; False if the time was up before. With many
-        ports one move may take minutes: between batches of new slots the clock is read, and Ctrl-C
-        ends the move.
-        """
-        # ``trial`` holds the slots that stay. New ones are appended to it, until none of the
-        # `count` entries that they left of the demand is unserved. A cover for which there is no
-        # room comes to nothing.
-        trial = self._scratch.trial
-        count, terms = _begin_move(self._task, self._current, self._scratch, self._unserved)
-        n_slots = int(trial.n_slots[0])
-        batches = cover_in_batches(self._ports, self._unserved, count, terms, deadline, _SLICE_S)
-        for slots, n_left in batches:
-            count = n_left
-            end = n_slots + len(slots.ticks)
-            if end > len(trial.ticks):
-                return True
-            trial.matchings[n_slots:end] = slots.matchings
-            trial.ticks[n_slots:end] = slots.ticks
-            n_slots = end
-
-        # Entries are unserved yet: the time is up.
-        if count > 0:
-            return False
-        trial.n_slots[0] = n_slots
-        _end_move(self._task, self._current, self._scratch, cost)
-        return True
+        return Plan(self._current.matchings[:n_slots].copy(), self._current.ticks[:n_slots].copy())

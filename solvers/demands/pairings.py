@@ -36,7 +36,8 @@ _DIVIDING = 0.3
 
 _SHARE_OF_RULES = 0.25
 """The search for plans of any matchings has this part of the time: `ilp`, which makes such plans
-in a quarter of it, is then no better (it was up to 3 % without)."""
+in a quarter of it, is then no better (it was up to 3 % without;
+``benchmarks/demand_constants.py pairings._SHARE_OF_RULES 0.1 0.5 --kind pairs``)."""
 _MOST_SHORTENED = 100
 """Slots: the linear programme that shortens them takes some milliseconds for so many."""
 

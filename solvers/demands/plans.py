@@ -212,18 +212,14 @@ def tidy(plan: Plan) -> Plan:
     """
     if not len(plan.ticks):
         return plan
-    ticks_of = dict[bytes, int]()
-    rows = (plan.matchings + 1).astype(">u4")  # bytes that sort as the numbers do
-    for row, ticks in zip(rows, plan.ticks.tolist(), strict=True):
-        content = row.tobytes()
-        ticks_of[content] = ticks_of.get(content, 0) + ticks
-
-    # Matchings as sorted bytes: the order does not depend on that of the plan.
-    contents = sorted(ticks_of)
-    merged = np.frombuffer(b"".join(contents), dtype=">u4").reshape(-1, rows.shape[1])
-    ticks = np.array([ticks_of[content] for content in contents])
+    # Each matching as bytes that sort as its numbers do: the highest byte first, from 0 on.
+    rows = (plan.matchings + 1).astype(">u4", order="C")
+    contents = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    _, first_slot, matching = np.unique(contents, return_index=True, return_inverse=True)
+    ticks = np.zeros(len(first_slot), dtype=np.int64)
+    np.add.at(ticks, matching, plan.ticks)
     order = np.argsort(-ticks, kind="stable")
-    return Plan(merged.astype(np.int32) - 1, ticks).take(order)
+    return Plan(plan.matchings[first_slot], ticks).take(order)
 
 
 def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> Plan:

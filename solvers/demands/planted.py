@@ -32,12 +32,14 @@ MOST_PERMUTATIONS = 64
 
 _PAIR_S = 1.2e-5
 """What it takes to decode a demand, for each pair of permutations in both orders: 3 ms for 16 of
-them, 12 ms for 32, at 33 to 384 ports. Most entries that are no weight are sums of two."""
+them, 12 ms for 32, at 33 to 384 ports (``benchmarks/demand_constants.py planted._PAIR_S 6e-6
+2.4e-5 --kind planted``). Most entries that are no weight are sums of two."""
 
 _LEAST_OVER_CHANCE = 3.0
 """A sum of two frequent values is one itself only if it occurs so many times as often as both meet
 by chance. With 2 or 8 the same weights are found in 340 sums of 16 permutations of 24 to 384
-ports, half of them of two weights alone (Solstice); with 1.5 three per cent fewer."""
+ports, half of them of two weights alone (Solstice); with 1.5 three per cent fewer
+(``benchmarks/demand_constants.py planted._LEAST_OVER_CHANCE 1.5 8 --kind planted``)."""
 
 _MOST_LACKED = 12
 """An entry is left for later while its lines lack more weights than this, copies counted: all sets
@@ -46,7 +48,8 @@ of them are looked at."""
 _MOST_PASSES = 12
 """Passes over the entries that are not decoded; the rest is left then. With 6 or 20 the same of 25
 drawn sums of 8 to 60 permutations are decoded, with 3 one of them is not; where small weights make
-many sums fit, hundreds of passes would take seconds."""
+many sums fit, hundreds of passes would take seconds (``benchmarks/demand_constants.py
+planted._MOST_PASSES 3 20 --kind planted``)."""
 
 _FINE_LINE = 1 << 30
 """Where a line has so many ticks, amounts were no whole numbers, and were rounded to ticks. Sums
@@ -134,18 +137,10 @@ def _count_by_line(
     n_ports: int, entries: Entries, summands: Summands, n_weights: int
 ) -> NDArray[np.int64]:
     """Count how often each line has each weight: ``count[line, weight]``, shape (2 n, weights)."""
-    shape = (n_ports, n_weights)
-    size = n_ports * n_weights
-
-    # Line and weight are packed into one number, so that one count does for all.
-    by_row = entries.row[summands.entry].astype(np.int64) * n_weights + summands.weight
-    by_column = entries.column[summands.entry].astype(np.int64) * n_weights + summands.weight
-    return np.concatenate(
-        [
-            np.bincount(by_row, minlength=size).reshape(shape),
-            np.bincount(by_column, minlength=size).reshape(shape),
-        ]
-    )
+    count = np.zeros((2 * n_ports, n_weights), dtype=np.int64)
+    np.add.at(count, (entries.row[summands.entry], summands.weight), 1)
+    np.add.at(count, (n_ports + entries.column[summands.entry], summands.weight), 1)
+    return count
 
 
 def _match_alone(entries: Entries, weights: Weights) -> Summands:

@@ -32,7 +32,8 @@ _MATRIX_PORTS = 4096
 """Plans of more ports are made of listed entries alone: a full matrix of them has over 128 MB."""
 _FINISH_S_PER_PLACE = 7e-8
 """What it takes to put equal slots together and to trim them, for each slot and port; measured
-with 64 to 1,024 ports."""
+with 64 to 1,024 ports (``benchmarks/demand_constants.py portfolio._FINISH_S_PER_PLACE 3e-8 1.4e-7
+--ports 256``)."""
 _MANY_PLACES = 1 << 16
 """The first plan of full matrices of so many places, 256 ports, is made without a list."""
 _FEW_ENTRIES = 10_000
@@ -44,7 +45,8 @@ _MORE_PATIENCE = 25
 """After so many moves in vain the search goes on from another plan, and each time it has some more
 moves for that. In 30 to 100 ms and on 53 demands of 3 to 40 ports without any such step plans were
 0.3 to 0.9 % above the best that were found, with 100 moves 0.15 to 0.3 %, with 400 moves 0.08 %
-(up to 8 ports) to 0.3 %, and with 2,000 moves 0.04 % to 0.7 %."""
+(up to 8 ports) to 0.3 %, and with 2,000 moves 0.04 % to 0.7 %
+(``benchmarks/demand_constants.py portfolio._PATIENCE 400 2000``)."""
 _SHORTENED = 1.05
 """By which factor a plan may be longer than another one before its slots are shortened."""
 _WAITING = 0.5
@@ -56,8 +58,20 @@ that is more. Rules take 0.2 to 1.6 times their estimates at half of the demands
 _SHARE_OF_RULE = 0.25
 """So much of the time that is left each rule may take, whatever its estimate: estimates are those
 of compiled kernels on a free machine."""
+_TRIED_PORTS = 80
+_DENSE = 0.2
+_TRIED_S = 0.01
+"""Rules that are estimated to take longer are tried before, on demands of so many ports at least,
+of which more than this part of all pairs has a demand."""
+_TRIAL_PORTS = 32
+"""A trial has so many ports (``benchmarks/demand_constants.py portfolio._TRIAL_PORTS 16 64 --ports
+96 170 --limit 0.2``)."""
 _LONGEST_RULE_S = 10.0
 """Without any limit, rules that are estimated to take longer are left out."""
+_LONGEST_MOVE_S = 1.0
+"""There are no moves where the whole demand is estimated to take longer: no clock is read, and
+Ctrl-C has to wait, while one is made. 300 ports that all have a demand for each other take so
+long."""
 _ALL_MOVES_S = 20.0
 """Without any limit, all moves together take about so long at most."""
 
@@ -137,6 +151,41 @@ def list_rules(size: Size) -> list[tuple[float, PlanRule]]:
     return sorted(estimates, key=lambda estimate: estimate[0])
 
 
+def _yield_rules(task: CoverTask, size: Size) -> Iterator[tuple[float, PlanRule]]:
+    """Yield all rules with their estimates, the quickest first, but hopeless ones last.
+
+    Where most of many ports have a demand, a rule is first tried on some of the ports, at a small
+    part of its time. It comes last if its plan is no shorter there than those of quicker rules:
+    on the whole it would most likely be longer, too.
+    """
+    rules = list_rules(size)
+    part = np.zeros((0, 0), dtype=np.int64)
+    if task.full_matrix is not None and size.n_ports >= _TRIED_PORTS:
+        ports = np.random.default_rng(0).permutation(size.n_ports)[:_TRIAL_PORTS]
+        part = np.ascontiguousarray(task.demand[np.ix_(ports, ports)])
+    if np.count_nonzero(part) <= _DENSE * part.size:
+        yield from rules
+        return
+
+    # The plan of a rule has to be shorter than those of first fit and of quicker rules.
+    trial = CoverTask.of(part, task.delay, task.shortest)
+    least_cost: float = cover_first_fit(trial.entries, trial.lines, trial.shortest).cost(
+        trial.delay
+    )
+    last: list[tuple[float, PlanRule]] = []
+    for estimate_s, rule in rules:
+        # Quick rules come at once: a trial would take as long.
+        if estimate_s > _TRIED_S:
+            plans = [finish_plan(plan, part, trial.shortest) for plan in rule.load()(trial)]
+            cost = min((plan.cost(trial.delay) for plan in plans), default=np.inf)
+            if cost >= least_cost:
+                last.append((estimate_s, rule))
+                continue
+            least_cost = cost
+        yield estimate_s, rule
+    yield from last
+
+
 def yield_plans(
     task: CoverTask, *, first: Plan | None = None, has_moves: bool = True
 ) -> Iterator[Plan]:
@@ -163,14 +212,15 @@ def yield_plans(
     late = task.deadline - _FINISH_S_PER_PLACE * first.matchings.size
     late_rules = max(late, began_s + _GRACE_S) if is_timed else np.inf
     moves = _yield_moves(task._replace(deadline=late), size, plans)
-    for estimate_s, rule in list_rules(size):
+    for estimate_s, rule in _yield_rules(task, size):
         is_too_long = not is_timed and estimate_s > _LONGEST_RULE_S
         if is_too_long or (rule.needs_matrix and task.full_matrix is None):
             continue
-        # When the rule begins: a long one later than now, after moves. It is left out if its
-        # estimate does not fit into the time, even divided by how much it may be exceeded.
+        # When the rule begins: a long one later than now, after moves, if these are short. It is
+        # left out if its estimate does not fit into the time, even divided by how much it may be
+        # exceeded.
         begin_s = counted_time()
-        if is_timed and has_moves and estimate_s > 2 * _GRACE_S:
+        if is_timed and has_moves and _WAITING * estimate_s > size.best_slots_s + _GRACE_S:
             begin_s = max(begin_s, began_s + _WAITING * estimate_s)
         if begin_s + estimate_s / rule.overrun > late_rules:
             continue
@@ -211,9 +261,9 @@ def _yield_moves(task: CoverTask, size: Size, plans: list[Plan]) -> Iterator[Pla
 
     ``plans`` may get more plans meanwhile: better ones are gone on from. After many changes in
     vain the search goes on from one that is drawn. It ends at the deadline, or after
-    ``task.n_moves`` rounds; there are no moves without a full matrix.
+    ``task.n_moves`` rounds; there are no moves without a full matrix, and none that take long.
     """
-    if task.full_matrix is None:
+    if task.full_matrix is None or size.best_slots_s > _LONGEST_MOVE_S:
         return
     search = MoveSearch(task, size)
 

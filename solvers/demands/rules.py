@@ -63,14 +63,7 @@ def _load_whole(name: str) -> Build:
 def _estimate_fewest_slots_s(size: Size, n_sweeps: int) -> float:
     """Estimate the edge colouring and its sweeps: paths grow with the ports, sweeps take pairs."""
     colouring_s = 1e-4 + 5e-8 * size.n_entries * (1.0 + size.n_ports / 400)
-    return colouring_s + n_sweeps * 5e-9 * size.n_ports * size.degree**2
-
-
-def _estimate_critical_s(size: Size) -> float:
-    """Estimate the cover by critical lines; it counts half where delays are long."""
-    slots = size.degree + 1
-    estimate_s = 5e-5 + 4.5e-9 * float(size.n_ports**0.5) * size.n_entries * slots
-    return estimate_s / 2 if size.delays_per_entry < 1 else estimate_s
+    return colouring_s + n_sweeps * 7e-9 * size.n_ports * size.degree**2
 
 
 def _estimate_decomposition_s(size: Size) -> float:
@@ -88,7 +81,7 @@ RULES = (
     PlanRule(
         "spectra",
         partial(_load_cover, CRITICAL),
-        _estimate_critical_s,
+        lambda size: 5e-5 + 2.25e-9 * size.n_ports**0.5 * size.n_entries * (size.degree + 1),
         2.0,
         summary="few slots spread over parallel planes",
     ),
@@ -134,7 +127,7 @@ RULES = (
     PlanRule(
         "tms",
         partial(_load_whole, "tms"),
-        lambda size: 0.005 + 1e-9 * size.n_ports**2 * (500 + 20 * size.degree),
+        lambda size: 0.005 + 1e-9 * size.n_ports**2 * (250 + 10 * size.degree),
         2.5,
         needs_matrix=True,
         summary="scale, decompose, keep the heaviest terms",

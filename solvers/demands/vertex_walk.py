@@ -22,7 +22,6 @@ Marcus and Ree (1959). Diagonals of doubly stochastic matrices. *Quarterly Journ
 from __future__ import annotations
 
 from itertools import permutations
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,8 @@ from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _MOST_PORTS = 6
-"""A step takes 5 us with the 720 permutations of so many ports, and 0.1 ms with those of seven."""
+"""A step takes 5 us with the 720 permutations of so many ports, and 0.1 ms with those of seven
+(``benchmarks/demand_constants.py vertex_walk._MOST_PORTS 5 7 --kind matchings --ports 6 7``)."""
 
 _LARGEST_TICKS = 10**9
 """Weights of larger sums would not be whole to `_ZERO` in float64."""
@@ -43,41 +43,17 @@ _ZERO = 1e-4
 _SMALLEST_PIVOT = 1e-7
 
 _STEPS = 4000
-"""Steps between two looks at the clock: 4 ms with five ports, 20 with six."""
+"""Steps between two looks at the clock: 4 ms with five ports, 20 with six
+(``benchmarks/demand_constants.py vertex_walk._STEPS 2000 8000 --kind matchings --ports 5 6``)."""
 
 _UPHILL = 0.001
 """How often a step that adds a term is taken, for each term that it adds. From 17 to 14 terms of a
 dense matrix of 5 ports it takes 0.5 s with 0.001 and with 0.0002, 4 s with 0.03, and more than a
-minute if all steps are taken."""
+minute if all steps are taken (``benchmarks/demand_constants.py vertex_walk._UPHILL 0.0002 0.03
+--kind matchings --ports 5``)."""
 
 _WALKS_OF_A_START = 20
 """After so many walks the next one begins at another vertex."""
-
-
-class _Vertex(NamedTuple):
-    """A decomposition, as the walk finds it."""
-
-    basis: NDArray[np.int64]  # (rows,): the permutation of each row of the tableau
-    weights: NDArray[np.float64]  # (rows,): in ticks
-
-
-@inner_kernel
-def _leaving_row(tableau, column):
-    """Find the row whose weight is zero first as that of a column rises (the ratio test).
-
-    Returns the row, -1 if no weight ever falls, and by how many ticks the column's weight has
-    risen. For example, weights of 6 and 5 that fall by 2 and by 1 for each tick are 0 after 3 and
-    5 ticks: the first row leaves, and the rise is 3.
-    """
-    leaving = -1
-    rise = np.inf
-    for row in range(len(tableau)):
-        if tableau[row, column] > _SMALLEST_PIVOT:
-            ratio = tableau[row, -1] / tableau[row, column]
-            if ratio < rise:
-                rise = ratio
-                leaving = row
-    return leaving, rise
 
 
 @inner_kernel
@@ -102,14 +78,14 @@ def _pivot(tableau, column, leaving):
 
 
 @kernel
-def _walk_over_vertices(tableau, basis, entering, chances, best, fewest):
+def _walk_over_vertices(tableau, basis, entering, chances, fewest, best_basis, best_weights):
     """Look for a sum of few weighted permutations that is the demand, by a random walk.
 
     Changes the tableau and ``basis[row]``, the permutation of each row. ``entering[step]`` are
     permutations and ``chances[step]`` random numbers from 0 to 1. The best vertex is written to
-    ``best.basis`` and ``best.weights``; returns how many terms it has, or `fewest` if none has
-    fewer. The terms are the permutations whose weights are above 0. Few are wanted, and their
-    weights have to be whole numbers of ticks: at a vertex they may be fractions.
+    `best_basis` and `best_weights`, by row of the tableau; returns how many terms it has, or
+    `fewest` if none has fewer. The terms are the permutations whose weights are above 0. Few are
+    wanted, and their weights have to be whole numbers of ticks: at a vertex they may be fractions.
 
     A step is a pivot. Steps that add no terms are always taken; one that adds k terms is taken
     with a chance of ``_UPHILL**k``. A permutation that is in the basis takes its own place.
@@ -126,14 +102,21 @@ def _walk_over_vertices(tableau, basis, entering, chances, best, fewest):
                 is_whole = is_whole and abs(weight - np.rint(weight)) < _ZERO
             if is_whole:
                 for row in range(len(basis)):
-                    best.basis[row] = basis[row]
-                    best.weights[row] = weights[row]
+                    best_basis[row] = basis[row]
+                    best_weights[row] = weights[row]
                 fewest = n_terms
 
-        # The row that leaves is the one whose weight falls to 0 first, when that of the column
-        # has risen to `rise` ticks; -1 says that no weight ever falls.
+        # The row that leaves is the one whose weight falls to 0 first as that of the column rises
+        # (the ratio test). Weights of 6 and 5 that fall by 2 and by 1 for each tick are 0 after 3
+        # and 5 ticks: the first row leaves, and the rise is 3. -1: no weight ever falls.
         column = entering[step]
-        leaving, rise = _leaving_row(tableau, column)
+        leaving = -1
+        rise = np.inf
+        for row in range(len(basis)):
+            falls = tableau[row, column]
+            if falls > _SMALLEST_PIVOT and weights[row] / falls < rise:
+                rise = weights[row] / falls
+                leaving = row
         if leaving < 0:
             continue
 
@@ -145,6 +128,8 @@ def _walk_over_vertices(tableau, basis, entering, chances, best, fewest):
                 weight = rise
             next_terms += weight > _ZERO
         n_more = next_terms - n_terms
+
+        # More terms are seldom accepted, as many or fewer always.
         if n_more > 0 and chances[step] >= _UPHILL**n_more:
             continue
         _pivot(tableau, column, leaving)
@@ -230,14 +215,18 @@ class VertexWalk:
         weights = inverse @ self._sums
         weights[np.abs(weights) < _ZERO] = 0.0
         tableau = np.column_stack([inverse @ self._equations, weights])
+
+        # The walk itself, which overwrites `weights` by those of the best vertex.
         entering = self._rng.integers(len(self._permutations), size=_STEPS)
         chances = self._rng.random(_STEPS)
-        best = _Vertex(self._basis.copy(), weights)
-        n_terms = _walk_over_vertices(tableau, self._basis, entering, chances, best, fewest)
+        best_basis = self._basis.copy()
+        n_terms = _walk_over_vertices(
+            tableau, self._basis, entering, chances, fewest, best_basis, weights
+        )
         if n_terms >= fewest:
             return None
-        ticks = np.rint(best.weights).astype(np.int64)
-        plan = Plan(self._permutations[best.basis], ticks).take(ticks > 0)
+        ticks = np.rint(weights).astype(np.int64)
+        plan = Plan(self._permutations[best_basis], ticks).take(ticks > 0)
         return plan if np.array_equal(serve(plan), self._demand) else None
 
 

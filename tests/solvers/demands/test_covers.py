@@ -16,7 +16,7 @@ from optmatch.model import TimeUp
 from optmatch.problems import completion_s
 from optmatch.solvers.demands import entry_covers, portfolio
 from optmatch.solvers.demands.birkhoff import decompose, stuff
-from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED, STABLE
+from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED
 from optmatch.solvers.demands.decompositions import hold_terms, yield_in_delays
 from optmatch.solvers.demands.entries import Entries, LineSums, assign_entries, port_vectors
 from optmatch.solvers.demands.entry_covers import CHOICES, copy_entries, yield_cover
@@ -122,13 +122,10 @@ def test_of_many_demands_a_part_is_ranked() -> None:
     st.integers(0, 10_000),
     st.sampled_from([0, 300, 5000]),
     st.sampled_from([1, 700]),
-    st.booleans(),
 )
-def test_quick_covers_take_one_length_for_each_slot(
-    seed: int, delay: int, shortest: int, exact: bool
-) -> None:
+def test_quick_covers_take_one_length_for_each_slot(seed: int, delay: int, shortest: int) -> None:
     demand = draw(seed)
-    plan = cover_by(demand, delay, RATED if exact else STABLE, shortest)
+    plan = cover_by(demand, delay, RATED, shortest)
     for rest, length, held in slots_of(plan, demand):
         weight, left = weights(rest, delay, 3.0), rest[rest > 0]
         least = min(rest[pair] for pair in held)
@@ -138,13 +135,9 @@ def test_quick_covers_take_one_length_for_each_slot(
         for size in left[places].tolist():
             value = weight * np.where(rest <= size, rest + delay, size) * (rest > 0)
             rates[size] = value.max(axis=1).sum() / (size + delay)
-            mine = np.zeros(len(rest)), np.zeros(len(rest))
-            for i, j in held:
-                mine[0][i] = mine[1][j] = value[i, j]
-            total = mine[0].sum()
-            stable = (value <= np.maximum(mine[0][:, None], mine[1]) + 1e-9).all()
-            good = total == pytest.approx(heaviest(value), rel=1e-9) if exact else stable
-            if length == max(size, shortest, least) and good:
+            total = sum(value[pair] for pair in held)
+            is_heaviest = total == pytest.approx(heaviest(value), rel=1e-9)
+            if length == max(size, shortest, least) and is_heaviest:
                 fits.append(size)
         assert max(rates[size] for size in fits) == pytest.approx(max(rates.values()), rel=1e-9)
 
@@ -371,7 +364,7 @@ def test_a_slot_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_covers, "counted_time", lambda: 0.0)
     demand = np.random.default_rng(0).integers(1, 99, (60, 60))
     late = CoverTask.of(demand, 2)._replace(deadline=1e-6)
-    for choice in (STABLE, RATED, COMPARED, CRITICAL, MEDIAN):
+    for choice in (RATED, COMPARED, CRITICAL, MEDIAN):
         with pytest.raises(TimeUp):
             next(yield_cover(late._replace(useful_ticks=10**9), choice))
         rest = next(yield_cover(late, choice))

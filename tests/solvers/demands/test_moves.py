@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from optmatch.solvers.demands import entry_covers, moves
+from optmatch.solvers.demands import moves, portfolio
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.moves import MoveSearch
 from optmatch.solvers.demands.plans import Plan, finish_plan, serve
 from optmatch.solvers.demands.tasks import CoverTask, Size
-from tests.helpers.modes import compiled_only
 
 pytestmark = pytest.mark.kernels
 
@@ -120,42 +119,17 @@ def test_a_round_that_something_else_slowed_down_ends_no_search(
     assert search.play_round(plan, 0.01) is not None
 
 
-@compiled_only
-def test_a_long_move_looks_at_the_clock_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With some hundred ports a move takes seconds: it ends soon after its time."""
-    demand = np.random.default_rng(0).integers(1, 10**6, (40, 40))
-    plan = first_plan(demand)
-    search = search_of(demand, 20, 1, 1)
-    looks = 0
-
-    def one_second_later() -> float:
-        nonlocal looks
-        looks += 1
-        return float(looks)
-
-    for module in (moves, entry_covers):
-        monkeypatch.setattr(module, "counted_time", one_second_later)
-    assert search.play_round(plan, 9.5) is None
-    assert looks <= 12
-
-    # Ctrl-C comes between two kernels, and the search can go on afterwards.
-    def interrupt_after_a_slot() -> float:
-        if one_second_later() >= 3.0:
-            raise KeyboardInterrupt
-        return 0.0
-
-    looks = 0
-    for module in (moves, entry_covers):
-        monkeypatch.setattr(module, "counted_time", interrupt_after_a_slot)
-    with pytest.raises(KeyboardInterrupt):
-        search.play_round(plan, np.inf)
-    monkeypatch.undo()
-    after = search.play_round(plan, np.inf)
-    assert after is not None
-    assert (serve(after) >= demand).all()
+def test_there_are_no_moves_where_one_would_take_long() -> None:
+    """No clock is read while one is made, and Ctrl-C has to wait."""
+    demand = np.random.default_rng(0).integers(1, 10**6, (400, 400))
+    task = CoverTask.of(demand, 20)
+    plans = [cover_heaviest_first(demand)]
+    assert list(portfolio._yield_moves(task, Size.of(task), plans)) == []
+    small = CoverTask.of(demand[:30, :30].copy(), 20)
+    assert next(portfolio._yield_moves(small, Size.of(small), [first_plan(small.demand)]))
 
 
-def test_a_move_is_the_same_in_one_go_and_slot_by_slot() -> None:
+def test_moves_are_the_same_in_one_round_and_one_by_one() -> None:
     demand = np.random.default_rng(3).integers(1, 10**6, (12, 12))
     in_one_go = search_of(demand, 20_000, 1, 2).play_round(first_plan(demand), np.inf)
     search = search_of(demand, 20_000, 1, 1)

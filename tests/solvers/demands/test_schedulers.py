@@ -296,8 +296,9 @@ def test_a_count_of_rounded_floats_says_so() -> None:
     """They have no common unit: what is proved is about the ticks to which they are rounded."""
     rng = np.random.default_rng(0)
     floats = sum(weight * np.eye(5)[rng.permutation(5)] for weight in rng.random(4))
-    solution = om.solve(ideal(floats, objective="matchings"), seed=0)
-    assert solution.stats["rounded_to_s"] == solution.problem.tick_s
+    problem = ideal(floats, objective="matchings")
+    solution = om.solve(problem, seed=0)
+    assert solution.stats["rounded_to_s"] == problem.tick_s
     whole = om.solve(ideal([[3, 1], [1, 3]], objective="matchings"), seed=0)
     assert "rounded_to_s" not in whole.stats
 
