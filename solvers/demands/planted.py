@@ -253,11 +253,6 @@ def decode(entries: Entries, weights: Weights, deadline: float = np.inf) -> Summ
     return Summands(np.concatenate(entry_of_edge), np.concatenate(weight_of_edge))
 
 
-def _part_of(entries: Entries, numbers: NDArray[np.int64], ticks: NDArray[np.int64]) -> Entries:
-    """Return some entries, given by their numbers in ascending order, with other ticks."""
-    return Entries(entries.n_ports, entries.row[numbers], entries.column[numbers], ticks)
-
-
 def yield_planted(task: CoverTask) -> Iterator[Plan]:
     """Find the few permutations of which a demand is the sum, and use them as a schedule.
 
@@ -292,11 +287,27 @@ def yield_planted(task: CoverTask) -> Iterator[Plan]:
     for weight in range(len(weights.ticks)):
         members = np.flatnonzero(summands.weight == weight)
         members = members[np.argsort(summands.entry[members], kind="stable")]
-        parts.append(_part_of(entries, summands.entry[members], ticks_of_summand[members]))
+        numbers = summands.entry[members]
+        parts.append(
+            Entries(
+                entries.n_ports,
+                entries.row[numbers],
+                entries.column[numbers],
+                ticks_of_summand[members],
+            )
+        )
     undecoded = np.flatnonzero(~is_decoded)
-    parts.append(_part_of(entries, undecoded, entries.ticks[undecoded]))
+    parts.append(
+        Entries(
+            entries.n_ports,
+            entries.row[undecoded],
+            entries.column[undecoded],
+            entries.ticks[undecoded],
+        )
+    )
     plan = Plan.of([], [], entries.n_ports)
     for part in parts:
-        lines = LineSums.of(part)
-        plan = join(plan, cover_fewest_slots(part, lines, task.shortest, task.deadline))
+        plan = join(
+            plan, cover_fewest_slots(part, LineSums.of(part), task.shortest, task.deadline)
+        )
     yield plan

@@ -131,7 +131,17 @@ def _plan(task: CoverTask, previous: Plan | None, first: Plan | None) -> Plan:
     began_s = counted_time()
     has_time = is_quick or began_s < task.deadline
     if previous is not None and task.full_matrix is not None and has_time:
-        best = _patch(task, previous)
+        # All its slots stay at their lengths first, and new ones serve what they leave. The first
+        # fit of that takes next to no time. A cover by the best slots (RATED) is shorter, and
+        # takes its place if it is estimated to take less than `_GRACE_S` seconds.
+        unserved = np.maximum(task.demand - serve(previous), 0)
+        patch = CoverTask.of(unserved, task.delay, task.shortest)
+        new = cover_first_fit(patch.entries, patch.lines, task.shortest)
+        if len(new.ticks) and Size.of(patch).best_slots_s < _GRACE_S:
+            new = next(yield_cover(patch, RATED))
+
+        # Slots of the same matching become one, and each is shortened to what this demand needs.
+        best = finish_plan(join(previous, new), task.demand, task.shortest)
         grace_s = min(_GRACE_S, counted_time() - began_s)
         task = task._replace(deadline=task.deadline + grace_s)
     bound = task.lines.bound(task.delay)
@@ -158,13 +168,12 @@ def _yield_rules(task: CoverTask, size: Size) -> Iterator[tuple[float, PlanRule]
     part of its time. It comes last if its plan is no shorter there than those of quicker rules:
     on the whole it would most likely be longer, too.
     """
-    rules = list_rules(size)
     part = np.zeros((0, 0), dtype=np.int64)
     if task.full_matrix is not None and size.n_ports >= _TRIED_PORTS:
         ports = np.random.default_rng(0).permutation(size.n_ports)[:_TRIAL_PORTS]
         part = np.ascontiguousarray(task.demand[np.ix_(ports, ports)])
     if np.count_nonzero(part) <= _DENSE * part.size:
-        yield from rules
+        yield from list_rules(size)
         return
 
     # The plan of a rule has to be shorter than those of first fit and of quicker rules.
@@ -173,7 +182,7 @@ def _yield_rules(task: CoverTask, size: Size) -> Iterator[tuple[float, PlanRule]
         trial.delay
     )
     last: list[tuple[float, PlanRule]] = []
-    for estimate_s, rule in rules:
+    for estimate_s, rule in list_rules(size):
         # Quick rules come at once: a trial would take as long.
         if estimate_s > _TRIED_S:
             plans = [finish_plan(plan, part, trial.shortest) for plan in rule.load()(trial)]
@@ -303,21 +312,3 @@ def _yield_moves(task: CoverTask, size: Size, plans: list[Plan]) -> Iterator[Pla
             current = tidy(plans[int(rng.integers(len(plans)))])
             n_in_vain = 0
             patience += _MORE_PATIENCE
-
-
-def _patch(task: CoverTask, former: Plan) -> Plan:
-    """Make a plan for a demand from the plan of a similar one: its slots, and new ones besides.
-
-    All slots of `former` stay at their lengths first, and new ones serve what they leave. Then
-    slots of the same matching become one, and each is shortened to what this demand needs of it;
-    a slot that nothing needs goes.
-    """
-    unserved = np.maximum(task.demand - serve(former), 0)
-    patch = CoverTask.of(unserved, task.delay, task.shortest)
-    new = cover_first_fit(patch.entries, patch.lines, task.shortest)
-
-    # The first fit takes next to no time. A cover by the best slots (RATED) is shorter, and takes
-    # its place if it is estimated to take less than `_GRACE_S` seconds.
-    if len(new.ticks) and Size.of(patch).best_slots_s < _GRACE_S:
-        new = next(yield_cover(patch, RATED))
-    return finish_plan(join(former, new), task.demand, task.shortest)
