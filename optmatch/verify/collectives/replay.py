@@ -640,13 +640,15 @@ def _check_epochs_of_planes(
     rule = "each round has an epoch of its own"
     if not findings.expect(rule, "circuits", plan.n_epochs, n_rounds):
         return False
+
+    # ``peer[round, plane, port, rank]``: the rank to which the port of a rank leads.
     peer = plan.circuits.reshape(n_rounds, problem.planes, problem.ports, problem.n_ranks)
     is_dark = (peer == IDLE).all(axis=(2, 3))
     rule = "planes with a share have circuits, and no others"
     findings.expect_none(rule, is_dark == is_used, _ROUND_AND_PLANE, is_used, rule)
 
-    # The circuits of a round are those of any port of a plane that has a share. Other entries are
-    # -1, so the maximum finds them.
+    # ``common_peer[round, rank]``: the circuits of a round, those of any port of a plane that has
+    # a share. Other entries are -1, so the maximum finds them.
     is_used_port = is_used[:, :, None, None]
     common_peer = np.where(is_used_port, peer, IDLE).max(axis=(1, 2))
     is_other = (is_used_port & (peer != common_peer[:, None, None])).any(axis=(2, 3))
@@ -664,7 +666,9 @@ def _check_changes(
     circuits, no time is needed in between, otherwise the delay. Rounds in which the plane takes no
     part do not count. A start may be too early by `slack_s`, for rounding errors.
     """
-    # The circuits that the plane has at present; None as long as they are known as a text only.
+    # The circuits that the plane has at present. ``problem.start`` has those before the first round
+    # or is a text: "free" if the first ones cost no delay, "dark" if they do. None stands for a
+    # text.
     lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
     circuits: NDArray[np.generic] | None = None
     if not isinstance(problem.start, str):
