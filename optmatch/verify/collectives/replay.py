@@ -666,9 +666,9 @@ def _check_changes(
     circuits, no time is needed in between, otherwise the delay. Rounds in which the plane takes no
     part do not count. A start may be too early by `slack_s`, for rounding errors.
     """
-    # The circuits that the plane has at present. ``problem.start`` has those before the first round
-    # or is a text: "free" if the first ones cost no delay, "dark" if they do. None stands for a
-    # text.
+    # The circuits that the plane has at present. ``problem.start`` has those before the first
+    # round, or is a text: "free" if the first ones cost no delay, "dark" if they do. None stands
+    # for a text.
     lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
     circuits: NDArray[np.generic] | None = None
     if not isinstance(problem.start, str):
