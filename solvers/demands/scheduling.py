@@ -523,7 +523,7 @@ def schedule_plan(
             cell_states = route_slots(problem.fabric, plan_of_plane)
         else:
             cell_states = states(plan_of_plane)
-        if circuits_go_on and cell_states is not None:
+        if circuits_go_on and problem.delay_ticks and cell_states is not None:
             with uncounted():
                 from optmatch.solvers.routing.router import CellRouter  # loads kernels of routing
 
