@@ -180,6 +180,8 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
     for pairs in [list_gossip_pairs(n), *(all_pairs[:count] for count in counts)]:
         if spread(_list_pairs(pairs)) is None:
             continue
+
+        # The routes of these pairs, and how long they take.
         peer_by_round = np.array(pairs)[:, None]
         routes = find_level_routes(problem, peer_by_round, distance, Limits().start())
         assert routes is not None

@@ -405,10 +405,11 @@ def _receive_offsets(topologies: list[Topology], exponents: NDArray[np.integer[A
     distance_gone = np.zeros(n, dtype=np.int64)
     columns: list[tuple[IntArray, ...]] = []
     loads = list[float]()
-    held = list[int]()
+    rounds_held = list[int]()
     for config in range(n_configs):
         n_rounds_before = len(columns)
         while hops_left[:, config].any():
+            # A round: each offset takes a lane with hops left, and is so many places farther then.
             lane_of = _choose_lane_of_offsets(hops_left[:, config])
             offset = np.flatnonzero(lane_of >= 0)
             lane = lane_of[offset]
@@ -423,12 +424,13 @@ def _receive_offsets(topologies: list[Topology], exponents: NDArray[np.integer[A
             # Lanes with the same shift share its offsets evenly.
             width = np.bincount(shifts[config], minlength=n)
             loads.append(float((np.bincount(shift, minlength=n) / np.maximum(width, 1)).max()))
-        held.append(len(columns) - n_rounds_before)
-    sequence = CircuitSequence.of(topologies, tuple(held))
+        rounds_held.append(len(columns) - n_rounds_before)
+
+    # A block is one piece, and n ranks do what is listed for one of them.
+    sequence = CircuitSequence.of(topologies, tuple(rounds_held))
     turn, source, target, offset = (
         np.concatenate(column) for column in zip(*columns, strict=True)
     )
-    # A block is one piece, and n ranks do what is listed for one of them.
     return receive_over_circuits(sequence, np.array(loads), 1, n, (turn, source, target, offset))
 
 

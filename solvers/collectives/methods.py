@@ -179,21 +179,23 @@ def _find_rewired(problem: Collective, clock: Clock, below_s: float) -> FoundPla
     choice for all rounds is made for each algorithm, and the fastest algorithm is taken.
     """
     rounds = single_rounds(problem)
-    effort_s = {name: choice_effort_s(some) for name, some in rounds.items()}
+    effort_s = {
+        name: choice_effort_s(algorithm_rounds) for name, algorithm_rounds in rounds.items()
+    }
     quickest = min(rounds, key=lambda name: effort_s[name])
 
     # Each choice tells its time; only the fastest is laid out. An algorithm is left out if it is
     # too slow even with circuits of its own in each round, which change in no time.
     offers: list[Offer[Laid]] = []
     limit: Limit | None = None
-    for name, some in rounds.items():
-        if least_time_s(problem, some) >= below_s:
+    for name, algorithm_rounds in rounds.items():
+        if least_time_s(problem, algorithm_rounds) >= below_s:
             continue
         if name != quickest and effort_s[name] > clock.remaining_s:
             limit = Limit.TIME
             continue
-        choice = choose(problem, some)
-        build = partial(rewire, problem, some, choice)
+        choice = choose(problem, algorithm_rounds)
+        build = partial(rewire, problem, algorithm_rounds, choice)
         offers.append(Offer(choice.time_s, 0, name, build))
     laid, fastest = take_best_offer(offers, clock, below_s)
     return FoundPlan(laid, {"algorithm": fastest}, limit=limit)

@@ -147,7 +147,7 @@ def find_fewest_blocks(
             if seconds_of(problem, n_rounds, n_blocks * problem.block_bytes) >= faster_than_s:
                 break
             capacity = np.diff(np.arange(n_rounds + 1) * n_blocks // n_rounds)
-            found = find_routes_within_capacity(problem, peer, distance, capacity, clock)
-            if found.routes is not None or found.is_hopeless:
-                return found.routes
+            outcome = find_routes_within_capacity(problem, peer, distance, capacity, clock)
+            if outcome.routes is not None or outcome.is_hopeless:
+                return outcome.routes
     return None

@@ -109,6 +109,8 @@ def take_best_offer(
             waiting.append(offer)
             if promised is None or offer.seconds < promised.seconds:
                 promised = offer
+
+        # No more offers are looked for when the best one would not be laid out in time.
         if promised is not None and not is_affordable(promised.n_sends, clock, reserve=RESERVE):
             break
         if clock.remaining_s <= 0.0:

@@ -290,8 +290,8 @@ def _time_rounds(
     # evenly. Hops with the same round, source and target are one pair, a number (round * n +
     # source) * n + target. `load[pair]` adds up its bytes, and `n_circuits[pair]` counts the lanes
     # that lead from its source to its target in the round.
-    pair_of_round, which = _number_distinct((turn * n + source) * n + target)
-    load = np.bincount(which, weights=amount, minlength=len(pair_of_round))
+    pair_of_round, pair_number = _number_distinct((turn * n + source) * n + target)
+    load = np.bincount(pair_number, weights=amount, minlength=len(pair_of_round))
     round_of_pair, pair = np.divmod(pair_of_round, n * n)
     epoch_of_pair = epoch_of_round[round_of_pair]
     source_of_pair, target_of_pair = np.divmod(pair, n)

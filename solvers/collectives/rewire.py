@@ -155,6 +155,8 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
             whole_send = rounds.sends[rows[:, 0]]
             new_turn = first_of_round[whole_send[:, 0]] + number
             parts.append(np.column_stack([new_turn, rows[:, 1:], whole_send[:, 3:]]))
+
+        # The new rounds of a round all have its circuits.
         sends = np.concatenate(parts)
         sends = sends[np.argsort(sends[:, 0], kind="stable")]
         old_turn = np.repeat(np.arange(len(matchings)), n_hops_of_round).tolist()
@@ -199,12 +201,12 @@ def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArra
         candidates = np.vstack([rings, np.unique(candidates, axis=0)[:most]])
 
     # The circuits of the start, if they are named and all lanes have the same ones.
-    there = np.full(n, -2)  # equal to no circuits
+    first_circuits = np.full(n, -2)  # equal to no circuits
     if not isinstance(problem.start, str) and (problem.start == problem.start[0]).all():
-        there = problem.start[0].astype(np.int64)
-        candidates = np.vstack([candidates, there])
+        first_circuits = problem.start[0].astype(np.int64)
+        candidates = np.vstack([candidates, first_circuits])
     pool = np.unique(candidates, axis=0) if len(candidates) else candidates
-    return pool, (pool == there).all(axis=1)
+    return pool, (pool == first_circuits).all(axis=1)
 
 
 def _time_over(
