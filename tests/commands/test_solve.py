@@ -161,7 +161,7 @@ def test_several_answers_go_to_a_folder(problem: Path, tmp_path: Path, answer: A
     answer(ideal_solution())
     other = shutil.copy(problem, tmp_path / "other.json")
     folder = tmp_path / "out"
-    refused("several FILEs need a folder", "solve", problem, other, "-o", other)
+    refused("folder, and this is a file", "solve", problem, other, "-o", other)
     refused("the folder around it is not there", "solve", problem, other, "-o", folder / "deep")
     assert not folder.exists()
     call("solve", problem, other, "-o", folder)
