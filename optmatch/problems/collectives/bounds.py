@@ -226,7 +226,8 @@ def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
     # the bytes over the fewest hops, and an estimate of its bound. The powers of two are bounded
     # at once: when changes and rounds of a number take longer than that, so do those of more.
     best = BoundTerms(math.inf, "bytes")
-    waiting: list[tuple[float, int, float]] = []
+    waiting: list[tuple[float, int, float]] = []  # estimate, configurations, bytes
+
     hops_of_configurations = islice(distances(n_ranks, problem.lanes, problem.two_way), n_ranks)
     for configurations, hops in enumerate(hops_of_configurations, start=1):
         least_s = (configurations - 1) * problem.delay_s + problem.alpha_s * configurations
@@ -249,6 +250,7 @@ def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
             break
         terms = _bound_configurations(problem, traffic, configurations, hop_bytes, best.seconds)
         best = min([best, *terms])
+
     if problem.planes > 1:
         # Planes that change while others send hide all delays but the first one.
         n_rounds = _doublings(traffic.n_known, problem.lanes)
