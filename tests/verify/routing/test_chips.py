@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.fabrics import CellCircuit
 from optmatch.fabrics.light import trace
 from optmatch.model import CROSS
-from optmatch.verify.light import circuit_matrices
+from optmatch.verify.light import _circuit_matrix, circuit_matrices
 from optmatch.verify.routing.bounds import (
     Quality,
     bound_crosstalk,
@@ -23,7 +24,7 @@ from optmatch.verify.routing.bounds import (
     sum_power,
 )
 from tests.helpers.chips import LOSS, POWER, SNR, draw_chip
-from tests.verify.rules.routing import interferometer
+from tests.verify.rules.routing import PINS, interferometer
 
 BENES = om.Benes(4)
 STATES = np.array([*product((0, 1), repeat=BENES.n_cells)], dtype=np.int8)
@@ -178,14 +179,9 @@ def test_power_is_a_sum_over_cells() -> None:
 def test_couplers_send_another_share_across() -> None:
     """With equal phases two couplers that send the share s across let 4 s (1 - s) cross."""
     even = interferometer(math.pi, 0.0)
-    (circuit,) = even.circuits
-    assert circuit is not None
     straight, across = 0.7**0.5, 0.3**0.5
     matrix = [[[straight, 0.0], [0.0, across]], [[0.0, across], [straight, 0.0]]]
-    parts = [
-        replace(part, matrix=matrix) if part.kind == "coupler" else part for part in circuit.parts
-    ]
-    fabric = replace(even, circuits=(replace(circuit, parts=parts),))
+    fabric = replace(even, circuits=(with_couplers(PINS, matrix, ("c1", "c2")),))
     for coupling_change, share in ((0.0, 0.3), (0.2, 0.5), (-0.2, 0.1), (-0.5, 0.0), (0.9, 1.0)):
         matrices = circuit_matrices(fabric, coupling_change)
         assert matrices is not None
@@ -194,3 +190,25 @@ def test_couplers_send_another_share_across() -> None:
         assert power == pytest.approx(
             np.array([[1 - crossing, crossing], [crossing, 1 - crossing]])
         )
+
+
+def test_couplers_of_three_pins_split_evenly() -> None:
+    """Whatever is sent across in the other one, equal amplitudes leave by both pins."""
+    half = 0.5**0.5
+    splitter = [[[half, 0.0], [0.0, 0.0]], [[half, 0.0], [0.0, 0.0]]]
+    circuit = with_couplers(("a1", "", "b1", "b2"), splitter, ("c1",))
+    for difference_rad in (0.0, math.pi):
+        power = np.abs(_circuit_matrix(circuit, difference_rad, 0.2)) ** 2
+        assert power[:, 0] == pytest.approx(np.full(2, 0.5))
+
+
+def with_couplers(pins: Any, matrix: Any, names: tuple[str, ...]) -> CellCircuit:
+    """Return the circuit of an interferometer in which some couplers are replaced."""
+    (circuit,) = interferometer(math.pi, 0.0).circuits
+    assert circuit is not None
+    parts = [
+        replace(part, pins=pins, matrix=matrix) if part.name in names else part
+        for part in circuit.parts
+    ]
+    terminals = ("c1,a1", "c1,a2" if pins[1] else "", "c2,b1", "c2,b2")
+    return replace(circuit, parts=parts, terminals=terminals)

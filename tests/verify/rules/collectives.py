@@ -67,6 +67,7 @@ GATHER = ask("all-gather", 2)
 HALVES = [2.0, 2.0]
 EXCHANGE = ask("all-to-all", 2)
 TOO_FAR = om.IdealSwitch(2, loss_db=[[0, 9], [1, 0]], budget_db=2.0)
+AT_BUDGET = ask("broadcast", 2, fabric=om.IdealSwitch(2, loss_db=[[0, 2], [2, 0]], budget_db=2.0))
 FORTH = ask("broadcast", 2, root=1, planes=2, fabric=TOO_FAR)
 """Light from rank 0 to rank 1 loses more than it may, but not back."""
 DEAR_PORTS = ask("broadcast", 2, ports=2, fabric=dear_switch(4, (0, 2), (1, 3)))
@@ -977,6 +978,9 @@ ROWS = [
     ),
     stopped("a send goes over a circuit", PAIR, plan(ONCE, [[[-1, 0]]], 5.0)),
     stopped("sends and ranks exist", HOPS, plan(**FORWARDED, links=[[1, 3, 2]])),
+    stopped("a send goes over a circuit", HOPS,
+        plan(**FORWARDED, links=[[1, 0, 0], [1, 0, 1], [1, 1, 2]])),
+    Row(None, AT_BUDGET, plan(ONCE, THERE, 5.0)),
     stopped("planes have a share in each round", BOTH, planes([[4]], [[0]], [[5]], 5.0, **LIT)),
     stopped("planes have a share in each round", STEPS, planes([[4]], [[0]], [[5]], 5.0)),
     # the schedule of the switch

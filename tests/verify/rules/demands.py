@@ -51,6 +51,7 @@ APART = demand([[9, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]])
 """One port sends for long, another one has many circuits."""
 COLUMN = demand([[9, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 1]])
 FOREVER = demand([[0, 3], [2, 0]], delay_s=0.0)
+SLOW = demand([[0, 3], [2, 0]], delay_s=2.0**52, quantum_s=1.0)
 SHORT = demand([[0, 3], [2, 0]], min_slot_s=2.0)
 ONE = demand([[6]])
 """Prices of 7 / 6 for each second earn 7 in the 7 s that it takes."""
@@ -473,6 +474,7 @@ ROWS = [
         FOREVER.schedule([[-1, -1], [1, 0]], [2.0**53 - 10, 10]),
         stops=True,
     ),
+    Row("slots can be added up", SLOW, SLOW.schedule([[1, 0]] * 2, [3, 1]), stops=True),
     Row(
         "slots can be added up",
         FOREVER,

@@ -339,15 +339,19 @@ NO_BYTES = job(
     deps=[(1, 0), (3, 2)],
 )
 """The same with a message of no bytes."""
-ALMOST_NO_BYTES = job(
-    [group((0, 1), "pp")],
-    [
+
+
+def short_message(size_bytes: float) -> om.RailJob:
+    """Return a second of work, and then a message."""
+    rows = [
         [0, COMPUTE, -1, 0, 1, -1, -1],
-        [0, SEND, 0, 1e-30, 0, 1, 0],
-        [1, RECV, 0, 1e-30, 0, 0, 0],
-    ],
-    deps=[(1, 0)],
-)
+        [0, SEND, 0, size_bytes, 0, 1, 0],
+        [1, RECV, 0, size_bytes, 0, 0, 0],
+    ]
+    return job([group((0, 1), "pp")], rows, deps=[(1, 0)])
+
+
+ALMOST_NO_BYTES = short_message(1e-30)
 """The message ends when it starts, as far as floats can tell."""
 STOPPED_STAGES = one(ALL_TO_ALL, 4, 16, {"switching": "all-stop", "ports_per_gpu": 2})
 """Two parts of 4 s go over either stride of `shift`."""
@@ -645,6 +649,8 @@ ROWS = [
         plan(line([[1, -1], [-1, -1], [1, -1]], [0, 1, 2]), [[0, 1], [1, 1], [1, 1]], 3.0,
              [0, 1, 1]),
     ),
+    Row("an operation lasts as long as its bytes need on its ports", short_message(0.5),
+        plan(THERE, [[0, 1], [1, 1], [1, 1]], 1.0, [0, 1, 1])),
     Row(
         "its circuits are there from start to end",
         TWO_WAYS,
