@@ -60,6 +60,7 @@ where a flow takes f delays in the mean and q delays wait for a circuit. Tuned o
 20 delays. With 0.2 for all flows, those of 20 delays at a load
 of 0.95 wait 5 to 10 % longer; with 0.1, slots are a fifth shorter for no gain. With 1.0 for short
 flows, those of half a delay at 0.9 wait 1.4 times as long, and with a growth of 0.75 10 % longer.
+With a base of 2, flows of 15 of these cells wait 3 % longer in the mean, and 22 % in one of them.
 """
 
 _URGENT = 10.0
