@@ -12,6 +12,7 @@ import pytest
 import optmatch as om
 from optmatch.fabrics import netlist_from_tree
 from optmatch.fabrics.light import trace
+from optmatch.fabrics.netlists.wiring import Place
 from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.io.cells import read_cells, read_heaters
 from optmatch.model import CellDevice
@@ -196,6 +197,11 @@ def test_couplers_tell_where_their_cell_lies() -> None:
     assert fabric.ends[1] - fabric.ends[0] == pytest.approx(np.array([[1.5, 0.0]] * 2))
     del placements["dc2"]
     assert netlist_from_tree(changed(double, placements=placements)).ends is None
+
+
+def test_a_turn_within_a_mirrored_instance_goes_the_other_way() -> None:
+    mirrored = Place(0.0, 0.0, mirror=True)
+    assert Place(1.0, 2.0, 90.0).within(mirrored) == Place(1.0, -2.0, -90.0, mirror=True)
 
 
 def test_places_within_an_instance_go_with_it() -> None:
