@@ -33,7 +33,7 @@ def test_shares_of_planes_are_drawn_in_their_times(tmp_path: Path) -> None:
     table = solution.to_dataframe()
     assert table.groupby("round").share_bytes.sum().tolist() == pytest.approx([16e6, 8e6, 16e6])
     axes = solution.plot().axes[0]
-    corners = [path.vertices for bars in axes.collections for path in bars.get_paths()]
+    corners = [np.asarray(path.vertices) for bars in axes.collections for path in bars.get_paths()]
     drawn = sorted((round(y.mean()), x.min(), x.max()) for x, y in (c[:4].T for c in corners))
     told = zip(table.plane, table.start_s, table.end_s, strict=True)
     span_s = table.end_s.max()

@@ -109,7 +109,7 @@ def test_the_drawing() -> None:
         (round(y.mean()), *x.round(3).tolist())
         for drawn in axes.collections
         if drawn.get_label() != "lower bound"
-        for x, y in (path.vertices[:2].T for path in drawn.get_paths())
+        for x, y in (np.asarray(path.vertices)[:2].T for path in drawn.get_paths())
     }
     assert {(x, end) for _, x, end in bars} == {(1.0, 4.0), (1.0, 3.0), (3.0, 4.0)}
     texts = [text.get_text() for text in axes.texts]
