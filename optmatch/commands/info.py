@@ -89,7 +89,7 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
             # A problem comes before what is known of its fabric; a training job has none.
             tag = "fabric"
             fabric, content = read_fabric_and_content(file, options)
-            problem = getattr(content, "problem", content)
+            problem: Any = getattr(content, "problem", content)
             facts = {}
             if problem is not None:
                 facts = {"type": problem.kind, "problem": describe_problem(problem)}
