@@ -193,7 +193,7 @@ class Routing(Displayed):
         ]
 
     def lower_bound(self) -> float:
-        """Take every circuit by its shortest route, as if it were alone.
+        """Bound the objective from below: every circuit takes its best route, as if it were alone.
 
         Where light only goes forward and each end of a cell is joined or has a port, a matching
         without idle ports lights every cell twice, so there the total is known.
@@ -201,11 +201,13 @@ class Routing(Displayed):
         Returns
         -------
         float
-            In the unit of the objective; for ``"loss-db"`` each cell at the cheaper state.
-            Infinite if a circuit is dead. Of crosstalk only what cells leak that two circuits pass
-            in any case, shared out among all circuits. Of power half of what a lit cell takes more
-            for each circuit, as two may pass it.
+            In the unit of the objective; infinite if a circuit is dead. For ``"loss-db"`` each
+            cell is in the state that loses less. For ``"worst-snr-db"`` the leaks of the cells
+            that two circuits pass in any case are shared out evenly among all circuits. For
+            ``"power-mw"`` a circuit counts half of what each lit cell takes more than a dark one,
+            as two circuits may pass it.
         """
+        # Each objective has a function of its own in the table below the class.
         if self.dead_circuits():
             return float("inf")
         return _BOUNDS[self.objective](self)

@@ -320,16 +320,18 @@ def find_staying(
 ) -> NDArray[np.bool_]:
     """Find the circuits that keep their light while a switch changes from one slot to the next.
 
-    Returns ``stays[slot, source]``: both ports are idle or have the same circuit in the slot
-    before, and no cell that the light passed there has another state now. A new state takes the
-    delay to come about, and the light is lost meanwhile. States that do not fit the switch count
-    as if it had no cells.
+    Returns ``stays[slot, source]``, False in slot 0: the source is idle in this slot and in the
+    one before, or has the same circuit in both, and no cell that its light passed in the slot
+    before has another state now. A new state takes the delay to come about, and the light is lost
+    meanwhile. States that do not fit the switch count as if it had no cells.
     """
     stays = np.zeros(matchings.shape, dtype=bool)
     stays[1:] = matchings[1:] == matchings[:-1]
     if fabric is None or fabric.graph is None or states is None:
         return stays
     if states.shape == (len(matchings), fabric.n_cells):
+        # The light of every slot but the last one is followed in the states of this slot. There is
+        # a beam for each source, and `light` has an entry for each cell that a beam passes.
         starts = np.where(matchings == IDLE, -1, fabric.source_terminals)
         light = trace(fabric.graph, states[:-1], starts[:-1])
         cell = light.entered // 4

@@ -359,8 +359,9 @@ def _offer_relay(
 def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterator[Offer[Laid]]:
     """Offer an all-to-all whose blocks take the routes of a gather.
 
-    There is no offer if the gather does not reach all ranks, or cannot take less than `below_s`
-    seconds. Blocks are not cut, hence there is one piece of each.
+    A gather over the `relay` brings the block of each rank to all others; the block from one rank
+    to another goes the same way. There is no offer if the gather does not reach all ranks, or
+    cannot take less than `below_s` seconds. Blocks are not cut, hence there is one piece of each.
     """
     n = problem.n_ranks
     gather = find_routes(
@@ -375,9 +376,11 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
     if gather is None:
         return
 
-    # The sends of one turn tell the time: there are others only where the routes of rank 0 stand
-    # for those of all ranks, which then load all circuits of a shift alike. To lay out a plan
-    # takes as long as its rows: one for each send, and one for each link on its route.
+    # Where all ranks do the same, the gather has the routes of the block of rank 0, which are
+    # turned around the ring of ranks by 0, 1, ... places (``gather.n_turns``). The sends without
+    # a turn, of owner 0 alone, tell the time then, since all circuits of a shift carry as much;
+    # otherwise there is one turn, with the sends of all owners. To lay out a plan takes as long as
+    # its rows: one for each send, and one for each link on its route.
     priced = list_exchanged(gather, 1)
     load = _load_blocks(problem, relay, gather, priced)
     n_rows = int(gather.n_links[priced.receipt].sum()) + len(priced.receipt)
@@ -386,7 +389,7 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
         exchanged = list_exchanged(gather, gather.n_turns)
         return lay(problem, list_rounds(gather, exchanged, n * n))
 
-    # The load is in bytes, and not in chunks: a chunk counts as 1.0 bytes.
+    # `load` is in bytes, while the loads of receipts are in chunks: a chunk counts as 1 byte here.
     seconds = gather._replace(load=load).seconds(problem, 1.0)
     yield Offer(seconds, gather.n_turns * n_rows, relay.name, build)
 

@@ -629,11 +629,12 @@ def _find_best(
     clock: Clock,
     below_s: float,
 ) -> FoundPlan:
-    """Find the fastest plan of all methods that fit a problem; for few ranks, improve on it.
+    """Find the fastest plan of all methods that suit a problem.
 
     The plan of a former solution, `start`, is a candidate, too, if it still holds; `on_event` is
     told of it. The statistics of the result name the other plans with their times, and the methods
-    that were left out for want of time.
+    that were left out for want of time. `below_s` is that of every `Find`; it is not used, as
+    there is no other plan to beat.
     """
     # A former plan that can be taken up is the first candidate.
     known: dict[str, FoundPlan] = {}
@@ -654,12 +655,13 @@ def _find_best(
     left_out = _describe_left_out(tries.left_out, best.time_s)
     if left_out:
         stats["left_out"] = left_out
+    # Only the search that shares given steps among planes proves a bound of its own, in seconds.
     bound_s = 0.0
     if problem.steps is not None:
         bound_s = max(plan.lower_bound for plan in plans.values())
 
-    # The limit that counts is the first one that has kept a method from what may be a faster plan.
-    # Methods that were left out count as time.
+    # The limit that counts is the first one that has kept a method from what may be a faster plan;
+    # the former plan has no promise, and no limit. Methods that were left out count as time.
     limit: Limit | None = None
     for name, plan in plans.items():
         promised = tries.promises.get(name)

@@ -344,19 +344,24 @@ def _time_islands(
 
 
 def _count_late(problem: Collective, begin_s: FloatArray) -> int:
-    """Count the rounds that begin when the last late rank is ready, or later."""
+    """Count the rounds that begin when the last late rank is ready, or later; 0 if none is late.
+
+    ``begin_s[round]`` is in seconds.
+    """
     late = problem.late
     return int((begin_s >= late.max()).sum()) if late.any() else 0
 
 
 def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> Laid:
-    """Make a plan for several switches that share the bytes of each round.
+    """Make a plan for several planes that share the bytes of each round, here called a *step*.
 
-    A switch is called a *plane*; it has ports of all ranks and changes circuits by itself. In each
-    round, here called a *step*, each plane sends for some time of its own. A plane that does not
-    send in a step has no circuits in it. `rounds` is None if the problem gives steps of so many
-    bytes, without sends: the plan then has times and bytes alone.
+    In each step each plane sends for some time of its own (`shares`), over circuits that it has
+    changed by itself. `rounds` are the steps as rounds of sends; None if the problem gives steps
+    of so many bytes, without sends: the plan then has times and bytes alone. The plan has no held
+    times of circuits.
     """
+    # In `share_s` a plane sends over all its ports at once. The plan is compared with all others,
+    # and not only with those that send whole blocks (``among``).
     n_steps, planes = shares.share_s.shape
     common: dict[str, Any] = {
         "shares_bytes": shares.share_s * problem.ports * problem.rate_bytes_per_s,
@@ -368,8 +373,10 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
     if rounds is None:
         return Laid(CollectivePlan(**common))
 
-    # Planes that carry nothing in a step have no circuits in it, and each step is an epoch. A step
-    # begins with the first plane that takes part.
+    # Each step is an epoch, and planes that carry nothing in a step have no circuits in it: lanes
+    # are divided into planes and ports for that, and put together again in the plan. A step begins
+    # with the first plane that takes part, which tells how many rounds begin after the last late
+    # rank is ready (`_count_late`).
     used = shares.share_s > 0
     circuits = np.array(list_circuits(problem, rounds), dtype=np.int64)
     circuits = circuits.reshape(n_steps, planes, problem.ports, problem.n_ranks)

@@ -112,8 +112,8 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts |
     `n_active` is q, and `surplus` by how many ranks too many a chunk would spread. Wasting class q
     - 2 takes 1 of them away, class q - 3 takes 2 and class q - 4 takes 4; the counts that are
     returned make up the surplus exactly, with as few doubles of class q - 4 as possible.
-    `shortest` is the least number of those, 1 where an odd number of ranks needs one that can go
-    without a chunk. None if there is no choice within the limits.
+    `shortest` is the least number of doubles of class q - 4, 1 where an odd number of ranks needs
+    one that can go without a chunk. None if there is no choice within the limits.
 
     Example: a surplus of 5 may be ``WasteCounts(3, 1, 0)``, as 3 + 2 * 1 = 5.
     """
@@ -392,14 +392,17 @@ def stored() -> Any:
 
 
 def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
-    """Yield plans of what some ranks do in an all-reduce with one late rank, the best plan first.
+    """Yield plans of what doubles do in an all-reduce with one late rank, the best plan first.
+
+    A *double* is a rank that holds two chunks that spread; there are none if every chunk comes to
+    as many ranks as are wanted by itself (no *surplus*).
 
     Plans come from three sources, in this order:
 
-    1. no surplus (n is a power of two, or one less): no doubles, an empty plan;
+    1. no surplus (n is a power of two, or one less): no doubles, a plan without columns;
     2. a formula: each double holds one chunk back for one, two or three rounds in a row (a *run*),
        then the next one;
-    3. a depth-first search, if a caller takes no plan of the formula or there is none.
+    3. a depth-first search, if the caller goes on after the plans of the formula.
 
     `n` counts all ranks, the late one too, and `n_active` is q. In ``moves[round, double]`` a
     class from 0 says that the double takes the chunk of this class, and gives its oldest one; all
@@ -414,8 +417,8 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
         return
 
     # The formula. If the number of ranks is odd, one rank has no partner in each round. A double
-    # in a run of 3 rounds can be that rank at little cost, so choices with one such run at least
-    # (`shortest` 1) are tried first, and then those that may have none (`shortest` 0).
+    # in a run of 3 rounds can be that rank at little cost, so choices in which one such run or
+    # more begin in each round (`shortest` 1) come first, and then those that may have none (0).
     has_runs = False
     for shortest in (1, 0) if is_odd and surplus > 1 else (0,):
         runs = choose_runs(n_active, surplus, shortest)

@@ -419,14 +419,17 @@ def _pair_rest(n_active, ranks):
     late rank. Rank 5 gives class 2, ranks 6 and 7 give class 1: rank 3 takes class 2 of rank 5,
     ranks 1 and 2 take class 1.
 
-    Writes ``ranks.mate`` of the receivers, and uses up ``ranks.size``; False if a giver is left
-    without a partner.
+    Writes ``ranks.mate`` of the receivers, and uses up the three last rows of ``ranks.bucket`` and
+    ``ranks.size``; False if a giver is left without a partner.
     """
     bucket = ranks.bucket
     size = ranks.size
     oldest_class = n_active - 1
 
-    # Three stacks of receivers, in the buckets behind those of the classes.
+    # Free receivers are kept in three stacks, in the buckets behind those of the classes: ranks
+    # that have not met the late rank; of the others, those that have missed a chunk, as they faced
+    # the absent rank; and those that have missed none. ``bucket[stack, size[stack] - 1]`` is taken
+    # first.
     not_met = n_active
     met_and_missed = n_active + 1
     met_all = n_active + 2
@@ -434,7 +437,6 @@ def _pair_rest(n_active, ranks):
     for index in range(size[oldest_class]):
         rank = bucket[oldest_class, index]
         if not ranks.taken[rank]:
-            # A rank that is taken has a partner already.
             stack = met_all
             if not ranks.met[rank]:
                 stack = not_met
@@ -444,9 +446,10 @@ def _pair_rest(n_active, ranks):
             size[stack] += 1
 
     for given_class in range(oldest_class - 1, -1, -1):
-        # Of those that have met the late rank, ranks that have missed a chunk come first; but last
-        # for class q - 3. A rank that takes it gives class q - 2 in the next round, may be without
-        # a partner then, and should have missed nothing before.
+        # Among ranks that have met the late rank, those that have missed a chunk come first; but
+        # last for class q - 3. A rank that takes it gives class q - 2 in the next round. One of
+        # the ranks that do so faces the absent rank then (`_face_absent`), and it should not be
+        # one that has missed a chunk before.
         second = met_and_missed
         third = met_all
         if given_class == n_active - 3:

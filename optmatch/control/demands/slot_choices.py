@@ -75,7 +75,7 @@ class Uncommitted(NamedTuple):
     """``left[source, destination]``: ticks that wait beyond committed slots."""
     rate: NDArray[np.float64]
     """``rate[source, destination]``: the most flows that a circuit completes per tick, if it is
-    held for the best number of flows."""
+    held for the best number of flows; a flow of weight 2 counts as two."""
     reserved: dict[Place, int]
     """Ticks that committed slots serve, by circuit."""
     urgent: set[Place]
@@ -303,7 +303,9 @@ def _mean_flow(uncommitted: Uncommitted) -> float:
 def _worth_of_circuits(uncommitted: Uncommitted, hold: int) -> NDArray[np.float64]:
     """Return ``worth[source, destination]`` >= 0, more for circuits of many and of short flows.
 
-    It is 0 where nothing waits, and else a product of
+    The *rate* of a circuit is the flows that it completes per tick, without their weights: the
+    most that it can, or, if its flows are shorter than the `hold` ticks of a slot, their mean. The
+    worth is 0 where nothing waits, and else a product of
 
     - the fifth root of a number of flows: the rate times the ticks that wait. The root lets
       circuits with few flows have their turn;
@@ -316,9 +318,11 @@ def _worth_of_circuits(uncommitted: Uncommitted, hold: int) -> NDArray[np.float6
     # Each flow counts as its weight; rates are divided by the mean weight again below.
     mean_weight = uncommitted.queue.mean_weight()
 
-    # With mean weight w and the hold h, flows of a circuit are short if its best rate is above
-    # w / h, which is one flow in a slot. Then the mean rate counts, but no less than w / h, and
-    # never more than the best rate.
+    # With mean weight w and the hold h, flows of a circuit are short if its best rate,
+    # `uncommitted.rate`, is above w / h, which is one flow in a slot. Then the mean rate counts,
+    # all weight over all ticks that wait, but no less than w / h, and never more than the best
+    # rate. Example with h = 10: flows of 1, 1, 1 and 7 ticks have the best rate 1, and the mean
+    # rate 4 / 10.
     total_weight = uncommitted.queue.n_flows * mean_weight
     mean_rate = np.divide(
         total_weight,

@@ -167,7 +167,7 @@ class FeedForward(Fabric):
     @staticmethod
     @abstractmethod
     def _wire(builder: ColumnBuilder, n: int) -> list[int]:
-        """Place all cells; return the wires of the outputs."""
+        """Place all cells; return the wires of outputs 0 to n - 1, each the terminal it leaves."""
 
     @property
     @lru_cache(maxsize=64)  # noqa: B019 - equal fabrics share it
@@ -364,7 +364,8 @@ class Crossbar(FeedForward):
         """Place the cells of a crossbar, a row for each input and a column for each output.
 
         Light goes along its row until a cell turns it into a column. Rows lead from cell to cell
-        to the right, and so do columns; on the drawing the grid stands on its corner.
+        to the right, and so do columns; on the drawing the grid stands on its corner. A cell has
+        the column above and the row below, and in cross the row leaves above.
         """
         columns: list[Wire] = [None] * n
         for i in range(n):
@@ -400,9 +401,15 @@ class Piloss(FeedForward):
         """Place the cells of a PILOSS switch: in each of n stages every row meets another column.
 
         Paths of all circuits pass equally many cells (path-independent loss): in stage s row i
-        meets column (i + s) mod n, and after n stages each row has met each column once.
+        meets column (i + s) mod n, and after n stages each row has met each column once. Light
+        comes in on a row, and a cell in bar leads it into its column. Returns the wires of the
+        columns as they leave the last stage, from the top: that of row i is column i - 1.
         """
-        # rows of a ring, folded flat: neighbours on the ring are two apart at most
+        # The rows are a ring that is folded flat, so that neighbours on the ring are two lines
+        # apart at most. With n = 4 the rows 0, 3, 1 and 2 lie below each other (`order`), and row
+        # i lies at ``place[i]``, the number of its input: 0, 2, 3 and 1. A cell has the wire of
+        # its column above and that of its row below; in cross the two change places, so that what
+        # leaves above is the row again.
         order = [k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)]
         place = np.argsort(order).tolist()
         rows: list[int] = [~port for port in place]

@@ -596,7 +596,11 @@ def _array_size(array: Mapping[str, Any], keys: Iterable[str]) -> int:
 
 
 def find_array_flaws(wiring: Wiring) -> list[str]:
-    """List arrays whose pins are mentioned without the number of a cell."""
+    """Return a message for each array of instances whose pins are named without the cell's number.
+
+    The cells of an array ``m`` are instances ``m<column.row>``, and a pin is ``instance,pin``. The
+    pin ``m,o1`` of an array belongs to no cell; ``m<0.0>,o1`` does.
+    """
     arrays = {_ARRAY_INDEX.sub("", name) for name in wiring.instances if _ARRAY_INDEX.search(name)}
     named = Counter(split_pin(pin)[0] for pin in wiring.pins())
     return [

@@ -559,7 +559,7 @@ def read_matrix(
     groups: str | os.PathLike[str] | None = None,
     skipped: list[str] | None = None,
 ) -> NDArray[np.float64]:
-    r"""Read a demand matrix, full and without names; the ending says how.
+    r"""Read a demand matrix as a full array without port names; the ending of the file says how.
 
     Parameters
     ----------
@@ -567,7 +567,8 @@ def read_matrix(
         As `read_traffic` takes it; or ``.et``, ``.RANK.json``: the Chakra trace of one rank, those
         of the others beside it.
     name, layout, transposed
-        As of `read_traffic`.
+        As of `read_traffic`: which of several matrices, what a table is that could be two things,
+        and whether rows are destinations in the file. A trace has neither names nor layouts.
     groups
         The file of communicator groups that belongs to a trace.
     skipped
@@ -576,7 +577,8 @@ def read_matrix(
     Returns
     -------
     NDArray
-        ``matrix[source, destination]``, float64, not necessarily square; for `Demand.from_matrix`.
+        ``matrix[source, destination]``, float64, not necessarily square: the numbers of the file,
+        which `Demand.from_matrix` takes as bytes; of a trace the bytes that ranks send.
 
     Raises
     ------

@@ -1534,10 +1534,18 @@ def _describe_load(
 ) -> tuple[NDArray[np.generic], ...]:
     """Describe all that happens on a rail without names, so that rails can be compared.
 
-    `riding` are the operations on the rail, ascending, and `ranks` its ranks. A group gets a
-    number when it is met first, in `numbers_of_groups`, which the calls for all rails share. Two
-    rails do the same if all arrays are equal. GPUs are counted on the rail, groups by dimension
-    and members, communications by their first operations.
+    `riding` are the operations on the rail, ascending, and `ranks` its ranks. Two rails do the
+    same if all of the thirteen arrays that are returned are equal:
+
+    - the GPUs of the rail, 0, 1, ..., which stand for its ranks in all others;
+    - by operation of `riding`: kind, bytes, start, end, ports as bits, GPU, GPU of the peer (-1
+      for none), number of the group, and the place in `riding` of the first operation of the same
+      communication;
+    - by rank that forwards an operation of `riding`: the place of the operation there, the GPU of
+      this rank, and its ports as bits.
+
+    A group gets its number in `numbers_of_groups`, which the calls for all rails share, when its
+    dimension and GPUs are met first.
     """
     step = context.step
     plan = context.plan
@@ -1552,13 +1560,14 @@ def _describe_load(
         key = (group.dimension, gpu_of_rank[[*group.ranks]].tobytes())
         number_of_group[index] = numbers_of_groups.setdefault(key, len(numbers_of_groups))
 
-    # ``plan.relays`` has a row (operation, rank that forwards, ports) for each rank that forwards.
-    # A row belongs here if its operation is one of this rail.
+    # Operations of one communication have the same number in `match`; `first` is the place of the
+    # first one of each. ``plan.relays`` has a row (operation, rank that forwards, ports) for each
+    # rank that forwards. A row belongs here if its operation stands at its `position` in `riding`;
+    # the -1 is for operations behind the last one.
     _, first, communication = np.unique(step.match[riding], return_index=True, return_inverse=True)
     position = np.searchsorted(riding, plan.relays[:, 0])
     rides_here = np.append(riding, -1)[position] == plan.relays[:, 0]
 
-    # Thirteen columns: one of GPUs, nine of operations, and three of relays.
     return (
         np.arange(len(ranks)),
         step.kind[riding],
