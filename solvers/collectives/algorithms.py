@@ -129,6 +129,7 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
             return one_after_another(_scatter_halves(problem), _gather(n, algorithm))
         if algorithm == "ring" and n > 2:
             return _make_line(problem)
+        # The number of ranks of a group, if three groups make a shorter tree; else 0.
         group = group_of_halves(problem)
         return _make_tree_with_halves(problem, group) if group else make_tree(problem)
     if algorithm in ("pairwise", "direct"):
@@ -138,6 +139,8 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     if operation == "all-to-all" and algorithm == "knodel" and n <= MOST_ROUTED_RANKS:
         return without_nothing(problem, _exchange_over_pairs(problem))
     if operation == "all-to-all":
+        # Which block comes to which rank, when and from where; the circuits of a round are those
+        # of its sends.
         receipts = spread(SEQUENCES[algorithm](n))
         assert receipts is not None
         exchanged = list_exchanged(receipts, receipts.n_turns)
@@ -178,6 +181,7 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
     best: Rounds | None = None
     best_s = np.inf
     for pairs in [list_gossip_pairs(n), *(all_pairs[:count] for count in counts)]:
+        # Without a gather over these pairs some block would not come to its receiver.
         if spread(_list_pairs(pairs)) is None:
             continue
 
@@ -356,6 +360,8 @@ def _sum_up_three_groups(n: int, group: int) -> Rounds:
     A + B, the upper half of B + C, and one half each of A + C. In the last one A0-B0, A1-C0 and
     B1-C1 exchange all that they have, which is A + B + C.
     """
+    # A0 are all even ranks of the first group, one for each pair of A0 and A1, and so on. Chunk 0
+    # is the lower half; in an exchange both ranks send, so that each pair is there twice.
     ranks = np.arange(n)
     doubling = [_both_halves(ranks, ranks ^ power) for power in _list_powers(group)]
     a0 = np.arange(0, group, 2)
@@ -483,7 +489,8 @@ def _exchange_whole_buffers(problem: Collective) -> Rounds:
 def list_matchings(problem: Collective) -> list[IntArray]:
     """List matchings in which each rank meets each other one once.
 
-    The result ``partner[rank]`` is -1 for a rank that rests.
+    Each matching is ``partner[rank]``: the rank to which a rank sends, -1 if it rests. Over
+    two-way circuits both send to each other.
     """
     n = problem.n_ranks
     ranks = np.arange(n)

@@ -187,12 +187,14 @@ def _simulate(
 ) -> Receipts | None:
     """Simulate a broadcast in equal pieces; None if it was given up.
 
-    ``depth`` is about how many rounds one piece takes from the root to all ranks.
+    `depth` is about how many rounds one piece takes from the root to all ranks. The pieces are the
+    chunks of the receipts, which are listed by round.
     """
     # A pipeline takes about depth + pieces - 1 rounds. A plan of four times as many is of no use;
     # one pass over all configurations is added, as a circuit that is needed may come up last.
     n = problem.n_ranks
     config_of_round = sequence.config_of_round(4 * (depth + pieces) + sum(sequence.held))
+    # For each lane how many lanes of its rank lead to the same peer, and the first one of these.
     is_same = (
         sequence.peer[:, :, None] == sequence.peer[:, None]
     )  # [configuration, lane, lane, rank]

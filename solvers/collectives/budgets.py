@@ -52,8 +52,7 @@ def rank_losses(problem: Collective) -> RankLosses | None:
     """Return what light loses between each two ranks, over the worst of their ports.
 
     Which ports of two ranks a circuit will take is not known yet. One-way circuits join ports of
-    equal numbers, two-way ones any.
-
+    equal numbers, two-way ones any. Port p of rank r is the port ``r * ports + p`` of the switch.
     The result is None if the switch does not state any losses.
     """
     loss_of_ports: Any = problem.fabric.circuit_loss_db
@@ -193,6 +192,8 @@ def _bound_worst_loss(
     least the d-th least of the losses out of its rank, and likewise in. Of m free parts that need
     so many circuits or more, one is on the m-th best rank or on a worse one.
     """
+    # Column d of the sorted losses is the d-th least one of a rank, and column 0 that of a part
+    # without circuits.
     n_ranks = len(loss_db)
     between_db = loss_db.copy()
     np.fill_diagonal(between_db, np.inf)

@@ -92,6 +92,7 @@ def run(
     end, but there is always a lower bound of the time. `find` is the search, which gets the clock
     of `limits`; `name` is that of the method, in events and in the solution.
     """
+    # The limit that is reached before anything was done, such as a time of 0 s; None if none is.
     clock = limits.start()
     limit = clock.exceeded(0)
     found_plan = FoundPlan(None, {})

@@ -168,8 +168,9 @@ def _lay_static(
         sends.append((before[moved], holder[moved], source * n + destination))
     best = _lay_block_sends(problem, topology, sends)
 
-    # Better routes, as long as loads are not level. Large blocks leave them level but for one
-    # block, which can be much; blocks that are not alike do not count as whole numbers.
+    # Better routes, as long as the plan takes more than `LEVEL` times the time of level loads, one
+    # percent more. Large blocks leave loads level but for one block, which can be much; blocks
+    # that are not alike do not count as whole numbers.
     peer = topology.peer
     for more_rounds in (0, 1):
         if best.plan.time_s <= target_s * LEVEL:
@@ -361,11 +362,12 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     Each offset becomes a sum of few shifts. With the shifts 1 and 8, offset 10 is 8 + 1 + 1, which
     takes three rounds.
 
-    ``groups[configuration, k]`` is the shifts of each configuration, the circuits that are there
+    ``groups[configuration, k]`` are the shifts of each configuration, the circuits that are there
     at one time. The result is None if some configuration does not fit the ports, or the shifts do
     not reach all offsets.
     """
-    # Lay the circuits of each configuration. All have to fit, with as many shifts each.
+    # Lay the circuits of each configuration. All have to fit, with as many shifts each, one for
+    # each lane that is used: a two-way shift s takes two lanes, and counts as s and n - s.
     n = problem.n_ranks
     topologies = []
     for group in groups:

@@ -180,8 +180,9 @@ def find_routes(
     config_of_round = sequence.config_of_round(len(relay.strides))
     n_turns = n if alike else 1
 
-    # Who gets the block in each round, and how far it is from a rank that had it before. Owners
-    # are numbered by their place in `owners`; at best all circuits share all hops evenly.
+    # Who gets the block in each round, and how far it is from a rank that had it before, `FAR`
+    # without a way. ``wanted_in_round[turn]`` are pairs of owner and target, with owners by their
+    # place in `owners`. At best all circuits share all hops evenly.
     distances = [
         count_hops(ends.peer[config], arrives < turn)
         for turn, config in enumerate(config_of_round.tolist())
@@ -406,6 +407,7 @@ def _load_blocks(
     n = problem.n_ranks
     alike = receipts.n_turns > 1
     ends = relay.sequence.ends if alike else relay.sequence.ends_by_rank
+    # ``number[k]`` is the send to which the k-th link belongs, ``link[k]`` its place in receipts.
     sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
     number, link = list_links(receipts, exchanged.receipt)
 

@@ -338,6 +338,7 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
         # Each wave starts one round after the wave before it, and goes on to its next phase at
         # once: wave k is k rounds behind the first one everywhere. Only a phase that waits for
         # its copies leaves the rails of the wave idle for a round.
+        # (``waits[phase]`` adds 1).
         delay_of_wave = np.arange(len(order))
         last_turn = -1  # the round on rails of the first wave in the phase before
         for phase in range(phases):

@@ -185,7 +185,8 @@ def _find_rewired(problem: Collective, clock: Clock, below_s: float) -> FoundPla
     quickest = min(rounds, key=lambda name: effort_s[name])
 
     # Each choice tells its time; only the fastest is laid out. An algorithm is left out if it is
-    # too slow even with circuits of its own in each round, which change in no time.
+    # too slow even with circuits of its own in each round, which change in no time. Offers state 0
+    # sends, as laying them out takes little beside the choice.
     offers: list[Offer[Laid]] = []
     limit: Limit | None = None
     for name, algorithm_rounds in rounds.items():
@@ -212,7 +213,8 @@ def _find_overlapped(problem: Collective, clock: Clock, below_s: float) -> Found
         shares, bound_s = share(read_steps(problem, None), clock)
         return FoundPlan(lay_shares(problem, None, shares), {}, lower_bound=bound_s)
 
-    # Before an algorithm is planned its time is that without any change of circuits.
+    # Before an algorithm is planned its time is that without any change of circuits. How long it
+    # takes to share out its bytes depends on the clock, hence offers state 0 sends.
     offers: list[Offer[Laid]] = []
     for name, rounds in single_rounds(problem).items():
         steps = read_steps(problem, rounds)
@@ -581,6 +583,7 @@ def _try_all(
         # Within link budgets ranks exchange their roles; the plan is gone if no order is allowed.
         return keep_to_budgets(problem, plan, clock) if within_budgets else plan
 
+    # The effort of a method, in seconds, is stated as the sends that are laid out meanwhile.
     offers = [
         Offer(
             promises[name].seconds,

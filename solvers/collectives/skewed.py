@@ -112,7 +112,8 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
     slot_s = problem.round_s + problem.delay_s
     slot_ticks = slot_s * problem.rate_bytes_per_s / tick_bytes
 
-    # Delays longer than all blocks decide nothing.
+    # Delays longer than all blocks decide nothing. A rule comes with the seconds that it is
+    # estimated to take, and gives schedules of matchings and ticks; the shortest one is kept.
     for delay_ticks in sorted({slot_ticks * problem.lanes, slot_ticks / problem.lanes}):
         task = CoverTask.of(demand_ticks, min(round(delay_ticks), TICKS_OF_BUSIEST))
         for estimate_s, rule in list_rules(Size.of(task)):

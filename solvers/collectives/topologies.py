@@ -158,6 +158,7 @@ def list_scaled_circulants(
     for shifts in sorted(
         {smallest, *list_shift_sets(base, problem.lanes, two_way=problem.two_way)}
     ):
+        # A shift that is 0 modulo n would lead from a rank to itself.
         scaled = [tuple(scale * shift % n for shift in shifts) for scale in scales]
         if not shifts or not all(all(each) for each in scaled):
             continue

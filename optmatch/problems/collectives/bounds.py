@@ -352,6 +352,7 @@ def _count_rounds(problem: CollectiveFields, traffic: _Traffic, configurations: 
     is_paired = problem.lanes == 1 and problem.two_way and n_ranks % 2 == 1
     if is_paired and 2 ** (configurations - 1) < n_ranks:
         return -1
+    # Where counting allows a single graph that does not exist, it takes one round more.
     if configurations == 1:
         rounds += is_no_graph(n_ranks, problem.lanes, diameter=rounds, two_way=problem.two_way)
     return rounds

@@ -99,8 +99,6 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
         for candidates in messages_alike.values():
             _resolve_peers(messages, is_send, peer, candidates)
 
-    # A pair is a send and a receive of the same ends, tag and place among the messages of these;
-    # the ends are the same for both: from where to where.
     # The ends of a message are the same for its send and its receive: from where to where.
     source = np.where(is_send, messages.rank, peer)
     destination = np.where(is_send, peer, messages.rank)
@@ -122,6 +120,8 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     pair = pair.reshape(-1).astype(np.int64)
     pair = np.where(n_with_key[pair] == 2, pair, MISSING)
 
+    # A message without counterpart is left out, or refused where nothing may be (`skip`); those
+    # whose other end is not told have been before.
     is_alone = pair == MISSING
     for message in np.flatnonzero(is_alone & (peer != MISSING)).tolist():
         verb = "receives" if is_send[message] else "sends"
@@ -224,11 +224,12 @@ def _possible_peers(
     candidates: Sequence[int],
     message: int,
 ) -> set[int]:
-    """List the ranks that could be the other end of a message that does not say it.
+    """Return the ranks that could be the other end of a message that does not say it.
 
-    `candidates` are the messages of one group and tag. A send at rank 0 goes to one of the
-    receives that say they are from rank 0 and that no other send of rank 0 takes; without any, to
-    a receive that does not say from where it is. Receives alike.
+    `message` and `candidates` are places in `messages`; the candidates are all messages of its
+    group and tag. A send at rank 0 goes to one of the receives that say they are from rank 0 and
+    that no other send of rank 0 takes; without any, to a receive that does not say from where it
+    is. For a receive it is the same with sends.
     """
     rank = messages.rank
     counterparts = [

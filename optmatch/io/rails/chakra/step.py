@@ -281,6 +281,7 @@ class _Draft:
 
         Collectives of one rank and one group are looked at together.
         """
+        # `alike` gives arrays of places in `operations` with equal ranks and groups.
         operations = np.flatnonzero(self.nodes.column("kind") == COLLECTIVE)
         rank = self.nodes.rank[operations]
         group = self.nodes.column("group")[operations]
@@ -402,7 +403,8 @@ class _Draft:
             if group and group not in self.members:
                 raise messages.fail(message, f"group {group}: its members are not known")
 
-        # ``pair[message]`` is a number that both ends have, MISSING without a counterpart.
+        # ``pair[message]`` is a number that both ends have, from 0 on, MISSING without a
+        # counterpart. Collectives have the numbers in `match` below these.
         self.peer[operations], pair = pair_messages(messages, self.members)
         self.match[operations] = self.n_matches + pair
         self.kind[operations] = np.where(messages.column("kind") == SEND, _SEND, _RECV)
@@ -536,8 +538,8 @@ def _order_nodes(trace: Trace) -> tuple[Trace, Integers]:
 def _sort_topologically(trace: Trace) -> Integers:
     """Put nodes behind the nodes that they wait for; otherwise the order of the file stays.
 
-    Kahn's algorithm with a heap: of the nodes that wait for nothing more, the first one in the
-    file comes next. Nodes that wait for each other in a circle are refused.
+    Returns ``order[k]``, the place in the trace of the node that comes as number k. Nodes that
+    wait for each other in a circle are refused.
     """
     # Mostly every node stands behind what it waits for, and the order stays.
     n_nodes = len(trace.node_id)
@@ -567,7 +569,8 @@ def _sort_topologically(trace: Trace) -> Integers:
     if len(order) == n_nodes:
         return np.array(order, dtype=np.int64)
 
-    # Nodes that are left wait for each other, or for such nodes.
+    # Nodes that are left wait for each other, or for such nodes. `list_circle` follows the
+    # dependencies between them, and gives the nodes of one circle in order.
     is_held = np.array(n_waiting_for)[trace.parents] > 0
     circle = list_circle(trace.parents[is_held].tolist(), child_of_dependency[is_held].tolist())
     named_nodes = circle[1 : 1 + _MOST_NAMED_NODES]

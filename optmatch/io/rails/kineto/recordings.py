@@ -641,11 +641,13 @@ def _assign_kernels(
 ) -> dict[int, list[Activity]]:
     """Find the kernels of each call of NCCL, by the event of the call; empty if none is found.
 
-    ``external_id_of_call[event]`` is the number that PyTorch gives to a call, None for none. A
-    kernel belongs to the call with the same external id as it or its launch, else to the call of
-    the same thread during which it was launched. A call that then has none takes the next kernel
-    of its thread that belongs to no call, or to the record of a batch: messages that are sent
-    together share one kernel, which their batch launches after all of them.
+    ``external_id_of_call[event]`` is the number that PyTorch gives to a call, None for none.
+
+    1. A kernel belongs to the call with the same external id as it or its launch,
+    2. else to the call of the same thread during which it was launched.
+    3. A call that then has none takes the next kernel of its thread that belongs to no call, or to
+       the record of a batch: messages that are sent together share one kernel, which their batch
+       launches after all of them.
     """
     # Calls by external id, and calls by thread, sorted by begin.
     call_of_external_id = {
@@ -959,6 +961,7 @@ def _sort_by_role(events: TraceEvents) -> EventsByRole:
     The launch of each kernel is found by the correlation of both. Kernels of accelerators that are
     not read are refused.
     """
+    # All fields but the last one, `launches`, are lists of events.
     spans_of_role: dict[str, list[Activity]] = {role: [] for role in EventsByRole._fields[:-1]}
     launches: dict[int, int] = {}
     n_of_other_device = Counter[str]()
