@@ -141,6 +141,8 @@ def _rounds_chart(
     A row of `sent` is a round, a source rank, a destination rank, and bytes. A box takes 88 % of
     its round, and its text is the rank that data come from, or how many ranks these are.
     """
+    # ``does[row, round]`` is 1 where a rank copies and 2 where it adds, one more than the place in
+    # the legend; 0 where it receives nothing.
     data = rounds_data(plan)
     does = data.does[ranks]
     n_rounds = does.shape[1]
@@ -347,7 +349,8 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
     ticks = choose_ticks(n_ranks, 16 if n_ranks <= 100 else 6)
     extent = (-0.5, n_ranks - 0.5, n_ranks - 0.5, -0.5)
     for panel, (origin, name) in zip(axes, panels[-len(axes) :], strict=True):
-        # Blocks of one rank in the colour of the rank, sums of all ranks in black.
+        # Blocks of one rank in the colour of the rank, from rank 0 on without the darkest ones of
+        # the scale; sums of all ranks in black.
         shown_origin = origin[np.ix_(shown_ranks, shown_ranks)]
         is_sum = shown_origin == n_ranks
         style: dict[str, Any] = {"extent": extent, "interpolation": "nearest", "vmax": n_ranks}

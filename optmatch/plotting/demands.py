@@ -150,6 +150,7 @@ def plot_gantt(solution: Solution, *, ax: Axes | None = None) -> Axes:
     has_shades = is_large and int(np.isin(data.source, ports).sum()) > _MOST_BARS_OF_EXAMPLES
     share_of_row = np.zeros((n_rows, 400))
     if has_shades:
+        # A bar is kind, start and length, in millionths of the span; kind 0 sends.
         edges = np.linspace(0, 1_000_000, 401)
         for row, numbers in enumerate(chart["bars"]):
             kind, start, length = np.array(numbers, dtype=np.int64).reshape(-1, 3).T[:, :, None]

@@ -150,8 +150,10 @@ _MOST_TEXTS = 600
 def draw_map(chart: Mapping[str, Any], ax: Axes | None, step: int = -1) -> Axes:
     """Draw the map of a scene after a step: boxes with texts, lines between them, and a legend.
 
-    `chart` has the `nodes` (those at NaN are left out), `links`, `bounds`, `legend` and `steps` of
-    a scene, and `is_directed` if lines have arrows. In a new figure a unit of its lengths takes
+    `chart` has the `nodes`, `links`, `bounds`, `legend` and `steps` of a scene, and `is_directed`
+    if lines have arrows. A node is [x, y, width, height, text, kind, name], and left out if x is
+    NaN; a link is [node, node, kind, width, name], with nodes by number. Kinds are places in the
+    legend; a step changes those of some nodes and links. In a new figure a unit of lengths takes
     0.8 inches at most. Step -1 is the last one.
     """
     from matplotlib.lines import Line2D
@@ -235,9 +237,10 @@ def _draw_links(
 ) -> list[int]:
     """Draw the lines of a map, bent so that those to and fro lie beside each other.
 
-    A kind of -1, or one whose entry in the legend is "quiet", is not drawn. ``middles[node]`` is
-    where lines end, and a unit of lengths takes `unit_points`. The kinds of drawn lines are
-    returned, ascending.
+    A kind of -1, or one whose entry in the legend is "quiet", is not drawn. ``kind_of_link[k]``
+    counts in place of the kind in ``chart["links"][k]``. ``middles[node]`` is where lines end,
+    ``has_text[node]`` tells boxes that are no plates, and a unit of lengths takes `unit_points`.
+    The kinds of drawn lines are returned, ascending.
     """
     from matplotlib.collections import LineCollection
 

@@ -159,7 +159,8 @@ def page(solution: Solution) -> dict[str, Any]:
     """
     problem, answer = answered(solution, PortSharing, Assignment)
 
-    # A box is one resource or several alike ones. `served[job]` counts the resources of a job.
+    # A box is one resource or several alike ones. ``class_of[resource]`` is its class, and
+    # ``job_of[resource]`` the job that it serves, -1 for none.
     n_jobs = problem.jobs.n_jobs
     class_of = problem.classes.class_of
     if len(answer.job_of) > _MOST_NODES:
@@ -174,6 +175,7 @@ def page(solution: Solution) -> dict[str, Any]:
             _Box(int(class_of[resource]), int(answer.job_of[resource]), 1, f"resource {resource}")
             for resource in np.lexsort((answer.job_of, class_of)).tolist()
         ]
+    # ``served[job]`` counts the resources of a job; jobs in the order in which they are served.
     jobs = problem.ranking.tolist()
     served = answer.served(n_jobs)
     node_of_job = {job: node for node, job in enumerate(jobs)}

@@ -167,7 +167,7 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
     routed by the prices of loads.
     """
     # Shifts near powers of two come first, over which all ranks are reached in the fewest rounds.
-    # The absent partner of an odd number of ranks rests along with whoever would meet it.
+    # If n is odd, the last rank of `n_even` is absent: whoever would meet it rests (-1).
     n = problem.n_ranks
     n_even = n + n % 2
     shifts = [*_list_knodel_shifts(n_even), *range(n_even // 2)]

@@ -152,6 +152,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
     # rounds, and the others follow, one for each port. A round takes fixed_s + whole_s / p
     # seconds. The product is least for p = sqrt((depth - 1) lanes whole_s / fixed_s). Small
     # numbers are tried, too; a simulation of too many sends would give up.
+    # A choice is its seconds, pieces, depth and circuits.
     choices: list[tuple[float, int, int, CircuitSequence]] = []
     for depth, sequence in [*_list_static(problem), *_list_changing(problem)]:
         # The fixed seconds of a round; circuits that change add a delay every `held` rounds.

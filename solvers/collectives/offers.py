@@ -55,7 +55,8 @@ def try_offers(
 ) -> Iterator[tuple[str, Plan]]:
     """Build offers in their order, and yield their names and plans.
 
-    An offer is passed over if it promises no less than `below_s` seconds, or than a plan before.
+    An offer is passed over if it promises no less than `below_s` seconds, but for rounding
+    (`RTOL`), or than a plan before.
     Those for which there is not enough time are added to `left_out`. None is passed over as long
     as there is no plan; `has_plan` tells whether there is one already. An interrupt sets
     ``clock.interrupted``.

@@ -214,7 +214,7 @@ def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
         best_of_state: dict[tuple[int, tuple[int, ...]], tuple[float, _Schedule]] = {}
         for schedule in schedules:
             # When each plane can begin to send: with its circuits, after the step before, and
-            # when all ranks are ready.
+            # when all ranks are ready. A plane that may have `ANY` circuits has those of the step.
             step_s = max(schedule.time_s, float(steps.ready_s[step]))
             delays_s = [
                 steps.delay_s * (plane.held not in (configuration, ANY))

@@ -465,7 +465,8 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
     ``lacks[chunk, rank]``: shape (chunks, ranks but the late one): whether the rank lacks the
     chunk.
     """
-    # The other rank of each meeting is the owner of the chunk. The two rows of a meeting have the
+    # ``owner_of_chunk[number]``: the rank whose number `sends` use for a chunk, the one that met
+    # the late rank when the chunk was added up (kind `REDUCE`). The two rows of a meeting have the
     # same chunk in column 3, so every second row is enough.
     owner_of_chunk = sends[sends[:, 4] == REDUCE][::2, 3]
 

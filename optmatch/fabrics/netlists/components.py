@@ -200,6 +200,7 @@ def make_parts(
     for name, instance in instances.items():
         pins_of_component.setdefault(instance.component, set()).update(used_pins[name])
 
+    # Three pins may have the usual names, or those that the user says of a1, b1 and b2.
     narrow = NARROW | {
         key: (names[0], "", names[2], names[3])
         for key, names in user_names.items()
@@ -234,7 +235,8 @@ def _has_three_pins(
     """Tell whether a switch or coupler has three pins.
 
     By its name, or by the pins that all its instances use (`used_pins`), for an ``mzi`` and for a
-    component whose kind the user declares. `narrow` has the names of three pins by convention.
+    component whose kind the user declares; the account of the netlist says so in the last case.
+    `narrow` has the names of three pins by convention, "" in place of a2.
     """
     if re.search(r"2x2", component):
         return re.search(r"1x2", component) is not None
@@ -307,7 +309,8 @@ def coupler_matrix(part: Part, convention: str) -> NDArray[np.complex128]:
     if crossing + staying > 1 + 1e-9:
         raise ValueError(f"{crossing:g} of the power crosses and {staying:g} stays: more than all")
 
-    # The amplitudes of a narrow coupler have one input, those of others are symmetric.
+    # A narrow coupler has the input a1 alone, so that its second column is 0; the matrix of others
+    # is symmetric. A loss of 20 dB leaves a tenth of the amplitude.
     stays = np.sqrt(staying)
     crosses = np.sqrt(crossing)
     if part.is_narrow:

@@ -215,11 +215,12 @@ def _find_interferometers(paths: LightPaths) -> tuple[list[_Interferometer], lis
 
 
 def _follow_arms(paths: LightPaths, name: str, side: int) -> _Interferometer | None:
-    """Follow both arms on one side of a coupler, whose first pin is `side`.
+    """Follow both arms that begin on one side of the coupler `name`, `LEFT` or `RIGHT`.
 
-    Terminals a1 and b1 are in line with arm 1. If the arms arrive exchanged at the second coupler,
-    b1 is its lower pin, hence equal phases of both arms are always the cross state. None if the
-    side has one pin, or the arms do not end at both pins of one side of another coupler.
+    Arm 1 begins at the upper pin, and terminals a1 and b1 of the cell are in line with it. If the
+    arms arrive exchanged at the second coupler, b1 is its lower pin, hence equal phases of both
+    arms are always the cross state. None if the side has one pin, or the arms do not end at both
+    pins of one side of another coupler.
     """
     starts = [(name, side), (name, side + 1)]
     if not all(map(paths.has_pin, starts)):
@@ -378,7 +379,8 @@ def _make_circuit(
             return ""
         return f"{terminal[0]},{paths.pin_names(terminal[0])[terminal[1]]}"
 
-    # Couplers and the parts of both arms; couplers have a matrix.
+    # Couplers and the parts of both arms; couplers have a matrix, whose complex numbers become
+    # real and imaginary parts along a third axis.
     parts = []
     for name in names:
         part = paths.parts[name]
@@ -538,7 +540,9 @@ def assume_circuit(name: str, part: Part) -> CellCircuit | None:
     elif not is_narrow:
         return None
 
-    # Its parts, and how they are joined: the heater is in the upper arm.
+    # Its parts, and how they are joined: the heater is in the upper arm. In gdsfactory a 1x2
+    # coupler has o2 above o3 on the right; a 2x2 coupler has o3 above o4 there, and o2 above o1 on
+    # the left.
     wide = {"optical": CONVENTIONS["optical"]}
     heater = Part("straight_heater_metal", "shifter", {"own": ("o1", "", "o2", "")}, {})
     splitter = Part("mmi2x2", "coupler", wide, {})

@@ -36,7 +36,8 @@ def lay_out(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     middle = _spread(_place_by_modes(mate))
 
     # Each cell is turned from the neighbours of its end a towards those of its end b, else to the
-    # right. neighbours[cell, end, side]: the cell that a terminal is joined to.
+    # right. neighbours[cell, end, side]: the cell that a terminal is joined to, -1 for none (-1 //
+    # 4 is -1).
     neighbours = mate.reshape(-1, 2, 2) // 4
     is_joined = (neighbours >= 0)[..., None]
     n_joined = is_joined.sum(axis=2)
@@ -103,7 +104,8 @@ def _stack_columns(mate: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArr
     for sides, columns_in_order in (sweep_right, sweep_left) * _SWEEPS:
         for cells in columns_in_order:
             neighbour = mate[4 * cells[:, None] + sides]
-            # The upper terminal of a neighbour lies a quarter above its middle, the lower below.
+            # The upper terminal of a neighbour (a1 or b1, an even number) lies a quarter above its
+            # middle, the lower one below.
             offset = np.where(neighbour & 1, 0.25, -0.25)
             neighbour_height = height[neighbour // 4] + offset
             # A terminal that is joined to nothing leaves the cell where it is.

@@ -340,8 +340,10 @@ def _keep_cells(
     """
     flaws: list[str] = []
     paths = LightPaths(parts, wiring.joins)
+    # Pins of ports and open pins are told to `paths`, which remembers names: circuits are written
+    # by those that the netlist uses.
     for pin in (*(pin for _, pin in wiring.ports), *wiring.open_pins):
-        paths.terminal_of(pin)  # names of pins, by which circuits are written
+        paths.terminal_of(pin)
 
     # For each cell its terminals a1, a2, b1, b2, which are pairs (part, number of a pin of it),
     # None for one that leads nowhere; and its circuit where it is known.

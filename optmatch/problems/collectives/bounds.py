@@ -502,7 +502,10 @@ def _bound_in_fewest_rounds(problem: CollectiveFields, distance: int) -> float:
     n_spare = reach(distance, lanes, problem.two_way) - n_ranks
     bytes_s = problem.size_bytes / problem.rate_bytes_per_s  # over one circuit
 
-    # What one circuit carries in each round, from the last round back to the first one.
+    # What one circuit carries in each round, from the last round back to the first one. Some far
+    # rank hears over `n_circuits` circuits in the last round, at most: an even part of all that
+    # lead so far. Each of these begins at a rank that hears, one round before, over one circuit
+    # and one more for every `n_left_out` spare ranks, and so on.
     n_circuits = min(lanes, lanes * onward ** (distance - 1) // n_far)
     total_s = 0.0
     n_left_out = 1  # ranks that are left out if two circuits lead to the same rank of this hop
