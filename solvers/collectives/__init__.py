@@ -39,7 +39,7 @@ METHODS = (
 
 
 def small_problems() -> tuple[Collective, ...]:
-    """Return small problems with which the default methods call all of their kernels."""
+    """Return small problems; to solve them the default methods need all of their kernels."""
     late = {"15": 0.01}
     return (
         Collective("all-to-all", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5),

@@ -171,9 +171,11 @@ def _limit_of_effort(effort_s: float) -> Limit:
 
 
 def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
-    """List the plans that are compared for a collective between islands.
+    """List the plans that are compared for a collective between islands, those of one wave first.
 
-    Schemes are made while there is time, one at least: each lists the sends of an island.
+    A plan is a scheme, a number of waves, and an order of these: in which rounds the phases of
+    each wave are. Schemes are made while there is time, one at least: each lists the sends of an
+    island.
     """
     schemes = list[Scheme]()
     for scheme in list_schemes(

@@ -79,11 +79,9 @@ class Scheme(NamedTuple):
 def list_schemes(operation: str, islands: int, places: int) -> Iterator[Scheme]:
     """List ways to bring the data of one island to all others that are worth a try.
 
-    An *island* is a group of ranks with links among them. Each rank also has one *rail*, a circuit
-    to the rank with the same number in another island; its *shift* is how many islands onward that
-    is. Rails may change from *phase* to phase. A *scheme* says which rails there are in each
-    phase, and which sends go over rails or inside islands. It is about the data of one island; all
-    others do the same.
+    There are so many `islands` of `places` ranks each. An all-to-all goes over new rails in each
+    phase, or by several hops over rails that stay; any other `operation` is made of a gather over
+    rails that stay.
     """
     # Rails with the same shift share their load, so numbers of shifts that divide rails evenly
     # into equal shares are enough. Most shifts reach all islands soonest, and come first.

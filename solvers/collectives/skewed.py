@@ -138,7 +138,7 @@ def _make_direct_rounds(
     as 3 and 2.
 
     ``matchings[slot, rank]`` tells to whom a rank sends, -1 for nobody, and ``slot_bytes[slot]``
-    how much it can send in the slot.
+    how much it can send in the slot, over all lanes of the slot together.
     """
     if problem.lanes > 1:
         order = np.argsort(-slot_bytes, kind="stable")
@@ -185,8 +185,9 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
     a round of its own over all lanes, 10 + 5; the others share one, 4 + 5. With one round for the
     first three slots and another one for the last it would be 30 + 5 + 4 / 3 + 5.
 
-    ``slot_bytes[slot]`` tells how much a rank sends in a slot; slots keep their order. The result
-    has the lanes of the slots of each round, here ``[[3], [1, 1, 1]]``.
+    ``slot_bytes[slot]`` tells how much a rank sends in a slot, over all lanes of the slot; slots
+    keep their order. The result has the lanes of the slots of each round, here ``[[3], [1, 1,
+    1]]``.
     """
     n_slots = len(slot_bytes)
     n_lanes = problem.lanes
@@ -356,14 +357,9 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
 def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant | None) -> Laid:
     """Make the plan of an uneven all-to-all of direct sends first, and a rest over other ranks.
 
-    A *block* is what one rank sends to one other; it may be sent in several parts. The plan has
-    two stages:
-
-    1. *direct rounds*: in each of them some ranks send one part of a block directly to its
-       receiver;
-    2. the *rest*: what is left of each block is one more part. It goes over circuits in which all
-       ranks send the same number of places onward, a *shift*. It takes the shifts that add up to
-       its *offset*, which is how many places onward its receiver is.
+    In a direct round some ranks send one part of a block to its receiver. What is left of each
+    block after all of them is one more part, which takes the shifts of `rest` that add up to its
+    offset.
 
     Example with 4 ranks. Rank 0 has 10 bytes for rank 3; each other block has 2 bytes. A direct
     round carries the first 7 bytes from rank 0 to rank 3. The rest of this block has 3 bytes, from
