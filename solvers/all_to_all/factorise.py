@@ -396,14 +396,15 @@ class _SlotExchange:
     def answers(self) -> Iterator[tuple[float, list[RoutedSlot]] | Bound | None]:
         """Exchange pairs, and begin anew where that brings nothing (random restarts).
 
-        Yields the cells on all routes with the plan, a `Bound` once it is proved, and None after
-        an exchange that leaves circuits without a route. If ``starts`` becomes infinite, as it may
-        with limits, the search ends when the caller stops it at one, or when `start` meets one.
+        Yields, after each exchange, the cells on all routes with the plan, or None if circuits are
+        left without a route; and a `Bound` in cells once it is proved. If ``starts`` becomes
+        infinite, as it may with limits, there is no last start: the caller takes no more answers
+        once a limit is met, and `TimeUp` is raised if a new beginning meets one.
         """
         clock = self.planner.clock
         for begun in count(1):
-            # `least` is the least excess since this beginning, and `idle` counts the moves since
-            # it was reached.
+            # `least` is the least excess since this beginning: what routes cost beyond the
+            # shortest ones, in 1/`UNIT` of a cell. `idle` counts the moves since it was reached.
             least = self.planner.excess
             idle = 0
             for _ in exchanges(self.planner):
@@ -418,7 +419,8 @@ class _SlotExchange:
                 if self.bound is None and clock.remaining_s < clock.elapsed_s:
                     yield Bound(self._prove()[0])
 
-            # The last plan once more, with patience; then the bound, and another beginning.
+            # Slots that still lack routes are routed once more, with patience; then come the bound
+            # and another beginning.
             self.planner.insist()
             yield self.answer()
             proved = self.bound or self._prove()
@@ -435,7 +437,8 @@ class _SlotExchange:
                 self.starts = np.inf if is_endless else self.params.starts
 
             # Fewer than three slots can be filled in one way only, and at an infinite bound links
-            # are too few for any plan in the fewest slots.
+            # are too few for any plan in the fewest slots. With a last start in view, a plan whose
+            # cells are near their bound is not begun anew; how near grows with slots beyond 32.
             if self.slots < 3 or proved[0] == np.inf or begun >= self.starts:
                 return
             cells = self.counted_cells + self.planner.excess / UNIT

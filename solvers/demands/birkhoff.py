@@ -86,11 +86,14 @@ def _check_task(rule: Rule, sums: NDArray[np.int64]) -> None:
 
 @kernel
 def _raise_entries(order, entries, rows, columns, added):
-    """Raise entries one by one by the amount that both of their lines lack, and then all others.
+    """Raise entries by what both of their lines lack; add new ones for what is lacking still.
 
-    Changes ``entries.ticks``, in `order`. `rows` and `columns` are what lines lack, and are used
-    up. What is still lacking comes row by row, in a staircase (north-west corner rule) of which
-    each step ends a line: it is written to `added`, and the number of steps is returned.
+    Changes ``entries.ticks``; `order` lists the numbers of the entries. ``rows[row]`` and
+    ``columns[column]`` are the ticks that lines lack, with the same sum, and are used up. The new
+    entries go down the matrix in a staircase (north-west corner rule). Each of them ends a row or
+    a column, hence `added`, to which they are written, has room for 2 n; returns how many there
+    are. As an example, rows that lack 2 and 3 and columns that lack 4 and 1 get 2 at (0, 0), 2 at
+    (1, 0) and 1 at (1, 1).
     """
     for entry in order:
         row = entries.row[entry]
@@ -100,7 +103,8 @@ def _raise_entries(order, entries, rows, columns, added):
         rows[row] -= add
         columns[column] -= add
 
-    # All others in a staircase: each step ends a row or a column.
+    # The staircase, from the first row and column on. It pays no regard to the entries that are
+    # listed: a new one may be at the place of one of them.
     n_added = 0
     row = 0
     column = 0
@@ -123,9 +127,10 @@ def _raise_entries(order, entries, rows, columns, added):
 
 
 def _raise_lines(entries: Entries) -> tuple[Entries, Entries]:
-    """Raise entries until the sum of each line is that of the largest, as `stuff` does.
+    """Raise entries until the sum of each line is that of the largest, the largest entries first.
 
-    Returns the entries as they are then, and further ones, of which some may be at their places.
+    Returns the listed entries, raised, and new ones that are added to them; some of these may be
+    at the place of a listed entry.
     """
     n = entries.n_ports
     sums = LineSums.of(entries).ticks
@@ -139,7 +144,10 @@ def _raise_lines(entries: Entries) -> tuple[Entries, Entries]:
 
 
 def stuff_entries(entries: Entries) -> Entries:
-    """Raise listed entries until the sum of each line is that of the largest, as `stuff` does."""
+    """Raise entries, and add some, until the sum of each line is that of the largest (`stuff`).
+
+    The result has one entry for each place, row by row.
+    """
     raised, added = _raise_lines(entries)
     n = entries.n_ports
     row = np.concatenate([raised.row, added.row])
@@ -279,8 +287,9 @@ def _take_terms(
 ) -> tuple[Plan, bool]:
     """Fill block after block with terms, until there are no more, or `most`, or time is up.
 
-    `peel` writes permutations and weights to two arrays, and returns how many. False, beside the
-    terms, if Ctrl-C came: those of the last block are lost then, though taken off the matrix.
+    `peel` writes ``permutations[term, row]`` and ``weights[term]`` to two arrays, and returns how
+    many terms there are. Returned are the terms as a plan, and False if Ctrl-C came: those of the
+    last block are lost then, though taken off the matrix. `deadline` is a time of `counted_time`.
     """
     blocks = [Plan(np.empty((0, n_ports), dtype=np.int32), np.empty(0, dtype=np.int64))]
     is_whole = True

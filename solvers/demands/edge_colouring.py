@@ -48,12 +48,18 @@ _NONE = -1
 class Colouring(NamedTuple):
     """Which entries are in each slot, by their ranks; in: none."""
 
-    row_busy: NDArray[np.int64]  # (n, words): bit k of word w is slot 62 w + k
-    column_busy: NDArray[np.int64]  # (n, words)
-    entry_of_row: NDArray[np.int32]  # (slots, n): the entry of a source, -1 for none
-    entry_of_column: NDArray[np.int32]  # (slots, n): the entry of a destination
-    path: NDArray[np.int64]  # (2 n,): scratch, the entries of an alternating path
-    work: NDArray[np.int64]  # (1,): steps that are left; negative if the kernel had to end
+    row_busy: NDArray[np.int64]
+    """(n, words): in which slots each source is busy; bit k of word w is slot 62 w + k."""
+    column_busy: NDArray[np.int64]
+    """(n, words): the same for destinations."""
+    entry_of_row: NDArray[np.int32]
+    """(slots, n): the rank of the entry of each source, -1 for none."""
+    entry_of_column: NDArray[np.int32]
+    """(slots, n): the same for destinations."""
+    path: NDArray[np.int64]
+    """(2 n,): scratch, the ranks of the entries on an alternating path."""
+    work: NDArray[np.int64]
+    """(1,): steps that are left; negative if the kernel had to end."""
 
 
 @inner_kernel

@@ -50,9 +50,12 @@ class Entries(NamedTuple):
     """The entries of a demand, row by row."""
 
     n_ports: int
-    row: NDArray[np.int32]  # (entries,), ascending: the source
-    column: NDArray[np.int32]  # (entries,): the destination
-    ticks: NDArray[np.int64]  # (entries,), > 0
+    row: NDArray[np.int32]
+    """(entries,), ascending: the source."""
+    column: NDArray[np.int32]
+    """(entries,): the destination."""
+    ticks: NDArray[np.int64]
+    """(entries,): how long the circuit is needed, > 0."""
 
     @classmethod
     def of_matrix(cls, demand: NDArray[np.int64]) -> Entries:
@@ -87,8 +90,10 @@ def _add_lines(entries, row_sums, column_sums):
 class LineSums(NamedTuple):
     """How much each row and each column has to serve."""
 
-    ticks: NDArray[np.int64]  # (2 n,): of rows, then of columns
-    n_entries: NDArray[np.int64]  # (2 n,)
+    ticks: NDArray[np.int64]
+    """(2 n,): the sum of each row, then of each column."""
+    n_entries: NDArray[np.int64]
+    """(2 n,): how many entries each has."""
 
     @classmethod
     def of(cls, entries: Entries) -> LineSums:
@@ -121,35 +126,54 @@ class LineSums(NamedTuple):
 class UnservedEntries(NamedTuple):
     """The entries that are left of a demand, row by row; the first `count` of them count."""
 
-    row: NDArray[np.int64]  # (entries,)
-    column: NDArray[np.int64]  # (entries,)
-    ticks: NDArray[np.int64]  # (entries,): what is left, > 0
-    worth: NDArray[np.float64]  # (entries,): scratch, the value of a tick of service
-    value: NDArray[np.float64]  # (entries,): in, the value of the entry in a matching, >= 0
-    lengths: NDArray[np.float64]  # (choices,): scratch, lengths of a slot that are compared
-    total: NDArray[np.float64]  # (choices,): scratch, the sum of the best values of rows
-    most: NDArray[np.float64]  # (choices,): scratch, the best value of a row
-    sizes: NDArray[np.int64]  # (ranked,): scratch, different sizes of entries, ascending
+    row: NDArray[np.int64]
+    """(entries,), ascending: the source."""
+    column: NDArray[np.int64]
+    """(entries,): the destination."""
+    ticks: NDArray[np.int64]
+    """(entries,): what is left, > 0."""
+    worth: NDArray[np.float64]
+    """(entries,): scratch, the value of a tick of service."""
+    value: NDArray[np.float64]
+    """(entries,): in, what a matching gains by the entry, >= 0."""
+    lengths: NDArray[np.float64]
+    """(choices,): scratch, the lengths in ticks that are compared for a slot."""
+    total: NDArray[np.float64]
+    """(choices,): scratch, for each length the sum over all rows of their best values."""
+    most: NDArray[np.float64]
+    """(choices,): scratch, for each length the best value of the row that is added up."""
+    sizes: NDArray[np.int64]
+    """(ranked,): scratch, the different ticks of entries, ascending."""
 
 
 class PortVectors(NamedTuple):
     """Vectors of all ports, so that kernels allocate nothing."""
 
-    row_price: NDArray[np.float64]  # (n,): dual of rows
-    column_price: NDArray[np.float64]  # (n,): dual of columns
-    distance: NDArray[np.float64]  # (n,): of columns, from the row that a search began at
-    column_of: NDArray[np.int64]  # (n + 1,): out, of rows; -1 for none
-    row_of: NDArray[np.int64]  # (n + 1,): of columns; -1 for none
-    first: NDArray[np.int64]  # (n + 1,): the first entry of a row
-    before: NDArray[np.int64]  # (n + 1,): the row by which a column was reached
-    settled: NDArray[np.int64]  # (n + 1,): columns whose distance is final, in their order
-    seen: NDArray[np.int64]  # (n + 1,): of columns: 0 not reached, 1 in the heap, 2 settled
-    heap_distances: NDArray[np.float64]  # (entries,): of columns in the heap
-    heap_columns: NDArray[np.int64]  # (entries,): columns that were reached, the nearest in front;
-    # one that came nearer later is there several times
-    work: NDArray[
-        np.int64
-    ]  # (1,): entries that may still be looked at; kernels end soon after it is negative
+    row_price: NDArray[np.float64]
+    """(n,): the dual variable of each row."""
+    column_price: NDArray[np.float64]
+    """(n,): the dual variable of each column."""
+    distance: NDArray[np.float64]
+    """(n,): of each column, from the row that a search began at."""
+    column_of: NDArray[np.int64]
+    """(n + 1,): out, the column that each row is matched with, -1 for none."""
+    row_of: NDArray[np.int64]
+    """(n + 1,): the row that each column is matched with, -1 for none."""
+    first: NDArray[np.int64]
+    """(n + 1,): the first entry of each row."""
+    before: NDArray[np.int64]
+    """(n + 1,): the row by which a column was reached."""
+    settled: NDArray[np.int64]
+    """(n + 1,): columns whose distance is final, in their order."""
+    seen: NDArray[np.int64]
+    """(n + 1,): by column: 0 not reached, 1 in the heap, 2 settled."""
+    heap_distances: NDArray[np.float64]
+    """(entries,): the distances of the columns in the heap."""
+    heap_columns: NDArray[np.int64]
+    """(entries,): columns that were reached, the nearest in front; one that came nearer later is
+    there several times."""
+    work: NDArray[np.int64]
+    """(1,): entries that may still be looked at; kernels end soon after it is negative."""
 
 
 def port_vectors(n_ports: int, n_entries: int) -> PortVectors:

@@ -46,15 +46,18 @@ CHOICES = 8
 """Lengths that are compared for a slot: as many entries that are left, evenly spread."""
 
 RANKED = 1024
-"""Where more entries are left, every so many are ranked."""
+"""At most so many entries are ranked by size; of more that are left, evenly spread ones are."""
 
 
 class CoverTerms(NamedTuple):
     """The task of a cover."""
 
-    delay: int  # ticks before each slot
-    shortest: int  # no slot is shorter, in ticks
-    rule: int  # how slots are chosen: RATED, COMPARED, CRITICAL or MEDIAN
+    delay: int
+    """Ticks before each slot."""
+    shortest: int
+    """No slot is shorter, in ticks."""
+    rule: int
+    """How slots are chosen: RATED, COMPARED, CRITICAL or MEDIAN."""
     pressure: float = 3.0
     """Ports count as exp(pressure * load / greatest load): how much more busy ports count."""
     bonus: float = 1.0
@@ -97,17 +100,19 @@ def _serves(ticks, length, bonus):
 
 @inner_kernel
 def _add_best_values(unserved, count, bonus, n_lengths):
-    """Add up the best value of each row but the last one, for each length, in ``unserved.total``.
+    """Bound what a slot of each length can serve: add up the best value of each row.
 
-    The first `n_lengths` of ``unserved.lengths[k]`` are ticks, and ``unserved.total[k]`` and
-    ``unserved.most[k]`` begin at 0; `bonus` is in ticks. The best values of the last row are left
-    in ``unserved.most``.
+    Adds to ``unserved.total[k]`` for a slot of ``unserved.lengths[k]`` ticks, for all k below
+    `n_lengths`; this and ``unserved.most[k]`` begin at 0. No matching is worth more, as it has at
+    most one entry of each row. An entry that the slot serves to its end counts `bonus` ticks more.
+    The last row is not added: its best values are left in ``unserved.most``.
     """
     lengths = unserved.lengths
     total = unserved.total
     most = unserved.most
     row = -1
-    # Entries come row by row: the best values of a row are added up where the next one begins.
+    # Entries come row by row: the best values of a row are added up where the next one begins,
+    # which the last row lacks.
     for entry in range(count):
         if unserved.row[entry] != row:
             row = unserved.row[entry]
@@ -382,7 +387,11 @@ def cover_entries(ports, unserved, count, terms, slots):
 
 
 def copy_entries(entries: Entries, n_lengths: int = CHOICES) -> UnservedEntries:
-    """Copy entries for a kernel that takes them off, with scratch to compare some lengths."""
+    """Copy entries for a kernel that serves them in place, and lay out its scratch.
+
+    The scratch has room to compare `n_lengths` lengths for each slot, and for `RANKED` (1,024)
+    sizes of entries, among which these are chosen. Scratch is not filled.
+    """
     worth, value = np.empty((2, len(entries.ticks)))
     lengths, total, most = np.empty((3, n_lengths))
     row = entries.row.astype(np.int64)

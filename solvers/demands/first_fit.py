@@ -54,8 +54,10 @@ class BusySlots(NamedTuple):
     There is one record for sources (rows) and one for destinations (columns).
     """
 
-    words: NDArray[np.int64]  # (n, words): a bit is 1 where the port is busy in that slot
-    first_open: NDArray[np.int64]  # (n,): the first word that is not full
+    words: NDArray[np.int64]
+    """(n, words): a bit is 1 where the port is busy in that slot."""
+    first_open: NDArray[np.int64]
+    """(n,): the first word that is not full."""
 
 
 @inner_kernel

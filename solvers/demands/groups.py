@@ -54,10 +54,14 @@ _ENDLESS = 10**9
 class OrderedEntries(NamedTuple):
     """The entries of a demand in the order in which they are served."""
 
-    source: NDArray[np.int64]  # (entries,): the port that sends
-    destination: NDArray[np.int64]  # (entries,): the port that receives
-    group: NDArray[np.int64]  # (entries,): the number of the entry's group
-    unserved: NDArray[np.int64]  # (entries,): ticks that are not served yet; changes
+    source: NDArray[np.int64]
+    """(entries,): the port that sends."""
+    destination: NDArray[np.int64]
+    """(entries,): the port that receives."""
+    group: NDArray[np.int64]
+    """(entries,): the number of the entry's group."""
+    unserved: NDArray[np.int64]
+    """(entries,): ticks that are not served yet; used up in place."""
 
 
 class GroupSlots(NamedTuple):
@@ -66,11 +70,16 @@ class GroupSlots(NamedTuple):
     Each slot ends an entry at least, so there are no more slots than entries.
     """
 
-    ends: NDArray[np.int64]  # (groups,): 0 at first, then the tick when each group is complete
-    matchings: NDArray[np.int32]  # (entries, n): the destination of each source, -1 for none
-    ticks: NDArray[np.int64]  # (entries,): how long each slot lasts
-    is_taken: NDArray[np.bool_]  # (n,): scratch, the destinations of the present slot
-    chosen: NDArray[np.int64]  # (n,): scratch, the entries of the present slot
+    ends: NDArray[np.int64]
+    """(groups,): 0 at first, then the tick when each group is complete."""
+    matchings: NDArray[np.int32]
+    """(entries, n): the destination of each source, -1 for none."""
+    ticks: NDArray[np.int64]
+    """(entries,): how long each slot lasts."""
+    is_taken: NDArray[np.bool_]
+    """(n,): scratch, the destinations of the present slot."""
+    chosen: NDArray[np.int64]
+    """(n,): scratch, the entries of the present slot."""
 
 
 @inner_kernel
@@ -162,10 +171,10 @@ def _serve_in_order(entries, delay, shortest, bonus, slots):
 
 
 class _GroupPlan(NamedTuple):
-    """A plan that serves the entries in an order, and its weighted completion."""
+    """A plan that serves the entries in an order, and its cost."""
 
-    # The weighted sum of the times at which groups are complete, in seconds.
     cost_s: float
+    """The sum over groups of their weight times how late they are complete, in seconds."""
     plan: Plan
 
 

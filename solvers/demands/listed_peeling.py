@@ -39,19 +39,32 @@ LINE_SUM, THRESHOLD, SEARCH = range(3)
 class ListedWorkspace(NamedTuple):
     """The entries that are left of a matrix, row by row, their matching, and room for searches."""
 
-    first: NDArray[np.int64]  # (n + 1,): the first entry of each row
-    row: NDArray[np.int64]  # (entries,)
-    column: NDArray[np.int64]  # (entries,)
-    remaining: NDArray[np.int64]  # (entries,): what is left of each, perhaps 0
-    entry_of: NDArray[np.int64]  # by row: the entry by which it is matched, -1 where it waits
-    row_of: NDArray[np.int64]  # by column: the row it is matched with, -1 for none
-    reached_by: NDArray[np.int64]  # by column: the entry by which a search has reached it
-    seen: NDArray[np.int64]  # by column: the number of the last search that has reached it
-    queue: NDArray[np.int64]  # (n,): rows that a search has reached
-    waiting: NDArray[np.int64]  # (n,): rows without a column
-    heap_keys: NDArray[np.int64]  # (entries,): minus what is left of entries below the threshold
-    heap_entries: NDArray[np.int64]  # (entries,): these entries, the largest in front
-    state: NDArray[np.int64]  # (3,): the sum of each line, the threshold, the number of searches
+    first: NDArray[np.int64]
+    """(n + 1,): the first entry of each row."""
+    row: NDArray[np.int64]
+    """(entries,), ascending: the row of each entry."""
+    column: NDArray[np.int64]
+    """(entries,): the column of each entry."""
+    remaining: NDArray[np.int64]
+    """(entries,): what is left of each, in the unit of the matrix, perhaps 0."""
+    entry_of: NDArray[np.int64]
+    """(n,): for each row the entry by which it is matched, -1 where it waits."""
+    row_of: NDArray[np.int64]
+    """(n,): for each column the row it is matched with, -1 for none."""
+    reached_by: NDArray[np.int64]
+    """(n,): for each column the entry by which a search has reached it."""
+    seen: NDArray[np.int64]
+    """(n,): for each column the number of the last search that has reached it, from 1 on."""
+    queue: NDArray[np.int64]
+    """(n,): rows that a search has reached."""
+    waiting: NDArray[np.int64]
+    """(n,): rows without a column."""
+    heap_keys: NDArray[np.int64]
+    """(entries,): minus what is left of the entries in a heap, all below the threshold."""
+    heap_entries: NDArray[np.int64]
+    """(entries,): the numbers of these entries, the largest in front."""
+    state: NDArray[np.int64]
+    """(3,): the sum that each line still has, the threshold, the searches so far."""
 
 
 def is_listed(n_entries: int, n_ports: int) -> bool:
@@ -62,8 +75,10 @@ def is_listed(n_entries: int, n_ports: int) -> bool:
 def list_matrix(entries: Entries) -> ListedWorkspace:
     """Make the arrays with which permutations are taken off listed entries, at their beginning.
 
-    All lines of the matrix have the same sum above 0. The threshold is the least of the largest
-    entries of all lines, as each line has an entry in any permutation.
+    All lines of the matrix have the same sum above 0, and its `entries` come row by row. All rows
+    wait at first, and ``remaining`` is a copy. The threshold is the least of the largest entries
+    of all lines, as each line has an entry in any permutation: rows of (5, 1) and (1, 5) begin
+    with 5.
     """
     n = entries.n_ports
     row = entries.row.astype(np.int64)
@@ -87,7 +102,7 @@ def list_matrix(entries: Entries) -> ListedWorkspace:
         waiting=waiting,
         heap_keys=heap_keys,
         heap_entries=heap_entries,
-        state=np.array([line_sum, largest.min(), 0]),
+        state=np.array([line_sum, largest.min(), 0]),  # LINE_SUM, THRESHOLD, SEARCH
     )
 
 
@@ -208,17 +223,21 @@ def _release(space, row):
 def peel_listed(space, stop, permutations, weights):
     """Write a matrix as a sum of weighted permutations, as `peel_bottleneck` and `peel_first` do.
 
-    Writes ``permutations[term, row]``, a column, and ``weights[term]``; returns how many terms
-    there are when line sums are down to `stop`, or -1 if there is no further permutation. With a
-    threshold of 1 at the beginning permutations are those at hand, and else of the largest weight.
+    Works in a `ListedWorkspace`, `space`, whose matching and threshold carry over from term to
+    term. Writes ``permutations[term, row]``, a column, and ``weights[term]``; returns how many
+    terms there are when line sums are down to `stop` or the arrays are full, or -1 if there is no
+    further permutation. A threshold of 1 at the beginning lets all entries be used: each
+    permutation is then the first at hand. With that of `list_matrix` it is one whose smallest
+    entry is as large as can be.
     """
     state = space.state
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term
 
-        # Where the threshold has fallen by much, entries above it are of more use later on: their
-        # rows choose anew, the smallest entries that may be used.
+        # Where the threshold had to fall by much, the matching has entries far above it, which are
+        # of more use in later terms: their rows are released, and choose anew the smallest entries
+        # that may be used. A perfect matching exists, so this one is perfect, too.
         threshold = state[THRESHOLD]
         if not _match_waiting(space):
             return -1

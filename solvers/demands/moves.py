@@ -63,33 +63,47 @@ _RULES = (
 class MoveTask(NamedTuple):
     """The demand that plans serve, and how parts of it are covered anew."""
 
-    demand: NDArray[np.int64]  # (n, n): by source and destination, in ticks
-    delay: int  # ticks before each slot
-    shortest: int  # no slot is shorter, in ticks
-    choices: NDArray[np.int64]  # (rules,): RATED, CRITICAL, ...; each move draws one of them
-    pressures: NDArray[np.float64]  # (rules,): how much more busy ports count by each rule
+    demand: NDArray[np.int64]
+    """``demand[source, destination]`` in ticks, shape (n, n)."""
+    delay: int
+    """Ticks before each slot."""
+    shortest: int
+    """No slot is shorter, in ticks."""
+    choices: NDArray[np.int64]
+    """(rules,): RATED, CRITICAL, ...; each move draws one of them."""
+    pressures: NDArray[np.float64]
+    """(rules,): how much more busy ports count by each rule."""
 
 
 class SlotList(NamedTuple):
     """Slots of a plan in arrays that have room for more."""
 
-    matchings: NDArray[np.int32]  # (room, n): the destination of each source, -1 for none
-    ticks: NDArray[np.int64]  # (room,): how long each slot lasts
-    n_slots: NDArray[np.int64]  # (1,): how many slots there are
+    matchings: NDArray[np.int32]
+    """(room, n): the destination of each source, -1 for none."""
+    ticks: NDArray[np.int64]
+    """(room,): how long each slot lasts."""
+    n_slots: NDArray[np.int64]
+    """(1,): how many slots there are."""
 
 
 class MoveScratch(NamedTuple):
     """The memory of a move."""
 
-    trial: SlotList  # the plan that the move makes
-    unserved_ticks: NDArray[
-        np.int64
-    ]  # (n, n): what the slots that stay leave of the demand, in ticks
-    served: NDArray[np.int64]  # (n, n): how long each circuit is up, in ticks
-    key: NDArray[np.float64]  # (room,): the lower, the sooner a slot goes
-    sorted_key: NDArray[np.float64]  # (room,): these keys, ascending
-    order: NDArray[np.int64]  # (room,): numbers of slots, the shortest first
-    seed: NDArray[np.int64]  # (1,): the state of the random numbers, 1 to `_MODULUS` - 1
+    trial: SlotList
+    """The plan that the move makes."""
+    unserved_ticks: NDArray[np.int64]
+    """(n, n): what the slots that stay leave of the demand, in ticks; below 0 where they serve
+    more."""
+    served: NDArray[np.int64]
+    """(n, n): how long each circuit is up, in ticks."""
+    key: NDArray[np.float64]
+    """(room,): by slot; those of the lowest keys are taken out."""
+    sorted_key: NDArray[np.float64]
+    """(room,): these keys, ascending."""
+    order: NDArray[np.int64]
+    """(room,): numbers of slots, the shortest first."""
+    seed: NDArray[np.int64]
+    """(1,): the state of the random numbers, 1 to `_MODULUS` - 1."""
 
 
 @inner_kernel

@@ -45,9 +45,12 @@ _MOST_SHORTENED = 100
 class _Pairs(NamedTuple):
     """The pairs that have something to carry; all arrays have the shape (pairs,)."""
 
-    first: NDArray[np.int64]  # the port of the lower number
-    second: NDArray[np.int64]  # the other port
-    ticks: NDArray[np.int64]  # how long the pair needs its circuit, > 0
+    first: NDArray[np.int64]
+    """The port of the lower number."""
+    second: NDArray[np.int64]
+    """The other port."""
+    ticks: NDArray[np.int64]
+    """How long the pair needs its circuit, > 0."""
 
     @classmethod
     def of(cls, demand: NDArray[np.int64]) -> _Pairs:
@@ -73,15 +76,15 @@ def rebuild_pairings(task: CoverTask) -> Iterator[Plan]:
     with some noise in this order. The new plan is the next one to be changed if its cost (ticks,
     with a delay for each slot) is at most a little above the best.
     """
-    # Three plans to begin with: first fit, the same with durations by a linear programme, and one
-    # whose slots may divide pairs. The search goes on from the shorter of the last two.
+    # With a limit of time, plans of any matchings come first, by all rules, for a part of it.
     demand = task.demand
     if task.deadline < np.inf:
         now_s = counted_time()
         part_s = _SHARE_OF_RULES * (task.deadline - now_s)
         yield from yield_plans(task._replace(deadline=now_s + part_s))
 
-    # The first plan of all, then two that are made of it.
+    # Three plans to begin with: first fit, the same with durations by a linear programme, and one
+    # whose slots may divide pairs. The search goes on from the shorter of the last two.
     plan = first_fit(_Pairs.of(demand), Plan.of([], [], len(demand)), task, noise=0.0)
     yield plan
     plan = shorten(plan, demand, task.shortest)
@@ -125,10 +128,10 @@ def cover_dividing(unserved: NDArray[np.int64], task: CoverTask, noise: float) -
     """Make slots one after another, which may end before their pairs have had all they need.
 
     Uses up ``unserved[port, port]``, the ticks that pairs lack, which is symmetric; it is 0 at the
-    end. `noise` is the standard deviation of the ranking, in mean lengths of pairs. A pair is two
-    bidirectional ports that need a circuit. Each slot takes the longest pairs whose ports are
-    free, and lasts as long as pays best: by what it serves, and a delay for each pair that it
-    completes, for its time. A pair may so be divided between several slots.
+    end. Each slot takes the longest pairs whose ports are free, where ticks count with a normal
+    random number of the standard deviation `noise`, in mean lengths of pairs. It lasts as long as
+    pays best: by what it serves, and a delay for each pair that it completes, for its time. A pair
+    may thus be divided between several slots.
     """
     matchings: list[NDArray[np.int32]] = []
     ticks: list[int] = []
@@ -172,8 +175,9 @@ def first_fit(pairs: _Pairs, base: Plan, task: CoverTask, noise: float) -> Plan:
     """Put pairs, the longest first, into the slots that they lengthen least, or into new ones.
 
     A slot is free for a pair if it holds neither port. The slots of `base` stay and may become
-    longer; the plan is trimmed to what ``task.demand`` needs. `noise` is the standard deviation of
-    the ranking, in a delay and a mean pair together.
+    longer; at the end all slots are trimmed to what the demand of the task needs. Pairs are ranked
+    by their ticks and a normal random number, whose standard deviation is `noise` times the sum of
+    a delay and the mean of all pairs: with 0 the longest come first.
     """
     unit = task.delay + float(pairs.ticks.mean()) if len(pairs.ticks) else 1.0
     rank = pairs.ticks + noise * unit * task.rng.standard_normal(len(pairs.ticks))

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 class Plan(NamedTuple):
     """Matchings and how long each is held."""
 
-    matchings: NDArray[np.int32]  # (slots, ports): the destination of each source, -1 (IDLE): none
-    ticks: NDArray[np.int64]  # (slots,): how long each slot lasts, without the delay before it
+    matchings: NDArray[np.int32]
+    """(slots, ports): the destination of each source, -1 (IDLE): none."""
+    ticks: NDArray[np.int64]
+    """(slots,): how long each slot lasts, without the delay before it."""
 
     @classmethod
     def of(cls, matchings: Sequence[NDArray[np.int32]], ticks: Sequence[int], ports: int) -> Plan:

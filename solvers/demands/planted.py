@@ -59,8 +59,10 @@ may be a tick off for each weight then; few other sums come so near."""
 class Weights(NamedTuple):
     """The values that are planted in a demand."""
 
-    ticks: NDArray[np.int64]  # (weights,): all different
-    copies: NDArray[np.int64]  # (weights,): in how many permutations each is planted, >= 1
+    ticks: NDArray[np.int64]
+    """(weights,): all different."""
+    copies: NDArray[np.int64]
+    """(weights,): in how many permutations each is planted, >= 1."""
     rounding: int = 0
     """By how many ticks an entry may differ from the sum of its weights, for each of them: 1 if
     amounts were rounded to ticks, 0 if sums of weights are exact."""
@@ -69,8 +71,10 @@ class Weights(NamedTuple):
 class Summands(NamedTuple):
     """Where weights stand: each summand is one edge of the graph of one weight."""
 
-    entry: NDArray[np.int64]  # (summands,): the number of its entry, of which it is a part
-    weight: NDArray[np.int64]  # (summands,): the number of its weight
+    entry: NDArray[np.int64]
+    """(summands,): the number of its entry, of which it is a part."""
+    weight: NDArray[np.int64]
+    """(summands,): the number of its weight."""
 
 
 def find_weights(entries: Entries, lines: LineSums) -> Weights | None:

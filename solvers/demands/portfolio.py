@@ -115,8 +115,9 @@ def plan_entries(
 def _plan(task: CoverTask, previous: Plan | None, first: Plan | None) -> Plan:
     """Return the best plan of the search, or the first one that meets the bound.
 
-    `previous` is a former plan, which is patched for this demand and competes with the others;
-    `first` is the plan with which the search begins. Costs are ticks, with a delay for each slot.
+    `previous` is a plan of an earlier demand, which is patched for this one and competes with the
+    others; `first` is the plan with which the search begins, None to make a first fit. Costs are
+    ticks, with a delay for each slot.
     """
     if not len(task.entries.ticks):
         return Plan.of([], [], task.entries.n_ports)
@@ -156,13 +157,16 @@ def _plan(task: CoverTask, previous: Plan | None, first: Plan | None) -> Plan:
 
 
 def list_rules(size: Size) -> list[tuple[float, PlanRule]]:
-    """Return all rules but the first one, each with its estimate, the quickest first."""
+    """Return the rules of the portfolio with their estimates in seconds, the quickest first.
+
+    Rules without an estimate are methods by name alone, or are made in any case.
+    """
     estimates = [(rule.estimate_s(size), rule) for rule in RULES if rule.estimate_s is not None]
     return sorted(estimates, key=lambda estimate: estimate[0])
 
 
 def _yield_rules(task: CoverTask, size: Size) -> Iterator[tuple[float, PlanRule]]:
-    """Yield all rules with their estimates, the quickest first, but hopeless ones last.
+    """Yield all rules with their estimates in seconds, the quickest first, but hopeless ones last.
 
     Where most of many ports have a demand, a rule is first tried on some of the ports, at a small
     part of its time. It comes last if its plan is no shorter there than those of quicker rules:
@@ -216,8 +220,8 @@ def yield_plans(
     if task.former is not None:
         plans.append(task.former)
 
-    # Its plan can still be tidied if the search ends at `late`. The first rules are made in any
-    # case if they take next to no time.
+    # Moves end at `late`, so that a plan as large as the first one can still be finished before
+    # the deadline. Rules may end up to `_GRACE_S` seconds after the start even if that is later.
     late = task.deadline - _FINISH_S_PER_PLACE * first.matchings.size
     late_rules = max(late, began_s + _GRACE_S) if is_timed else np.inf
     moves = _yield_moves(task._replace(deadline=late), size, plans)
@@ -268,9 +272,11 @@ def yield_plans(
 def _yield_moves(task: CoverTask, size: Size, plans: list[Plan]) -> Iterator[Plan]:
     """Improve the best plan by small changes, and hand out each plan that results.
 
-    ``plans`` may get more plans meanwhile: better ones are gone on from. After many changes in
-    vain the search goes on from one that is drawn. It ends at the deadline, or after
-    ``task.n_moves`` rounds; there are no moves without a full matrix, and none that take long.
+    Whoever takes the plans may append others to `plans` meanwhile: the next round begins with one
+    of them if it is shorter than all before. After many changes in vain the search goes on from a
+    plan of the list that is drawn. It ends at the deadline, or after ``task.n_moves`` rounds of
+    moves. There are none without a full matrix, nor where a cover of the whole demand is estimated
+    to take over `_LONGEST_MOVE_S`.
     """
     if task.full_matrix is None or size.best_slots_s > _LONGEST_MOVE_S:
         return
@@ -288,7 +294,8 @@ def _yield_moves(task: CoverTask, size: Size, plans: list[Plan]) -> Iterator[Pla
     least_cost = np.inf
     for _ in n_rounds:
         for plan in plans[n_known:]:
-            # Slots in one order, since random numbers belong to their places.
+            # Moves draw a random number for the place of each slot: with its slots in one order,
+            # a plan leads to the same moves by whatever rule it was made.
             if plan.cost(task.delay) < least_cost:
                 current = tidy(plan)
                 least_cost = plan.cost(task.delay)
@@ -301,7 +308,8 @@ def _yield_moves(task: CoverTask, size: Size, plans: list[Plan]) -> Iterator[Pla
             return
         yield moved
 
-        # From plans of the same time the search goes on as well: that leads out of plateaus.
+        # A round returns a plan that is no longer, and the search goes on from it also if it is
+        # as long: that leads out of plateaus.
         is_gain = moved.cost(task.delay) < current.cost(task.delay)
         n_in_vain = 0 if is_gain else n_in_vain + search.moves_per_round
         least_cost = min(least_cost, moved.cost(task.delay))

@@ -26,7 +26,8 @@ class PlanRule(NamedTuple):
     overrun: float = 1.0
     """By which factor the estimate may exceed the time that is left: above 1 for rules that see
     early whether they will be done in time, and end if not."""
-    needs_matrix: bool = False  # left out where ports are so many that there is no full matrix
+    needs_matrix: bool = False
+    """Left out where ports are so many that there is no full matrix."""
     summary: str = ""
     """What the method of this name does; empty if there is none."""
 

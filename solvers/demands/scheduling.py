@@ -439,9 +439,12 @@ def solve_demand(
 class Candidate(NamedTuple):
     """Schedules of all planes, and when they have carried everything."""
 
-    schedules: tuple[Schedule, ...]  # one for each plane
-    objective: float  # the completion time of all planes and packets, in seconds
-    ticks: int  # the sum of all slots and delays, as if one plane held them one after the other
+    schedules: tuple[Schedule, ...]
+    """That of each plane."""
+    objective: float
+    """The completion time of all planes and packets, in seconds."""
+    ticks: int
+    """The sum of all slots and delays, as if one plane held them one after the other."""
 
 
 def is_plain(problem: Demand) -> bool:

@@ -43,9 +43,13 @@ def suits(problem: Demand) -> bool:
 class Held(NamedTuple):
     """Matchings that a mesh holds, those that are parts of others left out."""
 
-    matchings: NDArray[np.int32]  # (matchings, ports): each port's partner, -1 (IDLE) if none
-    states: NDArray[np.int8]  # (matchings, cells): all free where it is open whether there are any
-    has_states: NDArray[np.bool_]  # (matchings,): False where it is open whether there are any
+    matchings: NDArray[np.int32]
+    """(matchings, ports): each port's partner, -1 (IDLE) if none."""
+    states: NDArray[np.int8]
+    """(matchings, cells): 0 bar, 1 cross or FREE; all FREE where no states are known."""
+    has_states: NDArray[np.bool_]
+    """(matchings,): whether states are known. They are on an ideal switch, which has no cells to
+    set; where they are not, it is open whether the mesh holds the matching."""
 
 
 def plan_on_mesh(
@@ -85,15 +89,19 @@ def plan_on_mesh(
 def list_matchings(fabric: Fabric) -> Held:
     """List all ways in which a switch can join its ports in pairs, without parts of others.
 
-    A matching is a set of pairs of ports that are joined at the same time. A fabric holds it if
-    its cells (2x2 switches) have states in which all these circuits have light. A matching all of
-    whose pairs are in a larger one is left out, since slots may leave circuits unused.
+    A matching is a set of pairs of ports that are joined at the same time; it may leave ports
+    idle. A fabric holds it if its cells (2x2 switches) have states in which all these circuits
+    have light. A matching all of whose pairs are in a larger one is left out, since slots may
+    leave circuits unused. Matchings of which it is open whether they are held are listed, too, so
+    that bounds can count them. An ideal switch of four ports has three: 01 23, 02 13 and 03 12.
     """
     held: list[Pairs] = []
     states_of_held: list[NDArray[np.int8]] = []
     is_dead = fabric.route_cells() == UNREACHED
     live_ports = tuple(fabric.live_ports.tolist())
-    # The largest come first, so that those that are parts of others are found when they come.
+    # The largest come first, so that those that are parts of others are found when they come. A
+    # mesh may hold a small matching, but none of the larger ones that contain it: hence matchings
+    # that leave ports idle are tried as well.
     for pairs in sorted(_pair_up(live_ports), key=len, reverse=True):
         check_time()
 
@@ -102,7 +110,8 @@ def list_matchings(fabric: Fabric) -> Held:
         if is_part_of_another or any(is_dead[pair] for pair in pairs):
             continue
 
-        # An ideal switch holds every matching, and has no cells to set.
+        # An ideal switch holds every matching, and has no cells to set. `_route` gives None for a
+        # matching that the mesh cannot hold, and all cells free for one that stays open.
         states: NDArray[np.int8] | None = np.zeros(0, dtype=np.int8)
         if fabric.graph is not None:
             states = _route(fabric, matching_of(pairs, fabric.n_ports, is_mutual=True))
@@ -110,7 +119,7 @@ def list_matchings(fabric: Fabric) -> Held:
             held.append(pairs)
             states_of_held.append(states)
 
-    # All cells free stands for states that are not known, unless there are no cells to set.
+    # All cells free is the sign of `_route` for states that are not known.
     matchings = [matching_of(pairs, fabric.n_ports, is_mutual=True) for pairs in held]
     states_of_cells = np.array(states_of_held, dtype=np.int8).reshape(len(held), fabric.n_cells)
     has_states = (states_of_cells != FREE).any(axis=1) | (fabric.graph is None)

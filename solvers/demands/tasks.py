@@ -13,22 +13,28 @@ from optmatch.solvers.demands.plans import Plan
 
 
 class CoverTask(NamedTuple):
-    """A demand that is to be covered, all numbers in ticks, and the limits of a search."""
+    """A demand that is to be covered, and the limits of a search."""
 
     entries: Entries
-    lines: LineSums  # of these entries
+    lines: LineSums
+    """The sums of the rows and columns of these entries."""
     full_matrix: NDArray[np.int64] | None
     """``[source, destination]``; None where ports are so many that no full matrix is made."""
-    delay: int  # before each slot
-    shortest: int = 1  # no slot is shorter
-    deadline: float = np.inf  # when to stop, by `counted_time`
+    delay: int
+    """Ticks before each slot."""
+    shortest: int = 1
+    """No slot is shorter, in ticks."""
+    deadline: float = np.inf
+    """When to stop, a time of `counted_time`."""
     useful_ticks: float = np.inf
     """A plan that takes longer than this, delays included, is of no use. If this is finite a plan
     is known, and a rule that is late raises `TimeUp` instead of covering the rest quickly."""
     is_plain: bool = True
     """Whether slots and delays alone decide: then rules end early whose plans get too long."""
-    former: Plan | None = None  # a plan that serves the demand, to start from
-    n_moves: int | None = None  # so many rounds of moves end a search; None: whoever takes plans
+    former: Plan | None = None
+    """A plan that serves the demand, to start from."""
+    n_moves: int | None = None
+    """The rounds of moves after which a search ends; None: as long as somebody takes its plans."""
     rng: np.random.Generator = np.random.default_rng(0)
 
     @classmethod
@@ -51,9 +57,12 @@ Build = Callable[[CoverTask], Iterator[Plan]]
 class Size(NamedTuple):
     """The numbers on which the time of a rule depends."""
 
-    n_ports: int  # rows and columns of the demand
-    n_entries: int  # pairs with a demand
-    degree: int  # the entries of the line with most of them
+    n_ports: int
+    """Rows and columns of the demand."""
+    n_entries: int
+    """The pairs of ports with a demand."""
+    degree: int
+    """The entries of the line with most of them."""
     delays_per_entry: float
     """How many delays an entry takes in the mean; the more, the more slots are worth it."""
 

@@ -162,8 +162,9 @@ class VertexWalk:
         """Prepare a search for few permutations whose weighted sum is a demand.
 
         Each permutation of the ports has a weight >= 0, which is for how many ticks its circuits
-        are up. Here the permutations that may have a weight above 0 are listed, and the equations
-        that say that the weighted sum is the demand are set up; the search itself is `walk`.
+        are up. Listed are the permutations that may have a weight above 0, shape (permutations,
+        n), and the equations that say that the weighted sum is the demand, shape (equations,
+        permutations), with their right sides in ticks. The search itself is `walk`.
         """
         self._demand = demand
         self._rng = rng
@@ -184,7 +185,9 @@ class VertexWalk:
         equations = np.vstack([entries, np.ones(len(self._permutations))])
         sums = np.append(demand[:-1, :-1].ravel(), demand[0].sum()).astype(np.float64)
 
-        # Where the matrix is sparse, some equations follow from others.
+        # Where the matrix is sparse, some equations follow from others. `is_needed` lists the
+        # numbers of those that do not: equations are the columns of the transpose. The first walk
+        # sets the basis; until then any numbers stand for it, one for each equation.
         is_needed = _independent_columns(equations.T)
         self._equations = equations[is_needed]
         self._sums = sums[is_needed]
@@ -231,7 +234,7 @@ class VertexWalk:
 
 
 def _independent_columns(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Choose columns that span all others, the longest ones first (QR with pivoting)."""
+    """Return the numbers of columns that span all others (QR with pivoting, the longest first)."""
     with uncounted():
         from scipy.linalg import qr
 

@@ -37,23 +37,40 @@ LINE_SUM, THRESHOLD = range(2)
 class PeelingWorkspace(NamedTuple):
     """The memory of a decomposition between two permutations, and its room to work in."""
 
-    remaining: NDArray[np.int64]  # by place: what is left of each entry, in the matrix's unit
-    graph: NDArray[np.int64]  # (n, words): for each row the columns of entries that may be used
-    column_of: NDArray[np.int64]  # by row: the column it is matched with, -1 where it waits
-    row_of: NDArray[np.int64]  # by column: the row it is matched with, -1 where it is idle
-    idle: NDArray[np.int64]  # (words): columns without a row
-    fresh: NDArray[np.int64]  # (words): columns that no search has seen
-    saved: NDArray[np.int64]  # (words): `fresh` before a search
-    every: NDArray[np.int64]  # (words): all columns
-    reached: NDArray[np.bool_]  # by row: some waiting row leads to it, and none to an idle column
-    parent: NDArray[np.int64]  # by column: the row that a search came from
-    queue: NDArray[np.int64]  # rows that a search has reached
-    waiting: NDArray[np.int64]  # rows without a column
-    word: NDArray[np.int64]  # by column: the number of the word in which its bit is
-    bit: NDArray[np.int64]  # by column: the word with its bit alone
-    first: NDArray[np.int64]  # (LISTS): of entries below the threshold, their first places, or -1
-    after: NDArray[np.int64]  # by place: the next one of the same list, -1 after the last
-    state: NDArray[np.int64]  # (2,): the sum of each line of `remaining`, and the threshold
+    remaining: NDArray[np.int64]
+    """(n * n,), by place: what is left of each entry, in the unit of the matrix."""
+    graph: NDArray[np.int64]
+    """(n, words): for each row the columns of entries that may be used."""
+    column_of: NDArray[np.int64]
+    """(n,): for each row the column it is matched with, -1 where it waits."""
+    row_of: NDArray[np.int64]
+    """(n,): for each column the row it is matched with, -1 where it is idle."""
+    idle: NDArray[np.int64]
+    """(words,): the columns without a row."""
+    fresh: NDArray[np.int64]
+    """(words,): the columns that no search has come to."""
+    saved: NDArray[np.int64]
+    """(words,): `fresh` as it was before a search."""
+    every: NDArray[np.int64]
+    """(words,): all columns."""
+    reached: NDArray[np.bool_]
+    """(n,): whether a search that has failed has come to the row: it leads to no idle column."""
+    parent: NDArray[np.int64]
+    """(n,): for each column the row that a search came from."""
+    queue: NDArray[np.int64]
+    """(n,): the rows that searches have reached, in their order."""
+    waiting: NDArray[np.int64]
+    """(n,): the rows without a column."""
+    word: NDArray[np.int64]
+    """(n,): for each column the number of the word in which its bit is."""
+    bit: NDArray[np.int64]
+    """(n,): for each column the word with its bit alone."""
+    first: NDArray[np.int64]
+    """(LISTS,): the first place of each list of entries below the threshold, -1 if it is empty."""
+    after: NDArray[np.int64]
+    """(n * n,), by place: the next place of the same list, -1 after the last."""
+    state: NDArray[np.int64]
+    """(2,): the sum that each line of `remaining` has, and the threshold."""
 
 
 def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:

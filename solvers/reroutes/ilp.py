@@ -138,16 +138,18 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
     def _add_circuit(self, circuit: int) -> None:
         """Add the flow of a circuit: one unit from one of its starts to one of its goals.
 
-        The flow is a variable for each arc of the flow graph that the circuit can use. It is added
-        to ``flows`` and ``sums``, and the resources and cells that it needs to ``uses`` and
-        ``sets``.
+        The flow is a 0-1 variable for each arc of the flow graph that the circuit can use. It is
+        added to ``flows`` and ``sums``, and the resources and cells that it needs to ``uses`` and
+        ``sets``. At a lost unit the circuit begins, or ends, at the spare that takes over.
         """
         routing = self.routing
         graph = routing.graph
         model = self.model
+        # Both map a node to the number 1, where the circuit has to start or end there, or to the
+        # literal that this spare takes over.
         starts, goals = self._ends(circuit)
 
-        # The arcs between a start and a goal; closed parts are left out.
+        # The arcs on some path from a start to a goal; closed parts are left out.
         is_open = routing.open_arcs() & (routing.free[graph.resource[graph.head]] > 0)
         arcs = np.flatnonzero(is_open)
         tails = graph.tail[arcs]
@@ -160,7 +162,8 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
         flow = {int(arc): model.new_bool_var("") for arc in arcs}
         self.flows.append(flow)
 
-        # An arc uses the resource of its head, and sets its cell if that has another state.
+        # An arc uses one unit of the resource of its head, and sets its cell if that has another
+        # state now.
         out_of_node: dict[int, list[Any]] = defaultdict(list)
         into_node: dict[int, list[Any]] = defaultdict(list)
         for arc, tail in zip(arcs.tolist(), tails.tolist(), strict=True):
@@ -175,8 +178,10 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
                     self.sets[cell] = model.new_bool_var("")
                 model.add_implication(literal, self.sets[cell])
 
-        # Flow that enters a node leaves it, but for the ends of the circuit. An end at a lost unit
-        # is at the spare that takes over.
+        # Flow that enters a node leaves it, but for the ends of the circuit. No arc leads into a
+        # start, hence its resource is counted here, if it is a spare; the ports of a unit that
+        # stays were those of the circuit before. The resource of a goal is counted by the arcs
+        # into it.
         for start, literal in starts.items():
             model.add(sum(out_of_node[start]) == literal)
             if not isinstance(literal, int):
@@ -194,7 +199,8 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
                 if (int(graph.tail[arc]), int(graph.head[arc])) not in kept_steps:
                     model.add_implication(literal, self.moved[circuit])
 
-        # A cost has the loss of an arc above `LOSS_COST`, and its length below.
+        # The cost of an arc is its loss in hundredths of a dB times `LOSS_COST`, plus its length,
+        # the number of cells and fibres, which is less than `LOSS_COST`.
         cost = routing.cost
         loss = sum(int(cost[arc] // LOSS_COST) * literal for arc, literal in flow.items())
         length = sum(int(cost[arc] % LOSS_COST) * literal for arc, literal in flow.items())

@@ -73,8 +73,8 @@ def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDAr
     ``sides[set, server]`` is 1 for the servers of a set, else 0; `rack` are the units of the
     problem. Circuits between units that stay are counted as they are. Those of a lost unit depend
     on where its spare is. If it is inside of the set, its circuits to units outside leave the set;
-    if it is outside, those that come to it from inside do. Returns the number of circuits,
-    float32 of shape (sets,).
+    if it is outside, those that come to it from inside do. Circuits between two lost units are not
+    counted, which leaves a lower bound. Returns numbers of circuits, float32 of shape (sets,).
     """
     server = rack.server_of_unit
     lost = np.array(problem.lost, dtype=np.int64)
@@ -83,7 +83,8 @@ def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDAr
     between_servers = np.zeros((rack.n_servers, rack.n_servers), dtype=np.float32)
     np.add.at(between_servers, tuple(server[ends[~is_lost.any(axis=1)]].T), 1)
 
-    # ``from_lost[server, unit]``: circuits from a lost unit to a server, and the other way round.
+    # ``from_lost[server, k]``: circuits from the lost unit ``lost[k]`` to units that stay, by
+    # their server; ``to_lost``: those the other way round. Units in `lost` ascend.
     from_lost = np.zeros((rack.n_servers, len(lost)), dtype=np.float32)
     to_lost = np.zeros((rack.n_servers, len(lost)), dtype=np.float32)
     for side, table in ((0, from_lost), (1, to_lost)):
@@ -91,13 +92,16 @@ def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDAr
         places = np.searchsorted(lost, pairs[:, side])
         np.add.at(table, (server[pairs[:, 1 - side]], places), 1)
 
-    # The circuits that leave the set because of a lost unit, if its spare is inside, or outside.
+    # ``if_inside[set, k]``: the circuits that leave the set because of a lost unit if its spare is
+    # inside; ``if_outside[set, k]``: the same if it is outside.
     if_inside = (1 - sides) @ from_lost
     if_outside = sides @ to_lost
 
-    # As many spares can be inside as there are, and the units that gain most by it go there: the
-    # sums of the smallest differences, ``sums[set, number of units inside]``. Numbers for which
-    # there are too few spares inside or outside count 2**20, more than any sum.
+    # If all spares that take over are outside, ``if_outside.sum(axis=1)`` circuits leave the set.
+    # A unit that goes inside changes this by the difference of both, which may be below 0. With m
+    # units inside the least change is the sum of the m smallest differences, ``sums[set, m]``:
+    # differences of 2, -3 and -1 give 0, -3, -4 and -2. A number m for which there are too few
+    # spares inside, or outside, counts 2**20, more than any sum.
     spare_sides = sides[:, server[list(problem.live_spares)]]
     spares_inside = spare_sides.sum(axis=1)
     spares_outside = spare_sides.shape[1] - spares_inside

@@ -455,12 +455,17 @@ class RoutingState:
 
         A path begins with the node of the unit that its circuit leaves, and ends with that of the
         unit that it enters. Returns the nodes, and ``stops[circuit]``: the place behind the last
-        node of the path, where that of the next circuit begins.
+        node of the path, where that of the next circuit begins. With two paths of 4 and 5 nodes
+        these are 4 and 9.
         """
-        # Groups of nodes, in the order of light: units left; parts passed, which are terminals
-        # with cells and fibres without; on fabrics with cells the terminals by which light leaves
-        # the fabric; units entered. In each group ``circuits`` has the circuit of every node.
-        # ``graph.inner`` is the node of terminal 0, or of edge 0.
+        # Nodes are numbered in this order: units left; units entered, from ``graph.units`` on; and
+        # from ``graph.inner`` on, with cells, terminals at which light enters a cell and then
+        # those by which it leaves the fabric; without cells, edges of fibres.
+        #
+        # Groups of nodes, in the order of the light: the unit that each circuit leaves; the parts
+        # that it passes, where ``passed.part`` is a terminal with cells and a fibre without; with
+        # cells, the terminal by which its light leaves the fabric; the unit that it enters. Lists
+        # have an array for each group: ``nodes``, and in ``circuits`` whose they are.
         graph = self.graph
         fabric = problem.fabric
         passed = problem.passed

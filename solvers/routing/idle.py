@@ -464,24 +464,32 @@ class StrayLight:
         sent[self._sources, numbers] = 1.0
         entering = _solve_in_parts(factors, sent, "N")
 
-        # A destination is reached from the two terminals of the other end of its cell. Entering
-        # there, light leaves at the destination by the exit of bar or that of cross: the same
-        # relation as from the destination backwards.
+        # Light that leaves at a destination has entered its last cell at one of two terminals of
+        # the other end, ``last_entries[circuit, exit]``: at one if it takes the exit of bar, at
+        # the other if that of cross. As cells are symmetric, these are the exits of light that
+        # would enter at the destination. `share` is the amplitude that either of them passes on.
         last_entries = self._exits[self._destinations]
         share = np.stack(
             [through_cell[last_entries[:, exit_], exit_] for exit_ in (BAR, CROSS)], axis=1
         )
         received = np.zeros((n_terminals, len(numbers)), dtype=np.complex128)
         received[last_entries, numbers[:, None]] = share
+
+        # ``adjoint[terminal, circuit]``: what light of amplitude 1 that enters a cell at a
+        # terminal brings to the destination in the end.
         adjoint = _solve_in_parts(factors, received, "T")
         arriving = (share[:, :, None] * entering[last_entries]).sum(axis=1)
 
-        # The adjoint counts from the entry of a cell, and before it comes a waveguide.
+        # `worth` counts by the terminal at which light leaves a cell: behind it come a waveguide
+        # and the entry into the next cell, at the mate of the terminal. At the destination itself
+        # light has arrived.
         worth = np.where(graph.mate[:, None] < 0, 0.0, adjoint[graph.mate])
         worth *= through_waveguide[:, None]
         worth[self._destinations, numbers] = 1.0
 
-        # Light of amplitude 1 leaves a cell at each of its four terminals; some may come back.
+        # ``returning[k]`` is of cell ``returning_cells[k]``, whose terminals are 4 c to 4 c + 3:
+        # light of amplitude 1 leaves it at each of them, a column each, passes the waveguide and
+        # enters at the mate; some of it may come back to the four terminals, the rows.
         n_free = 0 if returning_cells is None else len(returning_cells)
         returning = np.zeros((n_free, 4, 4), dtype=np.complex128)
         if returning_cells is not None:

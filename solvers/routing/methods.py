@@ -187,7 +187,9 @@ def route_forward(
     """Route one matching of a feed-forward fabric that has an exact router, perhaps with faults.
 
     The first iteration routes, the second turns loops for a lower cost. Where faults leave no way
-    by the rules of the exact router, the answer is that of a general method.
+    by the rules of the exact router, a general method answers under the name of this one: the
+    exact one on up to `_FEW_CELLS` cells, or if the rules prove that there are no routes; and else
+    negotiation. Objectives of `ON_CHIP` are left to `route_worst`.
     """
     clock = limits.start()
     refuted = refute_by(problem, limits, clock, rng)
@@ -208,9 +210,10 @@ def route_forward(
     def attempts() -> Iterator[tuple[float, NDArray[np.int8]]]:
         """Yield the objective and states as routed at once, then at the least cost of cells.
 
-        If faults leave no routes by the rule, nothing more comes, and the list `impossible` gets
-        an entry: True if all directions of loops are ruled out, which on a Benes network means
-        that there are no routes at all, and False if only the plain rule has failed.
+        If faults leave no routes by the rule, nothing more comes, and the list `impossible`, which
+        is made below, gets an entry: True if all directions of loops are ruled out, which on a
+        Benes network means that there are no routes at all, and False if only the plain rule has
+        failed. Without cell costs the rule takes any routes, with them those of the least cost.
         """
         for least_cost in (None, cell_cost):
             routed = route_cheaply(problem.fabric, matching, least_cost, worst=worst)
@@ -223,8 +226,9 @@ def route_forward(
     bound = problem.lower_bound()
     best, limit, _ = take_best(attempts(), bound, clock, on_event, "route", 2)
     if best is None and limit is Limit.EXHAUSTED:
-        # On a large fabric negotiation finds routes much sooner than `ilp`, but could only fail
-        # where there are none: if the loops say so, the exact method is asked at once for a proof.
+        # No limit ended the search: faults did, and `impossible` has its one entry. On a large
+        # fabric negotiation finds routes much sooner than `ilp`, but could only fail where there
+        # are none: if the loops say so, the exact method is asked at once for a proof.
         if problem.fabric.n_cells > _FEW_CELLS and impossible[0]:
             return hand_over(problem, limits, rng, on_event, _NAME)
         few = problem.fabric.n_cells <= _FEW_CELLS

@@ -195,10 +195,11 @@ class ForwardRouter(RowRouter):
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
         """Change by the rule; where it knows some ways only, a mesh router tries to do better.
 
-        From ``present_states[cell]`` and ``row[source]``, a destination or -1, to
-        ``states[cell]``, ``routes[source, step]`` and ``lengths[source]``, which are written.
-        Dark cells, which no circuit passes, keep their present states unless they are stuck.
-        Outcomes are those of `RowRouter.change`.
+        ``present_states[cell]`` is 0 bar, 1 cross or -1, and ``row[source]`` a destination or -1.
+        Writes ``states[cell]``, ``routes[source, step]``, the terminals by which light leaves its
+        cells, and ``lengths[source]`` in cells. Dark cells, which no circuit passes, keep their
+        present states unless they are stuck. Returns `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or
+        `WRONG_STATES`.
         """
         checked = super().change(present_states, row, states, routes, lengths)
         if checked != ROUTED:
@@ -281,10 +282,12 @@ class MeshRouter(ForwardRouter):
 
         If they do not fit, all circuits are rerouted at a price for each toggle, which falls from
         try to try (`TOLLS`), unless `clock` leaves no time for that; at last the matching is
-        routed as if no state were given, and toggles are saved afterwards. From
-        ``present_states[cell]`` and ``row[source]``, a destination or -1, to ``states[cell]``,
-        ``routes[source, step]`` and ``lengths[source]``, which are written. Outcomes are those of
-        `RowRouter.change`.
+        routed as if no state were given, and toggles are saved afterwards.
+
+        ``present_states[cell]`` is 0 bar, 1 cross or -1, and ``row[source]`` a destination or -1.
+        Writes ``states[cell]``, ``routes[source, step]``, the terminals by which light leaves its
+        cells, and ``lengths[source]`` in cells. Returns `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or
+        `WRONG_STATES`.
         """
         # The present states come in by `states`, which then receives the new ones.
         router = self._router
@@ -292,7 +295,8 @@ class MeshRouter(ForwardRouter):
         routed = RoutedRow(states, routes, lengths)
         begin_s = clock.elapsed_s if clock is not None else 0.0
 
-        # `NO_ROOM` is the one outcome after which there is something left to try.
+        # `fit_in_circuits` also lists the source ports of all circuits in ``self._work.order``.
+        # After `NO_ROOM` there is something left to try; other outcomes are final.
         outcome = fit_in_circuits(
             router.wiring,
             router.workspace,
@@ -304,10 +308,9 @@ class MeshRouter(ForwardRouter):
         if outcome != NO_ROOM:
             return int(outcome)
 
-        # All circuits are in ``self._work.order``, as `fit_in_circuits` left it; a bidirectional
-        # one is in it once, though it has two entries in the row. Negotiations take about five
-        # times as long as fitting in; where a limit leaves no time for one, the row is routed at
-        # once.
+        # A bidirectional circuit is in ``order`` once, though it has two entries in the row.
+        # Negotiations take about five times as long as fitting in; where a limit leaves no time
+        # for one, the row is routed at once.
         n_circuits = int(np.count_nonzero(row >= 0))
         if self.ports.mutual:
             n_circuits //= 2
