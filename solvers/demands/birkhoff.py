@@ -50,7 +50,8 @@ class Terms(NamedTuple):
 
 def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
     """Check a square matrix of whole numbers >= 0 of which line sums fit int64."""
-    # Of an array of floats, its form and its signs are told before that they are no whole numbers.
+    # An array of floats is checked for its form and its signs first: an error names these before
+    # it says that the numbers are not whole.
     table: Any = ticks
     if not (isinstance(ticks, np.ndarray) and ticks.ndim == 2 and ticks.dtype.kind == "f"):
         table = frozen("matrix", ticks, 2, np.int64)

@@ -109,10 +109,10 @@ def bound_by_prices(
     if best is None:
         return None
 
-    # Whole numbers, which a checker can add without rounding: it adds price times ticks over n**2
-    # entries, in integers of 64 bits. No time that occurs in such a product is longer than
-    # `largest` ticks. As many units as keep n**2 * largest * (greatest price) * units at 2**58 or
-    # below, but no more than 2**40 to a tick.
+    # Prices become whole numbers of a unit, of which a tick has `units`, so that a checker can add
+    # them without rounding: it adds price times ticks over n**2 entries, in integers of 64 bits.
+    # No time that occurs in such a product is longer than `largest` ticks. There are as many units
+    # as keep n**2 * largest * (greatest price) * units at 2**58 or below, but no more than 2**40.
     largest = int(problem.ticks.max()) + delay + problem.min_slot_ticks
     most = largest * best.size * max(1, int(np.ceil(best.max())))
     units = int(min(2**40, 2**58 // most))

@@ -15,7 +15,10 @@ each of which may be exchanged as a whole. The heavier side of each goes to the 
 
 An entry is known by its *rank* in descending order, 0 for the most ticks: kernels get the
 `Entries` sorted. A *slot* is a colour. A *word* has a bit for each of 62 slots, 1 where a
-port is busy. A *component* is a path or a cycle that the entries of two slots form.
+port is busy: bit k of ``busy[port, word]`` is slot 62 word + k. A *component* is a path or a cycle
+that the entries of two slots form. Kernels keep in a `Colouring`, `colouring`, the rank of the
+entry that a port has in a slot, ``entry_of_row[slot, source]`` and ``entry_of_column[slot,
+destination]``, -1 for none.
 """
 
 from __future__ import annotations
@@ -82,7 +85,7 @@ def _is_free(busy, port, slot):
 
 @inner_kernel
 def _first_common_slot(colouring, source, destination):
-    """Return the first slot in which both ports are free, or -1."""
+    """Return the first slot in which both ports are free, -1 if there is none."""
     for word in range(colouring.row_busy.shape[1]):
         taken = colouring.row_busy[source, word] | colouring.column_busy[destination, word]
         if taken != FULL:

@@ -352,9 +352,9 @@ def _match_row(ports, unserved, start):
             last_row = row
             limit = min(limit, least)
 
-    # Now `least` is the length of the best chain. Each final column is dearer, and its row
+    # Now `least` is the length of the best chain. Each final column gets dearer, and its row
     # cheaper, by how much nearer than the end of the chain it is: entries on the chain then have
-    # an excess of 0, and no entry one below 0.
+    # a reduced cost of 0, and no entry one below 0.
     ports.row_price[start] -= least
     for k in range(n_settled):
         column = ports.settled[k]

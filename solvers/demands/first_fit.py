@@ -12,7 +12,8 @@ Three words are used throughout. An *open* slot of a port is one in which the po
 A *word* is an integer of 64 bits that stands for 62 consecutive slots, one bit each; it is *full*
 if the port is busy in all 62. A *place* is an entry's source and destination packed into one
 integer, the source in the upper bits (`place_of`, `ports_of`). Kernels write the sets of busy
-slots of sources to one `BusySlots`, `rows`, and those of destinations to another one, `columns`.
+slots of sources to one `BusySlots`, `rows`, and those of destinations to another one, `columns`:
+``words[port, word]``, and ``first_open[port]``, the first word that is not full.
 
 As an example, the demand ``[[0, 5, 2], [4, 0, 5], [1, 0, 0]]`` has five entries. Both entries of 5
 share slot 0. The 4 of port 1 finds its source busy there and opens slot 1. The 2 finds source 0
@@ -80,7 +81,7 @@ def ports_of(place, bits):
 
 @inner_kernel
 def _occupy(busy, port, word, bit):
-    """Make a port busy in the slot of one bit of a word."""
+    """Make a port busy in the slot of one bit of a word; pass over words that are full then."""
     busy.words[port, word] |= bit
     while busy.words[port, busy.first_open[port]] == FULL:
         busy.first_open[port] += 1

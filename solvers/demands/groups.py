@@ -179,11 +179,15 @@ class _GroupPlan(NamedTuple):
 
 
 class _OrderSearch:
-    """Local search over orders of the entries of one demand."""
+    """Local search over orders of the entries of one demand.
+
+    ``_weights[group]`` and ``_deadlines_s[group]`` are those of groups, 1 and 0 where none are
+    given. The entries are ``_source``, ``_destination``, ``_ticks`` and ``_group``, shape
+    (entries,), row by row; an order lists their numbers in these arrays.
+    """
 
     def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
         """List the entries of a demand and their groups, for a search over orders of service."""
-        # Weights and deadlines are those of groups; all vectors after them are by entry.
         self._problem = problem
         self._rng = rng
         self._weights, self._deadlines_s = weigh_groups(problem)
@@ -195,7 +199,8 @@ class _OrderSearch:
     def _serve(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
         """Make the plan that serves the demand in a given order, and compute its cost.
 
-        Each slot takes entries greedily in the order, all that fit on free ports.
+        Each slot takes entries greedily in the order, all that fit on free ports. `bonus` is a
+        number of delays that an entry earns by ending within a slot.
         """
         problem = self._problem
         n_ports = problem.fabric.n_ports
@@ -251,8 +256,8 @@ class _OrderSearch:
     def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
         """Draw a random change of an order of service: the move of a local search.
 
-        ``order[position]`` is the number of an entry. The result is a new order, or the same one
-        with another bonus.
+        ``order[position]`` is the number of an entry. The result is a new order with the same
+        bonus, or the same order with another one.
         """
         kind = self._rng.random()
         if kind < _NEW_BONUS_SHARE:

@@ -7,7 +7,12 @@ A row *waits* if it is matched with no column. Only entries of at least the *thr
 used. A waiting row is matched along the *widest* augmenting path, that whose smallest entry is
 largest (Dijkstra's algorithm with minima in place of sums): any perfect matching has such a path
 from it, so the threshold need not fall below the smallest entry of this one, and is that of a
-bottleneck matching when all rows are matched. In all kernels `space` is a `ListedWorkspace`.
+bottleneck matching when all rows are matched.
+
+In all kernels `space` is a `ListedWorkspace`. The entries of a row are numbered from
+``space.first[row]`` to ``space.first[row + 1]``, ``space.column[entry]`` is where one stands and
+``space.remaining[entry]`` what is left of it. The matching is ``space.entry_of[row]`` and
+``space.row_of[column]``, -1 for none.
 """
 
 from __future__ import annotations
@@ -111,10 +116,10 @@ def _reach(space, entry, end):
     """Reach the column of an entry in a search, and augment the matching if no row has it.
 
     `entry` is the number of an entry whose row the search has reached, and `end` how many rows
-    the queue has. Returns the new end of the queue, which gets the row of the column; -1 after an
-    augmentation. Example: row 0 waits and has reached column 1, which is matched with row 1. If
-    row 1 now reaches column 2, which is without a row, then row 1 gets column 2 and row 0 gets
-    column 1.
+    ``space.queue`` has. Returns the new end of the queue, which gets the row of the column; -1
+    after an augmentation. Writes ``space.reached_by[column]`` and ``space.seen[column]``. As an
+    example, row 0 waits and has reached column 1, which is matched with row 1. If row 1 now
+    reaches column 2, which is without a row, then row 1 gets column 2 and row 0 gets column 1.
     """
     column = space.column[entry]
     space.seen[column] = space.state[SEARCH]  # the number of this search
@@ -123,8 +128,8 @@ def _reach(space, entry, end):
         space.queue[end] = space.row_of[column]
         return end + 1
 
-    # Back along the path, to the row that had no entry: each row takes the column that it has
-    # reached, and gives its former one to the row by which it was reached.
+    # Back along the path, to the row that waits: each row takes the column that it has reached by
+    # `entry`, and leaves its former one to the row before.
     while True:
         entry = space.reached_by[column]
         row = space.row[entry]

@@ -95,6 +95,7 @@ class SlotModel(ExactModel[Plan]):
         self.parts: list[dict[tuple[int, int], cp_model.IntVar]] = [{} for _ in range(k)]
         self.ticks_up: dict[tuple[int, int], cp_model.IntVar] = {}
         for pair in pairs:
+            # A part is the duration of the slot if the slot has the circuit, else 0.
             for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
                 parts[pair] = self.new_amount_if(uses[pair], ticks, self.longest)
             least = int(demand[pair])
@@ -249,12 +250,8 @@ class _MakespanSearch:
     ) -> None:
         """Prepare the search for the shortest plan of a demand, and start its clock.
 
-        The search goes through the numbers of slots that a plan may have. The busiest lines give
-        first lower bounds:
-
-        - ``busiest``: the greatest sum of a line in ticks; all slots together last as long;
-        - ``fewest``: the most entries of a line; there are at least as many slots;
-        - ``bound``: the least time of a plan in ticks, delays included.
+        The search goes through the numbers of slots that a plan may have; the busiest lines give
+        first lower bounds. `start` is a solution to begin with, None without one.
         """
         self.problem = problem
         self.rng = rng
@@ -380,7 +377,10 @@ class _MakespanSearch:
         self._lift(int(min(with_so_many, with_more, self._least_ticks())))
 
     def _ask(self, slots: int) -> Asked[Plan] | Limit:
-        """Ask CP-SAT for a plan of exactly so many slots that is better than the best one."""
+        """Ask CP-SAT for a plan of exactly so many slots that is better than the best one.
+
+        Returns the model and its outcome, or the limit for which there is no model.
+        """
         # A model that is too large, or takes longer to write than there is time, is not made.
         circuits = slots * np.count_nonzero(self.demand)
         if circuits > _LARGEST:
@@ -392,7 +392,7 @@ class _MakespanSearch:
         return model, model.solve(self.clock, self.on_event, seed=draw_seed(self.rng))
 
     def conclude(self, limit: Limit | None) -> Solution:
-        """Make a solution of the best plan (``self.best``) and of the bound that is proved."""
+        """Make a solution of the best plan and of the bound that is proved; `limit` ended it."""
         tick_s = self.problem.tick_s
         best = self.best
         stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}

@@ -338,6 +338,9 @@ class MoveSearch:
     A move takes some slots of a plan out and covers what they served anew; a round is a number of
     moves that take about a millisecond, or one move that takes longer. The random numbers go on
     from round to round, and no clock has a part in the results.
+
+    ``_current`` is the `SlotList` of the plan and ``_scratch`` the memory of a move, both with the
+    same room; ``_ports`` and ``_unserved`` are the memory of `cover_entries`.
     """
 
     def __init__(self, task: CoverTask, size: Size) -> None:

@@ -160,8 +160,8 @@ def cover_dividing(unserved: NDArray[np.int64], task: CoverTask, noise: float) -
 def _pair_greedily(pairs, order, matching):
     """Join the ports of each pair, in an order, if both are free.
 
-    Writes ``matching[port]``, the partner, which is IDLE before; `order` lists positions in the
-    arrays of `pairs`.
+    `order` lists numbers of pairs, whose ports are ``pairs.first[pair]`` and
+    ``pairs.second[pair]``. Writes ``matching[port]``, the partner, which is IDLE (-1) before.
     """
     for pair in order:
         first = pairs.first[pair]
@@ -199,10 +199,10 @@ def first_fit(pairs: _Pairs, base: Plan, task: CoverTask, noise: float) -> Plan:
 def _fit_pairs(pairs, matchings, ticks, n_slots, delay):
     """Put each pair into the slot that it lengthens least, or into a new one.
 
-    Changes ``matchings[slot, port]`` and ``ticks[slot]``, of which the first `n_slots` are in use
-    before; both have room for a slot more for each pair. A pair is two bidirectional ports that
-    need a circuit for some ticks; a slot joins ports in pairs, and lasts as long as its longest
-    pair. A new slot costs `delay` ticks besides.
+    A pair is two bidirectional ports, ``pairs.first[pair]`` and ``pairs.second[pair]``, that need
+    a circuit for ``pairs.ticks[pair]``. Changes ``matchings[slot, port]``, the partner or -1, and
+    ``ticks[slot]``, of which the first `n_slots` are in use before; both have room for a slot more
+    for each pair. A slot lasts as long as its longest pair; a new one costs `delay` ticks besides.
     """
     for pair in range(len(pairs.ticks)):
         first = pairs.first[pair]

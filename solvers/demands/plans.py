@@ -107,6 +107,7 @@ def shorten_slots(demand, served, matchings, ticks, order, shortest, may_drop):
                 spare = served[source, destination] - demand[source, destination]
                 slack = min(slack, spare)
 
+        # A slot of which some circuit is needed, or that may not go, keeps the shortest length.
         if slack < ticks[slot] or not may_drop:
             slack = max(0, min(slack, ticks[slot] - shortest))
         if slack > 0:

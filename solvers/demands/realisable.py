@@ -179,11 +179,13 @@ class Realiser:
     def _all_to_all(self) -> Plan | None:
         """Hold each matching of an all-to-all as long as the neediest of its circuits.
 
-        The matchings of an all-to-all join each two ports once.
+        The matchings of an all-to-all join each two ports once. Keeps their cell states in
+        ``self.known``; None if no routes are found, or if they do not serve the whole demand.
         """
         with uncounted():
             from optmatch.solvers.all_to_all.factorise import solve
 
+        # No exchanges and no proof: the first schedule will do.
         without_proof = Limits(iterations=0, gap=1.0)
         all_to_all = AllToAll(self.problem.fabric)
         schedule = solve(all_to_all, without_proof, np.random.default_rng(0), ignore).schedule
@@ -194,7 +196,8 @@ class Realiser:
             for matching, states in zip(matchings, schedule.cell_states, strict=True):
                 self.known[matching.tobytes()] = states
 
-        # Each slot lasts as long as its largest demand.
+        # Each slot lasts as long as its largest demand. Without routes for some pairs the plan may
+        # not serve everything.
         shortest = self.problem.min_slot_ticks
         asked_ticks = np.where(matchings >= 0, self.demand[np.arange(self.n), matchings], 0)
         ticks = np.maximum(asked_ticks.max(axis=1), shortest)
@@ -227,8 +230,9 @@ class Realiser:
         return self.place([*wished_pairs, *all_pairs])
 
     def place(self, pairs: list[Pair]) -> NDArray[np.int32]:
-        """Make a matching that the fabric can hold of the pairs that are wanted most.
+        """Make ``matching[source]`` that the fabric can hold of the pairs that are wanted most.
 
+        `pairs` come in the order of their claim; the states of cells are kept in ``self.known``.
         A fabric is a mesh of cells, 2 x 2 switches whose states say how light passes. A matching
         can be held if the circuits of all its pairs have routes through the mesh at the same time.
         First all pairs whose ports are free are routed together. If that fails, pairs are added
@@ -240,7 +244,8 @@ class Realiser:
             return matching_of(chosen, self.n, is_mutual=self.mutual)
 
         # The router (rip-up and reroute) is asked with more and more effort, from empty routes
-        # each time; it returns a negative number where some circuit found none.
+        # each time. It writes the routes, and returns a negative number where some circuit found
+        # none.
         order, partner = self._order(chosen)
         for effort in (_QUICK, EFFORTS[1]):
             routes, lengths = self.router.empty_routes()

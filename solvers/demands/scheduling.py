@@ -65,6 +65,7 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
     for their time, and packets carry what they served. In the end all slots that stay are
     shortened by one factor, if that makes the later end earlier.
     """
+    # ``demand[source, destination]``: ticks of a circuit, also of pairs that only packets carry.
     demand = problem.directed_ticks
     ports = np.arange(problem.fabric.n_ports)
 
@@ -96,7 +97,10 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
 
 
 def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
-    """Return when circuits and packets are done, in ticks, if all planes could end together."""
+    """Return when circuits and packets are done, in ticks, if all planes could end together.
+
+    In a tick packets carry ``problem.packet_share`` of what a circuit carries, for each port.
+    """
     unserved = np.maximum(problem.directed_ticks - serve(plan), 0)
 
     # Packets end with the port that sends or receives most of what circuits leave.
@@ -107,14 +111,14 @@ def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
 def spread(plan: Plan, problem: Demand) -> list[Plan]:
     """Divide the slots of a plan among several switches, such that all end at about the same time.
 
-    At first each slot, the longest first, goes to the plane that would be free first. Then slots
-    or parts of them move from the plane that ends last to the one that ends first, as long as that
-    helps.
+    Returns the plan of each plane; slots may be divided between planes. At first each slot, the
+    longest first, goes to the plane that would be free first. Then slots or parts of them move
+    from the plane that ends last to the one that ends first, as long as that helps.
     """
     if problem.planes == 1:
         return [plan]
 
-    # The longest slot first. For each plane: the ticks of each of its slots, by slot number.
+    # The longest slot first. ``ticks_by_slot[plane][slot]`` and ``ends[plane]`` are in ticks.
     ticks_by_slot: list[dict[int, int]] = [{} for _ in range(problem.planes)]  # for each plane
     ends = np.zeros(problem.planes, dtype=np.int64)
     for slot in np.argsort(-plan.ticks, kind="stable").tolist():
@@ -187,10 +191,11 @@ def _equalise(
 
 
 def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Order matchings so that few circuits change in between: each next to its nearest.
+    """Order matchings so that few circuits change in between: return the numbers of the slots.
 
-    A nearest-neighbour tour: it begins with the matching that shares the fewest circuits with all
-    others, and goes on to the one that shares the most with the last.
+    ``matchings[slot, source]`` is a destination, -1 where idle. A nearest-neighbour tour: it
+    begins with the matching that shares the fewest circuits with all others, and goes on to the
+    one that shares the most with the last.
     """
     n_slots, n_ports = matchings.shape
     if n_slots < 3:
@@ -212,10 +217,11 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
 def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
     """Count the circuits that each two slots have in common.
 
-    Adds to ``n_shared[slot, slot]``, which is 0 before and symmetric; ``last_slot[destination]``
-    and ``slot_before[slot]`` are scratch. Slots with the same circuit of a source are chained, the
-    last one first. The time is that for all circuits and for each pair of slots with a common one.
-    Idle ports do not count: an idle port that stays idle keeps no circuit.
+    Adds to ``n_shared[slot, other_slot]``, which is 0 before and symmetric. The time is that for
+    all circuits and for each pair of slots with a common one. Slots with the same circuit of a
+    source are chained, the last one first, in scratch: ``last_slot[destination]`` and
+    ``slot_before[slot]``, -1 at the end. ``matchings[slot, source]`` is -1 for an idle port, which
+    keeps no circuit if it stays idle.
     """
     n_slots, n_ports = matchings.shape
     for source in range(n_ports):
@@ -367,7 +373,7 @@ def solve_demand(
         )
         realise = _choose_realiser(problem)
 
-        # Without any demand there is the empty plan alone.
+        # Without any demand there is the empty plan alone. A former plan comes before the others.
         plans = build(task)
         if not task.demand.any():
             plans = iter([Plan.of([], [], problem.fabric.n_ports)])

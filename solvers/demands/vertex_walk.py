@@ -156,15 +156,20 @@ class VertexWalk:
         ``demand[source, destination]`` in ticks, of which all lines have the same sum.
     rng
         The random numbers.
+
+    Notes
+    -----
+    ``_permutations[number, source]`` are those that may have a weight above 0. The equations that
+    the weighted sum is the demand have the coefficients ``_equations[equation, number]`` and the
+    right sides ``_sums[equation]``, in ticks. ``_basis[row]`` is the number of the permutation in
+    each row of the tableau, of which there are as many as equations.
     """
 
     def __init__(self, demand: NDArray[np.int64], rng: np.random.Generator) -> None:
         """Prepare a search for few permutations whose weighted sum is a demand.
 
         Each permutation of the ports has a weight >= 0, which is for how many ticks its circuits
-        are up. Listed are the permutations that may have a weight above 0, shape (permutations,
-        n), and the equations that say that the weighted sum is the demand, shape (equations,
-        permutations), with their right sides in ticks. The search itself is `walk`.
+        are up. Here permutations are listed and equations set up; the search itself is `walk`.
         """
         self._demand = demand
         self._rng = rng

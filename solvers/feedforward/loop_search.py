@@ -59,34 +59,10 @@ FORBIDDEN = 1 << 40
 
 _NEVER = 1 << 60  # a bound that any states are below, forbidden ones too
 
-# Columns of `LoopSpace.frames`, the progress of the search in the open block of a depth:
-#
-# NUMBER  the block.
-# BOUND   the cost that the block has to be below, to be of use to the block around it.
-# BEST    the cost of the best setting so far; BOUND before there is one.
-# OWN     the cost of the two outer columns in the present setting (where costs are summed).
-# REST    a lower bound of what the lines cost in the halves, in any setting.
-# FLOOR   a lower bound of the whole: OWN in the first setting, where it is least, plus REST.
-# TURNS   the number of settings, 2**k for k loops that can be turned.
-# TURN    the number of the present setting, from 0 on; -1 before the first one.
-# HALF    the half to search next: 0 the upper one, 1 the lower one, 2 none in this setting.
-# FOUND   the cost of the present setting so far: OWN and the halves that are done, or where the
-#         worst circuit counts the largest cost in the halves that are done.
 NUMBER, BOUND, BEST, OWN, REST, FLOOR, TURNS, TURN, HALF, FOUND = range(10)
-
-# First index of `LoopSpace.lines`; the second is the depth. A block has the entries from its PLACE
-# on, one for each line; i and o are an input and an output counted from the first of the block.
-#
-# FORTH    [PLACE + i]: the output of the circuit that enters at input i, -1 if it is idle.
-# BACK     [PLACE + o]: the input of the circuit that leaves at output o, -1 if it is idle.
-# ENTERED  [PLACE + i]: in a dilated network, which of the two wires of input i has light, 0 or 1.
-# LEFT     [PLACE + o]: the same of output o.
-# OUTSIDE  [PLACE + i]: what the circuit costs outside of the block, where the worst one counts.
-# LOOP     [PLACE + i]: the number of the loop that the line belongs to.
-# SIDE     [PLACE + i]: the half it goes to if the loop is not turned: 0 upper, 1 lower.
-# TURNED   [loop], without PLACE: 1 if the loop is turned in the present setting, else 0.
-# KEPT     [loop], without PLACE: the same in the best setting so far.
+"""Columns of `LoopSpace.frames`."""
 FORTH, BACK, ENTERED, LEFT, OUTSIDE, LOOP, SIDE, TURNED, KEPT = range(9)
+"""First indices of `LoopSpace.lines`."""
 
 
 class LoopTask(NamedTuple):
@@ -96,8 +72,10 @@ class LoopTask(NamedTuple):
     """
 
     blocks: NDArray[np.int64]
-    """(blocks, 7): the columns SIZE, DEPTH, PLACE, UPPER, LOWER, IN and OUT of `looping`. Block
-    0 is the whole network; halves come after the block that they are halves of."""
+    """(blocks, 7): as of `Blocks`. Columns are SIZE, the lines; DEPTH, how often the network was
+    halved; PLACE, the index of the first line; UPPER and LOWER, the rows of both halves; IN and
+    OUT, the first cells of both outer columns. Block 0 is the whole network; halves come after the
+    block that they are halves of."""
     wide: bool
     """Whether the network is dilated: each line is a pair of wires, no two circuits share a
     cell."""
@@ -130,8 +108,21 @@ class LoopSpace(NamedTuple):
     """The arrays in which a search works, of few types, so that each kernel is compiled once."""
 
     lines: NDArray[np.int64]
-    """(9, depths, lines): the circuits and loops of the blocks at each depth; the first index
-    is one of FORTH ... KEPT. One array, since nine of them take a third longer."""
+    """(9, depths, lines): the circuits and loops of the blocks at each depth. A block has the
+    entries from its PLACE on, one for each line; i and o are an input and an output counted from
+    the first of the block. The first index is one of nine:
+
+    - FORTH, at PLACE + i: the output of the circuit that enters at input i, -1 if it is idle;
+    - BACK, at PLACE + o: the input of the circuit that leaves at output o, -1 if it is idle;
+    - ENTERED, at PLACE + i: in a dilated network, which wire of input i has light, 0 or 1;
+    - LEFT, at PLACE + o: the same of output o;
+    - OUTSIDE, at PLACE + i: what the circuit costs outside of the block, if the worst one counts;
+    - LOOP, at PLACE + i: the number of the loop that the line belongs to;
+    - SIDE, at PLACE + i: the half it goes to if the loop is not turned, 0 upper or 1 lower;
+    - TURNED, at the number of a loop: 1 if it is turned in the present setting, else 0;
+    - KEPT, at the number of a loop: the same in the best setting so far.
+
+    It is one array, since nine of them take a third longer."""
     costs: NDArray[np.int64]
     """(depths, loops, 2): ``costs[depth, loop, turned]``, summed over the cells that the loop
     passes in the outer columns of the open block, as it was found (0) or turned (1)."""
@@ -140,7 +131,19 @@ class LoopSpace(NamedTuple):
     best setting so far; the last row has those of all cells as they are tried now. 0 is bar,
     1 cross, -1 (`FREE`) a cell without light."""
     frames: NDArray[np.int64]
-    """(depths, 10): progress in the open block, columns NUMBER ... FOUND."""
+    """(depths, 10): the progress of the search in the open block of each depth. Columns:
+
+    - NUMBER: the block;
+    - BOUND: the cost that it has to be below, to be of use to the block around it;
+    - BEST: the cost of the best setting so far; BOUND before there is one;
+    - OWN: the cost of the two outer columns in the present setting, where costs are summed;
+    - REST: a lower bound of what the lines cost in the halves, in any setting;
+    - FLOOR: a lower bound of the whole: OWN in the first setting, where it is least, plus REST;
+    - TURNS: the number of settings, 2**k for k loops that can be turned;
+    - TURN: the number of the present setting, from 0 on; -1 before the first one;
+    - HALF: the half to search next: 0 the upper one, 1 the lower one, 2 none in this setting;
+    - FOUND: the cost of the present setting so far: OWN and the halves that are done, or where the
+      worst circuit counts the largest cost in the halves that are done."""
     n_visits: NDArray[np.int64]
     """(1,): how many blocks were opened, and settings tried, so far."""
     is_cut_short: NDArray[np.bool_]

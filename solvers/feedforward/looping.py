@@ -37,23 +37,23 @@ from numpy.typing import NDArray
 from optmatch.model import FREE
 from optmatch.solvers.kernels.decorators import inlined_kernel, inner_kernel, kernel
 
-# Columns of `Blocks.blocks`, one row for each block:
-#
-# SIZE   the number of its lines.
-# DEPTH  how often the network was halved to get to it; 0 for the whole.
-# PLACE  the index of its first line among those of all blocks of its depth.
-# UPPER  the number (row) of its upper half, -1 if the block is not divided.
-# LOWER  the same of its lower half.
-# IN     the number of the first cell of its first column.
-# OUT    the same of its last column; that of IN if the block is not divided.
 SIZE, DEPTH, PLACE, UPPER, LOWER, IN, OUT = range(7)
+"""Columns of `Blocks.blocks`."""
 
 
 class Blocks(NamedTuple):
     """The blocks of a network, the whole first, then its halves, their halves, and so on."""
 
     blocks: NDArray[np.int64]
-    """(blocks, 7): columns SIZE ... OUT, read-only."""
+    """(blocks, 7), read-only: a row for each block. Columns:
+
+    - SIZE: the number of its lines;
+    - DEPTH: how often the network was halved to get to it, 0 for the whole;
+    - PLACE: the index of its first line among those of all blocks of its depth;
+    - UPPER: the row of its upper half, -1 if the block is not divided;
+    - LOWER: the row of its lower half, likewise;
+    - IN: the number of the first cell of its first column;
+    - OUT: the same of its last column; that of IN if the block is not divided."""
     cells: int
     """The number of cells of the whole network."""
     width: int
@@ -411,12 +411,14 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
     """Route matchings by looping, block by block from the whole network to its smallest parts.
 
     ``matchings[row, input]`` is an output, -1 if idle; ``all_states[row, cell]`` is written.
-    `blocks` are those of `Blocks`, and `tables` has the states of those that are not divided. Two
-    lines that share a cell of an outer column go to different halves. The algorithm takes one
-    line, sends it to a half, its neighbour at the outputs to the other one, that one's neighbour
-    at the inputs to the first half again, and so on round the loop. A smaller matching is then
-    left to route in each half. `lines` and `unsigned_lines` are scratch: the same memory, as int32
-    and as uint32 of shape (4 * width,), with the present and the next depth of the network.
+    ``blocks[number, SIZE ... OUT]`` are those of `Blocks`: lines, depth, index of the first line,
+    numbers of both halves, first cells of both outer columns. `tables` has the states of blocks
+    that are not divided. Two lines that share a cell of an outer column go to different halves.
+    The algorithm takes one line, sends it to a half, its neighbour at the outputs to the other
+    one, that one's neighbour at the inputs to the first half again, and so on round the loop. A
+    smaller matching is then left to route in each half. `lines` and `unsigned_lines` are scratch:
+    the same memory, as int32 and as uint32 of shape (4 * width,), with the present and the next
+    depth of the network.
     """
     n = matchings.shape[1]
     cells = all_states.shape[1]
@@ -492,10 +494,10 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
 def widen(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
-    `narrow` is the block table of the Benes network (columns SIZE ... OUT) and ``halves[row,
-    cell]`` its states, `wide` the block table of the dilated one. The blocks of both networks have
-    the same numbers; ``matchings[row, source]`` is an output, -1 if idle. ``states[row, cell]``
-    receives the states where light passes; the others stay as they are.
+    `narrow` are the `Blocks.blocks` of the Benes network (columns SIZE ... OUT) and ``halves[row,
+    cell]`` its states, `wide` those of the dilated one. The blocks of both networks have the same
+    numbers; ``matchings[row, source]`` is an output, -1 if idle. ``states[row, cell]`` receives
+    the states where light passes; the others stay as they are.
     """
     for row in range(len(matchings)):
         for source in range(matchings.shape[1]):

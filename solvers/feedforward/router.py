@@ -159,10 +159,11 @@ def route_cheaply(
 ) -> RoutedMatchings:
     """Route matchings of a feed-forward fabric, perhaps with faults, at the least cost.
 
-    ``matchings[k, source]`` is a destination, -1 where idle. ``cell_cost``, `worst` and `visits`
-    are as of `choose_loops`, the first None if any routes will do; fabrics other than `LOOPING`
-    have no choice of routes. A matching is not `held` where a cell would have to be in a state
-    that a fault forbids.
+    ``matchings[k, source]`` is a destination, -1 where idle. ``cell_cost[cell, state, shared]`` is
+    what a cell in this state costs each circuit that passes it, alone (0) or with another one (1);
+    None if any routes will do. With `worst` the largest cost of a circuit counts, not the sum, and
+    `visits` bounds the search. Fabrics other than Benes networks (`LOOPING`) have no choice of
+    routes. A matching is not `held` where a cell would have to be in a state that a fault forbids.
     """
     # ``stuck[cell]`` is -1 for a cell that works, 0 or 1 for one that stays in that state.
     inner: Any = exact_router(fabric)
@@ -195,9 +196,9 @@ def follow(
 ) -> Iterator[NDArray[np.int8]]:
     """Yield the states of matchings one after the other, each with the fewest toggles.
 
-    ``driven[cell]`` are the states before the first matching, -1 where not known. A cell without
-    light keeps its state. A cost of 1 in ``cell_cost``, which is as of `choose_loops`, outweighs
-    all toggles of a matching.
+    ``driven[cell]`` are the states before the first matching, -1 where not known; a toggle drives
+    a cell to its other state. A cell without light keeps its state, and is -1 in what is yielded.
+    A cost of 1 in ``cell_cost[cell, state, shared]`` outweighs all toggles of a matching.
     """
     for matching in matchings:
         states = change(fabric, matching, driven, cell_cost, visits).states[0]
@@ -214,11 +215,13 @@ def change(
 ) -> RoutedMatchings:
     """Route one matching, ``matching[source]`` or -1, with the fewest toggles, as `follow` does.
 
-    The result is a batch of one: ``states[0, cell]`` is -1 where no light passes, and ``held[0]``
-    is False if faults forbid the matching.
+    A toggle drives a cell from its state in ``driven[cell]`` to the other one. The result is a
+    batch of one: ``states[0, cell]`` is -1 where no light passes, and ``held[0]`` is False if
+    faults forbid the matching.
     """
-    # A toggle costs 2: one circuit alone pays it all, and two that share the cell pay 1 each. All
-    # toggles together cost 2 * cells at most, less than the factor of the costs of cells.
+    # ``changes[cell, state, shared]``: a toggle costs 2, which one circuit alone pays and two that
+    # share the cell pay by halves. All toggles together cost 2 * cells at most, less than the
+    # factor of the costs of cells.
     changes = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
     for state in (BAR, CROSS):  # circuits that share a cell share its toggle
         changes[driven == 1 - state, state] = 2, 1
@@ -236,7 +239,8 @@ def count_cells(
     circuits are followed at once, a cell in each turn; ``states[row, cell]`` is 0 bar or 1 cross.
     """
     # Three arrays have an entry for each circuit that is not at its end yet: its row, its source,
-    # and the terminal at which its light enters the next cell.
+    # and the terminal at which its light enters the next cell. Cell c has the terminals 4 c to
+    # 4 c + 3: bit 1 says at which end, bit 0 on which side.
     graph: Any = fabric.graph
     passed = np.zeros(matchings.shape, dtype=np.int64)
     crossed = np.zeros(matchings.shape, dtype=np.int64)

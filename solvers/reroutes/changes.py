@@ -39,9 +39,10 @@ class RouteNeeds(NamedTuple):
     """The cells and fibres that a route needs for itself."""
 
     parts: frozenset[Hashable]
-    """Waveguides, fibres and ports."""
+    """The numbers of waveguides; without cells pairs ("fibre", number), ("out", source port) and
+    ("in", destination port)."""
     cells: Mapping[int, int]
-    """The states of the cells it passes."""
+    """``cells[cell]``: the state that a cell on the route must have, 0 bar or 1 cross."""
 
 
 def order_steps(
@@ -170,7 +171,10 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
 def _list_needs(
     routing: RoutingState, path: Path, ends: tuple[int, int], route: Sequence[int]
 ) -> RouteNeeds:
-    """List what a circuit has for itself: fibres and ports, or waveguides and cells."""
+    """List what a circuit has for itself: fibres and ports, or waveguides and cells.
+
+    `ends` are its ports, and `route` its fibres in a rack with ideal interposers.
+    """
     if routing.first_fibre:
         fibres = [("fibre", fibre) for fibre in route]
         return RouteNeeds(frozenset([*fibres, ("out", ends[0]), ("in", ends[1])]), {})

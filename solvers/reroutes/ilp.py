@@ -70,6 +70,24 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
     There are two objectives, linear expressions that the search minimises one after the other:
     ``movers_cost`` counts circuits that move although they were not hit, and ``routes_cost``
     weighs the routes. `_add_levels` says how.
+
+    Attributes
+    ----------
+    circuits
+        The hit circuits, then the movable ones.
+    take
+        ``take[unit, spare]``: whether a spare takes over for a lost unit.
+    moved
+        ``moved[circuit]``: whether a movable circuit leaves its old route.
+    uses
+        ``uses[resource]``: literals of circuits that use one unit of it.
+    sets
+        ``sets[cell]``: whether some route needs a cell in another state than it has.
+    flows
+        ``flows[k][arc]``: whether ``circuits[k]`` goes along an arc.
+    sums
+        ``sums[k]``: the loss of ``circuits[k]`` in hundredths of a dB, and its length in cells and
+        fibres, both linear expressions.
     """
 
     def __init__(self, routing: RoutingState, case: HitCircuits, movable: Sequence[int]) -> None:
@@ -83,8 +101,7 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
         self.case = case
         self.circuits = [*case.hit, *movable]
 
-        # ``take[unit, spare]``: whether a spare takes over. Each lost unit has one, each spare
-        # takes over one at most.
+        # Each lost unit has one spare, and each spare takes over one unit at most.
         self.take: dict[tuple[int, int], Any] = {
             (unit, spare): self.model.new_bool_var("")
             for unit in case.lost
@@ -95,19 +112,13 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
         for spare in case.spares:
             self.model.add_at_most_one(self.take[unit, spare] for unit in case.lost)
 
-        # ``moved[circuit]``: whether a movable circuit leaves its old route. `_add_circuit` fills
-        # the other four: `uses` is needed for capacities, `sets` and `sums` for the objectives,
-        # and `flows` to read the routes out of a solution.
+        # `_add_circuit` fills the last four: `uses` is needed for capacities, `sets` and `sums`
+        # for the objectives, and `flows` to read the routes out of a solution.
         self.moved = {circuit: self.model.new_bool_var("") for circuit in movable}
         self.uses: dict[int, list[Any]] = defaultdict(list)
-        """``uses[resource]``: literals of circuits that use one unit of it."""
         self.sets: dict[int, Any] = {}
-        """``sets[cell]``: whether some route needs a cell in another state than it has."""
         self.flows: list[dict[int, Any]] = []
-        """``flows[k][arc]``: whether ``circuits[k]`` goes along an arc."""
         self.sums: list[tuple[Any, Any]] = []
-        """The loss, in hundredths of a dB, and the length, in cells and fibres, of
-        ``circuits[k]``: sums over the variables of its flow."""
         for circuit in self.circuits:
             self._add_circuit(circuit)
         for resource, literals in self.uses.items():
@@ -282,16 +293,24 @@ class RerouteSearch:
         Receives new best plans.
     rng
         Draws the seed of CP-SAT.
+
+    Attributes
+    ----------
+    best
+        The best plan so far, None before there is one.
+    settled
+        No plan has fewer circuits of others disturbed than the first number, or then fewer changed
+        than the second.
+    proved
+        Whether the best plan is the best of all, or there is none at all.
+    limit, models
+        The first limit that was met, and how many models were solved.
     """
 
     def __init__(
         self, problem: Reroute, clock: Clock, on_event: OnEvent, rng: np.random.Generator
     ) -> None:
-        """Put the running circuits on the flow graph; an iteration of the clock is one model.
-
-        Nothing is known yet: no plan, and 0 as the least value of the first two levels, circuits
-        of others that are disturbed and circuits that are changed.
-        """
+        """Put the running circuits on the flow graph; an iteration of the clock is one model."""
         # The question, and the running circuits on the flow graph.
         self.problem = problem
         self.clock = clock
@@ -300,15 +319,12 @@ class RerouteSearch:
         self.routing = RoutingState(problem)
         self.seed = int(rng.integers(2**31))
 
-        # The results so far: the best plan, the limit that was met, and how many models were
-        # solved.
+        # Nothing is known yet.
         self.best: Recovery | None = None
         self.limit: Limit | None = None
         self.models = 0
         self.proved = False
-        """Whether the best plan is the best of all, or there is none at all."""
         self.settled = (0, 0)
-        """No plan has fewer circuits of others disturbed, or then fewer changed."""
 
     def note(self, plan: Recovery) -> None:
         """Keep a plan if its levels are less than those of the best one; tell the listener."""

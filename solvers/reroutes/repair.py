@@ -57,7 +57,9 @@ class Recovery(NamedTuple):
     """The planned changes."""
 
     levels: tuple[int, int, int, int, int]
-    """Circuits of others disturbed, circuits changed, cells set, worst loss, length."""
+    """What plans are compared by, in this order: circuits disturbed of jobs that were not hit,
+    circuits changed, cells set, the worst loss in hundredths of a dB, and the length of all new
+    routes in cells and fibres."""
     handover: Handover
     """The spare of each lost unit."""
     changed: tuple[int, ...]
