@@ -25,7 +25,7 @@ else:
 
 
 def blank_figure(width: float, height: float) -> Figure:
-    """Make an empty figure without pyplot, whose parts make room for each other.
+    """Make an empty figure without pyplot, in inches, whose parts make room for each other.
 
     A SolverUnavailable says that matplotlib is missing.
     """
@@ -101,7 +101,7 @@ def readable_font(ax: Axes) -> float:
 def draw_slot(
     ax: Axes, fabric: Fabric, data: MeshData, light: SlotData, cell_inches: float
 ) -> None:
-    """Draw a slot into axes that `frame` has prepared.
+    """Draw a slot into axes that `frame` has prepared; a cell is `cell_inches` long there.
 
     Without a graph of cells, only light and ports are drawn.
     """
@@ -329,7 +329,8 @@ def _write_numbers_beside(
     """Write the numbers of ports beside their dots, away from the mesh; none if two would overlap.
 
     ``positions[mark]`` is the middle of a dot. A number is a rectangle, 0.7 of the font wide for
-    each digit and 0.9 high. The font is in points, of which a cell takes `cell_points`.
+    each digit, of which the longest has `n_digits`, and 0.9 high. The font is in points, of which
+    a cell takes `cell_points`.
     """
     font_cells = font / cell_points
 

@@ -121,7 +121,7 @@ def _chart_axes(ax: Axes | None, n_jobs: int) -> Axes:
 
 
 def _label_jobs(ax: Axes, order: NDArray[Any], title: str) -> None:
-    """Label a chart of jobs, first served first; ``order[place]`` is the number of a job.
+    """Label and title a chart of jobs, first served first; ``order[place]`` is the job's number.
 
     More than `_MOST_BARS` jobs have no numbers below, as a bar is the mean of several.
     """
@@ -309,8 +309,8 @@ def _find_cut(
 
     The certificate is ``tight[job, plane]``, 1 where the demand of the job is counted on a plane,
     0 where resources are. Counted are jobs that are tight on every plane, and resources that may
-    serve another job. ``node_of_box[k]`` and ``node_of_job[job]`` are places of nodes on the page;
-    in the result they are strings, as keys of JSON are.
+    serve another job. ``node_of_box[k]``, that of ``boxes[k]``, and ``node_of_job[job]`` are
+    places of nodes on the page; in the result they are strings, as keys of JSON are.
     """
     tight = getattr(solution.certificate, "tight", None)
     if tight is None:

@@ -435,7 +435,8 @@ def _names_of_nodes(problem: SliceAllocation) -> list[str]:
 def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
     """Put racks on a grid, their layers along z beside each other, and switches below.
 
-    Places are in sides of a server, y downwards.
+    Returns ``places[node]``, x and y of servers and then of switches between racks, in sides of a
+    server, y downwards.
     """
     n_x, n_y, n_z = fabric.server_grid
     rack, x, y, z = fabric.server_coordinates.T.astype(float)

@@ -174,7 +174,7 @@ def light_curve(
 
 
 def _ports_around_mesh(fabric: Fabric, graph: CellGraph) -> tuple[PortMark, ...]:
-    """Put each port before the corner of the mesh at which its terminal is free.
+    """Put each port before the corner of the mesh at which its terminal is free; by port.
 
     A port that sends and receives at two terminals has two marks, a bidirectional one has one. Its
     name may be that of both, as ``"A>B"``. A corner is a place with the gap between cells in which

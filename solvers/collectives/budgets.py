@@ -188,9 +188,9 @@ def _bound_worst_loss(
     """Bound the worst loss of a plan from below by what each part needs, in dB.
 
     ``loss_db[rank, rank]`` is infinite over the budget, rows of `pairs` are circuits (part, part),
-    and parts that are not free keep the rank of their number. A part with d circuits out loses at
-    least the d-th least of the losses out of its rank, and likewise in. Of m free parts that need
-    so many circuits or more, one is on the m-th best rank or on a worse one.
+    and parts without ``is_free[part]`` keep the rank of their number. A part with d circuits out
+    loses at least the d-th least of the losses out of its rank, and likewise in. Of m free parts
+    that need so many circuits or more, one is on the m-th best rank or on a worse one.
     """
     # Column d of the sorted losses is the d-th least one of a rank, and column 0 that of a part
     # without circuits.
@@ -308,10 +308,10 @@ def _reach_threshold(
     """Exchange the ranks of two parts at a time until no circuit is above the threshold.
 
     ``needed[part, part]`` is 1 for a circuit, and ``is_above[rank, rank]`` tells which pairs of
-    ranks lose too much. Only free parts move. Robust tabu search for quadratic assignment
-    (Taillard 1991, doi 10.1016/S0167-8191(05)80147-4), restricted to parts with a circuit above
-    the threshold (min-conflicts). Changes `order`, the rank of each part, in place, and returns
-    whether the threshold is reached.
+    ranks lose too much. Only parts with ``is_free[part]`` move. Robust tabu search for quadratic
+    assignment (Taillard 1991, doi 10.1016/S0167-8191(05)80147-4), restricted to parts with a
+    circuit above the threshold (min-conflicts). Changes `order`, the rank of each part, in place,
+    and returns whether the threshold is reached.
     """
     above = is_above.astype(np.int64)
     np.fill_diagonal(above, 0)

@@ -292,7 +292,7 @@ def list_changing_offers(
 
     For each number of circulants, sets of shifts are chosen first, such as 1, 2, 4 and 8. They are
     then divided among the circulants: into (1, 2) and (4, 8), or into (1, 4) and (2, 8). Each
-    choice is one offer.
+    choice is one offer. No more circulants are tried once their changes alone take `below_s`.
     """
     # With a port for every other rank, circuits that change are of no use.
     n = problem.n_ranks
@@ -395,9 +395,10 @@ def _receive_offsets(topologies: list[Topology], exponents: NDArray[np.integer[A
     """Share out the hops of all offsets among the rounds of circulants, one after another.
 
     ``exponents[offset, configuration, lane]`` tells how often the blocks that go so many places
-    onward take the shift of a lane. A configuration stays until all hops over its shifts are made;
-    in each of its rounds every offset that has hops left makes one of them. All ranks do the same,
-    so the chunk of a receipt is the offset of a block from rank 0.
+    onward take the shift of a lane in ``topologies[configuration]``. A configuration stays until
+    all hops over its shifts are made; in each of its rounds every offset that has hops left makes
+    one of them. All ranks do the same, so the chunk of a receipt is the offset of a block from
+    rank 0.
     """
     # hops_left[offset, configuration, lane] counts those that are left, and distance_gone[offset]
     # how many places onward the data are by now.

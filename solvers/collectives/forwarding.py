@@ -437,7 +437,8 @@ def _offer_broadcasts(
     of the relay. The second one (scatter-allgather) sends each rank its n-th part in one round
     over the first circuits of the relay, and then all ranks gather the parts of all others: it
     moves far less per circuit, and has a round more. Nothing is offered if the circuits do not
-    reach all ranks, and the second plan only if it has few sends.
+    reach all ranks or cannot in less than `below_s` seconds, and the second plan only if it has
+    few sends.
     """
     n = problem.n_ranks
     root = np.array([problem.root])

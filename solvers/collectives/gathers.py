@@ -86,7 +86,8 @@ def list_gather_offers(
 
     For each choice of circuits an all-gather is simulated, which tells its time. The block of each
     rank may be cut into pieces, which come over different ports. All-reduces over tori, along
-    walks of de Bruijn graphs and around two-way rings are offered, too, before these.
+    walks of de Bruijn graphs and around two-way rings are offered, too, before these. Circuits
+    whose changes alone take `below_s` seconds are left out.
     """
     # An all-reduce sends everything twice: sums, then copies.
     n = problem.n_ranks

@@ -97,8 +97,8 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
 
     The data are cut into equal *pieces*, `pieces` of each owner. The ranks that were in time, 0 to
     ``owners - 1``, have added up theirs already: each piece has an *owner*, rank ``piece %
-    owners``, who has its sum over these ranks. The late ranks follow. Now two things go on at once
-    in each round:
+    owners``, who has its sum over these ranks. The `n_late` late ranks follow. Now two things go
+    on at once in each round:
 
     - each late rank sends its own data of one piece to the owner, who adds them. In round t late
       rank j sends piece t - j (modulo the number of pieces), so no owner hears from two at once;
@@ -146,12 +146,11 @@ def _match_copies(
 ) -> IntArray:
     """Choose what is copied over the free ports of a round, by a maximum-weight matching.
 
-    Busy ranks have no free port to send, or to receive. The result has rows (sender, receiver,
-    piece). In a round each rank can send one piece and receive one. A copy is of use if the sender
-    has the piece whole and the receiver has not. Rare pieces should spread first: a piece at k of
-    n ranks weighs 2 - k / n.
-
-    ``is_whole[rank, piece]``: shape (ranks, pieces): whether the rank has the piece whole.
+    In a round each rank can send one piece and receive one; `busy_senders` and `busy_receivers`
+    list the ranks that do already. ``is_whole[rank, piece]`` tells whether the rank has the piece
+    whole. A copy is of use if the sender has the piece whole and the receiver has not. Rare pieces
+    should spread first: a piece at k of n ranks weighs 2 - k / n. The result has rows (sender,
+    receiver, piece).
     """
     with uncounted():
         from scipy.optimize import linear_sum_assignment

@@ -98,7 +98,7 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
 
 
 def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
-    """Count the rounds of an algorithm; None if they are not known beforehand.
+    """Count the rounds of the algorithm `name`; None if they are not known beforehand.
 
     Gathers move n - 1 blocks from each rank in all, by whichever algorithm. In an all-to-all a
     block is sent once for each hop on its way.

@@ -97,8 +97,8 @@ def exchange_ends(peer, lane, pair, two_way, is_crossed):
 
     Changes ``peer[lane, rank]``, the rank to which a port leads; `pair` are the ranks a and c at
     which the circuits begin. One-way circuits a -> b and c -> d become a -> d and c -> b. Two-way
-    circuits a = b and c = d become a = d and c = b, or, crossed, a = c and b = d. Nothing changes
-    if the two circuits share an end or are the same.
+    circuits a = b and c = d (`two_way`) become a = d and c = b, or, with `is_crossed`, a = c and b
+    = d. Nothing changes if the two circuits share an end or are the same.
     """
     a, c = pair
     b = peer[lane, a]

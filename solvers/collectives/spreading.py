@@ -397,7 +397,8 @@ def spread_blocks(ends, config_of_round, n_first, arrays):
     had before. A block is cut into as many pieces as ``lane_of`` has columns, and each piece takes
     the circuit with the least load of those over which the block can come. The first `n_first`
     rows of ``arrays.listed`` are there at first, and the result is 0 if some block does not come
-    everywhere.
+    everywhere. `ends` are `BothEnds`, of which round t has the configuration
+    ``config_of_round[t]``.
 
     A lane is a port, and the circuit that ends there. Lanes from the same source, counted by the
     widths of `ends`, share their pieces. Over circulants all ranks do the same, and loads are

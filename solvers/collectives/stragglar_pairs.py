@@ -378,9 +378,9 @@ def _take_planned_classes(turn, n_chunks, ranks):
     """Find partners for the ranks that are planned to take a certain chunk in a round.
 
     Pairs are written to `ranks`; False if nobody gives a chunk that a double is planned to take.
-    After the last chunk no new ones come. The numbers after it then stand for copies of it, so
-    that several classes are the same chunk. If nobody gives the planned class, the next one of
-    these will do.
+    There are `n_chunks` chunks. After the last one no new ones come. The numbers after it then
+    stand for copies of it, so that several classes are the same chunk. If nobody gives the planned
+    class, the next one of these will do.
 
     Example: 13 chunks, 0 to 12, in round 15. The classes 0, 1 and 2 would be chunks 14, 13 and 12,
     and all stand for chunk 12. A double that is to take class 0 may get it from a rank of class 1

@@ -235,7 +235,7 @@ class DoublesSearch:
         return [allowed[number] for number in order]
 
     def _list_options(self, turn: int, double: Double) -> list[_Option]:
-        """List what one double can do in a round.
+        """List what one double can do in the round `turn`.
 
         Without the oldest chunk it gives one of its two chunks, for the oldest one, which stops
         spreading now, and *wastes* the other one. With it, it gives the oldest chunk, and wastes
@@ -314,7 +314,7 @@ class DoublesSearch:
     def _add_option(
         self, turn: int, step: DoublesStep, option: _Option, budgets: Budgets
     ) -> DoublesStep | None:
-        """Add the move of one more double to a round, unless the moves of the others rule it out.
+        """Add the move of one more double to round `turn`, unless those of others rule it out.
 
         `step` has the moves of the doubles before this one; the result is a longer copy.
 
@@ -364,7 +364,7 @@ class DoublesSearch:
         budgets: Budgets,
         debts: tuple[int, ...],
     ) -> Budgets | None:
-        """Return the budgets after a round, or None if its moves cannot lead to a whole plan.
+        """Return the budgets after round `turn`, or None if its moves lead to no whole plan.
 
         They cannot if too few rounds are left for meetings, if a chunk can no longer come to just
         the wanted number of ranks, if more doubles take a chunk than ranks give it, or if after

@@ -356,7 +356,7 @@ leads to sign * (degree x + k) + first, modulo the number of ranks, for each k b
 
 
 def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
-    """Lay a de Bruijn or a Kautz graph over the ports, for any number of ranks.
+    """Lay a graph of the family `name`, "de-bruijn" or "kautz", for any number of ranks.
 
     Each rank leads to `degree` others by the formula of `FAMILIES`. In the de Bruijn graph of 8
     ranks and degree 2, rank 2 leads to the ranks 4 and 5. A two-way circuit stands for an arc and
@@ -508,7 +508,8 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
 def _in_path_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Order circuits so that each one follows a neighbour, along the cycles that they make.
 
-    Example: (0, 1), (2, 3), (1, 2) become (0, 1), (1, 2), (2, 3).
+    Each of `pairs` is the two ranks of a circuit. Example: (0, 1), (2, 3), (1, 2) become (0, 1),
+    (1, 2), (2, 3).
     """
     circuits_of: dict[int, list[int]] = {}
     for number, pair in enumerate(pairs):

@@ -368,7 +368,10 @@ def _ratio_db(power: float, leaked: float) -> float:
 def _make_circuit(
     paths: LightPaths, interferometer: _Interferometer, difference_rad: tuple[float, float]
 ) -> CellCircuit:
-    """Record what a cell is made of, and which phases set it to bar and to cross."""
+    """Record what a cell is made of, by the names of the netlist.
+
+    `difference_rad` are the phases of arm 1 less that of arm 2 that set it to bar and to cross.
+    """
     arm_1, arm_2 = interferometer.arms
     passed = dict.fromkeys([*arm_1.passed, *arm_2.passed])
     names = (interferometer.first, *passed, interferometer.second)

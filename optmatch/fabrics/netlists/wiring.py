@@ -493,12 +493,12 @@ def _component_name(entry: Any) -> Any:
 
 
 def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
-    """Split the content of a file into the main netlist, models, and netlists by component.
+    """Split the content of a file: return the main netlist, models, and netlists by component.
 
-    `tree` is one netlist, or several by the names of components. Models say what the parts are;
-    PICBench has both under ``netlist`` and ``models``. The main one of several netlists is the
-    first that is part of no other; in a circle it is the first. A file of one netlist has none by
-    component.
+    `tree` is one netlist, or several by the names of components. ``models[name]`` is what a
+    component of this name is; PICBench has ``netlist`` and ``models`` side by side. The main one
+    of several netlists is the first that is part of no other; in a circle it is the first. A file
+    of one netlist has none by component.
     """
     models = _value_of(tree, "models")
     if not isinstance(models, Mapping):

@@ -123,7 +123,8 @@ class Line(NamedTuple):
 def _read_line(place: int, row: Mapping[str, Any], noun: str) -> Line:
     """Read one line of a list of phases, and check the values that its operation needs.
 
-    Messages call it ``line 3`` of CSV or ``entry 3`` of JSON, by `noun` and `place`.
+    ``row[name]`` are its values by column, texts of CSV or values of JSON; those that are left out
+    are absent. Messages call it ``line 3`` of CSV or ``entry 3`` of JSON, by `noun` and `place`.
     """
     where = f"{noun} {place}"
     operation = row.get("operation")
@@ -183,7 +184,7 @@ def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
 
     It is a chain: each node waits for the one before it. A line with 0.1 s of computation and an
     all-reduce that is repeated 3 times becomes 4 nodes. The rank is `MISSING` if it does nothing;
-    `noun` is the word for a line in messages.
+    `path` is the file, and `noun` the word for a line, in messages.
     """
     # One row for each node. A name of a group that is new gets the next number.
     rows: list[NodeRow] = []

@@ -73,8 +73,9 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[I
     """Yield the fewest hops to all other ranks, for circuits that are set up 1, 2, ... times.
 
     A *configuration* is a set of circuits that is held for any number of rounds; each rank has as
-    many of them as it has lanes. The hops from a rank to its n - 1 others are bounded from below,
-    from the nearest to the farthest one.
+    many of them as it has `lanes`, ports that serve both directions if they are `two_way`. The
+    hops from a rank to its n - 1 others are bounded from below, from the nearest to the farthest
+    one.
 
     Example: 8 ranks with one lane. One configuration is a ring, with 1, 2, ..., 7 hops. Two
     configurations have 1, 1, 2, 2, 2, 3, 3 hops at best.
@@ -118,9 +119,10 @@ def hops_within(
     product of the polynomials of all configurations has the numbers for all of them together. It
     is largest if all are held for equally many rounds.
 
-    K are the `configurations`, and `rounds` those of all of them together. The result has the hops
-    to each other rank, from the nearest one on; it is shorter than n - 1 if some cannot be
-    reached. With 8 ranks, K = 3 and 3 rounds it is 1, 1, 1, 2, 2, 2, 3.
+    K are the `configurations`, `rounds` those of all of them together, and `lanes` the ports of
+    each of the n ranks. The result has the hops to each other rank, from the nearest one on; it is
+    shorter than n - 1 if some cannot be reached. With 8 ranks, K = 3 and 3 rounds it is 1, 1, 1,
+    2, 2, 2, 3.
     """
     # 7 rounds of 3 configurations are shared as 3, 2 and 2.
     onward = lanes - 1 if two_way else lanes
@@ -592,9 +594,10 @@ def _bound_steps(problem: CollectiveFields, steps: FloatArray) -> float:
 def _count_set_ups(configurations: list[float], n_planes: int) -> int:
     """Count how often circuits are set up at least, the first ones included.
 
-    Each step needs a plane with its configuration, and a plane holds one. This is optimal paging:
-    the circuits that are needed again last make room (Belady 1966). Example: the configurations 0,
-    1, 2, 0, 1 take 5 set-ups of one plane, 4 of two, and 3 of three planes.
+    ``configurations[step]`` is the number of the circuits that a step needs on one of `n_planes`
+    planes, each of which holds the circuits of one configuration. This is optimal paging: the
+    circuits that are needed again last make room (Belady 1966). Example: the configurations 0, 1,
+    2, 0, 1 take 5 set-ups of one plane, 4 of two, and 3 of three planes.
     """
     # In which step the configuration of each step is needed again; behind the last one if never.
     n_steps = len(configurations)

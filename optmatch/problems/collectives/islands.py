@@ -142,8 +142,9 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
 def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float) -> float:
     """Bound from below how long a collective takes with a given number of circuit sets.
 
-    The time to change circuits is not counted here. `n_hops` are the hops from an island to all
-    others together, at least, in an all-to-all; 0 if this is not known, or in other operations.
+    There are so many `configurations`, sets of circuits in a row; the time to change them is not
+    counted here. `n_hops` are the hops from an island to all others together, at least, in an
+    all-to-all; 0 if this is not known, or in other operations.
 
     A plan may use its rails in 1, 2, 3, ... rounds. Each of these numbers has a bound of its own,
     the sum of four terms in seconds:
@@ -222,10 +223,10 @@ def _bound_bytes(
 ) -> tuple[float, float]:
     """Bound the time of the bytes with so many rounds over rails, without start-ups and delays.
 
-    `rounds` are those over rails, `n_extra` those inside islands alone, and `n_hops` is that of
-    `_bound_rounds`. Returns the seconds in which rails carry bytes, and the seconds in which links
-    inside islands carry what came last, without rails beside. A reduce-scatter is an all-gather
-    backwards.
+    `rounds` are those over rails, which have so many `configurations` of circuits in a row;
+    `n_extra` are those inside islands alone, and `n_hops` is that of `_bound_rounds`. Returns the
+    seconds in which rails carry bytes, and the seconds in which links inside islands carry what
+    came last, without rails beside. A reduce-scatter is an all-gather backwards.
     """
     members = problem.island
     n_others = problem.n_islands - 1
@@ -331,7 +332,7 @@ def _exchange_s(
     circuit to a rank of another island. A *block* is what one rank sends to one other rank. If it
     is for another island, it goes over one rail, a *hop*, or over several by way of other islands.
     It takes time on each of them: `n_hops` are the hops from an island to all others together, 0
-    if this number is not known.
+    if this number is not known. `configurations` and `rounds` are those of the rails.
     """
     members = problem.island
     block_bytes = problem.block_bytes

@@ -325,8 +325,9 @@ def check_circuits(
     """Refuse circuits that the ports of ranks cannot have.
 
     ``circuits[epoch, lane, rank]`` is the rank to which this rank transmits, -1 for none; each
-    plane has `ports` lanes, and there is one plane if this is None. Errors name the field `name`.
-    No rank sends to itself, and all ranks exist. Further rules:
+    plane has `ports` lanes, and there is one plane if this is None. Circuits lead both ways if
+    they are `two_way`. Errors name the field `name`. No rank sends to itself, and all ranks exist.
+    Further rules:
 
     - one-way circuits: no two ranks send to the same one over the same *lane*, a port of every
       rank;

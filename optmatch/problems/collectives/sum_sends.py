@@ -61,7 +61,8 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
 
     Each byte of the sum needs data of all ranks, and each rank needs the byte. With many rounds 2
     (n - 1) sends are enough: all data are added up on the way to one rank, and the sum goes back.
-    With few rounds data cannot wait for others, so the byte is sent more often.
+    With few rounds data cannot wait for others, so the byte is sent more often. A rank has as many
+    circuits as `lanes`, each of which leads both ways if they are `two_way`.
     """
     # `onward` circuits lead on from a rank: all but the one over which data came, if circuits are
     # two-way. Some rank must be `longest` circuits away from each rank: with two one-way circuits

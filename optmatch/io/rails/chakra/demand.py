@@ -183,10 +183,11 @@ def _resolve_peers(
 ) -> None:
     """Find by exclusion, in `peer`, the ranks of messages whose nodes do not say it.
 
-    `messages` are sends and receives of all ranks. ``peer[message]`` is the rank at the other end,
-    `MISSING` where it is not known yet. `candidates` are the messages of one group and tag. A
-    message with only one possible rank gets it, which may leave one rank for another, and so on;
-    the others are left out, or refused.
+    `messages` are sends and receives of all ranks, told apart by ``is_send[message]``.
+    ``peer[message]`` is the rank at the other end, `MISSING` where it is not known yet.
+    `candidates` are the numbers of the messages of one group and tag. A message with only one
+    possible rank gets it, which may leave one rank for another, and so on; the others are left
+    out, or refused.
     """
     rank = messages.rank
     hopeless: set[int] = set()

@@ -830,9 +830,9 @@ def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_byte
 
     That is the part of a rank for gathers, the whole for scatters; versions of PyTorch write one
     or the other as what goes in. `event` is the record of the call, `kind` such as "ALL_GATHER",
-    and `in_bytes` what goes in by this record; what comes out is read here. With 1 kB in and 4 kB
-    out, an all-gather of 4 ranks has the size 1 kB; with 4 kB in and 1 kB out, a reduce-scatter
-    has 4 kB.
+    `group` a name, and `in_bytes` what goes in by this record; what comes out is read here. With 1
+    kB in and 4 kB out, an all-gather of 4 ranks has the size 1 kB; with 4 kB in and 1 kB out, a
+    reduce-scatter has 4 kB.
     """
     arguments = events.arguments(event)
     n_out = arguments.get("Out msg nelems")
