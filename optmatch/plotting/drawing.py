@@ -561,8 +561,9 @@ def draw_groups(
 ) -> None:
     """Draw means of consecutive entries as bars, and a part of each over them in another colour.
 
-    `names` are those of what is not in the part, and of what is; without `part` the first one is
-    of the whole bars, of which there are `most` at most.
+    ``part[k]`` is what counts of ``total[k]``, such as what a job gets of what it wants. `names`
+    are those of what is not in the part, and of what is; without `part` the first one is of the
+    whole bars, of which there are `most` at most.
     """
     for values, name, colour in zip(
         (total, part), names, (palette.TOGGLED_FILL, palette.circuit_colour(0)), strict=True

@@ -552,7 +552,10 @@ def _try_all(
     promises = {name: promise(problem, name, bound_s) for name in FINDERS if suits(problem, name)}
 
     def sort_key(name: str) -> tuple[int, float, float]:
-        """Sort by formulas that cost nothing, then other formulas, then searches."""
+        """Sort by formulas that cost nothing, then other formulas, then searches.
+
+        Formulas follow by the seconds of their plans, and searches by those that they take.
+        """
         promised = promises[name]
         if promised.is_formula:
             return int(promised.effort_s > QUICK_S), promised.seconds, promised.effort_s

@@ -140,9 +140,9 @@ def _list_moves(
     """List one send for each chunk and each of its roots, all alike, in one round.
 
     Each rank is the root of one chunk. A send of it begins at the rank `offset` places after the
-    root, and goes to the next rank (`step` 1) or to the one before (-1). Rows are round, source,
-    destination, chunk, kind, and the memories that are read at the source and written at the
-    destination.
+    root, and goes to the next rank (`step` 1) or to the one before (-1). Rows are round (`turn`),
+    source, destination, chunk, and `kind_and_places`: kind, and the memories that are read at the
+    source and written at the destination.
     """
     root = np.arange(n)
     source = (root + offset) % n

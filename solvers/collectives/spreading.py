@@ -336,7 +336,10 @@ def _choose_lane(width, place, n_choices, arrays):
 
 @inner_kernel
 def _may_move(row, end, busiest, arrays):
-    """Tell whether some piece of a row has no lane yet, or one with the load `busiest` or more."""
+    """Tell whether some piece of a row has no lane yet, or one with the load `busiest` or more.
+
+    `row` is one of ``listed`` and ``lane_of`` in `arrays`, and `end` the last index of ``load``.
+    """
     for piece in range(arrays.lane_of.shape[1]):
         lane = arrays.lane_of[row, piece]
         if lane < 0 or arrays.load[lane, end] >= busiest:

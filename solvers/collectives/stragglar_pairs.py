@@ -149,11 +149,11 @@ def new_ranks(n_active: int, n_ranks: int) -> Ranks:
 
 @inner_kernel
 def _choose_rank(ranks, given_class, key):
-    """Choose a partner: the free rank with the least key among those that give a certain chunk.
+    """Choose a partner: the free rank with the least key among those that give a class.
 
-    ``key[rank]`` is the lower, the better. Returns the rank, the first in the bucket of equal
-    ones; -1 if no free rank gives the chunk. A rank with the key `_NOT_CHOSEN` is returned if
-    there are no others, which the caller has to refuse.
+    They are ``ranks.bucket[given_class]``, and ``key[rank]`` is the lower, the better. Returns the
+    rank, the first in the bucket of equal ones; -1 if no free rank gives the chunk. A rank with
+    the key `_NOT_CHOSEN` is returned if there are no others, which the caller has to refuse.
     """
     best = -1
     for place in range(ranks.size[given_class]):

@@ -78,9 +78,9 @@ class WalkGraph(NamedTuple):
     def arcs(self, n_arcs: int, first_arc: int = 0) -> Arcs:
         """Return some arcs (circuits in one direction) of every rank, as senders and receivers.
 
-        With degree d, d arcs lead to each rank z, from the ranks d z to d z + d - 1, modulo the
-        number of ranks. With 8 ranks and d = 2, rank 3 hears from 6 and 7, and rank 5 from 2 and
-        3.
+        They are `n_arcs` of the d arcs that lead to each rank, from number `first_arc` on. With
+        degree d, d arcs lead to each rank z, from the ranks d z to d z + d - 1, modulo the number
+        of ranks. With 8 ranks and d = 2, rank 3 hears from 6 and 7, and rank 5 from 2 and 3.
         """
         # head[arc] is the rank z to which an arc leads, and tail[arc] the one it comes from.
         head = np.repeat(np.arange(self.n), n_arcs)

@@ -169,7 +169,9 @@ class SlotChooser:
     ) -> SlotChoice:
         """Choose a matching that has the circuit `must`, if any, and how many ticks it is held.
 
-        `offers` are the matchings there are, shape (matchings, n), None for all.
+        `present_matching` are the circuits that are up. `offers` are the matchings there are,
+        shape (matchings, n), None for all. A matching is the destination of each source, -1 where
+        idle.
         """
         hold = self._hold(uncommitted, must)
         worth = _worth_of_circuits(uncommitted, hold)

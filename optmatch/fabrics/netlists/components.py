@@ -170,8 +170,8 @@ def length_of(part: Part, key: str = "length") -> float | None:
 def kind_of(component: str, declared: Mapping[str, str], n_pins: int) -> str | None:
     """Return the kind of a component, as its user declares it or by its name; None if unknown.
 
-    An ``mzi`` is a switch if more than two of its pins are used: with two it is a filter or a
-    modulator.
+    ``declared[component]`` are the kinds that the user says. An ``mzi`` is a switch if more than
+    two of its pins are used (`n_pins`): with two it is a filter or a modulator.
     """
     if component in declared:
         return declared[component]

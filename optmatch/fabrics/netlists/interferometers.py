@@ -345,7 +345,8 @@ def _extinction_db(
     """Return the least ratio in dB of the wanted power to that of a leak beside it.
 
     A leak leaves by the same terminal as wanted light, or comes from the same one. All arrays are
-    ``[b side, a side]``.
+    ``[b side, a side]``: the power between two terminals for a power of 1 that enters, whether
+    light should go this way, and whether the cell has both terminals.
     """
     worst_db = math.inf
     leak = np.where(exists & ~is_wanted, power, 0.0)

@@ -306,10 +306,9 @@ def _find_directions(
 ) -> tuple[list[str] | None, list[str] | None]:
     """Return the ports that send and those that receive, by the info or by their names.
 
-    None for both if each port does both.
-
-    In gdsfactory all ports are o1, o2, ..., which says nothing; O and a digit mean an output only
-    beside I and a digit.
+    None for both if each port does both. `directed` is that of `netlist_from_tree`: names tell,
+    they do not, or (None) they do if all of them say so. In gdsfactory all ports are o1, o2, ...,
+    which says nothing; O and a digit mean an output only beside I and a digit.
     """
     senders = info.get("tx")
     receivers = info.get("rx")

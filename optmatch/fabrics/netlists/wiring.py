@@ -104,7 +104,10 @@ class Place(NamedTuple):
 
 
 def _read_place(placements: Mapping[str, Any], name: str) -> Place | None:
-    """Return where a netlist puts an instance; None unless it says so in plain numbers alone."""
+    """Return where a netlist puts an instance; None unless it says so in plain numbers alone.
+
+    ``placements[name]`` is the row of the instance, which may have x, y, rotation and mirror.
+    """
     row = placements.get(name)
     if not isinstance(row, Mapping):
         return None
@@ -404,7 +407,7 @@ class WiringReader:
         return instances
 
     def _component_of(self, entry: Any) -> str:
-        """Return the component of an instance; empty if it has none.
+        """Return the component that an entry of ``instances`` names; empty for none.
 
         Models of the file may rename it, unless the user declares what it is.
         """
@@ -420,7 +423,8 @@ class WiringReader:
 
         The netlist of a coupler or waveguide may only list the pieces that it is drawn of. A
         component whose name tells what it is, other than a switch, is therefore opened only if
-        something in its netlist switches; one that the user declares is never opened.
+        something in its netlist switches; one that the user declares is never opened. The pins
+        that are used (`n_used`) tell some kinds (`kind_of`).
         """
         netlist = self._library.get(component)
         if component in self._declared or netlist is None:
@@ -432,7 +436,10 @@ class WiringReader:
         return describes_light and (kind == "switch" or self._can_switch(component, ()))
 
     def _can_switch(self, component: str, within: tuple[str, ...]) -> bool:
-        """Tell whether the netlist of a component, at any depth, may have a switch in it."""
+        """Tell whether the netlist of a component, at any depth, may have a switch in it.
+
+        `within` are the components that it lies in, which are not gone through again.
+        """
         if component not in self._switching:
             self._switching[component] = False  # a component within itself adds nothing
             kinds = set()

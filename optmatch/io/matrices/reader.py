@@ -392,7 +392,9 @@ def _read_array(
 ) -> NDArray[np.float64]:
     """Read a full matrix column by column; a symmetric one has columns from the diagonal on.
 
-    There may be any number of values on a line.
+    A line is its place, for messages, and its words; there may be any number of values on a line.
+    `shape` are the rows and columns that the file announces. A file of 2 x 2 with the values 1, 2,
+    3 and 4 has the rows 1 3 and 2 4; a symmetric one with 1, 2 and 3 has 1 2 and 2 3.
     """
     rows, columns = shape
     needed = rows * (rows + 1) // 2 if symmetric else rows * columns
