@@ -638,8 +638,8 @@ def plot_variation(
     ax = fig.add_subplot()
     words, unit_of_field = split_unit(field)
 
-    # Values that are no numbers are drawn at their places, with their names below. Of lines that
-    # share `others`, ``bound_of[others][place]`` is the highest bound.
+    # Values that are no numbers are drawn at their places, with their names below.
+    # ``bound_of[others][place]`` is the highest bound of the lines that share `others`.
     values = list(dict.fromkeys(value for line in lines for value in line.values))
     are_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     place_of = {value: value if are_numbers else k for k, value in enumerate(values)}

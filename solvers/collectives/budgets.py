@@ -189,8 +189,8 @@ def _bound_worst_loss(
 
     ``loss_db[rank, rank]`` is infinite over the budget, rows of `pairs` are circuits (part, part),
     and parts without ``is_free[part]`` keep the rank of their number. A part with d circuits out
-    loses at least the d-th least of the losses out of its rank, and likewise in. Of m free parts
-    that need so many circuits or more, one is on the m-th best rank or on a worse one.
+    loses at least the d-th least of the losses out of its rank, and likewise in. If m free parts
+    need so many circuits or more, one of them is on the m-th best rank or on a worse one.
     """
     # Column d of the sorted losses is the d-th least one of a rank, and column 0 that of a part
     # without circuits.

@@ -180,9 +180,9 @@ def find_routes(
     config_of_round = sequence.config_of_round(len(relay.strides))
     n_turns = n if alike else 1
 
-    # Who gets the block in each round, and how far it is from a rank that had it before, `FAR`
-    # without a way. ``wanted_in_round[turn]`` are pairs of owner and target, with owners by their
-    # place in `owners`. At best all circuits share all hops evenly.
+    # By round the ranks that get a block, and how far they are from a rank that had it before,
+    # `FAR` without a way. ``wanted_in_round[turn]`` has pairs of owner and target, with owners by
+    # their place in `owners`. At best all circuits share all hops evenly.
     distances = [
         count_hops(ends.peer[config], arrives < turn)
         for turn, config in enumerate(config_of_round.tolist())

@@ -127,7 +127,7 @@ def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
         return RoundCount(n_rounds, n_rounds - 1, n_rounds * size_bytes, n_rounds * n)
 
     # What is left are gathers and all-to-alls: for how many rounds each of their configurations is
-    # held. Of 8 ranks with one port `ring` has (7,), `pairwise` and `direct` have seven times 1,
+    # held. With 8 ranks of one port `ring` has (7,), `pairwise` and `direct` have seven times 1,
     # and `bruck` has (1, 1, 1).
     held_of: dict[str, tuple[int, ...]] = {"ring": (n - 1,), "pairwise": (1,) * (n - 1)}
     held_of["direct"] = (1,) * -(-(n - 1) // problem.lanes)

@@ -357,8 +357,8 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
 def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant | None) -> Laid:
     """Make the plan of an uneven all-to-all of direct sends first, and a rest over other ranks.
 
-    In a direct round some ranks send one part of a block to its receiver. What is left of each
-    block after all of them is one more part, which takes the shifts of `rest` that add up to its
+    In a direct round some ranks send one part of a block to its receiver. All that is left of a
+    block after these rounds is one more part, which takes the shifts of `rest` that add up to its
     offset.
 
     Example with 4 ranks. Rank 0 has 10 bytes for rank 3; each other block has 2 bytes. A direct

@@ -504,7 +504,7 @@ def _bound_in_fewest_rounds(problem: CollectiveFields, distance: int) -> float:
     n_spare = reach(distance, lanes, problem.two_way) - n_ranks
     bytes_s = problem.size_bytes / problem.rate_bytes_per_s  # over one circuit
 
-    # What one circuit carries in each round, from the last round back to the first one. Some far
+    # The load of one circuit in each round, from the last round back to the first one. Some far
     # rank hears over `n_circuits` circuits in the last round, at most: an even part of all that
     # lead so far. Each of these begins at a rank that hears, one round before, over one circuit
     # and one more for every `n_left_out` spare ranks, and so on.
