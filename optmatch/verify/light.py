@@ -88,7 +88,7 @@ MAX_LEAK = 0.1
 """The most power that may leak elsewhere in a state, over the power that goes where it should."""
 
 
-def _circuit_matrix(
+def circuit_matrix(
     circuit: CellCircuit, difference_rad: float, coupling_change: float = 0.0
 ) -> NDArray[np.complex128]:
     """Compute ``T[b side, a side]`` of a cell from the optical parts that it is made of.
@@ -190,7 +190,7 @@ def circuit_matrices(
             matrices[cell, state] = (
                 ideal_matrix(state)
                 if circuit is None
-                else _circuit_matrix(circuit, circuit.difference_rad[state], coupling_change)
+                else circuit_matrix(circuit, circuit.difference_rad[state], coupling_change)
             )
     matrices.flags.writeable = False
     return matrices

@@ -253,7 +253,7 @@ def test_an_answer_by_hand_is_refused_before_it_is_drawn_or_exported() -> None:
     "name, place, fibre, message",
     [
         ("slice", "answer/fibres/0/1", 100, "fibre 100 does not begin at server 0"),
-        ("slice-across-racks", "answer/fibres/4/1", 272, "272 does not begin where fibre 272"),
+        ("slice-across-racks", "answer/fibres/4/1", 272, "fibre 272 does not begin at server 0"),
         ("slice-across-racks", "answer/fibres/5/1", 336, "336 does not begin where fibre 8"),
     ],
 )

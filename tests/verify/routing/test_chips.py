@@ -12,7 +12,7 @@ import optmatch as om
 from optmatch.fabrics import CellCircuit
 from optmatch.fabrics.light import trace
 from optmatch.model import CROSS
-from optmatch.verify.light import _circuit_matrix, circuit_matrices
+from optmatch.verify.light import circuit_matrices, circuit_matrix
 from optmatch.verify.routing.bounds import (
     Quality,
     bound_crosstalk,
@@ -198,7 +198,7 @@ def test_couplers_of_three_pins_split_evenly() -> None:
     splitter = [[[half, 0.0], [0.0, 0.0]], [[half, 0.0], [0.0, 0.0]]]
     circuit = with_couplers(("a1", "", "b1", "b2"), splitter, ("c1",))
     for difference_rad in (0.0, math.pi):
-        power = np.abs(_circuit_matrix(circuit, difference_rad, 0.2)) ** 2
+        power = np.abs(circuit_matrix(circuit, difference_rad, 0.2)) ** 2
         assert power[:, 0] == pytest.approx(np.full(2, 0.5))
 
 
