@@ -241,9 +241,10 @@ def peel_terms(
 ) -> Terms:
     """Write a matrix of equal line sums as a sum of terms, by a rule of `peel_permutations`.
 
-    It ends when line sums are down to `stop_ticks`, after `max_terms` terms, at the deadline (in
-    counted seconds), or by Ctrl-C; `Terms.residual` is then what is left. For example ((5, 2), (2,
-    5)) gives the identity with weight 5 and the exchange with weight 2, and no rest.
+    `rule` is FIRST, BOTTLENECK or HALVING. It ends when line sums are down to `stop_ticks`, after
+    `max_terms` terms, at the deadline (in counted seconds), or by Ctrl-C; `Terms.residual` is then
+    what is left. For example ((5, 2), (2, 5)) gives the identity with weight 5 and the exchange
+    with weight 2, and no rest.
     """
     # Each term makes an entry zero, so there is room enough for as many terms as entries.
     most = int(np.count_nonzero(matrix))
@@ -304,7 +305,8 @@ def _take_terms(
             blocks.append(block.take(np.arange(n_terms)))
             most -= n_terms
 
-            # Fewer terms than there was room for: the rest is small enough.
+            # Fewer terms than there was room for, or -1: the rest is small enough, or there is no
+            # further permutation.
             if n_terms < size or counted_time() >= deadline:
                 break
     except KeyboardInterrupt:

@@ -88,7 +88,8 @@ def yield_tms(task: CoverTask) -> Iterator[Plan]:
     Porter et al. 2013, doi 10.1145/2486001.2486007. Yields a plan of the first term, then of twice
     as many each time; what they leave is served heaviest first.
     """
-    # Rows and columns are scaled in turn towards equal sums (Sinkhorn), whole up to rounding.
+    # Rows and columns are scaled in turn towards equal sums (Sinkhorn), here towards `_UNITS` in
+    # whole numbers; stuffing makes up for the rounding. Terms come with the heaviest first.
     scaled = task.demand.astype(np.float64)
     for _ in range(_ROUNDS):
         for axis in (0, 1):

@@ -411,10 +411,11 @@ def yield_cover(
 ) -> Iterator[Plan]:
     """Cover a demand slot by slot; give up when the plan is seen to be too long or too late.
 
-    `choice` is a rule of `choices`, which compares `n_lengths` lengths for each slot; `pressure`
-    and `bonus` are those of `CoverTerms`. No plan is yielded where it would take more than the
-    useful ticks, or where it would be late by far. At the deadline `TimeUp` is raised if a plan is
-    known, which finite useful ticks tell; else a first fit serves what is left.
+    `choice` is the rule for slots: RATED, COMPARED (which compares `n_lengths` lengths for each
+    slot), CRITICAL or MEDIAN. `pressure` says how much more busy ports count, and `bonus` how many
+    delays an entry earns by ending in a slot. No plan is yielded where it would take more than
+    the useful ticks, or where it would be late by far. At the deadline `TimeUp` is raised if a
+    plan is known, which finite useful ticks tell; else a first fit serves what is left.
     """
     n_entries = len(task.entries.ticks)
     n_left = n_entries
@@ -444,8 +445,9 @@ def yield_cover(
         slots_at_once = int(np.clip(n_slots * _SLICE_S / took_s, 1, _MOST_AT_ONCE))
 
         # Twenty times at most it is asked whether the plan can still be of use: whether the slots
-        # so far and the bound for the others are too long, and whether the time suffices. The time
-        # of a slot falls with the entries that are left.
+        # so far and the bound for the others are too long, and whether the time suffices. As a
+        # slot takes time for each entry that is left, the work that is left falls with the square
+        # of their number.
         cost += slots.cost(task.delay)
         if cost >= next_check and task.useful_ticks < np.inf:
             next_check = cost + task.useful_ticks / 20

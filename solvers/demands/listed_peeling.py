@@ -226,10 +226,10 @@ def _release(space, row):
 
 @kernel
 def peel_listed(space, stop, permutations, weights):
-    """Write a matrix as a sum of weighted permutations, as `peel_bottleneck` and `peel_first` do.
+    """Write a matrix as a sum of weighted permutations, one after the other.
 
-    Works in a `ListedWorkspace`, `space`, whose matching and threshold carry over from term to
-    term. Writes ``permutations[term, row]``, a column, and ``weights[term]``; returns how many
+    The matrix in `space` has equal line sums; its matching and its threshold carry over from term
+    to term. Writes ``permutations[term, row]``, a column, and ``weights[term]``; returns how many
     terms there are when line sums are down to `stop` or the arrays are full, or -1 if there is no
     further permutation. A threshold of 1 at the beginning lets all entries be used: each
     permutation is then the first at hand. With that of `list_matrix` it is one whose smallest

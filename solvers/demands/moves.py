@@ -357,7 +357,7 @@ class MoveSearch:
         # A move is estimated to take a quarter of a cover of the whole demand.
         self.moves_per_round = int(np.clip(4 * _ROUND_S / size.best_slots_s, 1, _MOST_MOVES))
         self._work_per_s = _WORK_PER_S
-        """What the rounds so far did in a second."""
+        """The entries that a round looks at in a second, as the last long one was measured."""
         self._unserved_ticks, self._served = np.empty((2, n_ports, n_ports), dtype=np.int64)
         self._seed = np.array([1], dtype=np.int64)
         self._ports: PortVectors = port_vectors(n_ports, size.n_entries)

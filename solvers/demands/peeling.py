@@ -5,8 +5,10 @@ dozens of columns in one step. Matchings are kept from one permutation to the ne
 entry is used up look for another column.
 
 Kernels work in a `PeelingWorkspace`, `space`. Its matching is ``space.column_of[row]`` and
-``space.row_of[column]``, -1 for none; ``space.idle`` and ``space.fresh`` are sets of columns, and
-``space.remaining[place]`` is what is left of an entry, at the place row * n + column. A row
+``space.row_of[column]``, -1 for none; ``space.remaining[place]`` is what is left of an entry, at
+the place row * n + column. Sets of columns are words of 64 bits: ``space.idle``, ``space.fresh``,
+``space.every`` with all columns, and ``space.graph[row]`` with those whose entries may be used.
+Column c is bit c % 64 of word c // 64, which are ``space.bit[c]`` and ``space.word[c]``. A row
 *waits* without a column, and an *idle* column has no row. Only entries of at least the *threshold*
 may be used; smaller ones wait in *lists*, the larger ones in earlier lists. A row is *reached* if
 an alternating path leads to it from a waiting row; a column is *fresh* if no search has come to
@@ -63,12 +65,10 @@ def _search(space, head):
 
     Removes the columns that it reaches from ``space.fresh``, and writes ``space.parent[column]``,
     the row by which a column was reached. Returns -1 if the row has a column now, else the end of
-    the queue, behind the rows that were reached. The graph has, for each row, the set of columns
-    whose entries may be used, as bits of words. An alternating path goes from the waiting row to a
-    column in its set, to the row that has this column, and on; it ends at an idle column.
-
-    At the first idle column the matching is augmented: the waiting row gets a column, and all
-    rows on the path exchange theirs. Columns are bits: column c is bit c % 64 of word c // 64.
+    the queue, behind the rows that were reached. An alternating path goes from the waiting row to
+    a column of its set in the graph, to the row that has this column, and on; it ends at an idle
+    column. At the first idle column the matching is augmented: the waiting row gets a column, and
+    all rows on the path exchange theirs.
     """
     graph = space.graph
     idle = space.idle

@@ -31,7 +31,7 @@ MOST_PERMUTATIONS = 64
 """Sums of more permutations are not looked for, since decoding takes time for each pair."""
 
 _PAIR_S = 1.2e-5
-"""What it takes to decode a demand, for each pair of permutations in both orders: 3 ms for 16 of
+"""The time to decode a demand, for each pair of permutations in both orders: 3 ms for 16 of
 them, 12 ms for 32, at 33 to 384 ports (``benchmarks/demand_constants.py planted._PAIR_S 6e-6
 2.4e-5 --kind planted``). Most entries that are no weight are sums of two."""
 

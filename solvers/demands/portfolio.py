@@ -31,7 +31,7 @@ _GRACE_S = 0.0008
 _MATRIX_PORTS = 4096
 """Plans of more ports are made of listed entries alone: a full matrix of them has over 128 MB."""
 _FINISH_S_PER_PLACE = 7e-8
-"""What it takes to put equal slots together and to trim them, for each slot and port; measured
+"""The time to put equal slots together and to trim them, for each slot and port; measured
 with 64 to 1,024 ports (``benchmarks/demand_constants.py portfolio._FINISH_S_PER_PLACE 3e-8 1.4e-7
 --ports 256``)."""
 _MANY_PLACES = 1 << 16
@@ -56,7 +56,7 @@ _MOST_OF_ESTIMATE = 4.0
 that is more. Rules take 0.2 to 1.6 times their estimates at half of the demands of
 `benchmarks/demand_rules.py`, and less than 4 times at nine of ten."""
 _SHARE_OF_RULE = 0.25
-"""So much of the time that is left each rule may take, whatever its estimate: estimates are those
+"""Each rule may take this part of the time that is left, whatever its estimate, which is the time
 of compiled kernels on a free machine."""
 _TRIED_PORTS = 80
 _DENSE = 0.2

@@ -29,7 +29,7 @@ class PlanRule(NamedTuple):
     needs_matrix: bool = False
     """Left out where ports are so many that there is no full matrix."""
     summary: str = ""
-    """What the method of this name does; empty if there is none."""
+    """A line about the method of this name; empty if there is no such method."""
 
 
 def _load_cover(

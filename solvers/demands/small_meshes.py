@@ -1,4 +1,4 @@
-"""What a small bidirectional switch holds: its matchings, and bounds and plans of demands by them.
+"""The matchings that a small bidirectional switch holds, and bounds and plans of demands by them.
 
 A small mesh holds some matchings of its ports; an ideal switch holds all of them.
 

@@ -134,7 +134,8 @@ def _list_of(value, threshold):
     9 (0b1001) differs first in bit 2, so its list is 3.
     """
     differing = value ^ threshold
-    alone = differing & ~(differing >> 1)  # no rounding to a float can make it a power of two
+    # The highest bit with a 0 behind it: as a float it does not round up to the next power of two.
+    alone = differing & ~(differing >> 1)
     return max(0, number_of_bit(alone) + 1)
 
 

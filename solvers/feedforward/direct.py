@@ -177,10 +177,10 @@ def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) ->
 def sort(lines, matchings, states, space):
     """Route matchings by compare and exchange: a cell is in cross if its lines are out of order.
 
-    Writes ``states[row, cell]``, -1 for a cell without light; ``lines[cell]`` is the upper one of
-    the two lines of a cell. Each cell of a sorting network joins two neighbouring lines. Every
-    line carries the number of the output that it is to reach, and cells sort these numbers as they
-    pass. `space`, shape (2, n), is scratch.
+    ``matchings[row, input]`` is an output, -1 if idle. Writes ``states[row, cell]``, 0 bar, 1
+    cross, -1 for a cell without light. Each cell of a sorting network joins two neighbouring
+    lines, ``lines[cell]`` and the one below it. Every line carries the number of the output that
+    it is to reach, and cells sort these numbers as they pass. `space`, shape (2, n), is scratch.
     """
     taken, line = space[0], space[1]  # line[k]: twice the output of line k, plus 1 if it has light
     for row in range(len(matchings)):

@@ -27,22 +27,30 @@ N_WAITING, N_REACHED, N_EXPANDED = range(3)
 class SearchEnd(NamedTuple):
     """The nodes that one end of a search has reached; none between searches."""
 
-    cost: NDArray[np.int64]  # (nodes,): of the cheapest way known to the end, or `NOT_REACHED`
-    previous: NDArray[np.int32]  # (nodes,): the next node towards the end, -1 at the end itself
-    reached: NDArray[np.int32]  # (nodes,): the nodes with a cost, in the order of their discovery
-    keys: NDArray[np.int64]  # (places,): costs of the nodes in the heap, the least one in front
-    nodes: NDArray[np.int32]  # (places,): these nodes
-    # (3,): how many entries the heap has (`N_WAITING`), how many nodes have been reached, and how
-    # many entries have been taken from the heap (`N_EXPANDED`).
+    cost: NDArray[np.int64]
+    """(nodes,): the cost of the cheapest way known to the end, or `NOT_REACHED`."""
+    previous: NDArray[np.int32]
+    """(nodes,): the next node towards the end, -1 at the end itself."""
+    reached: NDArray[np.int32]
+    """(nodes,): the nodes with a cost, in the order of their discovery."""
+    keys: NDArray[np.int64]
+    """(places,): the costs of the nodes in the heap, the least one in front."""
+    nodes: NDArray[np.int32]
+    """(places,): these nodes."""
     counts: NDArray[np.int64]
+    """(3,): how many entries the heap has (`N_WAITING`), how many nodes have been reached
+    (`N_REACHED`), and how many entries have been taken from the heap (`N_EXPANDED`)."""
 
 
 class Meeting(NamedTuple):
     """The best way known that joins both ends, seen from the end that is expanded."""
 
-    cost: int  # of the whole way; at first more than any way may cost
-    near: int  # the last node on it that this end has reached, -1 for no way
-    far: int  # the node after it, which the other end has reached
+    cost: int
+    """The cost of the whole way; at first more than any way may cost."""
+    near: int
+    """The last node on it that this end has reached, -1 for no way."""
+    far: int
+    """The node after it, which the other end has reached."""
 
 
 def new_search_end(nodes: int, places: int) -> SearchEnd:

@@ -129,9 +129,9 @@ def refuse(
 ) -> Solution:
     """Make the solution that says that there is no way over the failure, and why.
 
-    `reason` says it in words. `certificate` is the proof, None if there is none but the bound of
-    the problem, which is infinite, or an exhaustive search. `bound_by` names a search that has
-    shown it, for the statistics.
+    `method` is the name for the solution, and `reason` says in words why. `certificate` is the
+    proof, None if there is none but the bound of the problem, which is infinite, or an exhaustive
+    search. `bound_by` names a search that has shown it, for the statistics.
     """
     # No objective and an infinite bound: the status becomes INFEASIBLE.
     stats = {"reason": reason} | ({} if bound_by is None else {"bound_by": bound_by})

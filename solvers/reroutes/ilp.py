@@ -264,6 +264,7 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
             next_node = {}
             for arc, literal in flow.items():
                 if outcome.holds(literal):
+                    # The node that the arc leaves: arcs are numbered node by node.
                     tail = int(np.searchsorted(graph.first, arc, side="right")) - 1
                     next_node[tail] = int(graph.head[arc])
 

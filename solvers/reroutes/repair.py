@@ -57,7 +57,7 @@ class Recovery(NamedTuple):
     """The planned changes."""
 
     levels: tuple[int, int, int, int, int]
-    """What plans are compared by, in this order: circuits disturbed of jobs that were not hit,
+    """Plans are compared by these, in their order: circuits disturbed of jobs that were not hit,
     circuits changed, cells set, the worst loss in hundredths of a dB, and the length of all new
     routes in cells and fibres."""
     handover: Handover
@@ -83,6 +83,8 @@ class Reach:
     loss, length : int array, shape (units, units)
         ``[source, destination]``: the least loss in hundredths of a dB, and the fewest cells and
         fibres; `UNREACHED` where there is no path.
+    stated : int array, shape (units, units), or None
+        The losses that an ideal switch states for its circuits, in hundredths of a dB.
     """
 
     def __init__(self, routing: RoutingState, loss_units: tuple[int, int]) -> None:

@@ -279,6 +279,10 @@ class RoutingState:
 
     Attributes
     ----------
+    graph : FlowGraph
+        The flow graph, whose arrays nobody changes.
+    circuits : int array, shape (circuits, 2)
+        The source and the destination port of each circuit.
     free : int32 array, shape (resources,)
         How many further circuits each resource of the flow graph can hold.
     shut : bool array, shape (nodes,)
@@ -530,6 +534,7 @@ class RoutingState:
         """
         # Between the units, a path has the terminals entered, and the one by which light leaves
         # the fabric. A cell is left where the next link begins: at the mate of the next terminal.
+        # Cell c has the terminals 4 c to 4 c + 3, whose lowest bit is the side: cross changes it.
         if self.first_fibre:
             return []
         entered = self.graph.terminal[path[1:-2]]

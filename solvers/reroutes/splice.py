@@ -101,15 +101,15 @@ class Net(NamedTuple):
     graph: FlowGraph
     """The nodes and arcs, without what is in use."""
     cost: NDArray[np.int64]
-    """``cost[arc]``: of loss and length."""
+    """``cost[arc]``: hundredths of a dB times `LOSS_COST`, plus the number of cells and fibres."""
     free: NDArray[np.int32]
     """``free[resource]``: how many circuits it can still hold."""
     shut: NDArray[np.bool_]
     """``shut[node]``: whether no light passes."""
     mode: NDArray[np.int8]
-    """``mode[cell]``: the only state that a cell can take, -1 if it can take both."""
+    """``mode[cell]``: the only state that a cell can take, -1 if it can take both, 2 if none."""
     now: NDArray[np.int8]
-    """``now[cell]``: its present state."""
+    """``now[cell]``: its present state, -1 if it is not known."""
 
 
 class RerouteSpace(NamedTuple):
@@ -202,10 +202,10 @@ def _expand_nearest(
 def find_cheapest_path(net: Net, work: RerouteSpace, ends, shared_cost, way):
     """Find the cheapest path of a circuit, by Dijkstra's algorithm from both ends at once.
 
-    `ends` are the first and the last node of the circuit, and `shared_cost` is as of
-    `cost_of_arc`. The end of the search goes on whose next node is nearer. `way` receives the
-    nodes of the path, from the first to the last; the result is their number, 0 if there is no
-    path.
+    `ends` are the first and the last node of the circuit, and `shared_cost` is what a resource
+    costs more that other new circuits have used up. The end of the search goes on whose next node
+    is nearer. `way` receives the nodes of the path, from the first to the last; the result is
+    their number, 0 if there is no path.
     """
     start, goal = ends
     forward = work.forward
@@ -232,7 +232,8 @@ def find_cheapest_path(net: Net, work: RerouteSpace, ends, shared_cost, way):
     if best.near < 0:
         return 0
 
-    # From the place of meeting back to the start, and on to the goal.
+    # From the place of meeting back to the start, and on to the goal: `write_chain` writes nodes
+    # from the given place of `way` on, backward (-1) or forward (1).
     n_first = count_chain(forward.previous, best.near)
     write_chain(forward.previous, best.near, way, n_first - 1, -1)
     write_chain(backward.previous, best.far, way, n_first, 1)
