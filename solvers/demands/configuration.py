@@ -142,10 +142,12 @@ def _find_dearest_slots(
 ) -> tuple[list[tuple[int, NDArray[Any]]], float]:
     """Find slots that earn more than they take at given prices (column generation's pricing).
 
-    The rate of a slot is what it earns, divided by its duration and a delay. Returned are the
-    duration and ``matching[source]`` of each slot with a rate above 1, the greatest rates first,
-    `_MOST_DURATIONS` at most; and the greatest rate of all slots. `matchings` are those that a
-    slot may have, None for all; `durations` and `delay` are in ticks.
+    ``prices[source, destination]`` are ticks for a tick of ``demand[source, destination]``;
+    `durations`, those that are tried, and `delay` are in ticks. The rate of a slot is what it
+    earns, divided by its duration and a delay. Returned are the duration and ``matching[source]``
+    of each slot with a rate above 1, the greatest rates first, `_MOST_DURATIONS` at most; and the
+    greatest rate of all slots. ``matchings[k, source]`` are those that a slot may have, None for
+    all.
     """
     slots = []
     greatest_rate = 0.0
@@ -173,7 +175,11 @@ def _find_dearest_slots(
 def _match_heaviest(
     value: NDArray[np.float64], matchings: NDArray[np.int32] | None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return rows and columns of the matching of the greatest value, of all or of those listed."""
+    """Return rows and columns of the matching of the greatest value, of all or of those listed.
+
+    The first result has the sources, the second the destination of each, by which
+    ``value[source, destination]`` is indexed. ``matchings[k, source]`` are listed, -1 where idle.
+    """
     if matchings is None:
         with uncounted():
             from scipy.optimize import linear_sum_assignment

@@ -134,9 +134,10 @@ class Decomposer:
     def _decompose(self, demand: NDArray[np.int64], most: int | None = None) -> Plan:
         """Write a matrix as a sum of terms, chosen one after the other with some randomness.
 
-        The weight of a term is the least of the entries that its matching uses. It is subtracted
-        from all of these; the next term is chosen for the matrix that is left, until that is zero.
-        With `most` it ends unfinished as soon as there is one term more than that.
+        ``demand[source, destination]`` in ticks stays as it is. The weight of a term is the least
+        of the entries that its matching uses. It is subtracted from all of these; the next term is
+        chosen for the matrix that is left, until that is zero. With `most` it ends unfinished as
+        soon as there is one term more than that.
         """
         unserved = demand.copy()
         matchings: list[NDArray[np.int32]] = []
@@ -158,16 +159,18 @@ class Decomposer:
     def _term(self, unserved: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
         """Choose the next permutation to take off a matrix, by its weight and by what it uses up.
 
-        A *term* of a decomposition is a permutation with a *weight*: the permutation is subtracted
-        from the matrix as often as its least entry, which is the weight in ticks, and what is left
-        is decomposed further. Few terms come of great weights, and of permutations in which many
-        entries equal the weight, as these become zero. The greatest weight of all permutations
-        (the bottleneck) and some lesser sizes of entries are tried as weights, and the permutation
-        of the greatest score wins:
+        ``unserved[source, destination]`` is what is left of the matrix, and the result is
+        ``matching[source]``. A *term* of a decomposition is a permutation with a *weight*: the
+        permutation is subtracted from the matrix as often as its least entry, which is the weight
+        in ticks, and what is left is decomposed further. Few terms come of great weights, and of
+        permutations in which many entries equal the weight, as these become zero. The greatest
+        weight of all permutations (the bottleneck) and some lesser sizes of entries are tried as
+        weights, and the permutation of the greatest score wins:
 
             score = zeros * (entries that become zero) + weight / bottleneck
 
-        `noise` is the size of the random numbers that are added to the values of entries.
+        `zeros` is a weight, and `noise` the size of the random numbers that are added to the
+        values of entries.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment

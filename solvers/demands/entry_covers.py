@@ -68,10 +68,10 @@ class CoverTerms(NamedTuple):
 def _weigh(ports, unserved, count, delay, pressure):
     """Set the value of a tick of service of each entry: the more, the busier its ports.
 
-    Writes ``unserved.worth[entry]``, without a unit, and uses the prices of `ports` for loads.
-
-    The load of a port is what its entries that are left take, with a delay for each. An entry is
-    worth the sum of exp(pressure * (load / greatest load - 1)) of both its ports.
+    Writes ``unserved.worth[entry]``, without a unit, and uses the prices of `ports` for loads. The
+    load of a port is the ticks that its entries lack, and `delay` ticks for each of them. An entry
+    is worth the sum of exp(pressure * (load / greatest load - 1)) of both its ports: with a
+    `pressure` of 3 a port of the greatest load counts 1, and one of half of it 0.22.
     """
     row_load = ports.row_price
     column_load = ports.column_price
@@ -94,7 +94,10 @@ def _weigh(ports, unserved, count, delay, pressure):
 
 @inner_kernel
 def _serves(ticks, length, bonus):
-    """Return the ticks that a slot serves of an entry; a finished one counts `bonus` more."""
+    """Return the ticks that a slot of a length serves of an entry; `bonus` more if it is finished.
+
+    An entry of 5 ticks with a bonus of 2 counts 3 in a slot of 3 ticks, and 7 in one of 9.
+    """
     return ticks + bonus if ticks <= length else length
 
 
@@ -141,7 +144,7 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
     3. the sum over all rows is divided by length + delay: the rate of the length.
 
     Returns the length of the greatest rate in ticks, and leaves lengths and rates in
-    ``unserved.lengths[k]`` and ``unserved.total[k]``.
+    ``unserved.lengths[k]`` and ``unserved.total[k]``. `delay` and `bonus` are in ticks.
     """
     lengths = unserved.lengths
     total = unserved.total
@@ -347,11 +350,12 @@ def _match_best_length(ports, unserved, count, delay, bonus):
 def cover_entries(ports, unserved, count, terms, slots):
     """Serve a demand by slots, one after the other, until all is served or there is no room.
 
-    The entries of `unserved` are the demand, and are served in place;
-    ``slots.matchings[slot]`` and ``slots.ticks[slot]`` receive the plan. Each slot first gets
-    values for its entries, which are those of the rule, then the heaviest matching for these.
-    Returns how many slots were written and how many entries are left. ``ports.work[0]`` counts the
-    entries down that may still be looked at; it is negative if the kernel had to end early.
+    The entries of `unserved` are the demand, and are served in place; `terms` are `CoverTerms`:
+    delay, shortest slot, rule, pressure and bonus. ``slots.matchings[slot, row]`` and
+    ``slots.ticks[slot]`` receive the plan. Each slot first gets values for its entries, which are
+    those of the rule, then the heaviest matching for these. Returns how many slots were written
+    and how many entries are left. ``ports.work[0]`` counts the entries down that may still be
+    looked at; it is negative if the kernel had to end early.
     """
     done = 0
     bonus = terms.bonus * terms.delay

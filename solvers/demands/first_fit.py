@@ -189,10 +189,11 @@ def _first_fit_of_matrix(demand, bits_of_port, places, bucket_ends, rows, column
     """Serve a demand of many entries quickly: each goes into the first slot with room (first fit).
 
     Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before, and returns how
-    many slots there are. ``places[rank]`` are the entries, in the buckets that `_sort_places` has
-    made, and their ticks are looked up in ``demand[source, destination]``. This takes time, and is
-    needed only for slots that entries of the same bucket have opened: those of earlier buckets
-    have a heavier entry already.
+    many slots there are. ``places[rank]`` are the entries, of whose ports each takes
+    `bits_of_port`; those of a bucket come before the rank ``bucket_ends[bucket]``, heavier buckets
+    first (`_sort_places`). Their ticks are looked up in ``demand[source, destination]``. This
+    takes time, and is needed only for slots that entries of the same bucket have opened: those of
+    earlier buckets have a heavier entry already.
     """
     n_slots = 0
     first_slot_of_bucket = 0

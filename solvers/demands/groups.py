@@ -86,12 +86,12 @@ class GroupSlots(NamedTuple):
 def _choose_length(entries, first, delay, shortest, bonus, chosen, count):
     """Return the length, of those that one entry needs, that serves most for its time.
 
-    ``chosen[:count]`` are the entries of the slot, `first` is the first one in the order; lengths,
-    the delay and the shortest slot are in ticks. The service of the group of that first entry
-    counts more. An entry that ends in the slot counts as `bonus` delays more of service. For
-    example, with entries of 2 and 6 ticks of the same group, a delay of 2 and a bonus of 1, a slot
-    of 2 ticks has the rate 3 * (4 + 2) / 4 and one of 6 ticks 3 * (4 + 8) / 8: both are 4.5, and
-    the first one is taken.
+    ``chosen[:count]`` are the entries of the slot, by their positions in `entries`, and `first` is
+    the first one in the order; lengths, the delay and the shortest slot are in ticks. The service
+    of the group of that first entry counts more. An entry that ends in the slot counts as `bonus`
+    delays more of service. For example, with entries of 2 and 6 ticks of the same group, a delay
+    of 2 and a bonus of 1, a slot of 2 ticks has the rate 3 * (4 + 2) / 4 and one of 6 ticks
+    3 * (4 + 8) / 8: both are 4.5, and the first one is taken.
     """
     best_rate = -1.0
     best_length = shortest
@@ -312,8 +312,8 @@ def _put_before(
 ) -> NDArray[np.int64]:
     """Put some entries of an order together, at another place.
 
-    For example, to move the entries at positions 0 and 2 of ``[a, b, c, d]`` to position 1 gives
-    ``[b, a, c, d]``.
+    ``is_moved[position]`` tells which, and they begin at `position` among the others. To move the
+    entries at positions 0 and 2 of ``[a, b, c, d]`` to position 1 gives ``[b, a, c, d]``.
     """
     staying = order[~is_moved]
     return np.concatenate([staying[:position], order[is_moved], staying[position:]])

@@ -143,7 +143,7 @@ def _reach(space, entry, end):
 
 @inner_kernel
 def _match_widest(space, start):
-    """Match a waiting row along the widest augmenting path; False if there is none.
+    """Match the waiting row `start` along the widest augmenting path; False if there is none.
 
     The threshold falls to the smallest entry of the path, if that is less. Entries of at least the
     threshold are followed breadth-first; all others wait in a heap, and where the search can go no

@@ -34,7 +34,10 @@ FIRST, BOTTLENECK, HALVING = range(3)
 
 @inner_kernel
 def _lowest(bits):
-    """Return the lowest bit; NumPy's negative of the sign alone is no error in plain Python."""
+    """Return the lowest bit that is 1, as a word of its own: 0b0100 of 0b1100.
+
+    NumPy's negative of the sign bit alone is no error in plain Python.
+    """
     return bits & np.negative(bits)
 
 

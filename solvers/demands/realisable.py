@@ -287,7 +287,8 @@ class Realiser:
         """Order the sources of pairs for the router: those with the longest ways come first.
 
         Long ways have the fewest alternatives, so they are routed while most cells are free.
-        Returned are the sources in this order, and ``partner[source]``, the destination or -1.
+        Returned are the sources of `pairs` in this order, and ``partner[source]``, the destination
+        or -1 for a port that is no source.
         """
         partner = matching_of(pairs, self.n, is_mutual=False).astype(np.int64)
         order = np.array([i for i, _ in pairs], dtype=np.int64)

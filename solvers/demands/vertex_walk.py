@@ -58,7 +58,7 @@ _WALKS_OF_A_START = 20
 
 @inner_kernel
 def _pivot(tableau, column, leaving):
-    """Let the permutation of a column enter the basis, and that of a row leave it.
+    """Let the permutation of `column` enter the basis, and that of the row `leaving` leave it.
 
     Changes the tableau by a step of Gauss-Jordan elimination: the column becomes 1 in the row that
     leaves, and 0 in all others.

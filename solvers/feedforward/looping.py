@@ -356,10 +356,11 @@ def _halve(lines, states, block: BlockPlace):
 
 @inner_kernel
 def _find_eight(line, heads, tails, lines):
-    """Return the place of a permutation of eight lines, from entry `line` on, in the table.
+    """Return the place of a permutation of eight lines in the table of their states.
 
-    `heads` tells where the permutations with the outputs of lines 0 to 3 begin, by these outputs
-    as digits to base 8; `tails` which of them has the outputs of lines 4 to 7, by these likewise.
+    Its outputs are ``lines[line]`` to ``lines[line + 7]``. `heads` tells where the permutations
+    with the outputs of lines 0 to 3 begin, by these outputs as digits to base 8; `tails` which of
+    them has the outputs of lines 4 to 7, by these likewise.
     """
     # An output takes three bits, the lines 0 to 3 and 4 to 7 twelve bits each.
     head = np.uint64(0)
@@ -389,7 +390,8 @@ def _set_pair(lines, place, states, cell):
 def _settle_with_idle_lines(size, lines, states, block: BlockPlace):
     """Set the outer columns of a block of three or more lines, and fill in its halves.
 
-    `size` is the number of its lines, which may be idle, and `block` its `BlockPlace`.
+    `size` is the number of its lines, which may be idle. ``lines[block.forth + i]`` is the output
+    of input i, -1 if it is idle; the lines of both halves and ``states[cell]`` are written.
     """
     # The last of an odd number of lines goes to the lower half, and so does the one at the last
     # output; what hangs together with them is settled first.

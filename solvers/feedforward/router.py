@@ -215,9 +215,10 @@ def change(
 ) -> RoutedMatchings:
     """Route one matching, ``matching[source]`` or -1, with the fewest toggles, as `follow` does.
 
-    A toggle drives a cell from its state in ``driven[cell]`` to the other one. The result is a
-    batch of one: ``states[0, cell]`` is -1 where no light passes, and ``held[0]`` is False if
-    faults forbid the matching.
+    A toggle drives a cell from its state in ``driven[cell]``, -1 where not known, to the other
+    one. A cost of 1 in ``cell_cost[cell, state, shared]`` outweighs all toggles, and `visits`
+    bounds the search. The result is a batch of one: ``states[0, cell]`` is -1 where no light
+    passes, and ``held[0]`` is False if faults forbid the matching.
     """
     # ``changes[cell, state, shared]``: a toggle costs 2, which one circuit alone pays and two that
     # share the cell pay by halves. All toggles together cost 2 * cells at most, less than the
