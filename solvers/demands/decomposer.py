@@ -349,7 +349,11 @@ def conclude_count(
     proof: object,
     stats: dict[str, object],
 ) -> Solution:
-    """Make the solution of a search for few terms: each term is a slot, held for its weight."""
+    """Make the solution of a search for few terms: each term is a slot, held for its weight.
+
+    `best` are the terms, with ``states[slot, cell]``, None without cells. `bound` is a lower bound
+    on their number, which `proof` certifies if it is not None.
+    """
     n_terms = len(best.ticks)
     return conclude(
         problem,

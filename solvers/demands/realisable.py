@@ -232,9 +232,9 @@ class Realiser:
     def place(self, pairs: list[Pair]) -> NDArray[np.int32]:
         """Make ``matching[source]`` that the fabric can hold of the pairs that are wanted most.
 
-        `pairs` come in the order of their claim; the states of cells are kept in ``self.known``.
-        A fabric is a mesh of cells, 2 x 2 switches whose states say how light passes. A matching
-        can be held if the circuits of all its pairs have routes through the mesh at the same time.
+        `pairs` come in the order of their claim; the states of cells are kept in ``self.known``. A
+        fabric is a mesh of cells, 2 x 2 switches whose states say how light passes. A matching can
+        be held if the circuits of all its pairs have routes through the mesh at the same time.
         First all pairs whose ports are free are routed together. If that fails, pairs are added
         one by one, and those without a route beside the others are left out.
         """

@@ -213,10 +213,10 @@ def _least(values, first, end):
 def bound_blocks(blocks, wide, cheapest, least):
     """Find for each block a lower bound of what a circuit costs in it, whatever its route.
 
-    `blocks` and `wide` are those of `LoopTask`. A half comes after its whole, hence rows are read
-    from the last. In a dilated network (`wide`) each line has a cell of its own in each outer
-    column; else two lines share one. ``cheapest[cell]`` is the least cost of a cell in any state;
-    ``least[block]`` receives the bounds.
+    ``blocks[number, SIZE ... OUT]`` and `wide` are those of `LoopTask`. A half comes after its
+    whole, hence rows are read from the last. In a dilated network (`wide`) each line has a cell of
+    its own in each outer column; else two lines share one. ``cheapest[cell]`` is the least cost of
+    a cell in any state; ``least[block]`` receives the bounds.
     """
     for number in range(len(blocks) - 1, -1, -1):
         size = blocks[number, SIZE]
