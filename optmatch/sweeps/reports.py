@@ -150,9 +150,12 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
 class _Ratios(NamedTuple):
     """How methods compare on the same problems and seeds: by label of a method, one entry each."""
 
-    quality: dict[str, list[float]]  # objective over the best one
-    time: dict[str, list[float]]  # time over the shortest with the best objective
-    rank: dict[str, list[float]]  # place among the methods, from 1
+    quality: dict[str, list[float]]
+    """Objective over the best one."""
+    time: dict[str, list[float]]
+    """Time over the shortest with the best objective."""
+    rank: dict[str, list[float]]
+    """Place among the methods, from 1."""
 
 
 def _report_kind(kind: str, rows: list[Row]) -> _KindReport:

@@ -107,11 +107,14 @@ class PlayOptions:
 class PlayedMoment(NamedTuple):
     """One moment of a plan after it was played."""
 
-    round: int  # which time the plan was played, from 0
-    moment: int  # its number in the plan, from 0
+    round: int
+    """Which time the plan was played, from 0."""
+    moment: int
+    """Its number in the plan, from 0."""
     n_changed: int
     """Circuits that were removed or added."""
-    planned_delay_s: float  # how long the plan gives the switches until all is tuned
+    planned_delay_s: float
+    """How long the plan gives the switches until all is tuned."""
     delay_s: float
     """From the change to the last tuned circuit."""
     own_time_s: float
@@ -166,7 +169,8 @@ class _Moment(NamedTuple):
 
     state_of_switch: dict[int, int]
     """``state_of_switch[switch]``: the state to which each switch goes on."""
-    planned_delay_s: float  # from the start until the last of them is tuned
+    planned_delay_s: float
+    """From the start until the last of them is tuned."""
     hold_s: float
     """How long the circuits carry data until the next moment begins."""
 
@@ -276,7 +280,8 @@ def play(
 class _PreparedMoment(NamedTuple):
     """A moment that is compared with the switches and noted, and not sent yet."""
 
-    round: int  # as of `PlayedMoment`
+    round: int
+    """Which time the plan was played, as of `PlayedMoment`."""
     moment: int
     targets: dict[int, frozenset[CrossConnect]]
     """The circuits that each switch of the moment holds from then on."""

@@ -36,8 +36,10 @@ class _EntriesInTicks(NamedTuple):
     entries: Entries | NDArray[np.int64]
     """Those that are not zero, row by row; or the whole matrix, ``demand[source, destination]``,
     shape (n, n), if most places have a demand."""
-    delay_ticks: int  # the reconfiguration delay
-    tick_s: float  # the length of a tick in seconds
+    delay_ticks: int
+    """The reconfiguration delay."""
+    tick_s: float
+    """The length of a tick in seconds."""
     names: tuple[str, ...] | None
     """The labels of the ports, if the matrix has any."""
 

@@ -61,7 +61,8 @@ _by_number = attrgetter("number")
 class Entry(NamedTuple):
     """The flows that wait for one circuit, beyond those that committed slots serve."""
 
-    ticks: int  # how long all of them need the circuit
+    ticks: int
+    """How long all of them need the circuit."""
     first: int
     """Ticks until a flow is complete."""
     rate: float

@@ -60,8 +60,10 @@ class Slot(NamedTuple):
     """When the switch may begin to change."""
     light_s: float
     """The time from which all circuits carry."""
-    end_s: float  # when all circuits cease to carry
-    plane: int = 0  # the number of the plane that holds it
+    end_s: float
+    """When all circuits cease to carry."""
+    plane: int = 0
+    """The number of the plane that holds it."""
     duration_s: float = 0.0
     """From `light_s` to `end_s`, also where the clock is too late for floats to tell."""
 

@@ -30,13 +30,18 @@ _FORMAT = "optmatch/rolling-schedule/1"
 class Committed:
     """A slot that is not over yet, in ticks."""
 
-    plane: Index  # the number of the plane that holds it
-    matching: NDArray[np.int32]  # (n,): the destination of each source, -1 where idle
+    plane: Index
+    """The number of the plane that holds it."""
+    matching: NDArray[np.int32]
+    """(n,): the destination of each source, -1 where idle."""
     kept: NDArray[np.int32]
     """The circuits that carry from `start` on, -1 for others."""
-    start: Index  # when the slot before has ended
-    light: Index  # when all circuits carry: a delay later if any of them is new
-    end: Index  # when the slot has ended
+    start: Index
+    """When the slot before has ended."""
+    light: Index
+    """When all circuits carry: a delay later if any of them is new."""
+    end: Index
+    """When the slot has ended."""
 
     def __post_init__(self) -> None:
         """Check all fields; the circuits that are kept are those of as many ports."""
@@ -69,9 +74,12 @@ class RollingState:
     planes: Count = 1
     switching: Switching = "all-stop"
     packet_bytes_per_s: Amount = 0.0
-    now: Index = 0  # the present tick
-    next_demand: Index = 0  # the number that the next demand gets
-    n_slots: Index = 0  # how many slots were committed so far
+    now: Index = 0
+    """The present tick."""
+    next_demand: Index = 0
+    """The number that the next demand gets."""
+    n_slots: Index = 0
+    """How many slots were committed so far."""
     waiting: tuple[tuple[Index, Index, Index], ...] = ()
     """Number, added and last served of each demand of which flows wait."""
     flows: tuple[tuple[Index, Index, Index, Index, Index], ...] = ()

@@ -40,18 +40,24 @@ if TYPE_CHECKING:
 class Stage(NamedTuple):
     """A part of a recovery."""
 
-    name: str  # what is done, with the number of cells or circuits
-    start_s: float  # seconds from the failure
-    end_s: float  # the start of the next stage
+    name: str
+    """What is done, with the number of cells or circuits."""
+    start_s: float
+    """Seconds from the failure."""
+    end_s: float
+    """The start of the next stage."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
     """A way over a failure, for the state in which it was asked for."""
 
-    state: Reroute  # the state for which it was found
-    failure: FailedParts  # the parts that have failed, as they were reported
-    transition: Transition  # the changes that get around them
+    state: Reroute
+    """The state for which it was found."""
+    failure: FailedParts
+    """The parts that have failed, as they were reported."""
+    transition: Transition
+    """The changes that get around them."""
     restored: tuple[int, int] | None = None
     """The unit that gets its circuits back, and its stand-in."""
     decided_s: float = 0.0

@@ -35,7 +35,8 @@ class Record(NamedTuple):
     parts that the record does not name work.
     """
 
-    state: Reroute  # the running state, with the failures whose answers were applied
+    state: Reroute
+    """The running state, with the failures whose answers were applied."""
     homes: tuple[tuple[int, int], ...] = ()
     """Pairs of a stand-in and the unit whose circuits it has."""
     refused: tuple[FailedParts, ...] = ()

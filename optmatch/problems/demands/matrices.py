@@ -55,7 +55,8 @@ class SparseEntries(NamedTuple):
     """Shape (entries,)."""
     amounts: NDArray[np.float64]
     """Shape (entries,): finite, not 0."""
-    labels: tuple[str, ...] | None  # a label for each port; None where they only count from 0
+    labels: tuple[str, ...] | None
+    """A label for each port; None where they only count from 0."""
 
 
 def plain_matrix(matrix: Any, name: str = "demand_bytes") -> LabelledMatrix:

@@ -53,11 +53,16 @@ class Scaled(NamedTuple):
     number within a relative 1e-9 of a whole number of ticks counts as that number.
     """
 
-    tick_s: float  # the length of a tick in seconds
-    demand: NDArray[np.int64]  # (n, n): by source and destination; or (places,) of placed amounts
-    delay: int  # the reconfiguration delay in ticks
-    min_slot: int  # the shortest slot in ticks
-    exact: bool  # whether no number was rounded
+    tick_s: float
+    """The length of a tick in seconds."""
+    demand: NDArray[np.int64]
+    """(n, n): by source and destination; or (places,) of placed amounts."""
+    delay: int
+    """The reconfiguration delay in ticks."""
+    min_slot: int
+    """The shortest slot in ticks."""
+    exact: bool
+    """Whether no number was rounded."""
     places: NDArray[np.int64] | None = None
     """``source * n + destination`` of the entries above 0, ascending; None where many are."""
 
@@ -104,9 +109,12 @@ class PlacedAmounts(NamedTuple):
 class Times(NamedTuple):
     """The times of a demand as exact numbers, decimal numbers taken at their word."""
 
-    rate: Fraction  # bytes per second
-    delay: Fraction  # seconds
-    min_slot: Fraction  # seconds
+    rate: Fraction
+    """Bytes per second of a circuit."""
+    delay: Fraction
+    """The reconfiguration delay in seconds."""
+    min_slot: Fraction
+    """The shortest slot in seconds."""
 
 
 def scale(

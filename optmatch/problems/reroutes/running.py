@@ -33,12 +33,18 @@ Part = tuple[str, int]
 class FailedParts(NamedTuple):
     """Failed parts, by the fields of `Reroute`."""
 
-    failed_chips: tuple[int, ...] = ()  # chips of a rack
-    failed_ports: tuple[int, ...] = ()  # ports that have failed, beside those of failed chips
-    failed_fibres: tuple[int, ...] = ()  # fibres of a rack
-    stuck_bar: tuple[int, ...] = ()  # cells that stay in the bar state
-    stuck_cross: tuple[int, ...] = ()  # cells that stay in the cross state
-    dead_cells: tuple[int, ...] = ()  # cells that carry no light
+    failed_chips: tuple[int, ...] = ()
+    """Chips of a rack."""
+    failed_ports: tuple[int, ...] = ()
+    """Ports that have failed, beside those of failed chips."""
+    failed_fibres: tuple[int, ...] = ()
+    """Fibres of a rack."""
+    stuck_bar: tuple[int, ...] = ()
+    """Cells that stay in the bar state."""
+    stuck_cross: tuple[int, ...] = ()
+    """Cells that stay in the cross state."""
+    dead_cells: tuple[int, ...] = ()
+    """Cells that carry no light."""
 
     @classmethod
     def of(cls, faults: Mapping[Part, str]) -> FailedParts:
@@ -75,7 +81,8 @@ class FailedParts(NamedTuple):
 class Passed(NamedTuple):
     """The fibres or terminals of all routes, one route after another."""
 
-    part: NDArray[np.int64]  # (parts,): a fibre in a rack without cells, else a terminal of a cell
+    part: NDArray[np.int64]
+    """(parts,): a fibre in a rack without cells, else a terminal of a cell."""
     circuit: NDArray[np.int64]
     """``circuit[k]``: whose ``part[k]`` is."""
 

@@ -42,8 +42,10 @@ MOST = 2.0**53
 class _Circuits(NamedTuple):
     """The circuits of all slots of one plane."""
 
-    places: NDArray[np.int64]  # (circuits,): source * ports + destination, any number of times
-    ticks: NDArray[np.int64]  # (circuits,): how long each carries
+    places: NDArray[np.int64]
+    """(circuits,): source * ports + destination, any number of times."""
+    ticks: NDArray[np.int64]
+    """(circuits,): how long each carries."""
 
 
 def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
