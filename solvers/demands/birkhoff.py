@@ -49,7 +49,10 @@ class Terms(NamedTuple):
 
 
 def whole_square(ticks: ArrayLike) -> NDArray[np.int64]:
-    """Check a square matrix of whole numbers >= 0 of which line sums fit int64."""
+    """Return a square matrix of whole numbers >= 0 as a copy, int64; refuse any other.
+
+    The sums of its lines have to be below 2**62.
+    """
     # An array of floats is checked for its form and its signs first: an error names these before
     # it says that the numbers are not whole.
     table: Any = ticks
@@ -265,7 +268,8 @@ def peel_terms(
 def decompose_entries(entries: Entries, rule: Rule = "bottleneck", stop_ticks: int = 0) -> Plan:
     """Write a matrix of few entries as a sum of weighted permutations, as `decompose` does.
 
-    The slots of the plan are the terms, each with its weight as ticks. Ctrl-C is passed on.
+    All line sums are the same, and it ends when they are down to `stop_ticks`. The slots of the
+    plan are the terms, each with its weight as ticks. Ctrl-C is passed on.
     """
     _check_task(rule, LineSums.of(entries).ticks)
     n_entries = len(entries.ticks)

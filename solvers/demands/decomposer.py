@@ -181,9 +181,9 @@ class Decomposer:
         low = int(np.searchsorted(sizes, bottleneck))
 
         # The sizes of entries up to the bottleneck, the greatest `_CHOICES` of them, are tried as
-        # weights. For each an assignment finds the permutation that uses entries of this size or
-        # more alone, and among those the one with the most entries of just this size (they become
-        # zero, and are worth 4 each) and otherwise with small entries (worth up to -1 each).
+        # weights. For each an assignment finds a permutation of entries of this size or more, and
+        # among these the one with the most entries of just this size, which become zero and are
+        # worth 4 each; others are worth from 0 down to -1, the larger the less.
         best_score = -1.0
         best: NDArray[np.int32] | None = None
         jitter = self.rng.random(unserved.shape) * noise

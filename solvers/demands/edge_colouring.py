@@ -297,6 +297,7 @@ def _shorten_pairs(entries, colouring, n_sweeps, sources, pair_of):
     Changes `colouring` in place, in at most `n_sweeps` sweeps over all pairs. Scratch are
     ``sources[position]``, and ``pair_of[source]``, the last pair for which a source was listed, -1
     before.
+
     A slot lasts as long as its heaviest entry. The entries of two slots fall into separate paths
     and cycles, the components; within each, the two slots can be exchanged.
 

@@ -361,6 +361,7 @@ def cover_entries(ports, unserved, count, terms, slots):
     bonus = terms.bonus * terms.delay
     while count > 0 and done < len(slots.ticks):
         # The value of each entry, in which the rules differ, and the matching for these values.
+        # All that is done beside matching counts as eight looks at each entry.
         length = np.int64(0)
         ports.work[0] -= 8 * count
         if terms.rule == CRITICAL or terms.rule == MEDIAN:

@@ -26,7 +26,8 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArray[np.int8]:
     """Route matchings on a crossbar, or on a ring as of `Piloss`, in O(n squared) each.
 
-    From ``matchings[k, source]``, -1 where idle, to ``states[k, cell]``, -1 where no light passes.
+    ``matchings[k, source]`` is a destination, -1 where idle. Returns ``states[k, cell]``, 0 bar, 1
+    cross, -1 where no light passes.
     """
     n = matchings.shape[1]
     states = np.full((len(matchings), n * n), FREE, dtype=np.int8)
@@ -41,8 +42,8 @@ def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArr
 def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings, shape (k, n), on switches and selectors, in O(n squared) each.
 
-    The result is ``states[k, cell]``, -1 for cells without light, which take nearly all of the
-    time. Bar leads to the first half of the leaves.
+    The result is ``states[k, cell]``, 0 bar, which leads to the first half of the leaves, 1 cross,
+    or -1 for cells without light. To clear these takes nearly all of the time.
     """
     n = matchings.shape[1]
     states = np.full((len(matchings), 2 * n * (n - 1)), FREE, dtype=np.int8)
@@ -150,7 +151,10 @@ def address(matchings, states):
 
 @lru_cache(maxsize=64)
 def lines_of_cells(n: int, *, triangle: bool = False) -> NDArray[np.int32]:
-    """List the upper line of each cell, in a `Reck` triangle or else as in `SpankeBenes`."""
+    """List the upper line of each cell, in a `Reck` triangle or else as in `SpankeBenes`.
+
+    With four lines a triangle has 0, 1, 2, 0, 1, 0, and the other network 0, 2, 1, 0, 2, 1.
+    """
     if triangle:
         lines = [k for stop in range(n - 1, 0, -1) for k in range(stop)]
     else:

@@ -180,7 +180,7 @@ def _eights() -> Tables:
 def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on a Benes network; the first cell of each loop is in bar.
 
-    From ``matchings[k, input]``, an output or -1 where idle, to ``states[k, cell]``: 0 bar, 1
+    ``matchings[k, input]`` is an output, -1 where idle. Returns ``states[k, cell]``: 0 bar, 1
     cross, -1 where no light passes. O(n log n) for each matching of n lines, without recursion.
     Blocks of four lines, and of eight where all are in use, are looked up in tables.
     """
@@ -193,9 +193,9 @@ def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
 def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """Route matchings on a dilated Benes network; no two circuits share a cell.
 
-    Arrays are those of `route_loops`. The network has the blocks of a Benes network, hence the
-    same walks tell which half each circuit goes to. Each circuit is then followed through cells of
-    its own.
+    ``matchings[k, input]`` is an output, -1 where idle; returns ``states[k, cell]`` as
+    `route_loops` does. The network has the blocks of a Benes network, hence the same walks tell
+    which half each circuit goes to. Each circuit is then followed through cells of its own.
     """
     n = matchings.shape[1]
     narrow = network(n)

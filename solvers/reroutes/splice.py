@@ -161,7 +161,8 @@ def _expand_nearest(
     `is_forward`, else the one at the goal: ``best.near`` is the last node on the way that this end
     has reached, and ``best.far`` the next one, which the opposite end has. A node is closed if it
     is shut, or if its resource has nothing free; `start`, the node where the circuit begins, is
-    always open, since the circuit itself uses its resource. `shared_cost` is as of `cost_of_arc`.
+    always open, since the circuit itself uses its resource. `shared_cost` is what a resource costs
+    more that other new circuits have used up.
     """
     end = work.forward
     opposite = work.backward
