@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,6 @@ from optmatch.verify.demands.bounds import (
     bound_demand,
     check_proof,
     end_groups,
-    find_entries,
     weigh_ends,
 )
 from optmatch.verify.light import check_light, check_matchings, check_shapes, find_staying
@@ -37,15 +35,6 @@ WHOLE = 1e-9
 
 MOST = 2.0**53
 """No slot lasts so many ticks: float64 could not tell how many they are."""
-
-
-class _Circuits(NamedTuple):
-    """The circuits of all slots of one plane."""
-
-    places: NDArray[np.int64]
-    """(circuits,): source * ports + destination, any number of times."""
-    ticks: NDArray[np.int64]
-    """(circuits,): how long each carries."""
 
 
 def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
@@ -60,12 +49,13 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
     is_known = True
     end_ticks = 0  # when the last slot of any plane ends
     weighted_s = 0.0  # what groups cost together; they are carried by one plane alone
-    circuits: list[_Circuits] = []
+    # ``served_ticks[source, destination]``: what circuits of all planes carry.
+    served_ticks = np.zeros(problem.directed_ticks.shape, dtype=np.int64)
     for number, schedule in enumerate(schedules):
         # Each plane has findings of its own, which get its number. Without matchings it is not
         # known what it serves.
         of_plane = Findings()
-        ticks = _replay_plane(problem, schedule, circuits, of_plane)
+        ticks = _replay_plane(problem, schedule, served_ticks, of_plane)
         prefix = f"plane {number}: " if problem.planes > 1 else ""
         findings.include(of_plane, prefix)
         for name, value in of_plane.figures.items():
@@ -94,7 +84,7 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
     n_slots = sum(len(schedule.durations_s) for schedule in schedules)
     findings.figures["slots"] = n_slots
     findings.figures["makespan_s"] = end_ticks * problem.tick_s
-    completion_s = _check_completion(problem, circuits, end_ticks, findings)
+    completion_s = _check_completion(problem, served_ticks, end_ticks, findings)
     findings.figures["completion_s"] = completion_s
     objectives = {
         "completion-s": completion_s,
@@ -106,12 +96,12 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
 
 
 def _replay_plane(
-    problem: Demand, schedule: Schedule, circuits: list[_Circuits], findings: Findings
+    problem: Demand, schedule: Schedule, served_ticks: NDArray[np.int64], findings: Findings
 ) -> NDArray[np.int64] | None:
-    """Apply the rules of demands to the schedule of one plane, and list what carries in it.
+    """Apply the rules of demands to the schedule of one plane, and add up what its circuits carry.
 
-    `circuits` gets one entry more: those of all slots of the plane. Returns the ticks of each
-    slot; None if arrays have wrong shapes, slots are no matchings, or their ticks are too many.
+    That is added to ``served_ticks[source, destination]``. Returns the ticks of each slot; None if
+    arrays have wrong shapes, slots are no matchings, or their ticks are too many.
     """
     for name in ("delay_s", "switching"):
         rule = f"the {name.removesuffix('_s')} is the problem's"
@@ -138,8 +128,7 @@ def _replay_plane(
         stays = find_staying(problem.fabric, matchings, schedule.cell_states)
         ticks_of_port += stays * problem.delay_ticks
     slot, source = np.nonzero(matchings != IDLE)
-    places = source * problem.fabric.n_ports + matchings[slot, source]
-    circuits.append(_Circuits(places, ticks_of_port[slot, source]))
+    np.add.at(served_ticks, (source, matchings[slot, source]), ticks_of_port[slot, source])
     return ticks
 
 
@@ -173,26 +162,22 @@ def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDA
 
 
 def _check_completion(
-    problem: Demand, circuits: Sequence[_Circuits], end_ticks: int, findings: Findings
+    problem: Demand, served_ticks: NDArray[np.int64], end_ticks: int, findings: Findings
 ) -> float:
     """Compare served and wanted demand in ticks, and return when the last data arrive, in s.
 
-    If 10 ticks are wanted and circuits serve 7, a packet network carries the other 3; without one
-    this is a violation, and the result is infinite. Where matchings are counted, circuits have to
-    serve exactly what is wanted. Sets the figures ``demand_s``, ``circuit_s`` and ``packet_s``, in
-    seconds of a circuit but for the last one.
+    ``served_ticks[source, destination]`` is what circuits serve. If 10 ticks are wanted and
+    circuits serve 7, a packet network carries the other 3; without one this is a violation, and
+    the result is infinite. Where matchings are counted, circuits have to serve exactly what is
+    wanted. Sets the figures ``demand_s``, ``circuit_s`` and ``packet_s``, in seconds of a circuit
+    but for the last one.
     """
-    # What circuits serve, at each place (source * ports + destination) that has a demand or a
-    # circuit, each place once.
+    # Pairs of ports that have a demand or a circuit, each once.
     tick_s = problem.tick_s
     n_ports = problem.fabric.n_ports
     needed = problem.ticks if problem.objective == "matchings" else problem.directed_ticks
-    used_places = [plane.places for plane in circuits]
-    places = np.unique(np.concatenate([find_entries(needed), *used_places]))
-    served = np.zeros(len(places), dtype=np.int64)
-    for plane in circuits:
-        np.add.at(served, np.searchsorted(places, plane.places), plane.ticks)
-    sources, destinations = np.divmod(places, n_ports)
+    sources, destinations = np.divmod(np.flatnonzero((needed != 0) | (served_ticks != 0)), n_ports)
+    served = served_ticks[sources, destinations]
     wanted = problem.directed_ticks[sources, destinations]
     carried = np.minimum(wanted, served)
     left = wanted - carried
