@@ -61,43 +61,41 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
             f" not (slots, {graph.n_cells} cells) and (slots, beams)"
         )
 
-    # Each beam of the loop below has its slot, its number there, and the terminal it enters next.
-    slot, beam = np.nonzero(entries != -1)
-    terminal = entries[slot, beam]
+    # Each beam of the loop below has its place in flat arrays, slot * beams + beam, and the
+    # terminal that it enters next.
+    n_beams = entries.shape[1]
+    place = np.flatnonzero(entries != -1)
+    terminal = entries.flat[place]
     exists = (terminal >= 0) & (terminal < len(graph.mate))
     if not exists.all() or (graph.mate[terminal] >= 0).any():
         raise InputError("light enters at free terminals only", where="entered")
 
-    exits = graph.exits
     arrived = np.full_like(entries, -1)
     stopped = np.full_like(entries, -1)
-    steps = [np.empty((4, 0), dtype=np.int64)]  # slot, beam, terminal entered, terminal left
+    steps = [np.empty((3, 0), dtype=np.int64)]  # place, terminal entered, terminal left
     # A set cell leads different ways in to different ways out: no beam comes round to where it
     # was, and the loop ends after at most 4 steps for each cell.
     while len(terminal):
         # Light that enters a free cell is lost there.
-        state = states[slot, terminal // 4]
+        state = states[place // n_beams, terminal // 4]
         is_free = state == FREE
-        stopped[slot[is_free], beam[is_free]] = terminal[is_free]
-        slot = slot[~is_free]
-        beam = beam[~is_free]
+        stopped.flat[place[is_free]] = terminal[is_free]
+        place = place[~is_free]
         terminal = terminal[~is_free]
 
         # All other light leaves its cell, and comes out or enters the next one.
-        left = exits[terminal, state[~is_free]].astype(np.int64)
-        steps.append(np.stack([slot, beam, terminal, left]))
+        left = graph.exits[terminal, state[~is_free]].astype(np.int64)
+        steps.append(np.stack([place, terminal, left]))
         next_terminal = graph.mate[left].astype(np.int64)
         comes_out = next_terminal < 0
-        arrived[slot[comes_out], beam[comes_out]] = left[comes_out]
-        slot = slot[~comes_out]
-        beam = beam[~comes_out]
+        arrived.flat[place[comes_out]] = left[comes_out]
+        place = place[~comes_out]
         terminal = next_terminal[~comes_out]
 
     # Steps of one beam stand together, in the order in which it takes them.
     passed = np.concatenate(steps, axis=1)
-    order = np.argsort(passed[0] * entries.shape[1] + passed[1], kind="stable")
-    slot, beam, terminal, left = passed[:, order]
-    return Light(slot, beam, terminal, left, arrived, stopped)
+    place, terminal, left = passed[:, np.argsort(passed[0], kind="stable")]
+    return Light(place // n_beams, place % n_beams, terminal, left, arrived, stopped)
 
 
 def trace_circuits(fabric: Fabric, schedule: Schedule) -> list[list[Route]]:
