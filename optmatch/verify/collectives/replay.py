@@ -314,11 +314,6 @@ def _count_words(n_ranks: int) -> int:
     return -(-n_ranks // _BITS)
 
 
-def _bit_of_rank(rank: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the bit of each rank in its word of a set, which is word ``rank // 64``."""
-    return np.uint64(1) << (rank % _BITS).astype(np.uint64)
-
-
 class _SumState:
     """Whose data are at each place of each piece at each rank, while rounds are replayed.
 
@@ -368,7 +363,7 @@ class _SumState:
         self.is_filled = self.slot_of_set < 2 * n_sums
         filled = np.flatnonzero(self.is_filled)
         rank = self.slot_of_set[filled] // len(chunk) % self.n_ranks
-        self.sets[filled, rank // _BITS] = _bit_of_rank(rank)
+        self.sets[filled, rank // _BITS] = np.uint64(1) << (rank % _BITS).astype(np.uint64)
 
     def _find_slots(
         self, place: NDArray[np.int64], rank: NDArray[np.int64], piece: NDArray[np.int64]
@@ -929,10 +924,8 @@ def _measure_rounds(
     # Every flow needs a circuit in the epoch of its round, over some lane of its source.
     source_of_flow, target_of_flow = np.divmod(pair_of_flow, n_ranks)
     epoch_of_flow = plan.epoch_of_round[round_of_flow]
-    n_lanes_of_flow = np.zeros(len(flows), dtype=np.int64)
-    for lane in range(plan.circuits.shape[1]):
-        peer_of_flow = plan.circuits[epoch_of_flow, lane, source_of_flow]
-        n_lanes_of_flow += peer_of_flow == target_of_flow
+    peers_of_flow = plan.circuits[epoch_of_flow, :, source_of_flow]  # [flow, lane]
+    n_lanes_of_flow = np.count_nonzero(peers_of_flow == target_of_flow[:, None], axis=1)
     for flow in np.flatnonzero(n_lanes_of_flow == 0)[:1]:
         where = f"round {round_of_flow[flow]}"
         got = f"none from {source_of_flow[flow]} to {target_of_flow[flow]}"
@@ -1089,10 +1082,11 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
     # ranks stand for those of all ranks only if everything else is turned along with them.
     if plan.stored_ranks and not _check_turns(problem, plan, findings):
         return None
-    has_chunks = _check_chunks(problem, plan, findings)
-    if not (has_chunks and _check_sends(problem, plan, findings)):
-        return None
-    if not _check_parts(problem, plan, findings):
+    if not (
+        _check_chunks(problem, plan, findings)
+        and _check_sends(problem, plan, findings)
+        and _check_parts(problem, plan, findings)
+    ):
         return None
     # The data are replayed: sums by which ranks' data are in them, copies by when they come.
     if problem.operation in SUMS:
@@ -1347,14 +1341,11 @@ def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule)
     peer_of_port[:, :n_used_ports] = peers
     # Quotients are rounded down, so that a dark port, which is -1, faces rank -1.
     facing_port = schedule.matchings
-    facing_rank, facing_lane = np.divmod(facing_port, problem.ports)
-    if not np.array_equal(facing_rank, peer_of_port):
+    if not np.array_equal(facing_port // problem.ports, peer_of_port):
         return False
-
-    is_dark = facing_port == IDLE
+    port = np.arange(shape[1])
     if problem.two_way:
-        facing_back = np.take_along_axis(facing_port, facing_port, axis=1)
-        port = np.arange(shape[1])
-        return bool((is_dark | (facing_back == port)).all())
-    lane_of_port = np.arange(shape[1]) % problem.ports
-    return bool((is_dark | (facing_lane == lane_of_port)).all())
+        is_right = np.take_along_axis(facing_port, facing_port, axis=1) == port
+    else:
+        is_right = facing_port % problem.ports == port % problem.ports
+    return bool((is_right | (facing_port == IDLE)).all())
