@@ -270,8 +270,7 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
         return None
     lengths = _route_lengths(failure)
     stated_losses = round_losses(problem.fabric)
-    end_ports = problem.circuits[hit].astype(np.int64)
-    end_units = end_ports // failure.per_unit  # (circuits, 2)
+    end_units = problem.circuits[hit].astype(np.int64) // failure.per_unit  # (circuits, 2)
 
     # The handovers to be tried: for each one, the units that replace the lost ones. At first each
     # lost unit stands for itself. That is enough where no light passes through servers: a rack
@@ -290,9 +289,9 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
         else:
             handovers = permutations(spares, len(lost))
 
-    # The best handover; one with a circuit that has no route is left out. The losses of a cell and
-    # of a fibre are whole numbers of 0.01 dB.
-    best: tuple[int, int] | None = None
+    # The worst loss and the length of each handover; one with a circuit that has no route is left
+    # out. The losses of a cell and of a fibre are whole numbers of 0.01 dB.
+    levels: list[tuple[int, int]] = []
     cell_loss, fibre_loss = problem.loss_units
     unit_after = np.arange(problem.units.n_units)
     for handover in handovers:
@@ -306,10 +305,8 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
         losses = cells * cell_loss + fibres * fibre_loss
         if stated_losses is not None:
             losses = stated_losses[source, destination]
-        levels = (int(losses.max(initial=0)), int(cells.sum() + fibres.sum()))
-        if best is None or levels < best:
-            best = levels
-    return None if best is None else (0, len(hit), 0, *best)
+        levels.append((int(losses.max(initial=0)), int(cells.sum() + fibres.sum())))
+    return (0, len(hit), 0, *min(levels)) if levels else None
 
 
 def _shorten_to_any(

@@ -75,6 +75,7 @@ def assess_failure(problem: Reroute) -> Failure:
         states=np.empty(0, dtype=np.int8),
         fibre_of_terminal=units.fibre_of_terminal,
         per_unit=units.ports_per_unit,
+        dead_ports=set(problem.failed_ports),
     )
     if fabric.graph is not None:
         failure.faults[list(problem.stuck_bar)] = BAR
@@ -86,7 +87,6 @@ def assess_failure(problem: Reroute) -> Failure:
     for chip in problem.failed_chips:
         first_port = chip * failure.per_unit
         failure.dead_ports.update(range(first_port, first_port + failure.per_unit))
-    failure.dead_ports.update(problem.failed_ports)
 
     # Where no light passes a chip on its way, racks are replaced as a whole.
     if units.through:
@@ -220,15 +220,14 @@ def _replay_steps(failure: Failure, transition: Transition, findings: Findings) 
     """
     violations_before = len(findings.violations)
     replay = Replay(failure, transition, findings)
-    for circuit in range(len(failure.problem.circuits)):
-        if circuit not in failure.hit:
-            fibres = failure.problem.routes[circuit] if failure.graph is None else ()
-            replay.raise_circuit(circuit, fibres, "the beginning")
+    healthy = set(range(len(failure.problem.circuits))) - failure.hit
+    for circuit in sorted(healthy):
+        fibres = failure.problem.routes[circuit] if failure.graph is None else ()
+        replay.raise_circuit(circuit, fibres, "the beginning")
 
     # Step by step: a cell is set, or a circuit dropped or raised. `target` is the cell or the
     # circuit, and `state` the new state of a cell. After each step, circuits count that are dark
     # without having been hit.
-    healthy = set(range(len(failure.problem.circuits))) - failure.hit
     dark_steps = 0
     for number, (kind, target, state) in enumerate(transition.steps.tolist()):
         where = f"steps[{number}]"
@@ -296,12 +295,11 @@ class Replay:
         self.raised_anew: set[int] = set()
         graph = failure.graph
         if graph is not None:
-            fabric = failure.problem.fabric
             self.mate = graph.mate.tolist()
             self.exits = graph.exits.tolist()
             self.link_of = graph.links.of_terminal.tolist()
-            self.starts = fabric.source_terminals.tolist()
-            self.stops = fabric.destination_terminals.tolist()
+            self.starts = failure.problem.fabric.source_terminals.tolist()
+            self.stops = failure.problem.fabric.destination_terminals.tolist()
 
     def touch(self, circuit: int, kind: int, where: str) -> None:
         """Drop a changed circuit that is up, or raise one that is down, at its new ports.
@@ -406,13 +404,8 @@ class Replay:
 
     def set_cell(self, cell: int, state: int, where: str) -> None:
         """Set a cell, and trace the circuits that pass it again; a faulty cell is a violation."""
-        problem = self.failure.problem
-        exists = 0 <= cell < len(self.states)
-        broken_cells = {*problem.stuck_bar, *problem.stuck_cross, *problem.dead_cells}
-        works = exists and cell not in broken_cells
+        works = 0 <= cell < len(self.states) and self.failure.faults[cell] == FREE
         if not self.findings.expect("only cells that work are set", where, works, True):
-            return
-        if self.states[cell] == state:
             return
         self.states[cell] = state
         for circuit in sorted(self.passing.get(cell, ())):
@@ -557,17 +550,15 @@ def _add_figures(failure: Failure, transition: Transition, findings: Findings) -
     circuits.
     """
     # A route lists its fibres or, with cells, the terminals at which its light enters cells.
+    cell_loss, fibre_loss = failure.problem.loss_units
     worst_loss = 0  # in hundredths of a dB
     length = 0
     for route in transition.routes:
-        if failure.graph is None:
-            n_cells = 0
-            n_fibres = len(route)
-        else:
+        n_cells = 0
+        n_fibres = len(route)
+        if failure.graph is not None:
             n_cells = len(route)
-            fibres = failure.fibre_of_terminal[list(route)]
-            n_fibres = int(np.count_nonzero(fibres >= 0))
-        cell_loss, fibre_loss = failure.problem.loss_units
+            n_fibres = int(np.count_nonzero(failure.fibre_of_terminal[list(route)] >= 0))
         worst_loss = max(worst_loss, n_cells * cell_loss + n_fibres * fibre_loss)
         length += n_cells + n_fibres
 
