@@ -31,10 +31,11 @@ def check_solution(
     form: str = "answer",
     prove: Callable[[Any], Score] | None = None,
     floor: str = "",
-) -> None:
+) -> bool:
     """Replay an answer; of a solution, check everything else that it says too.
 
-    The figure ``lower_bound_recomputed``, the bound that anybody can count, has to be set;
+    Returns whether there is an objective that could be recomputed. The figure
+    ``lower_bound_recomputed``, the bound that anybody can count, has to be set;
     ``lower_bound_checked`` may be, to a better counted bound.
 
     Parameters
@@ -51,8 +52,7 @@ def check_solution(
         The rule that an answer claims at least the counted bound; empty if it need not.
     """
     if not isinstance(solution, Solution):
-        replay(solution)
-        return
+        return replay(solution)
     is_same = solution.problem is problem or solution.problem == problem
     findings.expect("the solution is one of this problem", "problem", is_same, True)
 
@@ -67,8 +67,8 @@ def check_solution(
             findings.refuse("who has an answer says so", "status", status, "optimal or feasible")
 
     # The better one of the counted bound and the one that the certificate shows counts.
-    figures = findings.figures
-    checked: Score = figures.get("lower_bound_checked", figures["lower_bound_recomputed"])
+    counted: Score = findings.figures["lower_bound_recomputed"]
+    checked: Score = findings.figures.get("lower_bound_checked", counted)
     if prove is None:
         findings.expect("this bound needs no proof", "certificate", solution.certificate, None)
     elif solution.certificate is not None:
@@ -78,7 +78,7 @@ def check_solution(
                 checked = proved
         except ProofError as exc:
             findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
-    figures["lower_bound_checked"] = checked
+    findings.figures["lower_bound_checked"] = checked
     check_support(solution, checked, findings, floor=floor)
 
     if replayed:
@@ -88,6 +88,7 @@ def check_solution(
     else:
         findings.notes.append(f"status {solution.status.value}: there is no answer to check")
     _check_stats(solution, findings)
+    return replayed
 
 
 def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int | None:

@@ -7,7 +7,6 @@ or compares losses where there are none. All kinds of schedules use them.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -304,17 +303,6 @@ def _check_budgets(
 # Light: it goes from each port to its partner and back, and nowhere else
 
 
-class Traced(NamedTuple):
-    """The cells that the light of a schedule passes, each circuit counted once."""
-
-    cells: NDArray[np.int64]
-    """``cells[slot, source]``: cells passed from there; 0 where no circuit is counted."""
-    crossed: NDArray[np.int64]
-    """``crossed[slot, source]``: how many of them are in the cross state."""
-    light: Light | None = None
-    """All beams, those of both ports of a circuit; None without cells."""
-
-
 def find_staying(
     fabric: Fabric | None, matchings: NDArray[np.int32], states: NDArray[np.int8] | None
 ) -> NDArray[np.bool_]:
@@ -345,18 +333,18 @@ def check_light(
     matchings: NDArray[np.int32],
     states: NDArray[np.int8] | None,
     findings: Findings,
-) -> Traced:
+) -> Light | None:
     """Check that the light of every circuit gets to its partner, and back.
 
-    A switch without cells has no paths; losses are compared with link budgets instead.
-    ``matchings[slot, source]`` and ``states[slot, cell]`` have to fit the switch.
+    Returns all beams, those of both ports of a circuit; None for a switch without cells, of which
+    losses are compared with link budgets instead. ``matchings[slot, source]`` and
+    ``states[slot, cell]`` have to fit the switch.
     """
     if fabric.graph is not None and states is not None:
         return _trace_cells(fabric, fabric.graph, matchings, states, findings)
     if fabric.circuit_loss_db is not None:
         _check_budgets(fabric, fabric.circuit_loss_db, matchings, findings)
-    no_cells = np.zeros(matchings.shape, dtype=np.int64)
-    return Traced(no_cells, no_cells)
+    return None
 
 
 def _trace_cells(
@@ -365,7 +353,7 @@ def _trace_cells(
     matchings: NDArray[np.int32],
     states: NDArray[np.int8],
     findings: Findings,
-) -> Traced:
+) -> Light:
     """Follow the light of every circuit through the cells, and compare where it comes out.
 
     In each slot it enters at the terminal of each source; ``states[slot, cell]`` leads it on, and
@@ -417,18 +405,7 @@ def _trace_cells(
     lit = np.zeros(states.shape, dtype=bool)
     lit[light.slot, light.entered // 4] = True
     findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))
-
-    # The cells that each circuit passes, and those in cross. A circuit between bidirectional ports
-    # is counted once, at the port of the lower number.
-    counted = matchings != IDLE
-    if fabric.bidirectional:
-        counted &= np.arange(fabric.n_ports) < matchings
-    cells = np.zeros(matchings.shape, dtype=np.int64)
-    crossed = np.zeros(matchings.shape, dtype=np.int64)
-    is_cross = states[light.slot, light.entered // 4] == CROSS
-    np.add.at(cells, (light.slot, light.beam), 1)
-    np.add.at(crossed, (light.slot, light.beam), is_cross)
-    return Traced(cells * counted, crossed * counted, light)
+    return light
 
 
 def _check_arrival(

@@ -230,7 +230,7 @@ def list_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
 def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
     """Sum the shortest routes, or take twice the cells that two circuits must pass."""
     total = float(route_lengths(problem.fabric)[pairs].sum())
-    if isinstance(problem, AllToAll):
+    if isinstance(problem, AllToAll) or problem.fabric.bidirectional:
         return total
     return max(total, 2.0 * _count_passed_twice(problem))
 
@@ -815,37 +815,27 @@ class ProofChecker:
         first one too. Terminals out of reach are absent. If the search stops at `end` (-1: at
         none), only costs up to that of `end` are final.
         """
-        # The queue `waiting` has pairs (cost, terminal). A terminal may be there several times;
-        # the first one that is taken is the cheapest.
         cost_at: dict[int, float] = {}
         if self.link_of[start] in case.links:
             return cost_at
-        waiting: list[tuple[float, int]] = []
-
-        def enter(terminal: int, cost_before: float) -> None:
-            """Put all exits of a cell that is entered at a terminal into the queue.
-
-            `cost_before` is what light has cost until there.
-            """
+        # The queue `waiting` has pairs (cost until there, terminal where a cell is entered). A
+        # terminal may be there several times; the first one that is taken is the cheapest. All
+        # that is left in the queue costs as much as what is taken, or more.
+        waiting: list[tuple[float, int]] = [(prices[self.link_of[start]], start)]
+        while waiting and waiting[0][0] < cost_at.get(end, math.inf):
+            cost_before, entered = heapq.heappop(waiting)
             # A stuck cell has the same exit in both states, and a dead one leads nowhere.
-            costs_of_cell = cell_costs[terminal // 4]
-            for left in self.exits[terminal]:
+            costs_of_cell = cell_costs[entered // 4]
+            for left in self.exits[entered]:
                 link = self.link_of[left]
                 if left in case.exits or link in case.links:
                     continue
-                state = (left ^ terminal) & 1
+                state = (left ^ entered) & 1
                 cost = cost_before + costs_of_cell[state] + prices[link]
-                if left not in cost_at or cost < cost_at[left]:
+                if cost < cost_at.get(left, math.inf):
                     cost_at[left] = cost
-                    heapq.heappush(waiting, (cost, left))
-
-        enter(start, prices[self.link_of[start]])
-        while waiting:
-            cost, left = heapq.heappop(waiting)
-            if left == end:
-                break
-            if self.mate[left] >= 0:
-                enter(self.mate[left], cost)
+                    if self.mate[left] >= 0:
+                        heapq.heappush(waiting, (cost, self.mate[left]))
         return cost_at
 
     def total_parity(self, circuits: list[Circuit]) -> int | None:
@@ -870,16 +860,16 @@ class ProofChecker:
         """
         if start not in self._parities:
             parities: list[set[int]] = [set() for _ in self.mate]
-            waiting = deque([(start, 0)])
-            while waiting:
-                terminal, parity_before = waiting.popleft()
-                parity = 1 - parity_before
+            # The terminals where cells are entered, with the parity of the cells until then and
+            # that cell; the list grows while it is walked.
+            waiting = [(start, 1)]
+            for terminal, parity in waiting:
                 for left in self.exits[terminal]:
                     if parity in parities[left]:
                         continue
                     parities[left].add(parity)
                     if self.mate[left] >= 0:
-                        waiting.append((self.mate[left], parity))
+                        waiting.append((self.mate[left], 1 - parity))
             self._parities[start] = parities
         return self._parities[start]
 

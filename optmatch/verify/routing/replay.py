@@ -15,16 +15,19 @@ are proved (`_check_slots`), after its certificate was checked (`check_proof`).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics.light import Light
 from optmatch.model import FREE, IDLE, ON_CHIP, Schedule, Solution, Status
 from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.problems.routing import OBJECTIVES
 from optmatch.verify.bounds import SEARCHES, check_solution
-from optmatch.verify.light import Traced, check_light, check_matchings, check_shapes
+from optmatch.verify.light import check_light, check_matchings, check_shapes
 from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.routing.bounds import (
     Circuit,
@@ -56,41 +59,24 @@ def verify_schedule(
         counted_slots = count_slots(problem.fabric)
         findings.figures["slots_lower_bound"] = counted_slots
     findings.figures["lower_bound_recomputed"] = bound_objective(problem)
-    if not isinstance(subject, Solution):
-        _replay(problem, subject, findings)
-        return
-
-    traced = False
-
-    def replay(schedule: Schedule | None) -> bool:
-        """Replay the schedule; return whether its light could be traced."""
-        nonlocal traced
-        traced = _replay(problem, schedule, findings)
-        return traced
-
-    def prove(proof: Any) -> float:
-        """Return the bound that a certificate shows, in the unit of the objective."""
-        counted = findings.figures.get("slots_lower_bound")
-        bound = check_proof(problem, findings, proof)
-        if counted is not None and subject.stats.get("slots_lower_bound") == counted:
-            # Whoever claims only the counted slots claims less than the prices prove.
-            findings.figures["slots_lower_bound"] = counted
-        return bound
-
-    has_schedule = subject.schedule is not None
-    check_solution(
+    stats: Mapping[str, Any] = getattr(subject, "stats", {})  # a schedule claims nothing
+    has_schedule = getattr(subject, "schedule", None) is not None
+    replayed = check_solution(
         problem,
         subject,
         findings,
-        replay=replay,
+        replay=partial(_replay, problem, findings=findings),
         form="schedule",
-        prove=prove,
+        prove=partial(
+            check_proof, problem, findings, claimed_slots=stats.get("slots_lower_bound")
+        ),
         floor="the lower bound is not below the shortest routes" if has_schedule else "",
     )
 
     # The certificate may have proved more slots than counting does, thus it is checked before.
-    if traced and subject.status is Status.OPTIMAL and isinstance(problem, AllToAll):
-        _check_slots(subject, findings)
+    is_optimal = getattr(subject, "status", None) is Status.OPTIMAL
+    if replayed and is_optimal and isinstance(problem, AllToAll):
+        _check_slots(stats, findings)
     more_slots = findings.figures.get("slots_lower_bound", 0) > counted_slots
     if more_slots and findings.proof == "counting":
         findings.proof = "certificate"
@@ -136,8 +122,8 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
                 expected,
                 most=None,
             )
-    traced = check_light(problem.fabric, schedule.matchings, schedule.cell_states, findings)
-    _add_figures(problem, schedule, traced, findings)
+    light = check_light(problem.fabric, schedule.matchings, schedule.cell_states, findings)
+    _add_figures(problem, schedule, light, findings)
     return True
 
 
@@ -229,35 +215,44 @@ def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -
 
 
 def _add_figures(
-    problem: AllToAll | Routing, schedule: Schedule, traced: Traced, findings: Findings
+    problem: AllToAll | Routing, schedule: Schedule, light: Light | None, findings: Findings
 ) -> None:
     """Add the figures of a schedule to a report, and its objective, which is one of them.
 
-    A circuit counts once, also where both of its ends send.
+    `light` has all beams, None without cells. A circuit counts once, also where both of its ends
+    send: at the port of the lower number.
     """
     figures = findings.figures
-    n_circuits = int(np.count_nonzero(schedule.matchings != IDLE))
+    is_counted = schedule.matchings != IDLE
     if problem.fabric.bidirectional:
-        n_circuits //= 2
-    total_cells = int(traced.cells.sum())
+        is_counted &= np.arange(problem.fabric.n_ports) < schedule.matchings
+    n_circuits = int(np.count_nonzero(is_counted))
+
+    # ``cells[slot, source]``: the cells that the light from there passes.
+    cells = np.zeros(is_counted.shape, dtype=np.int64)
+    if light is not None:
+        np.add.at(cells, (light.slot, light.beam), is_counted[light.slot, light.beam])
+    total_cells = int(cells.sum())
     figures["circuits"] = n_circuits
     figures["total_cells"] = total_cells
-    figures["worst_route_cells"] = int(traced.cells.max(initial=0))
+    figures["worst_route_cells"] = int(cells.max(initial=0))
     figures["mean_route_cells"] = total_cells / max(n_circuits, 1)
     figures["toggles"] = count_toggles(schedule)
 
     if problem.objective == "loss-db":
-        assert isinstance(problem, Routing)
-        n_crossed = int(traced.crossed.sum())
+        # Light that crosses a cell enters and leaves on different sides, of which bit 0 tells.
+        assert isinstance(problem, Routing) and light is not None
+        is_crossed = ((light.entered ^ light.left) & 1).astype(bool)
+        n_crossed = int(np.count_nonzero(is_crossed & is_counted[light.slot, light.beam]))
         bar_db = (total_cells - n_crossed) * problem.bar_loss_db
         figures["total_loss_db"] = bar_db + n_crossed * problem.cross_loss_db
     if problem.objective not in ON_CHIP:
         figures["objective"] = float(figures[OBJECTIVES[problem.objective].figure])
 
     # The three objectives on a chip are among the figures of its cells.
-    if problem.cells is not None and traced.light is not None:
+    if problem.cells is not None and light is not None:
         power_mw = sum_power(problem.fabric.graph, problem.cells, schedule.cell_states)
-        quality = measure_quality(traced.light, problem.cells)
+        quality = measure_quality(light, problem.cells)
         figures |= chip_figures(problem, quality, power_mw)
 
 
@@ -274,12 +269,14 @@ def count_toggles(schedule: Schedule) -> int:
     return int(np.count_nonzero(toggled))
 
 
-def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> float:
+def check_proof(
+    problem: AllToAll | Routing, findings: Findings, proof: Any, claimed_slots: Any = None
+) -> float:
     """Check the link prices of a certificate, and return the bound (cells or dB).
 
     0 if it says nothing about this objective, infinite if a routing has no answer; a wrong one is
     a `ProofError`. A proof of all pairs may raise the figure ``slots_lower_bound``, which has to
-    be set.
+    be set, unless the solution claims no more than that (`claimed_slots`).
     """
     # Prices are prices of links between cells.
     graph = problem.fabric.graph
@@ -300,7 +297,8 @@ def check_proof(problem: AllToAll | Routing, findings: Findings, proof: Any) -> 
         bound = checker.bound_slots(proof, list_circuits(problem), fewest_slots)
         if bound.cells == math.inf:
             findings.notes.append(f"the certificate proves that {fewest_slots} slots do not do")
-            findings.figures["slots_lower_bound"] = max(fewest_slots, bound.slots)
+            if claimed_slots != fewest_slots:
+                findings.figures["slots_lower_bound"] = max(fewest_slots, bound.slots)
             return 0.0
         slots = findings.figures.get("slots", fewest_slots)
         return bound.cells if slots == fewest_slots else 0.0
@@ -323,14 +321,15 @@ def list_circuits(problem: AllToAll | Routing) -> list[Circuit]:
     return [Circuit(starts[source], ends[destination]) for source, destination in pairs]
 
 
-def _check_slots(solution: Solution, findings: Findings) -> None:
+def _check_slots(stats: Mapping[str, Any], findings: Findings) -> None:
     """Check that a schedule of all pairs that is claimed to be optimal has the fewest slots.
 
-    It is a doubt where the number rests on a search without a certificate.
+    It is a doubt where the number rests on a search without a certificate, as `stats` of the
+    solution tell.
     """
     slots = findings.figures["slots"]
     fewest_slots = findings.figures["slots_lower_bound"]
-    if slots > fewest_slots and solution.stats.get("bound_by") in SEARCHES:
+    if slots > fewest_slots and stats.get("bound_by") in SEARCHES:
         findings.doubt(
             f"status optimal: that fewer than {slots} slots do not do is from a search"
             f" without a certificate; {fewest_slots} was checked"
