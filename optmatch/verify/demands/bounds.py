@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import state_between
-from optmatch.model import FREE, IDLE
+from optmatch.model import FREE, IDLE, RTOL
 from optmatch.problems import ConfigurationProof, CountProof, Demand
 from optmatch.verify.light import find_over_budget
-from optmatch.verify.report import ProofError
+from optmatch.verify.report import Findings, ProofError
 
 MOST_IDEAL_PORTS = 8
 """The most ports of an ideal switch whose sets of pairs are all tried: 764 for 8 ports."""
@@ -471,6 +471,20 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
 
 EXACT = 12
 """The most groups of which all orders are compared, set by set."""
+
+
+def add_group_figures(
+    problem: Demand, matchings: NDArray[np.int32], ticks: NDArray[np.int64], findings: Findings
+) -> None:
+    """Add what groups cost as the objective, and how many are complete after their deadlines.
+
+    ``ticks[slot]`` is how long the circuits ``matchings[slot, source]`` carry.
+    """
+    ends = end_groups(problem, matchings, ticks)
+    findings.figures["objective"] = weigh_ends(problem, ends)
+    if problem.deadlines_s:
+        earliest_s = np.array(ends) * problem.tick_s * (1 - RTOL)
+        findings.figures["groups_late"] = int((earliest_s > problem.deadlines_s).sum())
 
 
 def end_groups(

@@ -18,14 +18,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, RTOL, Schedule, Solution
+from optmatch.model import IDLE, Schedule, Solution
 from optmatch.problems import Demand, PlaneSchedules
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.demands.bounds import (
+    add_group_figures,
     bound_demand,
     check_proof,
-    end_groups,
-    weigh_ends,
 )
 from optmatch.verify.light import check_light, check_matchings, check_shapes, find_staying
 from optmatch.verify.report import Findings
@@ -46,35 +45,21 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
     findings.expect(
         "there is a schedule for each plane", "schedules", len(schedules), problem.planes
     )
-    is_known = True
-    end_ticks = 0  # when the last slot of any plane ends
-    weighted_s = 0.0  # what groups cost together; they are carried by one plane alone
+    ends: list[int] = []  # when the last slot of each plane ends, in ticks
     # ``served_ticks[source, destination]``: what circuits of all planes carry.
     served_ticks = np.zeros(problem.directed_ticks.shape, dtype=np.int64)
     for number, schedule in enumerate(schedules):
         # Each plane has findings of its own, which get its number. Without matchings it is not
         # known what it serves.
         of_plane = Findings()
-        ticks = _replay_plane(problem, schedule, served_ticks, of_plane)
+        plane_end = _replay_plane(problem, schedule, served_ticks, of_plane)
         prefix = f"plane {number}: " if problem.planes > 1 else ""
         findings.include(of_plane, prefix)
         for name, value in of_plane.figures.items():
             findings.figures[name] = max(value, findings.figures.get(name, value))
-        if ticks is None:
-            is_known = False
-            continue
-
-        plane_ticks = int(ticks.sum()) + problem.delay_ticks * len(ticks)
-        end_ticks = max(end_ticks, plane_ticks)
-        if problem.objective == "weighted-completion-s":
-            ends = end_groups(problem, schedule.matchings, ticks)
-            weighted_s = weigh_ends(problem, ends)
-            if problem.deadlines_s:
-                # Groups that are complete after their deadlines.
-                earliest_s = np.array(ends) * problem.tick_s * (1 - RTOL)
-                n_late = int((earliest_s > problem.deadlines_s).sum())
-                findings.figures["groups_late"] = n_late
-    if not is_known:
+        if plane_end is not None:
+            ends.append(plane_end)
+    if len(ends) < len(schedules):
         findings.skipped.append("what is served: slots that are no matchings define no circuits")
         return False
     if not problem.exact:
@@ -83,25 +68,25 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
     # All planes together: how many slots they have, when the last one ends, and what they carry.
     n_slots = sum(len(schedule.durations_s) for schedule in schedules)
     findings.figures["slots"] = n_slots
+    end_ticks = max(ends, default=0)
     findings.figures["makespan_s"] = end_ticks * problem.tick_s
     completion_s = _check_completion(problem, served_ticks, end_ticks, findings)
     findings.figures["completion_s"] = completion_s
-    objectives = {
-        "completion-s": completion_s,
-        "matchings": float(n_slots),
-        "weighted-completion-s": weighted_s,
-    }
-    findings.figures["objective"] = objectives[problem.objective]
+    if problem.objective == "completion-s":
+        findings.figures["objective"] = completion_s
+    elif problem.objective == "matchings":
+        findings.figures["objective"] = float(n_slots)
     return True
 
 
 def _replay_plane(
     problem: Demand, schedule: Schedule, served_ticks: NDArray[np.int64], findings: Findings
-) -> NDArray[np.int64] | None:
+) -> int | None:
     """Apply the rules of demands to the schedule of one plane, and add up what its circuits carry.
 
-    That is added to ``served_ticks[source, destination]``. Returns the ticks of each slot; None if
-    arrays have wrong shapes, slots are no matchings, or their ticks are too many.
+    That is added to ``served_ticks[source, destination]``. Groups are carried by one plane alone:
+    what they cost is the objective, which is set here. Returns the tick at which the last slot
+    ends; None if arrays have wrong shapes, slots are no matchings, or their ticks are too many.
     """
     for name in ("delay_s", "switching"):
         rule = f"the {name.removesuffix('_s')} is the problem's"
@@ -114,7 +99,7 @@ def _replay_plane(
     matchings = schedule.matchings
 
     # A plane ends before 2**53 ticks, so that sums of them are exact as integers and as floats.
-    end_ticks = sum(ticks.tolist()) + problem.delay_ticks * len(ticks)
+    end_ticks: int = sum(ticks.tolist()) + problem.delay_ticks * len(ticks)
     if end_ticks >= MOST:
         findings.refuse("slots can be added up", "durations_s", end_ticks, f"< {MOST:g} ticks")
         return None
@@ -129,7 +114,9 @@ def _replay_plane(
         ticks_of_port += stays * problem.delay_ticks
     slot, source = np.nonzero(matchings != IDLE)
     np.add.at(served_ticks, (source, matchings[slot, source]), ticks_of_port[slot, source])
-    return ticks
+    if problem.objective == "weighted-completion-s":
+        add_group_figures(problem, matchings, ticks, findings)
+    return end_ticks
 
 
 def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
