@@ -38,8 +38,7 @@ grid; more of them would take trials from the search, which changes orders at ra
 
 def list_components(seats: Seats) -> Ints:
     """List by seat the least seat that it communicates with, directly or through others."""
-    n_members = np.diff(seats.begin)
-    node_of_member = np.repeat(np.arange(len(n_members)), n_members)
+    node_of_member = np.repeat(np.arange(len(seats.how)), seats.n_members)
     return join_members(len(seats.rail), seats.member, node_of_member)
 
 

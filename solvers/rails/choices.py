@@ -1,9 +1,17 @@
 """The search of `prefetch`: which circuits stay, how data go, and who goes first.
 
-Simple choices are timed first: a few rings in many orders. Local search then changes the best of
-them at random: a change stays if the step gets no longer than a tolerance that falls (threshold
-accepting, Dueck and Scheuer 1990). The kernel of `optmatch.solvers.rails.decoder` makes the
-schedule of a choice by list scheduling.
+The kernel of `optmatch.solvers.rails.decoder` makes the schedule of one choice by list scheduling.
+`Search.run` looks for the choice of the shortest step:
+
+1. Simple choices are timed: one or two rings, with or without chords, then the same with other
+   orders of the seats, priorities and hastes, from the best shape to the worst.
+2. The best of them with different rings, four at most, are starts.
+3. Random moves change the starts, which take turns: a ring, a route, or who goes first. A move
+   stays if the step is no longer than before plus a tolerance that falls from 1 % to 0 (threshold
+   accepting, Dueck and Scheuer 1990). They go on first with a delay ten times as long, in which
+   choices with few changes win, then with the delay of the network.
+4. The search ends at the bound of the step, when its trials or its work are used up, or in time to
+   make a plan of the best choice.
 
 Words of this module; those of the kernel (seat, node, bundle, ring, route, initial ring, chord,
 block, menu, stage) are those of `optmatch.solvers.rails.decoder`:
@@ -56,6 +64,8 @@ from optmatch.solvers.rails.chords import choose_chords, route_exchange
 from optmatch.solvers.rails.decoder import (
     CHORDS,
     EITHER,
+    EXCHANGE,
+    MESSAGE,
     BundlePorts,
     RailChoice,
     RailLayout,
@@ -66,7 +76,7 @@ from optmatch.solvers.rails.decoder import (
 )
 from optmatch.solvers.rails.exchanges import list_menu
 from optmatch.solvers.rails.paths import Floats, Ints, longest_paths
-from optmatch.solvers.rails.seats import EXCHANGE, MESSAGE, Seats
+from optmatch.solvers.rails.seats import Seats
 from optmatch.solvers.rails.staying import bound_step
 
 _TURN = 1_000
@@ -114,18 +124,19 @@ def _cross_cuts(cuts: Sequence[Ints]) -> list[Ints]:
 
     `cuts` are of one replica, with numbers less than that of the seats. A seat that is alone on
     its cycle leads to itself in the next replica in any case: a port that is dark when the step
-    begins would have to be dark when it ends. The last cut stays the last.
+    begins would have to be dark when it ends. The last cut stays the last. With three seats, the
+    cut 0, 0, 2 becomes 3, 3, 5, of which both cycles join all replicas, and 0, 0, 5.
     """
     n_seats = len(cuts[0])
 
     # Of equal cuts the one that stands last is kept: they are gone through from the last one on,
     # and turned around in the end.
-    both: dict[bytes, Ints] = {}
+    different_cuts: dict[bytes, Ints] = {}
     for cut in reversed([*(cut + n_seats for cut in cuts), *cuts]):
         is_alone = np.bincount(cut)[cut] == 1
         lone_cut = np.where(is_alone, cut % n_seats + n_seats, cut)
-        both.setdefault(lone_cut.tobytes(), lone_cut)
-    return [*both.values()][::-1]
+        different_cuts.setdefault(lone_cut.tobytes(), lone_cut)
+    return [*different_cuts.values()][::-1]
 
 
 class Decoder:
@@ -155,8 +166,7 @@ class Decoder:
             change_s = np.inf
         after = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
         assert after is not None  # else the bound of the job has named the ranks that wait
-        n_members = np.diff(seats.begin)[seats.how == EXCHANGE]
-        self._exchange_sizes = np.unique(n_members).tolist()
+        self._exchange_sizes = np.unique(seats.n_members[seats.how == EXCHANGE]).tolist()
         self.graph = StepGraph(
             duration_s=seats.duration_s,
             tail_s=after.start_s,
@@ -164,10 +174,10 @@ class Decoder:
             latency_s=seats.latency_s,
             crosses=seats.crosses,
             how=seats.how,
-            first_member=seats.begin,
+            first_member=seats.first_member,
             member=seats.member,
-            first_successor=seats.first,
-            successor=seats.after,
+            first_successor=seats.first_successor,
+            successor=seats.successor,
             n_predecessors=np.bincount(seats.pairs[:, 1], minlength=n_nodes),
             menu=list_menu(self._exchange_sizes),
             change_s=change_s,
@@ -212,11 +222,11 @@ class Decoder:
     def run(
         self, choice: RailChoice, most_s: float = np.inf, n_changes: int = 0
     ) -> tuple[float, int]:
-        """Schedule a choice into ``self.result``; return the step in seconds, and its changes.
+        """Schedule a choice into ``self.result``; return (step in seconds, number of changes).
 
         A step of `most_s` seconds or longer is given up: its time is infinite. The first
-        `n_changes` new circuits are noted, and further ones only counted: who needs all of them
-        runs a choice twice.
+        `n_changes` new circuits are noted in ``self.result``, and further ones only counted: who
+        needs all of them runs a choice twice.
         """
         if n_changes != len(self.result.change_start_s):
             self.result = self.result._replace(
@@ -232,7 +242,8 @@ class Decoder:
         """Make the arrays of rings, each given as (order, cycle of each seat), and of bundles.
 
         By bundle, `widths` are its ports at each GPU, and `strides` those of chords, 0 for others.
-        The first rings are the initial ones, one for each bundle.
+        The first rings are the initial ones, one for each bundle: with widths 2 and 1 and three
+        rings, rings 0 and 1 are up when the step begins, and ring 2 may be set up later.
         """
         load = np.full(1 + max(self._exchange_sizes, default=0), np.inf)
         for n_members in self._exchange_sizes:
@@ -341,6 +352,8 @@ class Search:
         self.spare_s = spare_s
         self.known_s = known_s
         self.delay_s = seats.job.network.delay_s
+
+        # Nothing is known yet but the plan from before.
         self.best: RailChoice | None = None
         self.best_s = known_s * (1 - 1e-12)
         self.tried = 0
@@ -412,7 +425,7 @@ class Search:
                 return
 
     def _take_turn(self, current: TimedChoice, n_trials: int, most_work: float) -> TimedChoice:
-        """Change a choice at random again and again (threshold accepting); return the best.
+        """Change a choice at random up to `n_trials` times; return the best.
 
         A changed choice is kept, and changed further, if its step is no more than 1 % longer than
         the current one; this tolerance falls to 0 within `_TURN` trials. The turn ends early when
@@ -447,7 +460,7 @@ class Search:
         Other rings than those of the best are starts, too: on a few GPUs it is hard to get from
         one ring to another by small changes. At most `_STARTS` choices, the best one first; there
         are none if no step is less than twice as long as that of the known plan. It ends early
-        after `n_trials`, or when ``self.decoder.work`` exceeds `most_work`.
+        after `n_trials`, when ``self.decoder.work`` exceeds `most_work`, or by the clock.
         """
         best_of_rings: dict[bytes, TimedChoice] = {}
         scores: list[float] = []
@@ -668,12 +681,14 @@ class Search:
     def _fit(self, layout: RailLayout) -> Ints:
         """Choose for each communication the first ring that has all its members on one cycle.
 
-        The cycle has to join as many replicas as the communication does. The route of a node is
-        `EITHER` if there is no such ring, or if it rides no rail.
+        The cycle has to join as many replicas as the communication does. Returns ``route[node]``:
+        the number of the ring, or `EITHER` if there is none, or if the node rides no rail. With
+        the cycles 0, 0, 2, 2 and 0, 1, 0, 1 of four seats on two rings, a communication of seats 2
+        and 3 gets ring 0, one of seats 1 and 3 ring 1, and one of seats 0 and 3 `EITHER`.
         """
         seats = self.seats
         routes = np.full(len(seats.how), EITHER)
-        first_member = seats.begin[self.riding]
+        first_member = seats.first_member[self.riding]
 
         # Backwards, so that the first ring that fits is written last. All members are on one cycle
         # if the least and the most of their cycle numbers are the same; a number from that of the
@@ -693,7 +708,7 @@ class Search:
         return int(self.rng.random() * count)
 
     def _move(self, choice: RailChoice) -> RailChoice:
-        """Apply the random move in whose interval a number from 0 to 1 lies.
+        """Apply the move in whose interval a number from 0 to 1 lies; `choice` itself stays.
 
         The constants from `_MOST_PERTURB` to `_MOST_HASTE` are the upper ends of the intervals, so
         that the share of a move is the difference of two. The initial rings of chords keep their
@@ -804,34 +819,36 @@ class Search:
 def list_exchange_groups(seats: Seats) -> Ints | None:
     """List the groups whose all-to-alls are worth chords, as seats; shape (groups, members).
 
-    All have one size, that whose all-to-alls send most bytes. None without all-to-alls of more
-    than two members, or if a seat is in two of these groups: its ports would have to lead to both.
+    All have one size, that whose all-to-alls send most bytes: if those of 4 members send 10 GB in
+    all, and those of 8 members 30 GB, the groups of 8. None without all-to-alls of more than two
+    members, or if a seat is in two of these groups: its ports would have to lead to both.
     """
-    counts = np.diff(seats.begin)
     exchanges = np.flatnonzero(seats.how == EXCHANGE)
     if not len(exchanges):
         return None
 
     # By number of members, the bytes of all all-to-alls of so many.
-    sent_by_size = np.bincount(counts[exchanges], seats.bytes_sent[exchanges])
-    sizes = np.unique(counts[exchanges])
+    size_of_exchange = seats.n_members[exchanges]
+    sent_by_size = np.bincount(size_of_exchange, seats.bytes_sent[exchanges])
+    sizes = np.unique(size_of_exchange)
     n_members = int(sizes[sent_by_size[sizes].argmax()])  # also if none of them sends a byte
-    nodes = exchanges[counts[exchanges] == n_members]
+    nodes = exchanges[size_of_exchange == n_members]
 
     # Micro-batches repeat an all-to-all of the same group: each group is listed once.
-    members = seats.member[seats.begin[nodes][:, None] + np.arange(n_members)]
+    members = seats.member[seats.first_member[nodes][:, None] + np.arange(n_members)]
     groups = np.unique(members, axis=0)
-    is_disjoint = len(np.unique(groups)) == groups.size
-    return groups if is_disjoint else None
+    if len(np.unique(groups)) < groups.size:
+        return None
+    return groups
 
 
 def lay_chord(groups: Ints, stride: int, n_seats: int) -> tuple[Ints, Ints]:
     """Make the initial ring of a chord, as (order, cycle of each seat).
 
-    Each member leads to the one `stride` places further on: ``groups[group, place]`` is a seat.
-    Among 8 members, stride 2 leads along two cycles: the
-    places 0, 2, 4, 6 and the places 1, 3, 5, 7. The stride is from 1 to n - 1 for n members; each
-    cycle has the number of its least seat, and seats in no group have no circuit.
+    ``groups[group, place]`` is a seat. Each member leads to the one `stride` places further on,
+    which is from 1 to n - 1 for n members: of 8, stride 2 leads along two cycles, the places 0, 2,
+    4, 6 and the places 1, 3, 5, 7. Seats in no group are alone on their cycle: they come last in
+    the order and have no circuit.
     """
     n_members = groups.shape[1]
     n_cycles = gcd(n_members, stride)

@@ -26,11 +26,11 @@ from math import comb, gcd
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import uncounted
 from optmatch.problems.rails.execution.plan import ChordRoutes
 from optmatch.solvers.collectives.topologies import list_shift_sets
+from optmatch.solvers.rails.paths import Ints
 
 _MOST_SETS = 60
 """All sets of strides are looked at if there are no more; else the geometric ones of
@@ -44,9 +44,9 @@ _MOST_ROUTES = 4_000
 class _RouteList(NamedTuple):
     """Routes of a circulant graph; an entry for each."""
 
-    distance: NDArray[np.int64]
+    distance: Ints
     """How many places further on the route leads; shape (routes,)."""
-    hops: NDArray[np.int64]
+    hops: Ints
     """``hops[route, port]``: how often the route takes the port."""
 
 

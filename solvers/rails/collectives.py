@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import IDLE
 from optmatch.problems import RailJob
@@ -34,8 +33,9 @@ from optmatch.problems.rails.training.step import (
 )
 from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.fold import Places, number_first
+from optmatch.solvers.rails.paths import Ints
 
-Facing = NDArray[np.int64]
+Facing = Ints
 """``facing[round, side, lane, place]``: the place in its group of the member that the member at
 `place` faces, where it transmits (side 0) and where it receives (side 1). Around a ring of 3
 members on one lane this is ``[[[[1, 2, 0]], [[2, 0, 1]]]]``."""
@@ -136,8 +136,8 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     # ``group * SEND + kind`` (kinds of collectives are less than `SEND`). Groups of one dimension
     # and size have the same one.
     key = step.group.astype(np.int64) * SEND + step.kind
-    table_of_sort: dict[tuple[str, int, int], NDArray[np.int64]] = {}
-    table_of_key: dict[int, NDArray[np.int64]] = {}
+    table_of_sort: dict[tuple[str, int, int], Ints] = {}
+    table_of_key: dict[int, Ints] = {}
     for number in np.unique(key[is_collective]).tolist():
         group = step.groups[number // SEND]
         kind = number % SEND
@@ -179,7 +179,7 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     return descriptions
 
 
-def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.int64]:
+def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> Ints:
     """List the peers of all members in a kind of collective: ``peers[row, place]``, each row once.
 
     Rows are the lanes, sides and rounds. An all-to-all has the rows of both its ways, rings and
@@ -192,21 +192,21 @@ def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> NDArray[np.
     return _rows(*tables)
 
 
-def _are_neighbours(rows: NDArray[np.int64]) -> bool:
+def _are_neighbours(rows: Ints) -> bool:
     """Tell whether all rows of peers are the ring 0, 1, ..., n - 1 or its reverse."""
     ring = face_rings(rows.shape[1], 2, duplex=False)
     return len(_rows(ring, rows)) == len(_rows(ring))
 
 
-def _rows(*tables: NDArray[np.int64]) -> NDArray[np.int64]:
+def _rows(*tables: Ints) -> Ints:
     """Join tables of places to one of shape (rows, members), each row once."""
     n = tables[0].shape[-1]
     rows = np.concatenate([table.reshape(-1, n) for table in tables])
-    different_rows: NDArray[np.int64] = np.unique(rows, axis=0)
+    different_rows: Ints = np.unique(rows, axis=0)
     return different_rows
 
 
-def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
+def hamiltonian_cycles(n: int) -> Ints:
     """List Hamiltonian cycles of the complete graph of n points that share no edge.
 
     Walecki's construction: Alspach (2008), The wonderful Walecki construction, *Bulletin of the
@@ -235,12 +235,12 @@ def hamiltonian_cycles(n: int) -> NDArray[np.int64]:
         cycles[:, half + 1] = rim + 1
 
     # Points are renamed so that the first cycle is 0, 1, ..., n - 1.
-    names: NDArray[np.int64] = np.argsort(cycles[0])
+    names: Ints = np.argsort(cycles[0])
     return np.take(names, cycles)
 
 
 @lru_cache
-def successors(n: int, ring: int) -> NDArray[np.int64]:
+def successors(n: int, ring: int) -> Ints:
     """Return by place the place to which it sends on a ring; rings share no circuit.
 
     They are the cycles of `hamiltonian_cycles`; after the last one the first one comes again.

@@ -1,5 +1,18 @@
 """List scheduling of a training step whose data are forwarded: the kernel of `prefetch`.
 
+`decode` makes the schedule of one choice (`RailChoice`), which `optmatch.solvers.rails.choices`
+searches for:
+
+1. The initial rings are up, and all nodes that wait for nothing are queued.
+2. The node that could start first is taken from the queue. Its routes over rings, straight and
+   over chords are timed with the circuits as they are now, and it takes the one that ends soonest.
+3. If its circuits are free only later, it is queued again by that time. Else it starts: missing
+   circuits are set up, and all circuits of its route are held until it ends. Nodes that have
+   waited for it alone are queued by its end.
+4. When no node is left, the initial rings are set up again: the next step begins with them.
+
+`trace` lists afterwards the seats that forward.
+
 Words of this module:
 
 Seat
@@ -66,8 +79,8 @@ NO_RAIL = -1
 RING = 0
 MESSAGE = 1
 EXCHANGE = 2
-"""The kind of a node: a node beside all rails, a collective around its members, a message from one
-to another, or an all-to-all from each to each."""
+"""How a node goes: beside all rails, around its members, from one to another, or from each to each
+other in an all-to-all."""
 _NODE = 90
 _BESIDE = 15
 """The work of a node on a rail, and beside, in circuits that are looked at in the same time
@@ -277,16 +290,37 @@ def _when_up(graph, ports, bundle, sender, circuit):
 
 
 @inlined_kernel
-def _time_ring(graph, node, layout, ring, scratch, bundle, give_up_s):
-    """Find when all circuits of a communication on one ring are free and up.
+def _count_senders(node):
+    """Count the members that send data of their own: one in a message, all in a collective."""
+    if node.how == MESSAGE:
+        return 1
+    return len(node.members)
 
-    Data go from the first member: a message to its receiver, a collective once round. Around 0 ->
-    1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five circuits; 1 and 4
-    forward, and the most hops between members are two. A route that cannot serve, or is not free
-    before `give_up_s` (seconds from the start of the step), has 0 hops. One circuit of a cycle
-    crosses if it joins all replicas, none if it stays in one.
+
+@inlined_kernel
+def _find_destination(node):
+    """Return the seat at which a walk along a ring from the first member ends.
+
+    It is the receiver of a message, and the first member again for a collective, whose data go
+    once round.
     """
+    if node.how == MESSAGE:
+        return node.members[1]
+    return node.members[0]
+
+
+@inlined_kernel
+def _time_ring(graph, node, layout, place, scratch, give_up_s):
+    """Find when all circuits of a communication on one ring are free and up; returns `RouteTimes`.
+
+    `place` is (bundle, ring). Around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3
+    takes all five circuits; 1 and 4 forward, and the most hops between members are two. A route
+    that cannot serve, or is not free before `give_up_s` (seconds from the start of the step), has
+    0 hops. One circuit of a cycle crosses if it joins all replicas, none if it stays in one.
+    """
+    bundle, ring = place
     ports = scratch.ports
+    mark = scratch.mark
     n_seats = ports.receiver.shape[1]
     may_cross = node.crosses
     members = node.members
@@ -294,13 +328,14 @@ def _time_ring(graph, node, layout, ring, scratch, bundle, give_up_s):
     source = members[0]
 
     # The ring can serve only if all members are on one of its cycles.
+    cycle = layout.cycle[ring, source]
     for index in range(1, len(members)):
-        if layout.cycle[ring, members[index]] != layout.cycle[ring, source]:
+        if layout.cycle[ring, members[index]] != cycle:
             scratch.work[0] += index
             return RouteTimes(0.0, 0, 0)
 
     # Walk along the ring to the receiver of a message, or once round to the first member.
-    destination = members[1] if is_message else source
+    destination = _find_destination(node)
     free_s = 0.0
     hops = 0
     max_hops = 0
@@ -328,7 +363,7 @@ def _time_ring(graph, node, layout, ring, scratch, bundle, give_up_s):
         # member: the pair that is farthest apart decides the latency. For a message it is all hops
         # so far. Members alone have the mark of the first one.
         seat = _end_of(circuit, ports)
-        if scratch.mark[seat] == scratch.mark[source] and not is_message:
+        if mark[seat] == mark[source] and not is_message:
             max_hops = max(max_hops, hops)
             hops = 0
         if seat == destination:
@@ -342,27 +377,29 @@ def _time_ring(graph, node, layout, ring, scratch, bundle, give_up_s):
 def _join_straight(node, index, stride, ports):
     """Return the circuit from member number `index` to the one `stride` places further on.
 
-    The last member of a node that goes around all replicas leads to the first one of the next.
+    The last member of a node that goes around all replicas leads to the first one of the next:
+    with 16 seats, of which 3, 5 and 9 are the members, and stride 1, the circuits are 5, 9 and,
+    as it crosses, 3 + 16 = 19.
     """
-    n = len(node.members)
-    receiver = node.members[(index + stride) % n]
-    if node.crosses and index == n - 1:
+    n_members = len(node.members)
+    receiver = node.members[(index + stride) % n_members]
+    if node.crosses and index == n_members - 1:
         return receiver + ports.receiver.shape[1]
     return receiver
 
 
 @inlined_kernel
 def _time_straight(graph, node, stride, scratch, bundle):
-    """Find when the circuits to the members `stride` places further on are free and up.
+    """Find when circuits to the members `stride` places further on are free; returns `RouteTimes`.
 
     With stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
-    message needs the circuit from sender to receiver alone; its stride is 1.
+    message needs the circuit from sender to receiver alone; its stride is 1. There is always one
+    hop, and every circuit counts as one that was looked at.
     """
     ports = scratch.ports
-    n_senders = 1 if node.how == MESSAGE else len(node.members)
     free_s = 0.0
     n_missing = 0
-    for index in range(n_senders):
+    for index in range(_count_senders(node)):
         sender = node.members[index]
         circuit = _join_straight(node, index, stride, ports)
         if ports.receiver[bundle, sender] != circuit:
@@ -376,14 +413,16 @@ def _time_straight(graph, node, stride, scratch, bundle):
 def _try_rings(graph, node, choice, bundle, scratch, best):
     """Try the rings that a communication may take over the ports of one bundle.
 
-    Each port passes the bytes of the communication once, and those of an all-to-all of n members n
-    / 2 times: data for the member d places further on take d hops, of which n / 2 is the mean.
-    Returns the best route so far with these included.
+    Each port passes the bytes of the communication once, and those of an all-to-all of n members
+    n / 2 times: data for the member d places further on take d hops, and the mean of d from 1 to
+    n - 1 is n / 2. Returns the better of `best` and these.
     """
-    # `passed` is how often the bytes of the communication pass each port.
     layout = choice.layout
+    rate = layout.rate[bundle]
     n_rings = len(layout.next_seat)
-    passed = len(node.members) / 2 if node.how == EXCHANGE else 1.0
+    port_bytes = node.bytes_sent
+    if node.how == EXCHANGE:
+        port_bytes *= len(node.members) / 2
     for ring in range(n_rings):
         # A seat that is on no cycle of the ring, as of a chord in few groups, cannot start there.
         may_take = node.route in (EITHER, ring)
@@ -392,18 +431,16 @@ def _try_rings(graph, node, choice, bundle, scratch, best):
 
         # A route whose circuits are free only when the best one so far has ended, its price
         # included, is given up.
-        times = _time_ring(graph, node, layout, ring, scratch, bundle, best.score_s)
+        times = _time_ring(graph, node, layout, (bundle, ring), scratch, best.score_s)
 
         # The node lasts as long as its bytes need over the ports of the bundle, and each message
         # for each hop between the two members farthest apart.
         if times.max_hops > 0:
             start_s = max(node.ready_s, times.free_s)
-            end_s = start_s + (
-                node.bytes_sent * passed / layout.rate[bundle] + times.max_hops * node.latency_s
-            )
+            lasts_s = port_bytes / rate + times.max_hops * node.latency_s
             taken = bundle * (n_rings + 1) + 1 + ring
             menu_row = 0  # only all-to-alls in stages, which use no ring, have another one
-            route = (taken, start_s, end_s, menu_row)
+            route = (taken, start_s, start_s + lasts_s, menu_row)
             best = _take_if_sooner(best, node, choice, route, times.n_missing)
     return best
 
@@ -413,12 +450,13 @@ def _try_straight(graph, node, choice, bundle, scratch, best):
     """Try circuits from each member to the next one on a bundle, or the stages of an all-to-all.
 
     All rows of the menu for the number of members are tried for an all-to-all; circuits change
-    between its stages. Returns the best route so far with these included.
+    between its stages. Returns the better of `best` and these.
     """
     n = len(node.members)
     menu = graph.menu
-    rate = choice.layout.rate[bundle]
-    taken = bundle * (len(choice.layout.next_seat) + 1)
+    layout = choice.layout
+    rate = layout.rate[bundle]
+    taken = bundle * (len(layout.next_seat) + 1)
 
     # Messages and collectives that go around: one circuit from each sender to the next member.
     if node.how != EXCHANGE:
@@ -434,11 +472,12 @@ def _try_straight(graph, node, choice, bundle, scratch, best):
     # for n members are the rows from ``menu.begin[n]`` up to ``menu.begin[n + 1]``.
     part_s = (node.bytes_sent / rate + node.latency_s) / (n - 1)
     for row in range(menu.begin[n], menu.begin[n + 1]):
-        times = _time_straight(graph, node, menu.stride[row, 0], scratch, bundle)
+        strides = menu.stride[row]
+        times = _time_straight(graph, node, strides[0], scratch, bundle)
         start_s = max(node.ready_s, times.free_s)
         end_s = start_s - graph.change_s
-        for stage in range(menu.stride.shape[1]):
-            if menu.stride[row, stage]:  # else the row has no further stages
+        for stage in range(len(strides)):
+            if strides[stage]:  # else the row has no further stages
                 end_s += menu.hops[row, stage] * part_s + graph.change_s
 
         # Circuits change between stages: the route has the price of new ones in any case.
@@ -485,8 +524,9 @@ def _try_chords(graph, node, choice, scratch, best):
 
     # Over all chords that serve: when the last circuit is free and up, and their rates added up.
     for bundle in range(len(layout.rate)):
-        if _serves_as_chord(layout.stride[bundle], is_exchange, n):
-            times = _time_straight(graph, node, layout.stride[bundle] % n, scratch, bundle)
+        stride = layout.stride[bundle]
+        if _serves_as_chord(stride, is_exchange, n):
+            times = _time_straight(graph, node, stride % n, scratch, bundle)
             free_s = max(free_s, times.free_s)
             n_missing += times.n_missing
             n_chords += 1
@@ -518,9 +558,11 @@ def _take_if_sooner(best, node, choice, route, n_missing):
     s. The one so far stays if both are equal.
     """
     taken, start_s, end_s, row = route
-    price_s = choice.price_s if n_missing and node.route == EITHER else 0.0
-    if end_s + price_s < best.score_s:
-        return BestRoute(taken, start_s, end_s, end_s + price_s, row)
+    score_s = end_s
+    if n_missing and node.route == EITHER:
+        score_s += choice.price_s
+    if score_s < best.score_s:
+        return BestRoute(taken, start_s, end_s, score_s, row)
     return best
 
 
@@ -529,11 +571,10 @@ def _choose_route(graph, node, choice, scratch):
     """Choose the route by which a node ends soonest, of those that the choice allows.
 
     ``scratch.mark[seat]`` is one number for all members and another one for other seats. A node
-    that is sent over a ring may also go straight if that ring serves it on no bundle. `taken` is
-    -1 if no route serves.
+    that is sent over a ring may also go straight if that ring serves it on no bundle. Nothing is
+    held yet. Returns a `BestRoute`, whose `taken` is -1 if no route serves.
     """
-    # No route is found yet (-1), and any is better than that. All are tried one after another, and
-    # `best` is handed on: as it is, or replaced by a better one.
+    # At first there is none, and any route is better: its score is infinite.
     best = BestRoute(-1, 0.0, 0.0, np.inf, 0)
     n_bundles = len(choice.layout.rate)
     scratch.work[0] += 1
@@ -550,7 +591,7 @@ def _choose_route(graph, node, choice, scratch):
     may_take_chords = node.route in (EITHER, CHORDS)
     is_collective = node.how != MESSAGE and not node.crosses
     if may_take_chords and is_collective and len(node.members) > 2:
-        best = _try_chords(graph, node, choice, scratch, best)
+        return _try_chords(graph, node, choice, scratch, best)
     return best
 
 
@@ -569,7 +610,9 @@ def _hold(scratch, place, end_s, result):
     ports = scratch.ports
     bundle, sender, circuit = place
     receiver = _end_of(circuit, ports)
-    if ports.receiver[bundle, sender] != circuit:
+    former_circuit = ports.receiver[bundle, sender]
+    former_sender = ports.sender[bundle, receiver]
+    if former_circuit != circuit:
         # The change is noted where there is room for it.
         change = scratch.n_changes[0]
         if change < len(result.change_start_s):
@@ -580,10 +623,10 @@ def _hold(scratch, place, end_s, result):
         scratch.n_changes[0] += 1
 
         # Both ports are taken from their former circuits, whose other ports are dark then.
-        if ports.receiver[bundle, sender] >= 0:
-            ports.sender[bundle, _end_of(ports.receiver[bundle, sender], ports)] = -1
-        if ports.sender[bundle, receiver] >= 0:
-            ports.receiver[bundle, ports.sender[bundle, receiver]] = -1
+        if former_circuit >= 0:
+            ports.sender[bundle, _end_of(former_circuit, ports)] = -1
+        if former_sender >= 0:
+            ports.receiver[bundle, former_sender] = -1
         ports.receiver[bundle, sender] = circuit
         ports.sender[bundle, receiver] = sender
     ports.send_free_s[bundle, sender] = end_s
@@ -595,18 +638,16 @@ def _hold_ring(node, layout, route, scratch, result):
     """Hold the circuits of a route (bundle, ring, end_s) until it ends, new ones too.
 
     Each circuit changes as soon as its own two ports are free, even if others of the ring are free
-    later. Counts the seats that forward: around 0 -> 1 -> 2 -> 3 -> 0 two of them for a collective
-    of 0 and 2.
+    later. Adds the seats that forward to ``scratch.n_forwarding[0]``: around 0 -> 1 -> 2 -> 3 -> 0
+    two of them for a collective of 0 and 2.
     """
     bundle, ring, end_s = route
-    members = node.members
-    is_message = node.how == MESSAGE
-    destination = members[1] if is_message else members[0]
 
-    # Every hop reaches a seat; those that are destinations of data (the receiver of a message, or
-    # each member of a collective) do not forward and are taken off here.
-    scratch.n_forwarding[0] -= 1 if is_message else len(members)
-    seat = members[0]
+    # Every hop reaches a seat. Those to which data are sent (the receiver of a message, or each
+    # member of a collective) do not forward and are taken off here: there is one for each sender.
+    scratch.n_forwarding[0] -= _count_senders(node)
+    destination = _find_destination(node)
+    seat = node.members[0]
     while True:
         circuit = layout.next_seat[ring, seat]
         _hold(scratch, (bundle, seat, circuit), end_s, result)
@@ -619,22 +660,23 @@ def _hold_ring(node, layout, route, scratch, result):
 @inlined_kernel
 def _hold_stride(node, bundle, stride, end_s, scratch, result):
     """Hold the circuits to the members `stride` places further on until `end_s`, new ones too."""
-    n_senders = 1 if node.how == MESSAGE else len(node.members)
-    for index in range(n_senders):
+    for index in range(_count_senders(node)):
         circuit = _join_straight(node, index, stride, scratch.ports)
         _hold(scratch, (bundle, node.members[index], circuit), end_s, result)
 
 
 @inlined_kernel
 def _hold_straight(graph, node, layout, route, scratch, result):
-    """Hold the circuits of a straight route (bundle, best) until it ends, new ones too.
+    """Hold the circuits of a straight route until it ends, new ones too.
 
-    Circuits of each stage are held until it ends, and change then to those of the next one. With a
-    delay of 2 s and stages of 5 s and 4 s, an all-to-all that starts at 10 s sends until 15 s,
-    changes until 17 s and ends at 21 s.
+    `route` is (bundle, `BestRoute`). Circuits of each stage are held until it ends, and change
+    then to those of the next one. With a delay of 2 s and stages of 5 s and 4 s, an all-to-all
+    that starts at 10 s sends until 15 s, changes until 17 s and ends at 21 s. Row 0 of the menu,
+    that of all other nodes, has one stage of stride 1.
     """
     bundle, best = route
-    menu = graph.menu
+    strides = graph.menu.stride[best.row]
+    hops = graph.menu.hops[best.row]
 
     # The time of one block over one circuit: each member of an all-to-all sends n - 1 of them.
     n_others = max(len(node.members) - 1, 1)
@@ -643,14 +685,13 @@ def _hold_straight(graph, node, layout, route, scratch, result):
 
     # The row of the menu ends with strides of 0.
     n_stages = 1
-    while n_stages < menu.stride.shape[1] and menu.stride[best.row, n_stages] > 0:
+    while n_stages < len(strides) and strides[n_stages] > 0:
         n_stages += 1
     for stage in range(n_stages - 1):
-        stage_end_s += menu.hops[best.row, stage] * part_s
-        _hold_stride(node, bundle, menu.stride[best.row, stage], stage_end_s, scratch, result)
+        stage_end_s += hops[stage] * part_s
+        _hold_stride(node, bundle, strides[stage], stage_end_s, scratch, result)
         stage_end_s += graph.change_s
-    last_stride = menu.stride[best.row, n_stages - 1]
-    _hold_stride(node, bundle, last_stride, best.end_s, scratch, result)
+    _hold_stride(node, bundle, strides[n_stages - 1], best.end_s, scratch, result)
 
 
 @inlined_kernel
@@ -687,7 +728,8 @@ def _set_initial_circuits(layout, ports):
 def _restore_initial_circuits(graph, layout, scratch, result):
     """Set up the initial rings again, each circuit as soon as its ports are free.
 
-    Returns when the last one is up, 0 if none is missing.
+    Returns when the last one is up, in seconds, 0 if none is missing. Writes `scratch`, and the
+    changes to `result`.
     """
     ports = scratch.ports
     last_up_s = 0.0
@@ -703,12 +745,13 @@ def _restore_initial_circuits(graph, layout, scratch, result):
 
 @inlined_kernel
 def _start_communication(graph, node, layout, best, scratch, result):
-    """Set up and hold the circuits of the route that was chosen, decoded from its number."""
-    # ``best.taken`` is ``bundle * (n_rings + 1) + ring + 1``, with ring -1 for straight. Chords
-    # have the number of bundles as their bundle.
-    n_rings = len(layout.next_seat)
-    bundle = best.taken // (n_rings + 1)
-    ring = best.taken % (n_rings + 1) - 1
+    """Set up and hold the circuits of the route that was chosen; writes `scratch` and `result`."""
+    # ``best.taken`` is ``bundle * n_routes + ring + 1``, with ring -1 for straight. Chords have
+    # the number of bundles as their bundle. With 2 bundles and 3 rings, 6 is bundle 1 and ring 1,
+    # and 8 is chords.
+    n_routes = len(layout.next_seat) + 1
+    bundle = best.taken // n_routes
+    ring = best.taken % n_routes - 1
     if bundle == len(layout.rate):
         _hold_chords(node, layout, best.end_s, scratch, result)
     elif ring >= 0:
@@ -719,11 +762,12 @@ def _start_communication(graph, node, layout, best, scratch, result):
 
 @inlined_kernel
 def _queue(graph, choice, scratch, node, size, top):
-    """Queue a node that waits for nothing more; return the sizes (size, top) of both queues.
+    """Queue a node that waits for nothing more; return (size, top), the ends of both queues.
 
     A communication goes into the heap ``scratch.heap[:size]``, by ``scratch.key_s[node]``: when it
     can start less its haste. A node that needs no circuits goes on the stack
-    ``scratch.heap[top:]``.
+    ``scratch.heap[top:]``. With 5 nodes, of which 3 and 1 are in the heap and node 4 is on the
+    stack, size is 2 and top is 4.
     """
     if graph.how[node] == NO_RAIL:
         top -= 1
@@ -751,45 +795,50 @@ def decode(graph, choice, limits, scratch, result):
     number of changes, those at the end of the step included, and of seats that forward.
     """
     most_s, most_forwarding = limits
+    heap = scratch.heap
+    key_s = scratch.key_s
+    n_nodes = len(heap)
+    start_s = result.start_s
+    end_s = result.end_s
     scratch.n_changes[0] = 0
     scratch.n_forwarding[0] = 0
     step_s = 0.0
 
     # At 0 s the circuits with which a step begins are up, and all nodes that wait for nothing are
-    # queued.
+    # queued. ``start_s[node]`` is when a node is ready until it starts.
     _set_initial_circuits(choice.layout, scratch.ports)
     size = 0
-    top = len(scratch.heap)
-    for number in range(len(graph.duration_s)):
-        result.start_s[number] = 0.0
-        scratch.key_s[number] = -choice.haste_s[number]
+    top = n_nodes
+    for number in range(n_nodes):
+        start_s[number] = 0.0
+        key_s[number] = -choice.haste_s[number]
         scratch.n_waiting[number] = graph.n_predecessors[number]
         if scratch.n_waiting[number] == 0:
             size, top = _queue(graph, choice, scratch, number, size, top)
-    while size or top < len(scratch.heap):
+    while size or top < n_nodes:
         # Nodes beside rails need no ports: they start when they are ready, in whichever order.
-        if top < len(scratch.heap):
-            number = scratch.heap[top]
+        if top < n_nodes:
+            number = heap[top]
             top += 1
-            result.end_s[number] = result.start_s[number] + graph.duration_s[number]
+            end_s[number] = start_s[number] + graph.duration_s[number]
             scratch.work[0] += _BESIDE
         else:
             # The first communication of the queue is tried with the circuits as they are now:
             # `pop_node` leaves its number right behind the heap. Its members are marked by this
             # number.
-            size = pop_node(scratch.heap, scratch.key_s, choice.priority, size)
-            number = scratch.heap[size]
+            size = pop_node(heap, key_s, choice.priority, size)
+            number = heap[size]
             members = graph.member[graph.first_member[number] : graph.first_member[number + 1]]
             for seat in members:
                 scratch.mark[seat] = number
             node = Node(
-                members,
-                graph.crosses[number],
-                graph.how[number],
-                graph.bytes_sent[number],
-                graph.latency_s[number],
-                result.start_s[number],
-                choice.route[number],
+                members=members,
+                crosses=graph.crosses[number],
+                how=graph.how[number],
+                bytes_sent=graph.bytes_sent[number],
+                latency_s=graph.latency_s[number],
+                ready_s=start_s[number],
+                route=choice.route[number],
             )
             best = _choose_route(graph, node, choice, scratch)
             result.taken[number] = best.taken
@@ -801,28 +850,28 @@ def decode(graph, choice, limits, scratch, result):
             # Its circuits are free later than it was queued for: another node may start sooner,
             # and this one waits in the queue until then.
             seen_s = best.start_s - choice.haste_s[number]
-            if seen_s > scratch.key_s[number] and not choice.in_order:
-                scratch.key_s[number] = seen_s
-                size = push_node(scratch.heap, scratch.key_s, choice.priority, size, number)
+            if seen_s > key_s[number] and not choice.in_order:
+                key_s[number] = seen_s
+                size = push_node(heap, key_s, choice.priority, size, number)
                 continue
 
             # The node starts. The tail is the least time from its end to the end of the step: if
             # that ends too late, the schedule is given up.
             _start_communication(graph, node, choice.layout, best, scratch, result)
-            result.start_s[number] = best.start_s
-            result.end_s[number] = best.end_s
+            start_s[number] = best.start_s
+            end_s[number] = best.end_s
             scratch.work[0] += _NODE
             is_late = best.end_s + graph.tail_s[number] >= most_s
             if is_late or scratch.n_forwarding[0] > most_forwarding:
                 return np.inf
-        step_s = max(step_s, result.end_s[number])
+        step_s = max(step_s, end_s[number])
 
         # The node has ended. A node that has waited for it alone is queued, by when it is ready
         # less its haste.
         for place in range(graph.first_successor[number], graph.first_successor[number + 1]):
             later = graph.successor[place]
-            result.start_s[later] = max(result.start_s[later], result.end_s[number])
-            scratch.key_s[later] = result.start_s[later] - choice.haste_s[later]
+            start_s[later] = max(start_s[later], end_s[number])
+            key_s[later] = start_s[later] - choice.haste_s[later]
             scratch.n_waiting[later] -= 1
             if scratch.n_waiting[later] == 0:
                 size, top = _queue(graph, choice, scratch, later, size, top)
@@ -836,14 +885,13 @@ def decode(graph, choice, limits, scratch, result):
 def trace(graph, member_row, taken, next_seat, mark, rows):
     """List the seats that forward as rows (operation of the sender, seat, bundle, turn).
 
-    The turn is 1 if the seat is one of the next replica, else 0.
-
-    ``taken[node]`` is ``bundle * n_routes + ring + 1``, where ring -1 is a route without seats
-    that forward, and ``next_seat[ring, seat]`` is the circuit of a seat on a ring. If a ring leads
-    0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the operation of 0.
-    ``member_row[place]`` is the operation of the member at ``graph.member[place]``. `rows` is
-    written as far as there is room, node by node; the number of all rows is returned, so that a
-    first call without room counts them. ``mark[seat]`` is scratch, -1 at first.
+    If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the
+    operation of 0. The turn is 1 if the seat is one of the next replica, else 0.
+    ``taken[node]`` is that of `Result`, and ``next_seat[ring, seat]`` that of `RailLayout`;
+    ``member_row[place]`` is the operation of the member at ``graph.member[place]``. `rows`, of
+    shape (room, 4), is written as far as there is room, node by node; the number of all rows is
+    returned, so that a first call without room counts them. ``mark[seat]`` is scratch, -1 at
+    first.
     """
     n_rows = 0
     n_routes = len(next_seat) + 1
@@ -853,32 +901,36 @@ def trace(graph, member_row, taken, next_seat, mark, rows):
         # nobody forwards.
         if graph.how[node] == NO_RAIL or taken[node] % n_routes == 0:
             continue
-
-        # Each sender of a node over a ring sends to the next destination along the ring; all seats
-        # that the data pass before are rows.
-        first = graph.first_member[node]
-        members = graph.member[first : graph.first_member[node + 1]]
         bundle = taken[node] // n_routes
         ring = taken[node] % n_routes - 1
-        is_message = graph.how[node] == MESSAGE
-        n_senders = 1 if is_message else len(members)
 
-        # Destinations are marked: the receiver of a message, or each member of a collective.
-        for seat in members[int(is_message) :]:
+        # Destinations are marked: the receiver of a message, or each member of a collective. There
+        # are as many senders.
+        first = graph.first_member[node]
+        members = graph.member[first : graph.first_member[node + 1]]
+        destinations = members
+        if graph.how[node] == MESSAGE:
+            destinations = members[1:]
+        for seat in destinations:
             mark[seat] = node
-        for place in range(n_senders):
-            # Circuits from ``n_seats`` on lead to the seat ``circuit - n_seats`` of the next
-            # replica.
+
+        # Each sender sends to the next destination along the ring; all seats that the data pass
+        # before are rows. Circuits from ``n_seats`` on lead to the seat ``circuit - n_seats`` of
+        # the next replica.
+        for place in range(len(destinations)):
             circuit = next_seat[ring, members[place]]
             turn = circuit // n_seats
-            while mark[circuit % n_seats] != node:
-                seat = circuit % n_seats
+            seat = circuit % n_seats
+            while mark[seat] != node:
                 if n_rows < len(rows):
                     rows[n_rows, 0] = member_row[first + place]
                     rows[n_rows, 1] = seat
                     rows[n_rows, 2] = bundle
                     rows[n_rows, 3] = turn
                 n_rows += 1
+
+                # The data go on to the next seat.
                 circuit = next_seat[ring, seat]
                 turn += circuit // n_seats
+                seat = circuit % n_seats
     return n_rows

@@ -36,6 +36,7 @@ from optmatch.problems.rails.training.arrays import copy_ranges
 from optmatch.problems.rails.training.step import Step
 from optmatch.problems.rails.training.times import orders
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.rails.paths import Ints
 
 
 class Folded(NamedTuple):
@@ -43,35 +44,35 @@ class Folded(NamedTuple):
 
     step: Step
     """The step that is folded."""
-    class_of: NDArray[np.int64]
+    class_of: Ints
     """``class_of[rank]``; classes are numbered in the order of their first ranks."""
     first: tuple[int, ...]
     """``first[class]``: the first rank of the class, which stands for the others."""
-    begin: NDArray[np.int64]
+    begin: Ints
     """``begin[class]``: where the program of the class begins in `own` and `nodes`."""
-    own: NDArray[np.int64]
+    own: Ints
     """The operations of the first ranks, class by class; shape (rows,)."""
-    nodes: NDArray[np.int64]
+    nodes: Ints
     """``nodes[row]``: the node of each of these operations, with all parts of its
     communication."""
-    part: NDArray[np.int64]
+    part: Ints
     """``part[node]``: one operation of the node."""
-    before: NDArray[np.int64]
+    before: Ints
     """``before[k]`` has to end before ``after[k]`` starts: pairs of nodes, each once; shape
     (pairs,)."""
-    after: NDArray[np.int64]
+    after: Ints
     """As `before` says; shape (pairs,)."""
-    order: tuple[NDArray[np.int64], ...]
+    order: tuple[Ints, ...]
     """``order[class]``: the nodes on a rail in program order."""
 
-    def node_of(self, operations: NDArray[np.int64]) -> NDArray[np.int64]:
+    def node_of(self, operations: Ints) -> Ints:
         """Look up the nodes of operations of any ranks.
 
         They are those of the operations at the same places in the programs of first ranks.
         """
         ranks = self.step.rank[operations]
         place_in_program = operations - self.step.rank_start[ranks]
-        nodes: NDArray[np.int64] = self.nodes[self.begin[self.class_of[ranks]] + place_in_program]
+        nodes: Ints = self.nodes[self.begin[self.class_of[ranks]] + place_in_program]
         return nodes
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -153,7 +154,7 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     )
 
 
-def _refine(step: Step, colour: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _refine(step: Step, colour: Ints) -> tuple[Ints, NDArray[np.uint64]]:
     """Split classes until the ranks of one class have partners of the same classes.
 
     ``colour[rank]`` is the class to begin with. Rank 0 sends to 1, which then sends to 2, which
@@ -237,7 +238,7 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
         yield b"".join(part.tobytes() for part in parts)
 
 
-def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _faced(step: Step, places: Places, riding: Ints) -> list[Ints]:
     """Describe the partners of a rank's operations on rails by the order in which they appear.
 
     `riding` are the operations of one rank that use a rail. The first array has for each of them
@@ -274,7 +275,7 @@ def _faced(step: Step, places: Places, riding: NDArray[np.int64]) -> list[NDArra
     return [renamed, number_first(faces.reshape(-1))]
 
 
-def _number(keys: Iterable[bytes]) -> NDArray[np.int64]:
+def _number(keys: Iterable[bytes]) -> Ints:
     """Give keys numbers in the order in which they appear; equal keys have one number."""
     seen: dict[bytes, int] = {}
     return np.array(
@@ -286,14 +287,14 @@ def _number(keys: Iterable[bytes]) -> NDArray[np.int64]:
 class Places(NamedTuple):
     """The places of ranks in their groups."""
 
-    member: NDArray[np.int64]
+    member: Ints
     """``member[group, place]``, padded with -1."""
-    keys: NDArray[np.int64]
+    keys: Ints
     """``group * n_ranks + rank`` of all members, ascending."""
-    place_of: NDArray[np.int64]
+    place_of: Ints
     """The place of each of these members in its group."""
 
-    def place(self, step: Step, operations: NDArray[np.int64]) -> NDArray[np.int64]:
+    def place(self, step: Step, operations: Ints) -> Ints:
         """Look up the places of ranks in the groups of their operations, by binary search."""
         keys = step.group[operations].astype(np.int64) * step.n_ranks + step.rank[operations]
         return self.place_of[np.searchsorted(self.keys, keys)]
@@ -313,11 +314,11 @@ def list_places(step: Step) -> Places:
     return Places(member, keys[order], place[order])
 
 
-def number_first(values: NDArray[np.integer]) -> NDArray[np.int64]:
+def number_first(values: NDArray[np.integer]) -> Ints:
     """Give values numbers in the order in which they appear: 7, 3, 7 become 0, 1, 0."""
     # By sorted value where it occurs first. The first argsort lists the values in the order in
     # which they occur; the second one inverts that: by sorted value its number.
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     number_of_value = np.argsort(np.argsort(first))
-    numbers: NDArray[np.int64] = number_of_value[inverse.reshape(-1)]
+    numbers: Ints = number_of_value[inverse.reshape(-1)]
     return numbers

@@ -23,10 +23,10 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.solvers.rails.choices import Decoder, Search
 from optmatch.solvers.rails.chords import route_exchange
-from optmatch.solvers.rails.decoder import RailChoice, RailLayout, Result, trace
-from optmatch.solvers.rails.paths import Ints
+from optmatch.solvers.rails.decoder import EXCHANGE, RailChoice, RailLayout, Result, trace
+from optmatch.solvers.rails.paths import Floats, Ints
 from optmatch.solvers.rails.replicas import find_replicas
-from optmatch.solvers.rails.seats import EXCHANGE, Seats, seat_ranks
+from optmatch.solvers.rails.seats import Seats, seat_ranks
 from optmatch.solvers.rails.timetable import join_ports
 
 _WORK = 6e9
@@ -157,7 +157,7 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
     # How all-to-alls are routed over chords, once for each number of members, ascending.
     over_chords = result.taken // (len(layout.order) + 1) == len(layout.width)
-    sizes = np.diff(seats.begin)[over_chords & (seats.how == EXCHANGE)]
+    sizes = seats.n_members[over_chords & (seats.how == EXCHANGE)]
     routes = [route_exchange(layout.stride.tolist(), n) for n in np.unique(sizes).tolist()]
 
     # Values by row, of one rank for all that do the same, are copied to the operations of all.
@@ -186,14 +186,14 @@ def _list_masks(decoder: Decoder, layout: RailLayout, masks: Ints) -> Ints:
     bundle = decoder.result.taken // (len(layout.order) + 1)
     over_chords = (bundle == len(masks)) & (seats.how >= 0)
     used = masks[np.minimum(bundle, len(masks) - 1)]
-    sizes = np.diff(seats.begin)
+    n_members = seats.n_members
 
     # Nodes over chords get the ports of the chords that serve them. An all-to-all of n members is
     # served by all chords whose stride is no multiple of n, which lead to another member; other
     # collectives go around a ring, for which stride and n have no divisor in common: of 8 members
     # stride 3 makes one ring, stride 2 two rings of four. Stride 0 is no chord.
     for node in np.flatnonzero(over_chords).tolist():
-        n = int(sizes[node])
+        n = int(n_members[node])
         is_exchange = seats.how[node] == EXCHANGE
         serving = [
             stride % n > 0 and (is_exchange or gcd(stride, n) == 1)
@@ -311,8 +311,8 @@ def _find_receivers(seats: Seats, circuits: Ints) -> Ints:
 
 
 def _list_states(
-    first_state: Ints, start_s: NDArray[np.float64], changes: tuple[Ints, Ints, Ints]
-) -> tuple[Ints, NDArray[np.float64]]:
+    first_state: Ints, start_s: Floats, changes: tuple[Ints, Ints, Ints]
+) -> tuple[Ints, Floats]:
     """List the circuits of a rail after each time at which some change, and these times.
 
     ``first_state[bundle, gpu]`` is the state at 0 s, ``start_s[change]`` when a change begins.

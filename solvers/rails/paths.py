@@ -231,6 +231,8 @@ def pop_node(heap, key_s, priority, size):
         child = 2 * place + 1
         if child >= size:
             return size
+
+        # Of two children the one that goes first is compared.
         if child + 1 < size and _goes_before(key_s, priority, heap[child + 1], heap[child]):
             child += 1
         if not _goes_before(key_s, priority, heap[child], heap[place]):

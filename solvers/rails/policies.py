@@ -1,5 +1,16 @@
 """Plans that forward nothing: circuits split once, changed on demand, provisioned, or early.
 
+A plan is made in five steps:
+
+1. `fold_transfers` folds the step into classes of equal ranks, and lists the ends and the peers of
+   each communication.
+2. Lanes are chosen for each communication: by direction (`usual_lanes`), or by shares that never
+   change (`plan_static`).
+3. Each class has an order of its communications, that of its program or that of time.
+4. The order is cut into spans (`plan_in_order`). Circuits change between two spans.
+5. Communications, computations and changes are the nodes of a graph, and its longest paths their
+   times. `Draft.build` writes the plan out for all ranks and rails.
+
 Words of this module; class, end, lane, peer and node are those of
 `optmatch.solvers.rails.transfers`, line and turn those of
 `optmatch.solvers.rails.timetable`:
@@ -34,7 +45,6 @@ from optmatch.solvers.rails.timetable import Draft, Lines, draw_lines
 from optmatch.solvers.rails.transfers import (
     Transfer,
     Transfers,
-    Uses,
     fold_transfers,
     hold_circuits,
 )
@@ -50,7 +60,7 @@ NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 
 
 def usual_lanes(transfers: Transfers) -> dict[int, int]:
-    """Choose the lanes of each communication, as bits, as a simple controller does.
+    """Choose ``lanes[node]`` of each communication, bit k for lane k, as a simple controller does.
 
     Each communication gets all lanes. In a pipeline, messages to two neighbours would then wait
     for the circuits of each other: where an end has such messages and there are two lanes or more,
@@ -58,25 +68,29 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
     0b0101 and 0b1010.
     """
     # With four lanes these are 0b1111 and 0b0101.
-    everything = (1 << transfers.lanes.number) - 1
-    even = sum(1 << lane for lane in range(0, transfers.lanes.number, 2))
+    n_lanes = transfers.lanes.number
+    all_lanes = (1 << n_lanes) - 1
+    even_lanes = sum(1 << lane for lane in range(0, n_lanes, 2))
 
-    # By end the ranks to which messages go there, or from which they come.
-    faces: dict[int, set[int]] = {}
+    # By end the ranks to which messages go there, or from which they come. The peer of a message
+    # is the same on all lanes.
+    peers_at_end: dict[int, set[int]] = {}
     for transfer in transfers.by_node.values():
         if transfer.kind >= SEND:
-            for point in transfer.endpoints:
-                faces.setdefault(point.end, set()).add(point.peers[0])
+            for endpoint in transfer.endpoints:
+                peers_at_end.setdefault(endpoint.end, set()).add(endpoint.peers[0])
 
     # If some end has messages to two peers, one would wait for the circuits of the other: lanes
     # are then shared by direction.
-    shared = transfers.lanes.number > 1 and any(len(peers) > 1 for peers in faces.values())
+    is_shared = n_lanes > 1 and any(len(peers) > 1 for peers in peers_at_end.values())
 
     def choose(transfer: Transfer) -> int:
         """Return the lanes of one communication as bits: all, or those of its direction."""
-        if transfer.kind < SEND or not shared:
-            return everything
-        return even if transfer.ahead else everything & ~even
+        if transfer.kind < SEND or not is_shared:
+            return all_lanes
+        if transfer.ahead:
+            return even_lanes
+        return all_lanes & ~even_lanes
 
     return {node: choose(transfer) for node, transfer in transfers.by_node.items()}
 
@@ -112,7 +126,8 @@ def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:
 def plan_by_time(transfers: Transfers, start_s: Floats, rule: ChangeRule) -> Draft | None:
     """Plan a step in which each class communicates in the order of ``start_s[node]``.
 
-    These are the nodes of the folded step. None if the orders of two classes contradict.
+    These are the nodes of the folded step. A class whose nodes 3, 5 and 8 start at 2 s, 0 s and
+    1 s communicates in the order 5, 8, 3. None if the orders of two classes contradict.
     """
     place = transfers.rank(start_s)
     order = [nodes[np.argsort(place[nodes])] for nodes in transfers.order]
@@ -179,13 +194,15 @@ class _Kind(NamedTuple):
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
     """Sort communications into kinds with equal peers at all ends that they share, by first fit.
 
-    Messages and collectives are never of one kind.
+    Messages and collectives are never of one kind. Returns the nodes of each kind: two collectives
+    around one ring are one kind, and one around another ring is a second one if it uses one of
+    their ends.
     """
     # A kind knows the peers at each end that one of its communications uses. A further one fits if
     # it agrees with them; ends that the kind has not used yet allow any peers.
     kinds: list[_Kind] = []
     for node, transfer in sorted(transfers.by_node.items()):
-        peers_at_end = {point.end: point.peers for point in transfer.endpoints}
+        peers_at_end = {endpoint.end: endpoint.peers for endpoint in transfer.endpoints}
         is_message = transfer.kind >= SEND
 
         # At an end that the kind has not used yet, the default lets the communication fit.
@@ -203,12 +220,14 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:
-    """Return the most bytes that some communications send over the ports of one GPU."""
-    sent: dict[int, float] = {}
+    """Return the most bytes that pass one end in these communications together."""
+    sent_at_end: dict[int, float] = {}
     for node in nodes:
-        for point in transfers.by_node[node].endpoints:
-            sent[point.end] = sent.get(point.end, 0.0) + transfers.by_node[node].bytes_sent
-    return max(sent.values())
+        transfer = transfers.by_node[node]
+        for endpoint in transfer.endpoints:
+            sent = sent_at_end.get(endpoint.end, 0.0)
+            sent_at_end[endpoint.end] = sent + transfer.bytes_sent
+    return max(sent_at_end.values())
 
 
 def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
@@ -247,17 +266,18 @@ def find_earliest_starts(transfers: Transfers) -> Floats:
 def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
     """Draw the lines of all lanes in the order of programs.
 
-    ``order[class]`` are nodes on rails, one after another; ``lanes[node]`` are bits. Places count
-    the nodes of all classes, one class behind another. A message of a class to itself stands there
-    twice.
+    ``order[class]`` are nodes on rails, one after another; bit k of ``lanes[node]`` is lane k.
+    Places count the nodes of all classes, one class behind another: with the orders 4, 7 and 7, 9
+    of two classes, node 7 has place 1 for the first class and place 2 for the second one. A
+    message of a class to itself stands there twice.
     """
     uses = transfers.uses
     n_nodes = len(transfers.duration_s)
 
-    # At which places does a use stand? A node is in the order of each class that takes part in it:
-    # class and node together are a key, ``class * nodes + node``. The class of a use is
-    # ``end // 2``. All places are sorted by their keys, and the places of a use are then
-    # ``places_by_key[first:beyond]``.
+    # The places at which a use stands are looked up by binary search. A node is in the order of
+    # each class that takes part in it: class and node together are a key,
+    # ``class * nodes + node``. The class of a use is ``end // 2``. All places are sorted by their
+    # keys, and the places of a use are then ``places_by_key[first:beyond]``.
     key_of_place = np.concatenate(
         [number * n_nodes + nodes for number, nodes in enumerate(order)] or [uses.node]
     )
@@ -272,7 +292,7 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
     use = np.repeat(np.arange(len(key_of_use)), beyond - first)
     copy = np.arange(len(use)) - np.searchsorted(use, use)
     place = places_by_key[first[use] + copy]
-    return draw_lines(Uses(*(column[use] for column in uses)), place, lanes)
+    return draw_lines(uses.select(use), place, lanes)
 
 
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
@@ -280,7 +300,8 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
 
     ``begins_span[place]`` is returned for places from 0 to ``n_places - 1``, those of all classes
     as in `lines`. A place is cut off if a lane would face another peer than at a place of the span
-    so far: peers 4, 4, 7, 7, 4 are cut before the 7 and before the last 4.
+    so far: peers 4, 4, 7, 7, 4 are cut before the 7 and before the last 4. The first place of a
+    program is not marked, as no lane was used before.
     """
     # Rows of uses before which the lane faces another peer. ``conflict[place]`` is the last place
     # at which a lane that is used here with another peer was used before, -1 if there is none. A

@@ -16,6 +16,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.training.layout import coordinates
 from optmatch.problems.rails.training.parallelism import DEGREES
 from optmatch.problems.rails.training.step import ALL_TO_ALL
+from optmatch.solvers.rails.paths import Ints
 
 _FEW_NODES = 400_000
 """Steps of up to so many operations, by rail, are searched with all replicas; larger ones with the
@@ -29,9 +30,9 @@ class Replicas(NamedTuple):
 
     n_all: int
     """How many there are: 1 if the job is not split."""
-    number: NDArray[np.int64]
+    number: Ints
     """``number[rank]``: its replica."""
-    first: NDArray[np.int64]
+    first: Ints
     """``first[rank]``: the rank at the same place in replica 0."""
     crosses: NDArray[np.bool_]
     """``crosses[group]``: whether a group on a rail has members in all replicas; the last entry is

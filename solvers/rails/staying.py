@@ -10,13 +10,11 @@ from heapq import heappop, heappush
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.solvers.rails.bases import list_components
-from optmatch.solvers.rails.paths import longest_paths
-from optmatch.solvers.rails.seats import EXCHANGE, MESSAGE, Seats
-
-Times = NDArray[np.float64]
+from optmatch.solvers.rails.decoder import EXCHANGE, MESSAGE
+from optmatch.solvers.rails.paths import Floats, longest_paths
+from optmatch.solvers.rails.seats import Seats
 
 
 def bound_step(seats: Seats) -> float:
@@ -62,11 +60,11 @@ def bound_step(seats: Seats) -> float:
     # have the same number in `component`, and the first member stands for all.
     collectives = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE))
     component = list_components(seats)
-    ring = component[seats.member[seats.begin[collectives]]]
+    ring = component[seats.member[seats.first_member[collectives]]]
 
     # On a ring of 64 GPUs the ways from each of 8 members to the next one are 64 hops together:
     # one of them is 8 hops at least, and each message waits for the latency of so many.
-    n_members = np.diff(seats.begin)[collectives]
+    n_members = seats.n_members[collectives]
     least_hops = -(-np.bincount(component)[ring] // n_members)
     lasts_s[collectives] += (least_hops - 1) * seats.latency_s[collectives]
     staying_s = 0.0
@@ -77,7 +75,7 @@ def bound_step(seats: Seats) -> float:
     return max(least_s, min(staying_s, two_changes_s))
 
 
-def time_exchanges(seats: Seats, delay_s: float) -> Times:
+def time_exchanges(seats: Seats, delay_s: float) -> Floats:
     """Bound the time of each all-to-all in seconds, in the order of the nodes.
 
     A stride is how many places further on in its group a member sends over a circuit, and a part
@@ -88,7 +86,7 @@ def time_exchanges(seats: Seats, delay_s: float) -> Times:
     network = seats.job.network
     n_ports = network.ports_per_gpu
     nodes = np.flatnonzero(seats.how == EXCHANGE)
-    n_members = np.diff(seats.begin)[nodes]
+    n_members = seats.n_members[nodes]
     send_s = seats.bytes_sent[nodes] / network.rail_bytes_per_s
     latency_s = seats.latency_s[nodes]
     least_s = np.empty(len(nodes))
@@ -127,7 +125,7 @@ def _count_least_hops(n_members: int, n_strides: int) -> int:
     return n_hops
 
 
-def bound_machine(head_s: Times, duration_s: Times, tail_s: Times) -> float:
+def bound_machine(head_s: Floats, duration_s: Floats, tail_s: Floats) -> float:
     """Bound one machine with heads and tails by the preemptive schedule, longest tail first.
 
     ``head_s[job]`` is the earliest start of a job, ``tail_s[job]`` the least time from its end to

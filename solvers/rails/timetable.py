@@ -1,5 +1,12 @@
 """From decisions to a plan: uses of each lane in a line, and the changes of circuits between.
 
+`draw_lines` sorts the uses of the ports of each class by lane, so that it is seen where a port has
+to face another rank than before. The rules of `optmatch.solvers.rails.policies` time these turns
+and make a `Draft` of the folded step. `Draft.build` writes it out: each operation gets the times
+and ports of its node, and for each pattern of equal rails the turns are followed by time. After
+each of them the circuits of the switch, two ports that face each other, are a new state; circuits
+that nobody has time to use are taken out. `join_ports` numbers them by the ports of the switch.
+
 Words of this module; class, end, side, lane, peer and spot are those of
 `optmatch.solvers.rails.transfers`:
 
@@ -27,7 +34,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.solvers.rails.collectives import Lanes
-from optmatch.solvers.rails.paths import Ints, Timed
+from optmatch.solvers.rails.paths import Floats, Ints, Timed
 from optmatch.solvers.rails.transfers import Spot, Transfers, Uses, face, list_sides
 
 
@@ -37,19 +44,19 @@ class Turns(NamedTuple):
     Each field is a column of shape (turns,).
     """
 
-    starts_s: NDArray[np.float64]
+    starts_s: Floats
     """When each change begins, in seconds from the start of the step."""
-    asked_s: NDArray[np.float64]
+    asked_s: Floats
     """When each change is asked for, in seconds from the start of the step."""
     end: Ints
     """``2 * class + side``, as in `Uses`."""
     lane: Ints
     """The lane that is turned."""
     place: Ints
-    """With `number` the spot, which tells the peer: the place of an operation in the program of
-    the class."""
-    number: Ints
-    """The round of that operation."""
+    """With `round_number` the spot, which tells the peer: the place of an operation in the program
+    of the class."""
+    round_number: Ints
+    """The round of that operation, from 0."""
 
 
 class Lines(NamedTuple):
@@ -78,13 +85,13 @@ class Lines(NamedTuple):
         faced[self.first] = self.uses.peer[self.last]
         return faced
 
-    def turns(
-        self, rows: Ints, starts_s: NDArray[np.float64], asked_s: NDArray[np.float64]
-    ) -> Turns:
-        """Turn the lanes of some rows to the peers that are used there."""
-        # The columns are node, end, lane, peer, place and turn (the round).
-        _, end, lane, _, place, number = (column[rows] for column in self.uses)
-        return Turns(starts_s, asked_s, end, lane, place, number)
+    def turns(self, rows: Ints, starts_s: Floats, asked_s: Floats) -> Turns:
+        """Turn the lanes of ``rows[k]`` to the peers that are used there, from ``starts_s[k]`` on.
+
+        Each is asked for at ``asked_s[k]``.
+        """
+        used = self.uses.select(rows)
+        return Turns(starts_s, asked_s, used.end, used.lane, used.place, used.round_number)
 
     def initial(self) -> Turns:
         """Turn each lane to the peer of its last use, at 0 s."""
@@ -119,7 +126,7 @@ def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
 
     # Before each row, on its line, is the row above it in the table; before the first there is
     # none (-1).
-    sorted_uses = Uses(*(column[rows[order]] for column in uses))
+    sorted_uses = uses.select(rows[order])
     before = np.roll(sorted_uses.node, 1)
     before[first] = -1
     return Lines(sorted_uses, first, last, place[rows[order]], before)
@@ -177,7 +184,9 @@ class Draft(NamedTuple):
         # The last circuits are up a delay after their change has begun.
         delay_s = transfers.job.network.delay_s
         up_s = [
-            float(each.starts_s[-1]) + delay_s for each in timelines if each.n_reconfigurations
+            float(timeline.starts_s[-1]) + delay_s
+            for timeline in timelines
+            if timeline.n_reconfigurations
         ]
         return RailPlan(
             rails=timelines,
@@ -231,7 +240,7 @@ def list_lane_ports(lanes: Lanes) -> list[tuple[int, int]]:
     return list(zip(numbers, neighbours, strict=True))
 
 
-def _describe_rail(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) -> bytes:
+def _describe_rail(transfers: Transfers, rail: int, ranks: Ints) -> bytes:
     """Hash what circuits a rail needs: rails of one hash have the same circuits at all times.
 
     The hash has rank by rank the class, and operation by operation the group and the partner. It
@@ -256,11 +265,12 @@ def _describe_rail(transfers: Transfers, rail: int, ranks: NDArray[np.int64]) ->
     return blake2b(b"".join(part.tobytes() for part in parts)).digest()
 
 
-def _make_timeline(draft: Draft, rails: Sequence[int], ranks: NDArray[np.int64]) -> RailTimeline:
+def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimeline:
     """Follow the turns of a draft on some rails that are alike: list the states of their switches.
 
     GPU k of the first of these rails is that of ``ranks[k]``, and `ranks` are ascending. Turns
-    that begin at one time make one state, which is asked for when the first of them is.
+    that begin at one time make one state, which is asked for when the first of them is. If GPU 0
+    turns to 1 at 2 s, and GPU 1 to 0 at 3 s, the circuit between them is in the state of 3 s.
     """
     # ``facing[side, lane, gpu]``: the GPU that a GPU faces where it transmits (side 0) or receives
     # (side 1), both as numbers on the rail; -1 if none.
@@ -269,13 +279,13 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: NDArray[np.int64])
     facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
 
     # By end, lane and spot: the GPUs of the class, and the GPU that each of them faces.
-    peers_of: dict[tuple[int, int, Spot], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    peers_of: dict[tuple[int, int, Spot], tuple[Ints, Ints]] = {}
 
     def turn(turns: Turns, number: int) -> None:
         """Make the turn of row `number`: change `facing` of all GPUs of its class."""
         end = int(turns.end[number])
         lane = int(turns.lane[number])
-        spot = (int(turns.place[number]), int(turns.number[number]))
+        spot = (int(turns.place[number]), int(turns.round_number[number]))
 
         # Each rank of the class has the operation of the spot at the same place in its program,
         # with a partner of its own. Many turns of a step have the same spot.
@@ -287,7 +297,7 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: NDArray[np.int64])
         members, peers = peers_of[end, lane, spot]
         facing[end % 2, lane, members] = peers
 
-    def list_circuits() -> NDArray[np.int64]:
+    def list_circuits() -> Ints:
         """List by lane and GPU the GPU to which its circuit leads: one that faces it, or -1."""
         receiver, sender = facing
 
@@ -338,9 +348,7 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: NDArray[np.int64])
     )
 
 
-def _drop_short(
-    matchings: NDArray[np.int32], starts_s: NDArray[np.float64], delay_s: float
-) -> Ints:
+def _drop_short(matchings: NDArray[np.int32], starts_s: Floats, delay_s: float) -> Ints:
     """Take out circuits that are given up before they are up; list the states that are left.
 
     Ports of several GPUs are turned one after another, and on the way two of them may face each

@@ -1,5 +1,11 @@
 """Transfers over a rail: for each node of a folded step the ends that it uses, and its time.
 
+`fold_transfers` folds the step, so that ranks which do the same are one class, and lists its
+communications: for each kind, group and size it is decided once how data go (around a ring, in
+pairs, or by shifts), each round becomes a node, and its peers are looked up for the first rank of
+each class alone (`face`). Plans then choose lanes and orders for these nodes, and
+`Transfers.lasting` says how long they last.
+
 Words of this module:
 
 Class
@@ -37,7 +43,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import InputError
 from optmatch.problems import RailJob
@@ -51,7 +56,7 @@ from optmatch.solvers.rails.collectives import (
     tell_apart,
 )
 from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
-from optmatch.solvers.rails.paths import Ints, longest_paths
+from optmatch.solvers.rails.paths import Floats, Ints, longest_paths
 
 Spot = tuple[int, int]
 """A spot tells a peer: the place of an operation in the program of a class, and its round."""
@@ -98,9 +103,13 @@ class Uses(NamedTuple):
     peer: Ints
     """``peer[row]``: the rank that the first rank of the class has to face."""
     place: Ints
-    """With `turn` the spot: the place of an operation in the program of the class."""
-    turn: Ints
+    """With `round_number` the spot: the place of an operation in the program of the class."""
+    round_number: Ints
     """The round of the operation, from 0."""
+
+    def select(self, rows: Ints) -> Uses:
+        """Return the table of these rows, in their order; a row may come several times."""
+        return Uses(*(column[rows] for column in self))
 
 
 class Transfers(NamedTuple):
@@ -113,9 +122,9 @@ class Transfers(NamedTuple):
     by_node: dict[int, Transfer]
     """By node that is a communication over rails; rounds after the first are nodes beyond those of
     the folded step."""
-    duration_s: NDArray[np.float64]
+    duration_s: Floats
     """``duration_s[node]`` in seconds, of nodes that are no communication over rails."""
-    order: tuple[NDArray[np.int64], ...]
+    order: tuple[Ints, ...]
     """``order[class]``: the nodes on a rail in program order."""
     first: Ints
     """``first[node]``: the node of the first round."""
@@ -134,11 +143,12 @@ class Transfers(NamedTuple):
     uses: Uses
     """All uses of ends and lanes, a row for each."""
 
-    def rank(self, start: Sequence[float] | NDArray[np.float64]) -> Ints:
+    def rank(self, start: Sequence[float] | Floats) -> Ints:
         """Rank nodes by start, ``start[node]`` of the folded step: ``rank[node]``, from 0.
 
-        Further rounds are ranked, too. Ties, and rounds of one communication, are in the order of
-        who waits for whom.
+        Further rounds are ranked, too, by the start of their first one. Ties, and rounds of one
+        communication, are in the order of who waits for whom. Nodes that start at 2 s, 0 s and 1 s
+        have the ranks 2, 0 and 1.
         """
         place_of_node = np.empty(len(self.first), np.int64)
         start_s = np.asarray(start)[self.first]
@@ -164,7 +174,7 @@ class Transfers(NamedTuple):
             rail_of_node[node] = representative[int(self.folded.step.rail[operation])]
         return rail_of_node
 
-    def lasting(self, lanes: Mapping[int, int]) -> NDArray[np.float64]:
+    def lasting(self, lanes: Mapping[int, int]) -> Floats:
         """List how long each node lasts, in seconds, if communications take some lanes.
 
         ``lanes[node]`` has bit k for lane k; nodes that are not in it last ``self.duration_s``.
@@ -218,10 +228,10 @@ def fold_transfers(job: RailJob) -> Transfers:
 
 
 def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[bytes]:
-    """Append labels of ranks to others, where there are any."""
+    """Append ``more_labels[rank]`` to ``labels[rank]``, where there are any."""
     if not labels:
         return [*more_labels]
-    return [one + two for one, two in zip(labels, more_labels, strict=True)]
+    return [label + extra_label for label, extra_label in zip(labels, more_labels, strict=True)]
 
 
 def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Folded:
@@ -260,17 +270,9 @@ def _list_message_sides(step: Step) -> list[bytes]:
     """
     is_message = (step.kind >= SEND) & (step.rail >= 0)
     sides = []
-    for rank, start in enumerate(step.rank_start[:-1].tolist()):
-        end = int(step.rank_start[rank + 1])
-        messages = start + np.flatnonzero(is_message[start:end])
-        groups = step.group[messages].tolist()
-        partners = step.peer[messages].tolist()
-        sides.append(
-            bytes(
-                _is_next(step.groups[group].ranks, rank, partner)
-                for group, partner in zip(groups, partners, strict=True)
-            )
-        )
+    for begin, beyond in pairwise(step.rank_start.tolist()):
+        messages = begin + np.flatnonzero(is_message[begin:beyond])
+        sides.append(bytes(_is_partner_next(step, message) for message in messages.tolist()))
     return sides
 
 
@@ -309,6 +311,8 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
         kind = int(step.kind[operation])
         group = int(step.group[operation])
         size_bytes = float(step.size_bytes[operation])
+
+        # Communications that agree in these are done in one way.
         key = (kind, group, size_bytes)
         if key not in chosen_rounds:
             chosen_rounds[key] = choose_rounds(job, kind, step.groups[group], size_bytes, lanes)
@@ -370,10 +374,10 @@ def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) 
                 ahead=_is_ahead(step, operation),
             )
     rows = [
-        (node, point.end, lane, peer, *point.spot)
+        (node, endpoint.end, lane, peer, *endpoint.spot)
         for node, transfer in transfers.by_node.items()
-        for point in transfer.endpoints
-        for lane, peer in enumerate(point.peers)
+        for endpoint in transfer.endpoints
+        for lane, peer in enumerate(endpoint.peers)
     ]
     uses = Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
     return transfers._replace(uses=uses)
@@ -401,9 +405,10 @@ def _list_endpoints(
         # once for all operations with the same rounds, group, partner and side:
         # ``peers_by_round[key][round][lane]`` is a rank.
         peers_by_round: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
-        start = int(step.rank_start[folded.first[number]])
-        end = int(step.rank_start[folded.first[number] + 1])
-        on_rail = start + np.flatnonzero(step.rail[start:end] >= 0)
+        first_rank = folded.first[number]
+        begin = int(step.rank_start[first_rank])
+        beyond = int(step.rank_start[first_rank + 1])
+        on_rail = begin + np.flatnonzero(step.rail[begin:beyond] >= 0)
         for operation, first in zip(on_rail.tolist(), nodes.tolist(), strict=True):
             rounds = nodes_of[first]
             for side in list_sides(transfers, operation):
@@ -421,29 +426,29 @@ def _list_endpoints(
                     peers_by_round[key] = [tuple(row) for row in table]
 
                 # Equal peers at an end share a spot, so that their circuits are looked up once.
-                point = 2 * number + side
+                end = 2 * number + side
                 for round_number, (node, peers_of_round) in enumerate(
                     zip(rounds, peers_by_round[key], strict=True)
                 ):
                     spot = spots.setdefault(
-                        (point, peers_of_round), (operation - start, round_number)
+                        (end, peers_of_round), (operation - begin, round_number)
                     )
-                    endpoints[node].append(Endpoint(point, peers_of_round, spot))
+                    endpoints[node].append(Endpoint(end, peers_of_round, spot))
     return endpoints
 
 
 def face(
     transfers: Transfers,
-    operations: NDArray[np.int64],
+    operations: Ints,
     side: int,
     lane: int | slice = slice(None),
-    turn: int | slice = slice(None),
-) -> NDArray[np.int64]:
+    round_number: int | slice = slice(None),
+) -> Ints:
     """Look up the ranks that operations of one communication send to (side 0) or receive from.
 
-    `lane` and `turn`, the number of a round, select from all lanes and rounds. The result has
-    shape (rounds, lanes, operations), without the axes of a single lane or round, and
-    (operations,) for messages.
+    `lane` and `round_number` select from all lanes and rounds. The result has shape (rounds,
+    lanes, operations), without the axes of a single lane or round, and (operations,) for messages.
+    Around a ring of the ranks 4, 6 and 9, the operation of rank 6 sends to 9 and receives from 4.
     """
     step = transfers.folded.step
     if not len(operations) or step.kind[operations[0]] >= SEND:
@@ -455,8 +460,8 @@ def face(
     # axis here.
     rounds = transfers.rounds_of[int(transfers.folded.node_of(operations[:1])[0])]
     place = transfers.places.place(step, operations)
-    place_of_peer = rounds.facing[turn, side, lane][..., place]
-    peers: NDArray[np.int64] = transfers.places.member[step.group[operations], place_of_peer]
+    place_of_peer = rounds.facing[round_number, side, lane][..., place]
+    peers: Ints = transfers.places.member[step.group[operations], place_of_peer]
     return peers
 
 
@@ -471,27 +476,31 @@ def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
         return 0, 1
     is_side_0 = step.kind[op] == SEND
     if transfers.lanes.duplex:
-        members = step.groups[step.group[op]].ranks
-        is_side_0 = _is_next(members, int(step.rank[op]), int(step.peer[op]))
-    return (0,) if is_side_0 else (1,)
+        is_side_0 = _is_partner_next(step, op)
+    if is_side_0:
+        return (0,)
+    return (1,)
 
 
-def _is_next(members: tuple[int, ...], rank: int, other: int) -> bool:
-    """Tell whether another rank comes right after one in their pipeline, which may be closed.
+def _is_partner_next(step: Step, op: int) -> bool:
+    """Tell whether the partner of a message comes right after its rank in their pipeline.
 
-    If there are two members, only the second one follows the first.
+    The pipeline may be closed, so that the first member follows the last one. Of two members, only
+    the second one follows the first.
     """
-    place = members.index(rank)
+    members: tuple[int, ...] = step.groups[step.group[op]].ranks
+    place = members.index(int(step.rank[op]))
     if len(members) == 2:
         return place == 0
-    return members[(place + 1) % len(members)] == other
+    return members[(place + 1) % len(members)] == int(step.peer[op])
 
 
 def _is_ahead(step: Step, op: int) -> bool:
-    """Tell whether a message goes towards ranks that come later in its group."""
+    """Tell whether an operation is of a message towards ranks that come later in its group.
+
+    The send of such a message has a partner that comes next, its receive one that comes before.
+    """
     if step.kind[op] < SEND:
         return False
-    members = step.groups[step.group[op]].ranks
-    partner_is_next = _is_next(members, int(step.rank[op]), int(step.peer[op]))
     is_sender = bool(step.kind[op] == SEND)
-    return partner_is_next == is_sender
+    return _is_partner_next(step, op) == is_sender

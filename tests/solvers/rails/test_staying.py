@@ -11,8 +11,9 @@ import pytest
 import optmatch as om
 from optmatch.problems.rails.training.step import ALL_REDUCE, ALL_TO_ALL
 from optmatch.solvers.rails import methods
+from optmatch.solvers.rails.decoder import EXCHANGE
 from optmatch.solvers.rails.forwarding import can_forward
-from optmatch.solvers.rails.seats import EXCHANGE, seat_ranks
+from optmatch.solvers.rails.seats import seat_ranks
 from optmatch.solvers.rails.staying import bound_step, time_exchanges
 from optmatch.verify.rails.bounds import bound_changes
 from tests.helpers.modes import examples
