@@ -704,7 +704,7 @@ class Search:
         return routes
 
     def _draw(self, count: int) -> int:
-        """Draw a number from 0 to ``count - 1``."""
+        """Draw a whole number from 0 to ``count - 1``, all equally likely."""
         return int(self.rng.random() * count)
 
     def _move(self, choice: RailChoice) -> RailChoice:

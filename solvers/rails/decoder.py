@@ -659,7 +659,10 @@ def _hold_ring(node, layout, route, scratch, result):
 
 @inlined_kernel
 def _hold_stride(node, bundle, stride, end_s, scratch, result):
-    """Hold the circuits to the members `stride` places further on until `end_s`, new ones too."""
+    """Hold the circuits to the members `stride` places further on until `end_s`, new ones too.
+
+    There is one of each member, and for a message that of the sender alone.
+    """
     for index in range(_count_senders(node)):
         circuit = _join_straight(node, index, stride, scratch.ports)
         _hold(scratch, (bundle, node.members[index], circuit), end_s, result)
@@ -696,7 +699,7 @@ def _hold_straight(graph, node, layout, route, scratch, result):
 
 @inlined_kernel
 def _hold_chords(node, layout, end_s, scratch, result):
-    """Hold all chords that serve a collective until `end_s`."""
+    """Hold the circuits of all chords that serve a collective until `end_s`, new ones too."""
     for bundle in range(len(layout.rate)):
         stride = layout.stride[bundle]
         if _serves_as_chord(stride, node.how == EXCHANGE, len(node.members)):

@@ -233,8 +233,8 @@ def _busiest(transfers: Transfers, nodes: list[int]) -> float:
 def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     """Share lanes in proportion to the square root of traffic, by largest remainders.
 
-    Each kind gets one at least: traffic of 9 and 1 bytes shares four lanes as 3 and 1. None if
-    there are more kinds than lanes.
+    ``traffic[kind]`` is in bytes, and the result is the number of lanes by kind, one at least:
+    traffic of 9 and 1 bytes shares four lanes as 3 and 1. None if there are more kinds than lanes.
     """
     if len(traffic) > lanes:
         return None
@@ -252,9 +252,9 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
 
 
 def find_earliest_starts(transfers: Transfers) -> Floats:
-    """Find when each node starts with all circuits there, in seconds.
+    """Find when each node starts with all circuits there and all lanes, ``start_s[node]``.
 
-    Orders by these times never contradict each other.
+    Rounds after the first are nodes as well. Orders by these times never contradict each other.
     """
     lanes = (1 << transfers.lanes.number) - 1
     durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))

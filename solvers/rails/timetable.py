@@ -94,12 +94,15 @@ class Lines(NamedTuple):
         return Turns(starts_s, asked_s, used.end, used.lane, used.place, used.round_number)
 
     def initial(self) -> Turns:
-        """Turn each lane to the peer of its last use, at 0 s."""
+        """Turn each lane to the peer of its last use, at 0 s, as the step before has left it."""
         at_once = np.zeros(len(self.last))
         return self.turns(self.last, at_once, at_once)
 
     def pairs(self) -> Ints:
-        """List pairs of nodes that use a lane one after the other; shape (pairs, 2)."""
+        """List pairs of nodes that use a lane one after the other; shape (pairs, 2).
+
+        A message of a class to itself stands on a line twice, which makes no pair.
+        """
         rows = np.flatnonzero((self.before >= 0) & (self.before != self.uses.node))
         return np.stack([self.before[rows], self.uses.node[rows]], axis=1)
 
@@ -157,7 +160,8 @@ class Draft(NamedTuple):
     def build(self) -> RailPlan:
         """Write the plan out for all operations of all ranks, and for all rails.
 
-        Each operation gets the start, the end and the ports of its node.
+        Each operation gets the start, the end and the ports of its node. The plan has no states of
+        cells yet.
         """
         transfers = self.transfers
         folded = transfers.folded
@@ -282,7 +286,7 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimel
     peers_of: dict[tuple[int, int, Spot], tuple[Ints, Ints]] = {}
 
     def turn(turns: Turns, number: int) -> None:
-        """Make the turn of row `number`: change `facing` of all GPUs of its class."""
+        """Make the turn of row `number` of `turns`: `facing` changes for all GPUs of its class."""
         end = int(turns.end[number])
         lane = int(turns.lane[number])
         spot = (int(turns.place[number]), int(turns.round_number[number]))
