@@ -394,7 +394,7 @@ def _time_straight(graph, node, stride, scratch, bundle):
 
     With stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
     message needs the circuit from sender to receiver alone; its stride is 1. There is always one
-    hop, and every circuit counts as one that was looked at.
+    hop, and as many circuits as members count as looked at.
     """
     ports = scratch.ports
     free_s = 0.0

@@ -8,7 +8,7 @@ A plan is made in five steps:
    change (`plan_static`).
 3. Each class has an order of its communications, that of its program or that of time.
 4. The order is cut into spans (`plan_in_order`). Circuits change between two spans.
-5. Communications, computations and changes are the nodes of a graph, and its longest paths their
+5. Communications, computations and changes are events of a graph, and its longest paths are their
    times. `Draft.build` writes the plan out for all ranks and rails.
 
 Words of this module; class, end, lane, peer and node are those of
