@@ -46,7 +46,6 @@ from optmatch.solvers.reroutes.repair import (
     split_rest,
 )
 from optmatch.solvers.reroutes.routing_state import (
-    FoundRoutes,
     HitCircuits,
     Path,
     RoutingState,
@@ -365,8 +364,7 @@ class RerouteSearch:
         outcome = self._run(model, model.routes_cost)
         if outcome.found:
             paths, handover = model.read(outcome)
-            routes = FoundRoutes(routing.sum_up(paths), paths)
-            self.note(settle(routing, case, handover, model.circuits, routes))
+            self.note(settle(routing, case, handover, model.circuits, paths))
         return bool(outcome.optimal or outcome.infeasible)
 
     def _run(self, model: RerouteModel, objective: Any) -> Outcome:

@@ -22,7 +22,6 @@ from optmatch.problems import BlockProof
 from optmatch.solvers.reroutes.impossible import find_block
 from optmatch.solvers.reroutes.routing_state import (
     ROUNDS,
-    FoundRoutes,
     HitCircuits,
     Path,
     RoutingState,
@@ -230,11 +229,11 @@ def _best_handover(
             check_time()
         elif clock is not None and clock.remaining_s <= 0.0:
             break
-        routes = routing.route(ranked.ends, rounds)
+        paths = routing.route(ranked.ends, rounds)
 
         # A few plans are compared on large switches, all on others.
-        if routes is not None:
-            plan = settle(routing, case, ranked.handover, circuits, routes)
+        if paths is not None:
+            plan = settle(routing, case, ranked.handover, circuits, paths)
 
             # Routes do not tell the losses that an ideal switch states for its circuits.
             if reach.stated is not None:
@@ -263,21 +262,16 @@ def settle(
     case: HitCircuits,
     handover: Handover,
     circuits: Sequence[int],
-    routes: FoundRoutes,
+    new_paths: list[Path],
 ) -> Recovery:
-    """Make a plan of new routes, ``routes.paths[k]`` of ``circuits[k]``, and count its levels.
+    """Make a plan of new routes, ``new_paths[k]`` of ``circuits[k]``, and count its levels.
 
     `circuits` are the hit ones, and then those that might move; of these, circuits that got their
     old route again are left out of the plan. `handover` has the spare of each lost unit.
     """
-    # Without others, all circuits change.
-    if len(circuits) == len(case.hit):
-        return Recovery(
-            (0, len(circuits), *routes.levels), handover, tuple(circuits), routes.paths
-        )
     kept = [
         (circuit, path)
-        for circuit, path in zip(circuits, routes.paths, strict=True)
+        for circuit, path in zip(circuits, new_paths, strict=True)
         if circuit in case.hit or not np.array_equal(path, routing.paths[circuit])
     ]
     changed = tuple(circuit for circuit, _ in kept)

@@ -263,15 +263,6 @@ class HitCircuits(NamedTuple):
         return not bool((self.owners[list(self.hit)] == self.owners[circuit]).any())
 
 
-class FoundRoutes(NamedTuple):
-    """Routes of some circuits that hold together."""
-
-    levels: tuple[int, int, int]
-    """Cells to be set, the worst loss in hundredths of a dB, and the length."""
-    paths: list[Path]
-    """The nodes of each route, from start to goal."""
-
-
 class RoutingState:
     """The free parts around the circuits of a state; `lift` and `put` take circuits off and on.
 
@@ -555,25 +546,21 @@ class RoutingState:
         cells_set, worst_loss, length = weigh(self._net(), self.work, len(paths))
         return int(cells_set), int(worst_loss), int(length)
 
-    def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> FoundRoutes | None:
+    def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> list[Path] | None:
         """Route circuits from unit to unit together through free parts, by negotiated congestion.
 
-        ``ends[k]`` are the units of the source and the destination of a circuit. None if some
-        circuit is cut off, or circuits do not get out of each other's way in so many rounds.
+        ``ends[k]`` are the units of the source and the destination of a circuit, and the k-th path
+        of the result has the nodes of its route. None if some circuit is cut off, or circuits do
+        not get out of each other's way in so many rounds.
         """
         self._make_room(len(ends))
         nodes = np.array(ends, dtype=np.int64).reshape(-1, 2)
         nodes[:, 1] += self.graph.units
         work = self.work
-        # The outcome is the number of rounds; 0 or -1 without routes.
-        outcome, cells_set, worst_loss, length = route(self._net(), work, nodes, rounds)
-        if outcome <= 0:
+        if route(self._net(), work, nodes, rounds) <= 0:
             return None
         sizes = work.length[: len(ends)].tolist()
-        return FoundRoutes(
-            (int(cells_set), int(worst_loss), int(length)),
-            [work.path[k, :size].copy() for k, size in enumerate(sizes)],
-        )
+        return [work.path[k, :size].copy() for k, size in enumerate(sizes)]
 
     def open_arcs(self) -> NDArray[np.bool_]:
         """Tell which arcs light can take, were it not for other circuits; shape (arcs,)."""

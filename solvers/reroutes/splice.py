@@ -278,7 +278,7 @@ def weigh(net: Net, work: RerouteSpace, count):
 
 @kernel
 def route(net: Net, work: RerouteSpace, ends, rounds):
-    """Route circuits together by negotiated congestion, and weigh the routes.
+    """Route circuits together by negotiated congestion.
 
     ``ends[circuit]`` are the first and the last node of a circuit, the unit that it leaves and the
     one that it enters; `rounds` is the most rounds.
@@ -286,8 +286,7 @@ def route(net: Net, work: RerouteSpace, ends, rounds):
     In each round every circuit takes its cheapest path. A resource, such as a waveguide, that more
     circuits use than are free of it becomes dearer, and all are routed again, until no resource is
     overdrawn. ``work.path`` and ``work.length`` receive the routes. Returns the number of rounds
-    that it took, 0 if circuits share resources to the end, or -1 if one has no path; and the three
-    numbers of `weigh`, 0 where there are no routes.
+    that it took, 0 if circuits share resources to the end, or -1 if one has no path.
     """
     using = work.using
     work.history[:] = 0
@@ -303,7 +302,7 @@ def route(net: Net, work: RerouteSpace, ends, rounds):
             )
             using[start_resource] -= 1
             if length == 0:
-                return -1, 0, np.int64(0), np.int64(0)
+                return -1
             work.length[circuit] = length
             for place in range(length):
                 using[net.graph.resource[path[place]]] += 1
@@ -318,6 +317,5 @@ def route(net: Net, work: RerouteSpace, ends, rounds):
                     work.history[used] += HISTORY_COST
                     is_clean = False
         if is_clean:
-            n_cells_set, worst_loss, total_length = weigh(net, work, len(ends))
-            return turn, n_cells_set, worst_loss, total_length
-    return 0, 0, np.int64(0), np.int64(0)
+            return turn
+    return 0

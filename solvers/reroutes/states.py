@@ -86,8 +86,8 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     routing = RoutingState(empty)
     ends = [(a // rack.ports_per_chip, b // rack.ports_per_chip) for a, b in circuits]
     order = np.random.default_rng(0).permutation(len(ends))
-    routes = routing.route([ends[k] for k in order])
-    if routes is None:
+    routed_paths = routing.route([ends[k] for k in order])
+    if routed_paths is None:
         raise InputError(
             "the fibres do not suffice for the circuits of these boxes", where="boxes"
         )
@@ -95,7 +95,7 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     # The paths, back in the order of the circuits, get the numbers of ports and fibres; on a rack
     # of cells they say the states.
     paths: list[Any] = [None] * len(ends)
-    for k, path in zip(order.tolist(), routes.paths, strict=True):
+    for k, path in zip(order.tolist(), routed_paths, strict=True):
         paths[k] = path
     named = name_paths(routing.graph, routing.users, routing.first_fibre, paths, circuits)
     if rack.graph is None:

@@ -64,10 +64,10 @@ def test_a_single_way_is_as_cheap_as_any(fabric: Any, seed: int) -> None:
         found = routing.route([(source, destination)])
         if found is None:
             continue
-        sets, worst, length = found.levels
+        sets, worst, length = routing.sum_up(found)
         assert best is not None
         assert worst * LOSS_COST + length >= best % SET_COST or sets > best // SET_COST
-        used = routing.graph.resource[found.paths[0]].tolist()
+        used = routing.graph.resource[found[0]].tolist()
         assert len(set(used)) == len(used)
         if fabric.graph is None:
             assert worst * LOSS_COST + length == best
@@ -82,12 +82,11 @@ def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
     routing.lift(lifted)
     found = routing.route(ends)
     assert found is not None
-    routing.put(found.paths)
+    routing.put(found)
     assert (routing.free >= 0).all()
-    routing.lift(found.paths)
+    routing.lift(found)
     routing.put(lifted)
     assert np.array_equal(routing.free, before)
-    assert routing.sum_up(found.paths) == found.levels
     work = routing.work
     for end in (work.forward, work.backward):
         assert (end.cost == NOT_REACHED).all()
@@ -197,8 +196,8 @@ def test_negotiations_are_those_of_plain_python(fabric: Any) -> None:
             found = routing.route(ends, expected if expected > 0 else 5)
             assert (found is not None) == (expected > 0)
             if found is not None:
-                assert [path.tolist() for path in found.paths] == ways
-                assert found.levels == routing.sum_up(found.paths) == plain.levels(ways)
+                assert [path.tolist() for path in found] == ways
+                assert routing.sum_up(found) == plain.levels(ways)
                 assert routing.route(ends, expected - 1) is None
             for end in (routing.work.forward, routing.work.backward):
                 assert (end.cost == NOT_REACHED).all()
