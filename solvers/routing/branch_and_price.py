@@ -138,7 +138,10 @@ class _ProofSearch:
         self.least = int(self.router.least[tuple(self.negotiation.circuits.T)].sum())
         self.totals = totals_of(problem)
         self.best: Routes | None = None
-        self.cases: list[ProofNode] = []
+
+        # The first case begins without prices: no circuit costs less than if it were alone.
+        no_prices = np.zeros(len(self.router.workspace.use), dtype=np.int64)
+        self.cases = [ProofNode({}, PriceBound(float(self.least), no_prices))]
 
     def run(self, start: Solution | None = None) -> Solution:
         """Search until the best routes are proved, or a limit is reached.
@@ -150,7 +153,15 @@ class _ProofSearch:
         limit: Limit | None = None
         with stoppable() as stop:
             self._take(None if start is None else self.negotiation.take_up(start))
-            limit = self._warm_start()
+
+            # A few negotiations, until their routes are proved to be the best.
+            for turn in range(WARM_STARTS):
+                self._take(self.negotiation.attempt(turn, self.rng))
+                if self.least > self._upper():
+                    break
+                if self.clock.remaining_s <= 0:
+                    limit = Limit.TIME
+                    break
             if limit is None:
                 limit = self._branch()
         if stop.limit is not None:
@@ -174,19 +185,6 @@ class _ProofSearch:
         for k, (source, _) in enumerate(self.master.circuits):
             self.master.add(k, tuple(routes.routes[source, : routes.lengths[source]].tolist()))
 
-    def _warm_start(self) -> Limit | None:
-        """Look for routes by a few negotiations, until some are proved to be the best.
-
-        Returns `Limit.TIME` if the time is up, else None.
-        """
-        for turn in range(WARM_STARTS):
-            self._take(self.negotiation.attempt(turn, self.rng))
-            if self.least > self._upper():
-                return None
-            if self.clock.remaining_s <= 0:
-                return Limit.TIME
-        return None
-
     def _branch(self) -> Limit | None:
         """Search the cases best first: bound the one of the lowest bound, and split it if needed.
 
@@ -195,7 +193,6 @@ class _ProofSearch:
         says that it came to its end: ``self.best`` is optimal, or, where that is None as well, the
         matching cannot be routed.
         """
-        self.cases = [self._root()]
         # The shortest routes of all circuits, each alone, may prove enough already.
         if self.least > self._upper():
             return None
@@ -255,20 +252,17 @@ class _ProofSearch:
                 rivals = [rival for rival in circuits if rival != split.circuit]
                 halves = [([split.circuit], both_ends), (rivals, both_ends)]
 
-            # Each half is a case of its own.
+            # Each half is a case of its own, in which some circuits are kept from more terminals.
             for closed_circuits, terminals in halves:
-                closed = _close(case.closed, closed_circuits, frozenset(terminals))
+                closed = dict(case.closed)
+                for circuit in closed_circuits:
+                    closed[circuit] = closed.get(circuit, frozenset()) | terminals
                 case.children.append(len(self.cases))
                 self.cases.append(
                     ProofNode(closed, PriceBound(case.bound.value, case.bound.prices))
                 )
                 heapq.heappush(queue, (case.bound.value, case.children[-1]))
         return None
-
-    def _root(self) -> ProofNode:
-        """Begin without prices: no circuit costs less than if it were alone."""
-        no_prices = np.zeros(len(self.router.workspace.use), dtype=np.int64)
-        return ProofNode({}, PriceBound(float(self.least), no_prices))
 
     def _round_solution(self, bound: PriceBound, tries: int) -> None:
         """Look for a routing near the solution of the linear programme, and keep it if it is best.
@@ -335,11 +329,11 @@ class _ProofSearch:
         """Return the lower bound of all routings, in the units of bounds.
 
         Every routing is in one of the cases that have not been split, hence it is the least bound
-        of these: infinite if all of them are infeasible, and -inf before there is a case.
+        of these: infinite if all of them are infeasible.
         """
         leaves = [case.bound for case in self.cases if case.split is None]
         values = [math.inf if bound.infeasible else bound.value for bound in leaves]
-        return min(values, default=-math.inf)
+        return min(values)
 
     def _in_unit(self, value: float) -> float:
         """Lift a bound to the next total that routes can have, in cells or dB.
@@ -354,8 +348,6 @@ class _ProofSearch:
         `limit` is what ended the search, None if it came to its end.
         """
         least = self.problem.lower_bound()
-        if not self.cases:
-            self.cases = [self._root()]
         proved = self._proved()
         proof = self._proof() if self._in_unit(proved) > least else None
         stats: dict[str, object] = {"cases": len(self.cases)}
@@ -451,14 +443,6 @@ class _ProofSearch:
             "cut_circuits": [list(pair) for pair in circuits],
             "cut_links": names,
         }
-
-
-def _close(closed: Closed, circuits: list[int], terminals: frozenset[int]) -> Closed:
-    """Close terminals to some circuits, too; ``closed[circuit]`` has those closed before."""
-    narrower = dict(closed)
-    for circuit in circuits:
-        narrower[circuit] = closed.get(circuit, frozenset()) | terminals
-    return narrower
 
 
 def _some(names: list[str], most: int = 24) -> str:

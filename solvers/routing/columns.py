@@ -98,7 +98,6 @@ class Master:
         self.router = router
         self.circuits = [(int(i), int(j)) for i, j in circuits]
         self.capacity = capacity
-        self.pool: set[Column] = set()
         self.wiring = router.wiring
         self.port_links = self.wiring.link[self.wiring.source[[i for i, _ in self.circuits]]]
         """``port_links[circuit]``: the link at its source, which no terminal of a route names."""
@@ -108,14 +107,11 @@ class Master:
             array.flags.writeable = False  # kernels are compiled for one type
         self.free = router.wiring._replace(cell_cost=nothing, to_go=to_go)
 
-        # The pool is empty; routes are known by their variables and by the cells that they pass.
+        # The pool is empty: the routes in it are the keys of `_variables`.
         # To leave a circuit out costs more than four times the longest of the shortest routes.
         self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
         self._variables: dict[Column, Any] = {}
         self._through: dict[int, list[Column]] = {}  # routes by cell, for `break_cells`
-        self._indexed = (
-            0  # how many of the routes, in the order of `_variables`, are in these lists
-        )
         self._shut: frozenset[int] = frozenset()
         self._broken: set[Column] = set()
         longest = max(int(router.least[i, j]) for i, j in self.circuits) / UNIT
@@ -132,10 +128,11 @@ class Master:
         """Put a route of a circuit, by the terminals left, into the pool; tell if it is new."""
         cost = self.cost_of(circuit, terminals)
         column = Column(circuit, cost, terminals)
-        if column in self.pool:
+        if column in self._variables:
             return False
-        self.pool.add(column)
         self._variables[column] = self._lp.add(circuit, cost / UNIT, self.links_of(column))
+        for cell in {terminal // 4 for terminal in terminals}:  # four to a cell
+            self._through.setdefault(cell, []).append(column)
         return True
 
     def break_cells(self, wiring: MeshArrays, shut: frozenset[int], cells: Iterable[int]) -> None:
@@ -155,14 +152,10 @@ class Master:
             All cells that are broken, stuck or dead. Faults of other cells are no longer there.
         """
         # ``self._through[cell]`` lists the routes through a cell, hence only those through broken
-        # cells have to be checked. Routes that have come since the last call are entered first.
+        # cells have to be checked.
         self.wiring = wiring
         self.free = self.free._replace(exits=wiring.exits)
         self._shut = shut
-        for column in list(self._variables)[self._indexed :]:
-            for cell in {terminal // 4 for terminal in column.terminals}:  # four to a cell
-                self._through.setdefault(cell, []).append(column)
-        self._indexed = len(self._variables)
         self._broken = {
             column
             for cell in cells
