@@ -377,17 +377,14 @@ class StrayLight:
         X`.
         """
         # ``changed[free cell, terminal left, terminal entered]``: the matrix D of each cell. The
-        # four terminals of cell c are 4 c to 4 c + 3; light that enters at one leaves by two.
+        # four terminals of cell c are 4 c to 4 c + 3; light that enters at one leaves by those of
+        # its row in `EXITS`, in bar and in cross.
         free = self.free
         change = self._chip.pass_cells((1 - states).astype(np.int8))
         change -= self._chip.pass_cells(states)
         terminals = 4 * free[:, None] + np.arange(4)
         changed = np.zeros((len(free), 4, 4), dtype=np.complex128)
-        rows = np.arange(len(free))
-        for entered in range(4):
-            for exit_ in (BAR, CROSS):
-                left = EXITS[entered, exit_]
-                changed[rows, left, entered] = change[terminals[:, entered], exit_]
+        changed[:, EXITS, np.arange(4)[:, None]] = change[terminals]
 
         # For each frequency: `turned` is D with the delay of the cell, ``waves.returning`` is R,
         # and `brought` the product of (free cells, receivers, 4), (free cells, 4, 4) and

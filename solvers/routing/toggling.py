@@ -184,14 +184,14 @@ def _occupy_routes(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, 
     space.use[:] = 0
     scratch.n_lit[:] = 0
     for cell in range(len(states)):
-        _price_dark_cell(graph, scratch, states, cell)
+        _price_cell(graph, scratch, states, cell, _TOGGLE)
     for place in range(len(order)):
         _occupy_route(graph, space, scratch, order[place])
 
 
 @inner_kernel
-def _price_dark_cell(graph: MeshArrays, scratch: RowScratch, states, cell):
-    """Set ``scratch.toll`` of a cell that no circuit passes: its cost, and the toggle if needed.
+def _price_cell(graph: MeshArrays, scratch: RowScratch, states, cell, toggle_cost):
+    """Set ``scratch.toll`` of a cell: its cost, and that of a toggle if it is needed.
 
     ``states[cell]`` is its present state; a toggle is needed for the other one, in either
     direction, and none from -1.
@@ -199,7 +199,7 @@ def _price_dark_cell(graph: MeshArrays, scratch: RowScratch, states, cell):
     for state in range(2):
         scratch.toll[cell, state] = graph.cell_cost[cell, state]
         if states[cell] == 1 - state:
-            scratch.toll[cell, state] += _TOGGLE
+            scratch.toll[cell, state] += toggle_cost
 
 
 @inner_kernel
@@ -213,7 +213,7 @@ def _release_route(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, 
         cell = cell_of(route[step])
         scratch.n_lit[cell] -= 1
         if scratch.n_lit[cell] == 0:
-            _price_dark_cell(graph, scratch, states, cell)
+            _price_cell(graph, scratch, states, cell, _TOGGLE)
 
 
 @inner_kernel
@@ -655,10 +655,7 @@ def negotiate_change(
     """
     # A cell costs more in the state that it is not in now.
     for cell in range(len(routed.states)):
-        for state in range(2):
-            scratch.toll[cell, state] = graph.cell_cost[cell, state]
-            if routed.states[cell] == 1 - state:
-                scratch.toll[cell, state] += toll.price * UNIT
+        _price_cell(graph, scratch, routed.states, cell, toll.price * UNIT)
     priced = with_cell_cost(graph, scratch.toll)
     copy_routes(order, scratch, routed)
     circuits = RoutedCircuits(order, scratch.partner, routed.routes, routed.lengths)
