@@ -193,8 +193,7 @@ def schedule_all(
             # It took the whole search to see that links are too few for the fewest slots. A second
             # plan, packed into as many slots as it takes, competes with the one that has failed.
             failed_plan = planner.plan
-            ends = problem.pairs.astype(np.int64)
-            search.packed = pack_slots(planner, ends, insists=False)
+            search.packed = pack_slots(planner, problem.pairs, insists=False)
             limit = search.pack()
             if search.packed is not None:
                 search.packed = planner.plan
@@ -274,8 +273,8 @@ class _SlotExchange:
                 break
         if all_fail:
             # A plan of more slots is made at once: it is the answer if there is no time for more.
-            ends = self.planner.problem.pairs.astype(np.int64)
-            self.packed = pack_slots(self.planner, ends, insists=False)
+            pairs = self.planner.problem.pairs
+            self.packed = pack_slots(self.planner, pairs, insists=False)
             bound = prove_bound(self.planner, FAILED)
             if bound[0] == np.inf:
                 self.bound = bound
@@ -301,7 +300,7 @@ class _SlotExchange:
         if shortage is None:
             return
         self.is_crowded = True
-        self.packed = pack_slots(planner, problem.pairs.astype(np.int64), insists=False)
+        self.packed = pack_slots(planner, problem.pairs, insists=False)
 
         # More rounds may prove more slots; their prices are kept if they do.
         longer = bound_slots(problem, planner.router, planner.clock)
@@ -320,7 +319,6 @@ class _SlotExchange:
         # `best` is the plan of the fewest slots so far. Without a first one the time is up.
         planner = self.planner
         clock = planner.clock
-        ends = planner.problem.pairs.astype(np.int64)
         best = self.packed
         if best is None:
             return Limit.TIME
@@ -334,7 +332,7 @@ class _SlotExchange:
                 if len(best) <= planner.slots_bound:
                     break
                 planner.on_event(Tick(PACKING, number))
-                plan = pack_slots(planner, ends, insists=True)
+                plan = pack_slots(planner, planner.problem.pairs, insists=True)
                 if plan is None:
                     return Limit.TIME
                 if _plan_size(plan) < _plan_size(best):

@@ -89,7 +89,7 @@ def fill_slot(wiring: MeshArrays, space: RoutingSpace, pairs, routes, lengths, i
 
 
 def pack_slots(
-    planner: SlotPlanner, pairs: NDArray[np.int64], *, insists: bool
+    planner: SlotPlanner, pairs: NDArray[np.integer], *, insists: bool
 ) -> list[RoutedSlot] | None:
     """Pack the pairs of an all-to-all into slots, one slot after the other, by first fit.
 
@@ -98,7 +98,7 @@ def pack_slots(
     by rip-up and reroute. Returns the slots; None if the time is up before all pairs have a slot,
     or if some pair cannot be routed even alone by a search for cheapest paths.
     """
-    waiting = pairs
+    waiting = pairs.astype(np.int64)
     plan = []
     while len(waiting):
         if planner.clock.remaining_s <= 0:

@@ -192,8 +192,6 @@ class Repair:
         ``hits[k]`` says whether fault k hits the slot. The result is the states of the slot,
         ``states[cell]``, or None.
         """
-        if len(faults) == 1:
-            return None
         for fault in (faults[k] for k in np.flatnonzero(hits)):
             row = self._rows.get((slot, fault))
             if row is not None and not _conflicts(row[None], faults).any():

@@ -4,10 +4,11 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.model import Bound, Event, Limit, Limits, NewBest
-from optmatch.solvers.all_to_all import planner as planner_module
+from optmatch.model import Bound, Event, Limit, Limits, NewBest, ignore
+from optmatch.solvers.all_to_all import factorise, planner as planner_module
 from optmatch.solvers.all_to_all.conclusion import place_leftovers
 from optmatch.solvers.all_to_all.factors import exchange, relabel, tournament
 from optmatch.solvers.all_to_all.planner import (
@@ -158,6 +159,36 @@ def test_a_search_goes_on_until_the_gap_is_closed() -> None:
     assert short.limit is Limit.ITERATIONS and short.lower_bound == solution.lower_bound
     assert short.objective is not None and solution.objective is not None
     assert short.objective > solution.objective
+
+
+@pytest.mark.parametrize("fabric", [FABRICS[1], om.HexMesh(17, 17, ports=64)], ids=["few", "many"])
+def test_without_a_limit_a_plan_near_its_bound_is_not_begun_anew(
+    monkeypatch: pytest.MonkeyPatch, fabric: om.Fabric
+) -> None:
+    """Near is 0.05 % for up to 32 slots; with 63 slots it is 63 / 32 times as much."""
+    problem, begun = om.AllToAll(fabric), list[SlotPlanner]()
+    cells = problem.lower_bound() + 10 * problem.min_slots
+
+    def route_nothing(planner: SlotPlanner, factors: NDArray[np.int64]) -> None:
+        begun.append(planner)
+        planner.plan = [planner.empty_slot()._replace(excess=10 * UNIT) for _ in factors]
+
+    def count_starts(share: float, starts: int | None = 4, **limits: int) -> int:
+        begun.clear()
+        proved = cells * (1 - share), None
+        monkeypatch.setattr(factorise, "prove_bound", lambda *given: proved)
+        factorise.schedule_all(
+            problem, Limits(**limits), np.random.default_rng(0), ignore, name="", starts=starts
+        )
+        return len(begun)
+
+    monkeypatch.setattr(SlotPlanner, "route_all", route_nothing)
+    monkeypatch.setattr(factorise, "exchanges", lambda *given: iter(()))
+    monkeypatch.setattr(factorise, "conclude", lambda *given, **named: None)
+    near = 0.0005 * max(1.0, problem.min_slots / 32)
+    assert count_starts(0.99 * near) == 1
+    assert count_starts(1.01 * near) == 4
+    assert count_starts(0.99 * near, None, iterations=20) > 4, "until the limit is reached"
 
 
 @compiled_only
