@@ -48,6 +48,7 @@ from optmatch.solvers.feedforward.looping import (
     UPPER,
     network,
 )
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 EXACT = 64
@@ -266,8 +267,7 @@ def search(matchings, root, bound, task: LoopTask, space: LoopSpace, choice: Loo
         space.is_cut_short[0] = False
         choice.cost[row] = _search_one(root, bound, task, space)
         choice.exact[row] = not space.is_cut_short[0]
-        for cell in range(choice.states.shape[1]):
-            choice.states[row, cell] = space.states[-1, cell]
+        copy_into(choice.states[row], space.states[-1])
 
 
 @inner_kernel
@@ -423,8 +423,7 @@ def _add_half(depth, cost, task: LoopTask, space: LoopSpace):
     elif frame[HALF] == 2:
         # The cells of both halves have the numbers between those of the outer columns.
         frame[BEST] = frame[FOUND]
-        for loop in range(space.lines.shape[2]):
-            space.lines[KEPT, depth, loop] = space.lines[TURNED, depth, loop]
+        copy_into(space.lines[KEPT, depth], space.lines[TURNED, depth])
         number = frame[NUMBER]
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             space.states[depth, cell] = space.states[-1, cell]
@@ -443,8 +442,7 @@ def _close(depth, task: LoopTask, space: LoopSpace):
     blocks = task.blocks
     number = frame[NUMBER]
     if frame[BEST] < frame[BOUND]:
-        for loop in range(space.lines.shape[2]):
-            space.lines[TURNED, depth, loop] = space.lines[KEPT, depth, loop]
+        copy_into(space.lines[TURNED, depth], space.lines[KEPT, depth])
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             space.states[-1, cell] = space.states[depth, cell]
 
@@ -527,8 +525,7 @@ def _find_loops(number, task: LoopTask, space: LoopSpace):
     size = task.blocks[number, SIZE]
     depth = task.blocks[number, DEPTH]
     place = task.blocks[number, PLACE]
-    for line in range(place, place + size):
-        space.lines[LOOP, depth, line] = -1
+    space.lines[LOOP, depth, place : place + size] = -1
 
     # The last of an odd number of lines is wired to the lower half, at its input and its output.
     # Lines that hang together with either of them have no choice: loop 0.
@@ -552,9 +549,7 @@ def _find_loops(number, task: LoopTask, space: LoopSpace):
 
     # The cells of the outer columns depend on the direction of their own loop only.
     costs = space.costs[depth]
-    for loop in range(loops):
-        costs[loop, 0] = 0
-        costs[loop, 1] = 0
+    costs[:loops] = 0
     for line in range(place, place + size):
         if space.lines[FORTH, depth, line] >= 0:
             loop = space.lines[LOOP, depth, line]
@@ -648,10 +643,9 @@ def _split(number, task: LoopTask, space: LoopSpace):
     # Neither half has circuits yet. One entry more is cleared: the neighbour of an odd last line.
     for half in (blocks[number, UPPER], blocks[number, LOWER]):
         start = blocks[half, PLACE]
-        lines = blocks[half, SIZE]
-        for line in range(start, start + lines + 1):
-            space.lines[FORTH, depth + 1, line] = -1
-            space.lines[BACK, depth + 1, line] = -1
+        end = start + blocks[half, SIZE] + 1
+        space.lines[FORTH, depth + 1, start:end] = -1
+        space.lines[BACK, depth + 1, start:end] = -1
 
     # `input_place` and `output_place` are those of the line in its half. Neighbours
     # 2k and 2k + 1 become input k of a half, hence numbers are shifted by one bit. A line enters

@@ -168,7 +168,6 @@ def route_cheaply(
     # ``stuck[cell]`` is -1 for a cell that works, 0 or 1 for one that stays in that state.
     inner: Any = exact_router(fabric)
     stuck = fabric.graph.stuck if fabric.graph is not None else np.empty(0, dtype=np.int8)
-    everywhere = np.ones(len(matchings), dtype=bool)
     if inner.type in LOOPING and (cell_cost is not None or (stuck != FREE).any()):
         if cell_cost is None:
             cell_cost = np.zeros((fabric.n_cells, 2, 2), dtype=np.int64)
@@ -184,7 +183,7 @@ def route_cheaply(
     # costs, hence no row counts as exact.
     states = _ROUTERS[inner.type](matchings)
     wrong = (states != FREE) & (stuck != FREE) & (states != stuck)
-    return RoutedMatchings(states, ~wrong.any(axis=1), ~everywhere)
+    return RoutedMatchings(states, ~wrong.any(axis=1), np.zeros(len(matchings), dtype=bool))
 
 
 def follow(
