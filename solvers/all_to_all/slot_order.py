@@ -370,9 +370,11 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
     n_nodes = 0
 
     def extend(size: int, candidates: int) -> None:
-        """Search all cliques of the present one, which has `size` vertices, and of candidates.
+        """Search the cliques that contain the present one, of `size` vertices, and candidates.
 
-        Each of the `candidates` is a neighbour of all vertices of the present clique.
+        `candidates` is a bit set, ``0b101`` for the vertices 0 and 2: those that are neighbours of
+        all vertices of the present clique. ``best_size``, the size of the largest clique so far,
+        grows, and ``n_nodes`` counts the calls, `most_nodes` at most.
         """
         nonlocal best_size, n_nodes
         n_nodes += 1
@@ -385,7 +387,8 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
             if size + color <= best_size or n_nodes >= most_nodes:
                 return
 
-            # First all cliques with this vertex, then those without it.
+            # First all cliques with this vertex: of the candidates its neighbours are left. Then
+            # those without it.
             extend(size + 1, candidates & neighbours[vertex])
             candidates &= ~(1 << vertex)
 

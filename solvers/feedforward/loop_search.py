@@ -274,16 +274,23 @@ def search(matchings, root, bound, task: LoopTask, space: LoopSpace, choice: Loo
 def _search_one(root, bound, task: LoopTask, space: LoopSpace):
     """Find the cheapest states of a Benes network for one matching, by branch and bound.
 
-    `root` is the number of the block that is searched. For each setting of a block its halves are
-    problems of their own, and are searched in turn. The last row of ``space.states`` receives the
-    best states; the result is their cost, `bound` if none costs less.
+    The matching is in the row of the whole network: ``space.lines[FORTH, 0, input]`` is the output
+    of an input and ``space.lines[BACK, 0, output]`` the input of an output, -1 where idle. `root`
+    is the row of ``task.blocks`` that is searched, 0 for the whole network. For each setting of a
+    block its halves are problems of their own, and are searched in turn. The last row of
+    ``space.states`` receives the best states; the result is their cost, `bound` if none costs
+    less.
     """
     # This is a recursion written as a loop: `_open` is the call, `_close` the return, and `depth`
-    # the height of the stack. A cost of -1 means that the block was opened and is on the stack.
+    # the row of ``space.frames`` of the innermost open block, -1 once none is open. `_open` gives
+    # a cost of -1 where the block is open now and its halves have to be searched; any other number
+    # is the cost of a block that is done at once.
     cost = _open(root, bound, task, space)
     depth = 0 if cost < 0 else -1
     while depth >= 0:
-        # The block is done once both halves are, and there is no other setting to be tried.
+        # ``frame[HALF]`` is the half to search next: 0 the upper one, 1 the lower one, 2 none. The
+        # block is done once both halves are, and there is no other setting to be tried; its cost
+        # then counts for the setting of the block around it.
         frame = space.frames[depth]
         if frame[HALF] == 2 and not _take_next_setting(depth, task, space):
             cost = _close(depth, task, space)

@@ -384,9 +384,10 @@ class RerouteSearch:
         return self.limit is not None
 
     def has(self, disturbed: int, moved: int) -> bool:
-        """Tell whether the best plan moves no more than so many circuits that were not hit.
+        """Tell whether the best plan is no worse than so many disturbed and moved circuits.
 
-        Fewer disturbed ones outweigh any number of moved ones. False, too, without a plan.
+        `disturbed` counts circuits of jobs that were not hit, `moved` all circuits that were not
+        hit. Fewer disturbed ones outweigh any number of moved ones. False, too, without a plan.
         """
         if self.best is None:
             return False
@@ -471,22 +472,26 @@ def solve(
 
 
 def _settle_all(search: RerouteSearch) -> Any:
-    """Settle the first two levels of the objective, one after the other, as far as limits allow.
+    """Find the best plan, or a proof that there is none, as far as limits allow.
 
-    Changes ``search.settled``, the least values of both levels that are proved, ``search.best``
-    and ``search.proved``. First only hit circuits move; then others of their jobs; at last
-    circuits of anybody. The result is a certificate that there is no plan, a `CutProof` or what
+    First only hit circuits move; then others of the jobs that are hit as well; at last circuits of
+    anybody. Each step disturbs more than the one before, hence the search ends with the first one
+    that has a plan. Changes ``search.best``, ``search.proved`` and ``search.settled``, lower
+    bounds of two levels: the circuits disturbed of jobs that are not hit, and the circuits
+    changed. The result is a certificate that there is no plan, a `CutProof` or what
     `prove_handovers` returns, and None in all other cases, also after a limit.
     """
-    # First only hit circuits move.
+    # First only hit circuits move. `has` asks whether the best plan disturbs 0 circuits of other
+    # jobs, and changes none but the hit ones.
     if search.stopped() or not search.try_moving(()):
         return None
     if search.has(0, 0):
         search.proved = True
         return None
 
-    # No plan moves hit circuits alone. If there is none yet, a proof that there is none at all is
-    # sought before larger models.
+    # No plan moves hit circuits alone: with none of other jobs disturbed, at least one circuit
+    # more than the hit ones is changed. If there is no plan yet, a proof that there is none at all
+    # is sought before larger models.
     search.settled = (0, len(search.case.hit) + 1)
     if search.best is None:
         certificate = find_cut(search.problem)
@@ -495,7 +500,8 @@ def _settle_all(search: RerouteSearch) -> Any:
             search.proved = True
             return proofs
 
-    # Then circuits of hit jobs may move, too, which disturbs nobody else.
+    # Then circuits of hit jobs may move, too, as few as possible (`few`), which disturbs nobody
+    # else.
     job_circuits, other_circuits = split_rest(search.routing, search.case)
     if job_circuits and (search.stopped() or not search.try_moving(job_circuits, few=True)):
         return None
@@ -503,7 +509,7 @@ def _settle_all(search: RerouteSearch) -> Any:
         search.proved = True
         return None
 
-    # At last circuits of others.
+    # At last circuits of others: at least one of them is disturbed.
     search.settled = (1, len(search.case.hit) + 1)
     search.proved = _move_others(search, job_circuits, other_circuits)
     return None

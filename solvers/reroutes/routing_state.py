@@ -375,11 +375,14 @@ class RoutingState:
         return twin
 
     def close(self, fibres: Iterable[int], ports: Iterable[int], cells: Iterable[int]) -> None:
-        """Leave parts to the circuits that have them now, dark or not: no other circuit gets them.
+        """Leave parts to the circuits that have them now: no other circuit gets them.
 
-        All three arguments are numbers of parts. A circuit frees all its parts but these when it
-        is taken off. Parts that nobody has are closed to everybody, and the `cells` lead no
-        further light.
+        All three arguments are numbers of parts; a circuit that has lost its light has its parts
+        as well. Parts that nobody has are closed to everybody, and the `cells` are dead from now
+        on. On a mesh of cells, all `fibres` are shut to further paths, and the `ports` that no
+        circuit has. In a rack without cells, ``users.ports[end, port]`` (end 0 sends, 1 receives)
+        and ``users.fibres[fibre]`` say who has a part, and these fibres stay taken when their
+        circuit is taken off.
         """
         # With cells, a circuit that runs keeps its ports: only ports without one are closed.
         self.break_cells({}, cells)
@@ -395,9 +398,11 @@ class RoutingState:
             node = graph.inner + edges[fibre]
             user = users.fibres[fibre]
 
-            # The path of the user no longer has the edge: the fibre stays taken when the circuit
-            # is taken off. A fibre of nobody is taken from what is free on the edge.
-            if user >= 0:  # it counts once, whether dead or in use
+            # ``free[node]`` counts the free fibres of the edge. A circuit that is taken off adds 1
+            # for each node of its path: once the edge is deleted from the path, the fibre of its
+            # user is not given back. A fibre of nobody is subtracted; one that is dead already
+            # stays as it is, since it was subtracted before.
+            if user >= 0:
                 path = self.paths[user]
                 places = np.flatnonzero(path == node)[:1]
                 self.paths[user] = np.delete(path, places)
@@ -525,7 +530,8 @@ class RoutingState:
         """
         # Between the units, a path has the terminals entered, and the one by which light leaves
         # the fabric. A cell is left where the next link begins: at the mate of the next terminal.
-        # Cell c has the terminals 4 c to 4 c + 3, whose lowest bit is the side: cross changes it.
+        # Cell c has the terminals 4 c to 4 c + 3, two on each side; cross changes the lowest bit,
+        # the place on the side.
         if self.first_fibre:
             return []
         entered = self.graph.terminal[path[1:-2]]

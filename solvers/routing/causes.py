@@ -19,7 +19,8 @@ _MOST_NAMED = 20  # pairs, in a message
 def name_causes(solution: Solution, refuted: Refuted, clock: Clock | None = None) -> Solution:
     """Add the faults that cause it to the answer that something cannot be done.
 
-    `refuted` is an exact test of the same question on another fabric. ``stats["causes"]`` lists
+    `refuted` is an exact test whether the same question has no answer on another fabric, and
+    `clock` ends the tests. ``stats["causes"]`` lists
     faults that alone forbid the answer, and the reason ends with them. With
     ``stats["causes_minimal"]`` none of them could be repaired without making an answer possible.
     The list is empty if there is no answer without faults either.
@@ -35,10 +36,12 @@ def find_causes(
 ) -> tuple[list[Fault], bool]:
     """Find a set of faulty cells of a fabric that forbids the answer, and of which all are needed.
 
-    `refuted` is an exact test of the same question on fabrics with fewer faults; once the time of
-    `clock` is over no more faults are tried. A deletion filter (Chinneck and Dravnieks 1991, doi
-    10.1287/ijoc.3.2.157): faults are repaired one by one, and one whose repair does not help stays
-    repaired. The second result tells whether that was shown of each.
+    `refuted` is called with the fabric under some of its faults: True if there is no answer, False
+    if there is one, None if that stays open. Once the time of `clock` is over no more faults are
+    tried. A deletion filter (Chinneck and Dravnieks 1991, doi 10.1287/ijoc.3.2.157): faults are
+    repaired one by one, and one whose repair does not help stays repaired. Dead ports are never
+    repaired. The second result tells whether each fault of the first one is proved to be needed;
+    no faults are returned if there is no answer without them either.
     """
     # `causes` are enough to forbid the answer at any time: a fault is taken out of them if it is
     # proved that there is no answer without it either.
@@ -93,10 +96,12 @@ def refuse_dead_pairs(
 ) -> Solution | None:
     """Conclude that a problem is infeasible because two ports must meet that nothing connects.
 
-    `dead` lists these pairs, (source, destination), and `method` is named in the solution. No
-    state of the cells connects them, or their circuit is over its link budget. `refuted` is the
-    test of `name_causes`; without it, a fault is needed if its repair leaves no pair dead. None if
-    there is no dead pair.
+    `dead` lists these pairs of ports, (source, destination), and `method` is named in the
+    solution. No state of the cells connects them or, on a fabric without cells, their circuit is
+    over its link budget. None if there is no dead pair. On a fabric with faults the solution names
+    those to blame, a set of which no fault can be spared: first a set that keeps some pair dead;
+    of this, if `refuted` is given, a part for which that exact test still says that the problem
+    has no answer. No more of its tests are begun after the time of `clock`.
     """
     if not dead:
         return None
@@ -120,7 +125,7 @@ def refuse_dead_pairs(
         table = fabric.route_cells()
         return any(table[i, j] == UNREACHED for i, j in dead)
 
-    # The quick test leaves few faults, all that the exact one then has to try.
+    # The quick test, without the clock, leaves few faults, all that the exact one has to try.
     causes, minimal = find_causes(fabric, some_pair_is_dead)
     if refuted is not None:
         causes, minimal = find_causes(fabric.repaired(causes), refuted, clock)

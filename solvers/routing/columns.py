@@ -319,13 +319,17 @@ class Master:
 
 
 def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
-    """Find by what multiple the costs of routings can differ from those of the shortest routes.
+    """Find a step such that all routings cost the shortest routes plus a multiple of this step.
 
-    In 1/`UNIT` of a cell: two cells where all ways between two ports have one parity, as on grids
-    of hexagons or squares; else one; with different costs of bar and cross their common divisor.
+    ``circuits[circuit]``, shape (circuits, 2), are a source and a destination port. The step is in
+    1/`UNIT` of a cell: two cells where all ways between two ports have an even number of cells, or
+    all an odd one, as on grids of hexagons or squares; else one; with different costs of bar and
+    cross their greatest common divisor. If it is two cells and the shortest routes have 73 cells
+    in all, no routing has 74.
     """
-    # All ways have one parity if each terminal is an even or an odd number of cells away from a
-    # port, by any way: if a step through a cell changes the parity of the least number of cells.
+    # All ways to a terminal have one parity if it changes with each step: wherever light steps
+    # from one terminal through one cell to the next one, the fewest cells from the port to both
+    # are one even and one odd number.
     costs = np.unique(router.wiring.cell_cost)
     if len(costs) > 1:
         return int(np.gcd.reduce(costs))

@@ -201,10 +201,11 @@ def with_cell_cost(graph: MeshArrays, cell_cost) -> MeshArrays:
 def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
     """Find the cheapest path from a port to its partner by A*, and return the number of its cells.
 
-    ``space.exit_cost`` has the prices of leaving cells, `FAR` where that is closed; ``space.cost``
-    and ``space.entered`` are written. `route` receives the terminals by which light leaves its
-    cells. The result is 0 if there is no path, or the cheapest one does not fit into `route`; else
-    ``space.cost[graph.target[partner]]`` is its cost, prices included.
+    ``space.exit_cost[terminal]`` has the prices of leaving cells, `FAR` where that is closed;
+    ``space.cost`` and ``space.entered`` are written. ``route[step]`` receives the terminals by
+    which light leaves its cells, from the first cell on. The result is 0 if there is no path, or
+    the cheapest one does not fit into `route`; else ``space.cost[graph.target[partner]]`` is its
+    cost in 1/`UNIT` of a cell, prices included.
 
     With an estimate of 0 everywhere and a target of -1 it is the search of Dijkstra (1959) for the
     cheapest paths to all terminals: ``space.cost`` has their costs, `FAR` where no light comes.
@@ -226,7 +227,8 @@ def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
             price = space.exit_cost[leaving]
             if to_go[leaving] >= FAR or price >= FAR:
                 continue
-            # The key of the heap is the estimate of the whole path; its low bits break ties.
+            # The key of the heap is the estimate of the whole path, above `_TIE_BITS` low bits of
+            # what is to go, which break ties.
             total = cost_so_far + graph.cell_cost[cell_of(entered), state] + price
             if total < cost[leaving]:
                 cost[leaving] = total
@@ -250,7 +252,8 @@ def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
         cost_so_far = cost[leaving]
         entered = mate[leaving]
 
-    # The way is followed back twice: to count its cells, and to write them down.
+    # The way is followed back twice, from `leaving` to where its cell was entered and over the
+    # link to where the cell before was left: to count its cells, and to write them down.
     length = 1
     entered = space.entered[target]
     while entered != source:
@@ -282,7 +285,7 @@ def _set_price(graph: MeshArrays, space: RoutingSpace, base, pressure, link):
     """Set the price of entering a link, from either end: its history, and who is there now.
 
     Writes ``space.exit_cost[terminal]`` of both ends. `pressure` is the price of each circuit on
-    the link in this round, and ``base[terminal]`` is as of `negotiate`.
+    the link in this round, and ``base[terminal]`` what leaving there costs before any contest.
     """
     price = space.history[link] + pressure * space.use[link]
     for end in range(2):
@@ -470,9 +473,10 @@ def passes_link_twice(graph: MeshArrays, use, route):
 def shorten(graph: MeshArrays, space: RoutingSpace, base, circuits: RoutedCircuits):
     """Put each circuit on its cheapest path past the others, until nothing gets cheaper.
 
-    Changes ``circuits.routes`` and ``circuits.lengths``, and uses ``space.exit_cost`` and
-    ``space.use``. The result is the total cost, in 1/`UNIT` of a cell, with the prices
-    ``base[terminal]`` as of `negotiate`.
+    Changes ``circuits.routes[port, step]`` and ``circuits.lengths[port]``, and uses
+    ``space.exit_cost`` and ``space.use``. The result is the cost of all routes, in 1/`UNIT` of a
+    cell: of their cells, and ``base[terminal]`` for leaving a cell there, `FAR` where that is
+    closed.
 
     All have routes, and no two share a link; the same holds afterwards.
     """

@@ -46,8 +46,9 @@ def _build_graph(
 
     One run of Dijkstra for each port. All arrays are read-only: they are shared by routers. A cell
     costs `bar_cost` or `cross_cost`, in 1/`UNIT` of a cell; with `cells` costs are in proportion
-    to losses instead, or with `power` to heater powers, `UNIT` on average. The second result has
-    the cost of the cheapest route between two ports, `FAR` or more if there is none.
+    to losses instead, or with `power` to heater powers, `UNIT` on average. The second result,
+    shape (ports, ports), has the cost of the cheapest route between two ports in the same unit,
+    `FAR` or more if there is none.
     """
     cell_graph: Any = fabric.graph
 
@@ -80,8 +81,9 @@ def _build_graph(
     )
     backwards = search_all_paths(graph._replace(source=target), graph.cell_cost)
 
-    # Light in a cell comes back the way it went, so paths to a port are found from there. Where it
-    # leaves a cell on the path back, it came from the cell at the other end of the link.
+    # Light in a cell comes back the way it went, so paths to a port are found from there. A path
+    # back that leaves a cell at a terminal is, forwards, one that enters the cell there, hence has
+    # left the cell before at the mate of this terminal: ``space.cost`` is still to pay from there.
     space = new_workspace(n_terminals, links.count, 0)
     is_joined = graph.mate >= 0
     for port, terminal in enumerate(target):
@@ -102,9 +104,13 @@ def _build_graph(
 
 
 def search_all_paths(graph: MeshArrays, cell_cost: NDArray[np.int64]) -> MeshArrays:
-    """Return a graph in which `find_route` to port 0 goes from a port to all terminals.
+    """Return a graph in which one search from a port finds the cheapest paths to all terminals.
 
-    It has an estimate of 0 and no target, and ``cell_cost[cell, state]`` for passing a cell.
+    ``cell_cost[cell, state]``, in 1/`UNIT` of a cell, is what passing a cell costs in it. Its only
+    destination, port 0, is at the terminal -1, which light never comes to, and the least cost from
+    each terminal to it is taken for 0. Hence A* from any source port to the destination 0, by
+    `find_route`, is a search of Dijkstra that never ends early: it writes the least cost of
+    leaving at each terminal.
     """
     all_paths = graph._replace(
         cell_cost=cell_cost,
@@ -182,10 +188,13 @@ class CellRouter:
     ) -> int:
         """Route circuits by negotiated congestion, then shorten routes; return their cost.
 
-        Arrays are those of `RoutedCircuits`; `routes` and `lengths` are changed, and begin with
-        routes that are there or with lengths of 0. ``base[terminal]`` is what leaving there costs
-        on top of cells and contests. If it fails, the result is minus the number of links that are
-        still contested, or `BLOCKED`.
+        `order` lists the source ports of the circuits, and ``partner[port]`` is the destination of
+        each. ``routes[port, step]``, the terminals by which light leaves its cells, and
+        ``lengths[port]``, the cells on the route, are changed; they begin with routes that are
+        there or with lengths of 0. ``base[terminal]`` is what leaving there costs on top of cells
+        and contests, `FAR` where it is closed. The cost of all routes is in 1/`UNIT` of a cell. If
+        it fails, the result is minus the number of links that are still contested, or `BLOCKED`
+        where a circuit has no path at all.
         """
         if base is None:
             base = self.no_cost
@@ -206,9 +215,13 @@ class CellRouter:
     ) -> int:
         """Put each circuit of a routed matching on its cheapest path past the others, in place.
 
-        ``cell_cost[cell, state]`` takes the place of the costs that the router was made with; none
-        may be below those, as the search relies on their least costs from each terminal to each
-        port. The result is the cost of all routes, in 1/`UNIT` of a cell.
+        `order` lists the source ports of the circuits, and ``partner[port]`` is the destination of
+        each. ``routes[port, step]``, the terminals by which light leaves its cells, and
+        ``lengths[port]``, the cells on the route, are changed; all circuits have routes before and
+        afterwards, and no two share a link. ``cell_cost[cell, state]`` takes the place of the
+        costs that the router was made with; none may be below those, as the search relies on their
+        least costs from each terminal to each port. The result is the cost of all routes, in
+        1/`UNIT` of a cell.
         """
         # A stuck cell has one state only: whichever way light passes, the cost is that of it.
         wiring = self.wiring
@@ -222,7 +235,11 @@ class CellRouter:
     def states(
         self, order: NDArray[np.int64], routes: NDArray[np.int32], lengths: NDArray[np.int64]
     ) -> NDArray[np.int8]:
-        """Return ``states[cell]`` under the routes of the circuits in `order`, -1 where dark."""
+        """Return ``states[cell]`` under the routes of the circuits in `order`, -1 where dark.
+
+        `order` lists source ports, ``routes[port, step]`` the terminals by which light leaves its
+        cells, and ``lengths[port]`` the number of these.
+        """
         states = np.full(self.graph.n_cells, FREE, dtype=np.int8)
         write_states(self.wiring, order, routes, lengths, states)
         return states
@@ -232,8 +249,11 @@ class CellRouter:
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Follow the light of a matching through cell states; return routes and lengths.
 
-        A circuit that the states do not carry, or whose route has more than `width` cells, has
-        length 0.
+        ``matching[source]`` is the destination, -1 where idle; ``states[cell]`` is 0 bar, 1 cross
+        or -1. ``routes[source, step]`` are the terminals by which light leaves its cells, and
+        ``lengths[source]`` is the number of cells: 0 where the port is idle, its bidirectional
+        circuit is listed at the lower port, the states do not carry it, or it has more than
+        ``width`` cells.
         """
         routes, lengths = self.empty_routes()
         row = matching.astype(np.int32)
@@ -270,7 +290,8 @@ class CellRouter:
                 routes[is_known] = known[0][is_known]
                 lengths[is_known] = known[1][is_known]
 
-            # Nothing is to do where the slot has these routes already.
+            # Circuits with a known route keep it, a length above 0; nothing is to do where the
+            # slot has these routes already.
             is_fixed = lengths > 0
             present = self.follow(np.where(is_fixed, matching, IDLE), states[slot])
             if np.array_equal(present[0], routes) and np.array_equal(present[1], lengths):

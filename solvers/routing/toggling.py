@@ -408,13 +408,15 @@ def find_fewest_toggles(
     given to the side that has expanded fewer terminals, such that the side with little around it
     ends its levels first.
 
-    Suppose that one side has seen all paths of fewer than a toggles, and those of a toggles and
-    fewer than m cells, and the other side has b and n. Then each path of fewer than a + b toggles
-    has been seen, and of the paths of a + b toggles those of fewer than m + n cells.
+    A cost is one whole number, ``toggles * _TOGGLE + cells * UNIT``, hence toggles are compared
+    first. Suppose that the source side has seen all paths of fewer than 2 toggles, and those of 2
+    toggles and fewer than 5 cells, and the target side those of 1 toggle and fewer than 4 cells.
+    Then no path that is unseen costs less than 3 toggles and 9 cells.
 
-    ``space.exit_cost`` closes links, ``scratch.toll[cell, state]`` has the costs, and
-    ``scratch.partner[port]`` is the destination. Returns the number of cells, 0 if there is no
-    path of at most `max_toggles`, and that of toggles.
+    ``space.exit_cost[terminal]`` is `FAR` where a link is closed, ``scratch.toll[cell, state]``
+    the cost of passing a cell, `_TOGGLE` included where it has to be toggled, and
+    ``scratch.partner[port]`` the destination. Returns the number of cells and that of toggles,
+    both 0 if there is no path of at most `max_toggles` that fits into `route`.
     """
     source = graph.source[port]
     target = graph.target[scratch.partner[port]]
