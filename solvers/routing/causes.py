@@ -69,7 +69,9 @@ def find_causes(
 def add_causes(solution: Solution, text_key: str, causes: list[Fault], minimal: bool) -> Solution:
     """Write the causes into the statistics, and append them to the text under the key `text_key`.
 
-    `causes` and `minimal` are as of `find_causes`; the result is a new solution.
+    `causes` are faults that together forbid an answer, none if there is no answer without faults
+    either; `minimal` says whether each is proved to be needed. The result is a new solution, with
+    the text, the ``causes`` as strings and ``causes_minimal``.
     """
     stats = dict(solution.stats)
     sentence = "without faults it cannot be done either"

@@ -120,12 +120,16 @@ class Master:
         )
 
     def links_of(self, column: Column) -> NDArray[np.int64]:
-        """List the links of a route, as often as it passes them."""
+        """List the links of a route, by number, as often as it passes them; its port's is last."""
         port_link = self.port_links[column.circuit]
         return np.append(self.wiring.link[list(column.terminals)], port_link)
 
     def add(self, circuit: int, terminals: tuple[int, ...]) -> bool:
-        """Put a route of a circuit, by the terminals left, into the pool; tell if it is new."""
+        """Put a route of a circuit into the pool of columns; tell if it is new.
+
+        `circuit` is a number of ``self.circuits``, and `terminals` are those by which its light
+        leaves the cells of the route, in order.
+        """
         cost = self.cost_of(circuit, terminals)
         column = Column(circuit, cost, terminals)
         if column in self._variables:
@@ -225,7 +229,7 @@ class Master:
                 break
 
             # The programme is solved, but leaves out part of some circuits. Either that cannot be
-            # helped, which other prices then prove, or it costs too little.
+            # helped, which other prices then prove by a bound above 0, or it costs too little.
             proof = PriceBound()
             self._iterate(proof, closed, 0.0, clock, rounds, feasibility=True)
             if proof.value > 0:
@@ -247,10 +251,12 @@ class Master:
     ) -> bool:
         """Solve the programme and price routes in turn; `best` receives the best bound.
 
-        The `closed` terminals and other arguments are those of `bound`. With `feasibility` only
-        the part of the circuits counts that gets no route: cells cost nothing, and a bound above 0
-        proves that the case has no routing. True if no route improves the programme any more;
-        False if the bound is enough, or the time or the rounds are used up.
+        ``closed[circuit]`` are terminals by which the light of a circuit may not leave a cell. It
+        ends once the bound is more than `enough`, in 1/`UNIT` of a cell, the time of `clock` is
+        over, or after so many `rounds`. With `feasibility` only the part of the circuits counts
+        that gets no route: cells cost nothing, and a bound above 0 proves that the case has no
+        routing. True if no route improves the programme any more; False if the bound is enough, or
+        the time or the rounds are used up.
         """
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
         for _ in range(rounds):
@@ -469,10 +475,10 @@ def bound_jointly(
 ) -> tuple[float, RoutingProof | None]:
     """Bound the cells on all routes of a schedule in the fewest slots, by column generation.
 
-    The results are the bound in cells, and link prices that prove it. No more than `target_cells`,
-    those of a known schedule, can be proved. The bound is infinite if the fewest slots are not
-    enough; the proof is None if prices do not improve on the bound of the problem itself, or the
-    linear programme would be too large.
+    The results are the bound in cells, and link prices that prove it. The search ends once it has
+    proved `target_cells`, those of a known schedule, infinite if there is none. The bound is
+    infinite if the fewest slots are not enough; the proof is None if prices do not improve on the
+    bound of the problem itself, or the linear programme would be too large.
     """
     pairs = problem.pairs.astype(np.int64)
     least = problem.lower_bound()

@@ -190,7 +190,9 @@ class Relief:
         """Return the objective of routed circuits, in its unit; power with that of dark cells.
 
         The unit is dB for the worst loss, mW for power and 1 for cells; crosstalk is the largest
-        ratio of leaked power to signal power. Arrays are as of `RoutedCircuits`.
+        ratio of leaked power to signal power. `order` lists the source ports of the circuits,
+        ``routes[port, step]`` the terminals by which light leaves their cells, and
+        ``lengths[port]`` the number of these.
         """
         circuits = RoutedCircuits(order, order, routes, lengths)  # the partners are not read
         objective, _ = weigh(self.router.wiring, self.chip, self._scratch, circuits)
@@ -206,8 +208,10 @@ class Relief:
     ) -> None:
         """Lower the objective by rip-up and reroute of the routes, in place.
 
-        At most `max_moves` are tried, whether they help or not; one reroutes a circuit and those
-        that it displaces.
+        `order` lists source ports, and ``partner[port]`` is the destination. ``routes[port,
+        step]``, the terminals left, and ``lengths[port]``, in cells, are changed. At most
+        `max_moves` are tried, whether they help or not; one reroutes a circuit and those that it
+        displaces.
         """
         router = self.router
         circuits = RoutedCircuits(order, partner, routes, lengths)
@@ -216,7 +220,11 @@ class Relief:
     def improve_rows(
         self, ports: PortTable, row_scratch: RowScratch, rows: RowBatch, max_moves: int
     ) -> None:
-        """Improve the routes of all matchings of a batch that are routed; see `relieve_rows`."""
+        """Improve the routes of all matchings of a batch that are routed.
+
+        Changes ``rows.states[row, cell]``, ``rows.lengths[row, port]`` and, of the last matching,
+        ``rows.routes``. At most `max_moves` moves are tried for each; `row_scratch` is written.
+        """
         relief = self.chip, self._scratch
         lining = ports, row_scratch
         relieve_rows(self.router.wiring, self.router.workspace, relief, lining, rows, max_moves)
@@ -403,8 +411,9 @@ def _set_link_owner(
 def _price_cells(graph: MeshArrays, chip: Chip, scratch: ReliefSpace, worst):
     """Write to ``scratch.toll`` what passing each cell in each state costs a circuit at present.
 
-    Where crosstalk counts, a lit cell costs more the more it leaks, measured by `worst`, the
-    crosstalk of the worst circuit; where heaters count, a dark cell costs the power that it takes.
+    Costs are in 1/`UNIT` of a cell. Where crosstalk counts, a lit cell costs `_LEAK_COST` more if
+    it leaks as much as `worst`, the ratio of the worst circuit, and in proportion if it leaks more
+    or less; where heaters count, a dark cell costs the power that it takes.
     """
     # A cell is lit if the link at one of its four terminals has an owner.
     for cell in range(len(scratch.toll)):
@@ -468,9 +477,11 @@ def _try_move(
 ):
     """Reroute the circuit of a move, and then those that it displaces past all others.
 
-    Changes ``circuits.routes`` and ``circuits.lengths``, and ``scratch.owner[link]``, the source
-    port whose circuit has the link, -1 for none. If that fails, the result is False, and routes
-    and owners of links are left half changed.
+    The displaced ones find the links of all others closed (`FAR`); that of the largest
+    ``scratch.value`` is routed first. Changes ``circuits.routes`` and ``circuits.lengths``, and
+    ``scratch.owner[link]``, the source port whose circuit has the link, -1 for none. If some
+    circuit finds no path, the result is False, and routes and owners of links are left half
+    changed.
     """
     _set_link_owner(graph, scratch, circuits, move.port, -1)
     if not _reroute(graph, search, chip, scratch, circuits, move):
@@ -640,10 +651,11 @@ def relieve_rows(
 ):
     """Relieve the routes of each routed matching of a batch, `max_moves` moves at most for each.
 
-    The states of `rows` say the routes, and receive the states of the new ones, as
-    ``rows.lengths`` and, of the last matching, ``rows.routes`` do. All rows are relieved in one
-    call, because a call from Python costs as much as a move. The arrays of `lining` are those in
-    which circuits are lined up.
+    Routes are read out of ``rows.states[row, cell]``. These receive the states of the new routes,
+    ``rows.lengths[row, port]`` their lengths, and ``rows.routes`` those of the last matching. Rows
+    whose outcome is not `ROUTED` stay as they are. All rows are relieved in one call, because a
+    call from Python costs as much as a move. `relief` and `lining` are what `relieve` and
+    `line_up`, which puts the longest circuits first, work with.
     """
     chip, scratch = relief
     ports, row_scratch = lining

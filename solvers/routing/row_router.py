@@ -126,7 +126,8 @@ class RowRouter:
         A toggle is a cell that is driven to its other state. ``present_states[cell]`` is 0 bar, 1
         cross, or -1 where it is not known, and ``row[source]`` a destination. Three arrays receive
         the answer: ``states[cell]``, ``routes[source, step]`` of shape (ports, `width`), and
-        ``lengths[source]``, all as in `route`. Searches for fewer toggles end when the time of
+        ``lengths[source]``: the terminals by which light leaves cells, and the number of cells, 0
+        where a port starts no circuit. Searches for fewer toggles end when the time of
         `clock` is over; the row is routed in any case. The outcome is `ROUTED`, `NOT_ROUTED`,
         `NO_MATCHING`, or `WRONG_STATES` if a present state is none of 0, 1 and -1.
         """
@@ -146,7 +147,12 @@ class RowRouter:
         routes: NDArray[np.int32],
         lengths: NDArray[np.int64],
     ) -> None:
-        """Read the routes of a row out of its states; arrays are those of `route` for one row."""
+        """Read the routes of a matching out of cell states; nothing is to be read without cells.
+
+        ``row[source]`` is the destination, -1 where idle, and ``states[cell]`` 0 bar, 1 cross or
+        -1. ``routes[source, step]`` and ``lengths[source]`` receive the terminals by which light
+        leaves cells, and the number of cells.
+        """
 
 
 class ForwardRouter(RowRouter):
@@ -242,7 +248,11 @@ class ForwardRouter(RowRouter):
         return MeshRouter(self.fabric)
 
     def read(self, row, states, routes, lengths) -> None:
-        """Read the routes of a row out of its states; arguments are those of `RowRouter.read`."""
+        """Follow the light of ``row[source]`` through ``states[cell]``.
+
+        Writes ``routes[source, step]``, and ``lengths[source]``: 0 where light does not arrive or
+        nothing begins.
+        """
         outcome = np.empty(1, dtype=np.int8)
         read_rows(self._paths, RowBatch(row[None], states[None], routes, lengths[None], outcome))
 
@@ -272,7 +282,11 @@ class MeshRouter(ForwardRouter):
         self._work = new_scratch(router.wiring, router.width)
 
     def route(self, rows, states, routes, lengths, outcome) -> None:
-        """Route matchings by negotiation, each for itself; arguments as of `RowRouter.route`."""
+        """Route matchings, ``rows[k, source]``, by negotiation, each for itself.
+
+        Writes ``states[k, cell]``, ``lengths[k, source]`` and ``outcome[k]``, and of the last row
+        ``routes[source, step]``.
+        """
         router = self._router
         batch = RowBatch(rows, states, routes, lengths, outcome)
         route_rows(router.wiring, router.workspace, self.ports, self._work, TRIES, batch)
@@ -326,7 +340,8 @@ class MeshRouter(ForwardRouter):
                 return ROUTED
 
         # At last the row is routed as if nothing were up, and toggles are saved afterwards: for
-        # that the present states are put back, which `route` overwrites.
+        # that the present states are put back, which `route` overwrites. Ports with a length
+        # above 0 are the source ports of the circuits.
         present = states.copy()
         outcomes = np.empty(1, dtype=np.int8)
         self.route(row[None], states[None], routes, lengths[None], outcomes)
@@ -374,7 +389,9 @@ class WorstRouter(MeshRouter):
     def route(self, rows, states, routes, lengths, outcome) -> None:
         """Route by rule or by negotiation, then move circuits while that helps the objective.
 
-        Arrays are those of `RowRouter.route`. If some row is no matching, none is improved.
+        Routes ``rows[k, source]`` and writes ``states[k, cell]``, ``lengths[k, source]`` and
+        ``outcome[k]``, and of the last row ``routes[source, step]``. If some row is no matching,
+        none is improved.
         """
         route_first = ForwardRouter.route if self._exact_fabric is not None else MeshRouter.route
         route_first(self, rows, states, routes, lengths, outcome)

@@ -93,7 +93,8 @@ class RowScratch(NamedTuple):
     """(2, terminals): the costs of both ends of a search for few toggles, `NOT_REACHED` between
     two searches."""
     side_marks: NDArray[np.int32]
-    """(2, 6, places): the other six arrays of both ends, as of `SearchSide`."""
+    """(2, 6, places): the other six arrays of both ends, in the order of `SearchSide`: previous,
+    reached, bucket, entered, next_entry, later."""
     no_cost: NDArray[np.int64]
     """(terminals,): zeros, the cost of leaving where nothing is charged."""
 
@@ -269,8 +270,9 @@ def _try_efforts(
 
     Writes ``circuits.routes`` and ``circuits.lengths``, and shuffles ``circuits.order``. A
     negotiation is deterministic: a further try needs another effort or another order, so the order
-    is shuffled from the third try on. Each begins from scratch. ``tries[turn]`` is an `Effort`,
-    field by field. If the result is False, the routes are of no use.
+    is shuffled from the third try on. Each begins from scratch. ``tries[turn]`` are the five
+    numbers of an `Effort`: first price, growth in percent, history, rounds, most cost. If the
+    result is False, the routes are of no use.
     """
     for turn in range(len(tries)):
         if turn > 1:
@@ -306,8 +308,8 @@ def route_rows(
 
     Writes ``rows.states[row, cell]``, ``rows.lengths[row, port]`` and ``rows.outcome[row]``.
     Lengths of rows that are not routed mean nothing. ``rows.routes`` is overwritten by each row,
-    hence has those of the last one in the end. ``tries[turn]`` is an `Effort`, field by field, to
-    be tried in turn.
+    hence has those of the last one in the end. ``tries[turn]`` are the five numbers of an
+    `Effort`, to be tried in turn.
     """
     for row in range(len(rows.matchings)):
         states = rows.states[row]

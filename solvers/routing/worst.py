@@ -184,7 +184,8 @@ def _relieve(
 ) -> Routes:
     """Relieve routes in place; return them with the states of cells, and their objective.
 
-    The arrays are those of `RoutedCircuits`; all circuits have routes.
+    ``routes[source, step]`` are the terminals by which light leaves its cells, and
+    ``lengths[source]`` is the number of cells. All circuits have routes, before and afterwards.
     """
     relief.improve(negotiation.order, negotiation.partner, routes, lengths, _MAX_MOVES)
     return Routes(negotiation.problem, negotiation.router, negotiation.order, routes, lengths)
@@ -252,7 +253,11 @@ def with_ties(method: Run) -> Run:
 
 
 def measure_states(problem: Routing, states: NDArray[np.int8]) -> float:
-    """Return the objective of ``states[cell]`` that hold the matching, see `Relief.measure`."""
+    """Return the objective of ``states[cell]`` that hold the matching, less is better.
+
+    It is the worst loss in dB, the worst ratio of crosstalk to signal power, or the heater power
+    in mW.
+    """
     negotiation = Negotiation(problem)
     router = negotiation.router
     routes, lengths = router.follow(problem.matching, states)
@@ -283,8 +288,10 @@ def _turn_loops(problem: Routing) -> Iterator[NDArray[np.int8]]:
 def cell_costs(fabric: Fabric, cells: CellDevice, objective: str) -> NDArray[np.int64]:
     """Return ``cost[cell, state, shared]``, with `shared` 1 where two circuits pass the cell.
 
-    Power: in micro-mW, half for each of two. Loss: in micro-dB. Crosstalk: the leaked share in
-    1e-12, and nothing for a circuit that is alone.
+    The result has the shape (cells, 2, 2), int64; state 0 is bar, 1 cross, and the cost is that of
+    each circuit that passes. Power: what the heater takes above a dark cell, in micro-mW, half for
+    each of two. Loss: in micro-dB. Crosstalk: the leaked share of the power in 1e-12, and nothing
+    for a circuit that is alone.
     """
     if objective == "power-mw":
         extra_mw = split_power(fabric, cells)[1] / _MICRO_MW
@@ -449,7 +456,8 @@ class _Search:
     def enter(self, k: int) -> None:
         """Route the k-th circuit and all after it, in every way that may beat the best answer.
 
-        The k-th is that of ``self.circuits``; behind the last one the routes are kept.
+        The k-th, from 0 on, is ``self.circuits[k]``. If there is no k-th, all have routes, and
+        these are kept as the best answer.
         """
         if k == len(self.circuits):
             self._keep()
