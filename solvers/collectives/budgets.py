@@ -222,11 +222,13 @@ def _order_ring(
 ) -> _Order:
     """Order ranks on a ring so that its worst circuit loses least: a bottleneck tour, by CP-SAT.
 
-    ``loss_db[rank, rank]`` is infinite where no circuit may be. One threshold of loss after the
-    other CP-SAT finds a ring of circuits below it, or proves that there is none. Thresholds rise
-    from the bound by twice as many losses each time, as few circuits make small models; from the
-    first ring on they are halved. ``ring[k]`` is the k-th part on the ring, and `bound_db` a lower
-    bound of its worst loss. The result has a better bound, as thresholds without a ring raise it.
+    ``loss_db[source rank, destination rank]`` is infinite where no circuit may be, ``ring[k]`` the
+    k-th part on the ring, and `bound_db` a lower bound of its worst loss. For one threshold of
+    loss after the other CP-SAT finds a ring of circuits that lose no more, or proves that there is
+    none. From the bound on, thresholds go up the sorted list of all losses in steps that double,
+    as few circuits make small models; from the first ring on it is a binary search. The result is
+    ``rank_of_part[part]``, None if no ring was found, and the bound, which thresholds without a
+    ring have raised: infinite if there is none at all.
     """
     with uncounted():
         from ortools.sat.python import cp_model

@@ -45,10 +45,10 @@ CLIMB_STEPS = 40_000_000
 def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
     """Return for how many rounds each set of circuits is held, so that every rank can reach all.
 
-    Example: 12 ranks and two configurations have (3, 2), since 4 * 3 = 12.
-
-    Returns the rounds of each configuration, each at least 1, the largest first; empty for one
-    rank.
+    In a configuration of r rounds a block takes 0 to r hops, so that the product of all r + 1 has
+    to be n or more. Example: 12 ranks and two configurations have (3, 2), since (3 + 1) * (2 + 1)
+    = 12. Each configuration has at least one round, the largest number comes first; there are
+    fewer than `n_configurations` if so many are not needed, and none for one rank.
     """
     k = min(n_configurations, (n - 1).bit_length())
     if not k:

@@ -431,14 +431,14 @@ def _load_blocks(
 def _offer_broadcasts(
     problem: Collective, relay: Relay, pieces: int, below_s: float
 ) -> Iterator[Offer[Laid]]:
-    """Offer the gather of the root's block alone, and a scatter before a gather of all parts.
+    """Offer two plans of a broadcast: the whole buffer to all, or parts scattered and gathered.
 
-    The first plan sends the whole buffer, cut into `pieces` chunks, to all ranks over the rounds
-    of the relay. The second one (scatter-allgather) sends each rank its n-th part in one round
-    over the first circuits of the relay, and then all ranks gather the parts of all others: it
-    moves far less per circuit, and has a round more. Nothing is offered if the circuits do not
-    reach all ranks or cannot in less than `below_s` seconds, and the second plan only if it has
-    few sends.
+    The first plan is a gather in which the root alone has a block: the whole buffer, cut into
+    `pieces` chunks, goes to all ranks over the rounds of the relay. The second one
+    (scatter-allgather) sends each rank its n-th part in one round over the first circuits of the
+    relay, and then all ranks gather the parts of all others: it moves far less per circuit, and
+    has a round more. A plan is left out if the circuits do not reach all ranks, or if it takes
+    `below_s` seconds or longer even at best, and the second one also if it has too many sends.
     """
     n = problem.n_ranks
     root = np.array([problem.root])
@@ -452,7 +452,8 @@ def _offer_broadcasts(
         below_s=below_s,
     )
     if routes is not None:
-        # The root has the only block, whose chunks count from 0.
+        # Chunks of a gather are ``owner * pieces + piece``. The root has the only block, and its
+        # chunks count from 0 here.
         routes = routes._replace(chunk=routes.chunk - problem.root * pieces)
         yield Offer(
             routes.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
@@ -462,7 +463,9 @@ def _offer_broadcasts(
         )
 
     # The second plan: each rank gets its own part in one round, then all parts are gathered. The
-    # scatter takes the routes of the gather of the root, with the chunk of each receiver.
+    # scatter takes the routes on which the block of the root would come to all ranks, and carries
+    # the part of each receiver instead. With root 2 and 4 pieces, chunk 9 (piece 1 of the root) on
+    # its way to rank 5 becomes chunk 5 * 4 + 1 = 21.
     one_round = Relay(replace(relay.sequence, peer=relay.sequence.peer[:1], held=(1,)), (1,))
     if n * (n - 1) * pieces > MOST_SCATTERED:
         return

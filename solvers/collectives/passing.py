@@ -98,8 +98,10 @@ def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
 
     # In both functions `places` is the product of all sides that are still to be chosen, and
     # `chunks` are those into which the sides before have cut the buffer. The seconds are those of
-    # the sides that are returned, with a change of circuits for each. The least record is the one
-    # with the fewest seconds, its first field.
+    # the sides that are returned, with a change of circuits before each use of one. The least
+    # record is the one with the fewest seconds, its first field. With 8 ranks, scattered=(4, 2)
+    # uses sides 4, 2, 2, 4: two delays for each side, less one since the gather of side 2 follows
+    # its scatter, less one before the first use. Two changes are left.
     @cache
     def choose_passed(places: int, chunks: int) -> Sides:
         """Choose the fastest rings over which each rank sends its data once round, to all."""
@@ -116,7 +118,8 @@ def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
     def choose_sides(places: int, chunks: int) -> Sides:
         """Choose the fastest sides of all kinds."""
         # Every scattered side below counts its circuits twice, for the scatter and for the gather.
-        # The innermost one gathers over the circuits that are there, so one change is taken off.
+        # If the innermost side is scattered (no places are left here), it gathers over the
+        # circuits that are there, so one change is taken off.
         if places == 1:
             return Sides(-delay_s)
 
@@ -134,7 +137,9 @@ def choose(problem: Collective, most_chunks: int | None = None) -> Sides:
                 if chunks * windows > chunk_limit:
                     continue
                 inner = choose_passed(places // side, chunks * windows)
-                # The circuits come back for the gather, unless no passed sides are in between.
+                # The circuits come back for the gather, unless no passed sides are in between. Of
+                # q places and m windows there are m - 1 rounds to scatter, q - m to pass the sums
+                # on, and m - 1 to gather: q + m - 2.
                 changes_s = (1 if places == side else 2) * delay_s
                 turns_s = sending_s(side + windows - 2, chunks * windows)
                 seconds = inner.seconds + changes_s + turns_s

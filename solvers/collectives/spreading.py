@@ -349,12 +349,14 @@ def _may_move(row, end, busiest, arrays):
 
 @inner_kernel
 def _choose_lanes(source, width, swept, arrays):
-    """Choose the lanes of all rows of a round in one sweep, as `spread_blocks` tells.
+    """Choose the lanes of all rows of a round in one sweep: each piece takes the least loaded one.
 
-    ``source[lane, rank]`` and ``width[lane, end]`` are the circuits of the round, as in
-    `BothEnds`. `swept` are the number of the round and of the sweep, and the first row of
-    ``listed`` and the one behind the last. Writes ``lane_of``, ``load`` and ``loads[round]`` of
-    `arrays` (`SpreadArrays`), and returns whether another sweep may change anything.
+    A row (block, rank) of ``arrays.listed`` is a block that comes to the rank in this round, from
+    ``source[lane, rank]`` over one of its lanes. ``width[lane, end]`` is how many lanes have the
+    same source, at the first of these, and 0 at the others; an end is a rank, or 0 where one rank
+    stands for all. `swept` is (round, sweep, first row, row behind the last). Writes ``lane_of``,
+    ``load`` and ``loads[round]``, the most pieces on a circuit, of `arrays`; returns whether
+    another sweep may change anything.
     """
     # Sweep 0 places blocks without a choice, sweep 1 all others. Later ones move the pieces on
     # the busiest circuits alone.

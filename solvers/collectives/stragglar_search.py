@@ -238,12 +238,15 @@ class DoublesSearch:
         """List what one double can do in the round `turn`.
 
         Without the oldest chunk it gives one of its two chunks, for the oldest one, which stops
-        spreading now, and *wastes* the other one. With it, it gives the oldest chunk, and wastes
-        the younger one, which it keeps for itself in this round.
+        spreading now, and *wastes* the other one: the move is `SEND` plus the class that it gives.
+        With it, it gives the oldest chunk, and wastes the younger one, which it keeps for itself
+        in this round: the move is the class that it takes.
 
-        Example with q = 4. A double holds the classes 0 and 2. It has two options: give class 0
-        and waste class 2, or give class 2 and waste class 0. A round later both are a round older,
-        1 and 3.
+        Examples with q = 4, after the ramp (the rounds before round q). A double holds the classes
+        0 and 2. It has two options: give class 0 and waste class 2, or give class 2 and waste
+        class 0. A round later both are a round older, 1 and 3. A double with the classes 0 and 3
+        gives class 3 and wastes class 0: it takes class 1, or class 2, or meets the late rank. Or
+        it swaps: it gives class 0 for class 2.
         """
         n_active = self.q
         young = double.young

@@ -159,10 +159,12 @@ def _list_others(n_seats: int) -> Iterator[Ints]:
 
 
 def _list_rows(seats: Seats) -> Iterator[Ints]:
-    """List the seats by number, and orders of the groups of each dimension one after another.
+    """List the order of all seats by number, and orders by the groups of each dimension.
 
-    For each dimension on rails there are four orders: its groups as they are, with the odd or the
-    even ones turned around, and with all of them turned around.
+    In each result ``order[place]`` is a seat, shape (seats,). For each dimension on rails there
+    are four orders, in which its groups stand one after another: as they are, with the odd or the
+    even ones turned around, and with all of them turned around. Groups 0 1, 2 3 and 4 5 with the
+    odd ones turned around are 0 1 3 2 4 5.
     """
     step = seats.job.step()
     first_rank = np.array(seats.folded.first)
@@ -189,7 +191,8 @@ def _list_rows(seats: Seats) -> Iterator[Ints]:
                 if number % 2 in turned:
                     row.reverse()
 
-            # Ranks in no group of the dimension have place -1 and come first.
+            # A seat stands where its first rank does. Ranks in no group of the dimension have
+            # place -1 and come first.
             ranks_in_order = np.concatenate(rows)
             place = np.full(step.n_ranks, -1)
             place[ranks_in_order] = np.arange(len(ranks_in_order))
@@ -216,12 +219,13 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
 
 
 def close_ring(order: Ints, cycle: Ints) -> Ints:
-    """Make the ring of an order and a cut: by seat its circuit, -1 if it is alone on its cycle.
+    """Make the ring of an order and a cut: ``circuit[seat]``, -1 if it is alone on its cycle.
 
     ``order[place]`` is a seat, ``cycle[seat]`` the number of its cycle. With the order 0, 2, 1, 3,
     4 and seats 0, 1 and 2 on one cycle, circuits lead from 0 to 2, from 2 to 1, and from 1 back to
-    0. A cycle whose number is that of the seats or more joins all replicas: the last one then
-    leads to seat 0 of the next replica, which is circuit 5.
+    0. Replicas are copies of all n seats on other GPUs. A cycle with a number below n stays in
+    each of them; one with a number from n on joins them all: its last seat leads to the first one,
+    s, of the next replica, and this circuit is written s + n: 1 leads to 0 + 5 = 5 then.
     """
     # Seats by cycle, and on a cycle as they stand in the order: each leads to the one after it.
     by_cycle = order[np.argsort(cycle[order], kind="stable")]

@@ -125,16 +125,18 @@ def choose_rounds(
 def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     """Describe for each rank, as bytes, which of its partners are the same, without names.
 
-    Ranks of one class need the same changes of circuits. A rank whose partners are 7, 3, 7, one
-    after another, has the description 0, 1, 0, and so has one with 40, 12, 40. The list is empty
-    if each collective is one ring, as neighbours are compared anyway.
+    Ranks of one class need the same changes of circuits. A rank whose messages go to 7, 3, 7, one
+    after another, has the description 0, 1, 0, and so has one with 40, 12, 40. The partners of its
+    collectives follow; before all of them stands for each collective the number of its group and
+    kind, counted as they appear. With more `lanes` a collective has more partners, those of
+    further rings. The list is empty if each is one ring, as neighbours are compared anyway.
     """
     step = job.step()
     is_collective = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
 
-    # A table of peers for each group and kind of collective, looked up by a key of both,
-    # ``group * SEND + kind`` (kinds of collectives are less than `SEND`). Groups of one dimension
-    # and size have the same one.
+    # A table ``peers[row, place]`` for each group and kind of collective, in places of the group,
+    # looked up by a key of both, ``group * SEND + kind`` (kinds of collectives are less than
+    # `SEND`). Groups of one sort, (dimension, members, kind), have the same one.
     key = step.group.astype(np.int64) * SEND + step.kind
     table_of_sort: dict[tuple[str, int, int], Ints] = {}
     table_of_key: dict[int, Ints] = {}
@@ -162,7 +164,8 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
             key[collectives], return_index=True, return_inverse=True
         )
 
-        # All peers of a rank in the order in which it meets them, its messages first.
+        # All peers of a rank in the order in which it meets them, its messages first. Column
+        # `place` of a table has the peers of this rank, which become ranks again here.
         by_appearance = np.argsort(first)
         peers = [step.peer[messages].astype(np.int64)]
         for number in by_appearance.tolist():
@@ -171,8 +174,9 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
             peers.append(places.member[int(keys[number]) // SEND, place_of_peer])
 
         # Equal peers get equal numbers: 7, 3, 7 become 0, 1, 0. The description also says which of
-        # its operations have the same table. Tables are numbered as they appear: the second
-        # argsort turns the order of first appearance into the number of each table.
+        # its collectives have the same key. `key_number` counts keys by size, and they are now
+        # numbered as they appear: if key 0 appears after key 1, `by_appearance` is 1, 0, and its
+        # argsort is the new number of each key.
         table_numbers = np.argsort(by_appearance)[key_number.reshape(-1)]
         peer_numbers = number_first(np.concatenate(peers))
         descriptions.append(table_numbers.tobytes() + peer_numbers.tobytes())
@@ -298,11 +302,15 @@ def face_shifts(n: int, lanes: int) -> Facing:
 
 
 def face_pairs(algorithm: Algorithm, n: int, lanes: int, distances: Sequence[int]) -> Facing:
-    """Pair members at the distances of the rounds of an algorithm, on all lanes alike.
+    """Pair the n members of a group round by round, as an algorithm does.
 
-    There is a round for each of `distances`, in places. A member without a partner in a round is
-    turned to its next one, or else stays: its circuits need not change for nothing.
+    ``distances[round]`` is how many places apart the members of a pair are. The result
+    ``facing[round, side, lane, place]`` is the place of the partner, the same on both sides (it
+    transmits to its partner and receives from it) and on all lanes; it cannot be written to. A
+    member without a partner in a round faces that of the next round in which it has one, else that
+    of the round before: its circuits need not change for nothing.
     """
+    # ``pairs[round, place]``: the place of the partner, `IDLE` without one.
     pairs = np.stack([list_partners(algorithm, n, distance) for distance in distances])
 
     # A member without a partner (`IDLE`) gets that of the next round that has one, which goes

@@ -250,8 +250,11 @@ def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[R
     """List which circuits each switch holds when, once for all rails that are alike.
 
     A rail begins with the initial rings, and the changes follow by time. Each row of
-    ``result.change`` is a bundle, the seat that sends, and its new circuit; rows are in no order
-    of time. Seats are replaced by the numbers of their GPUs on the rail, in all replicas.
+    ``result.change`` is (bundle, seat that sends, new circuit), with ``change_start_s`` beside it,
+    in no order of time. Seats are replaced by GPUs of the rail: seat s of replica r is GPU
+    ``seats.number[r, s]``. A circuit c below the number n of seats leads to seat c of the same
+    replica, c + n to seat c of the next one: with 2 replicas of 4 seats whose GPUs are 0 to 3 and
+    4 to 7, the change (0, 1, 6) lets GPU 1 send to 6, and GPU 5 to 2.
     """
     # The new circuits in the order of time.
     order = np.argsort(result.change_start_s, kind="stable")
@@ -274,8 +277,9 @@ def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[R
         for state_of_bundle, ring in zip(first_state, layout.next_seat, strict=False):
             state_of_bundle[seats.number[:, on_rail]] = _find_receivers(seats, ring[on_rail])
 
-        # Each change is repeated for all replicas. The result is ``states[state, bundle, gpu]``
-        # and when each state begins, in seconds.
+        # Each change is repeated for all replicas, change by change: senders and receivers come as
+        # ``gpu[replica, change]``, which ``order="F"`` reads column by column. The result is
+        # ``states[state, bundle, gpu]`` and when each state begins, in seconds.
         states, times = _list_states(
             first_state,
             np.repeat(start_s[changed_here], n_replicas),
@@ -286,7 +290,8 @@ def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[R
             ),
         )
 
-        # The ranks of a seat are on all rails that are alike.
+        # The ranks of a seat are on all rails that are alike. Changes count as asked for when they
+        # begin.
         equal_rails = np.unique(seats.rail_of[seats.folded.class_of == on_rail[0]])
         timelines.append(
             RailTimeline(

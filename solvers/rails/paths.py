@@ -101,8 +101,12 @@ def longest_paths(
 def _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed):
     """Write starts, ends and places of nodes, and return how many end: fewer than all in a circle.
 
-    With durations of 2 s, 3 s and 1 s and the pairs (0, 2) and (1, 2), nodes 0 and 1 start at 0 s
-    and node 2 at 3 s.
+    ``lasts_s[node]`` is in seconds, and in ``pairs[k]`` the second node waits for the first. Nodes
+    from `first_change` on are changes of circuits, all of one duration. While one lasts, its rail
+    ``rail_of[node]`` stops: no communication starts there, and those under way end later by that
+    duration. Changes that may begin at one moment are one, and one that comes during another
+    follows it. The rail of computations is -1. With durations of 2 s, 3 s and 1 s and the pairs
+    (0, 2) and (1, 2), nodes 0 and 1 start at 0 s and node 2 at 3 s.
     """
     first_pair = scratch.first_pair
     heap = scratch.heap

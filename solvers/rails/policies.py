@@ -298,20 +298,24 @@ def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[i
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     """Mark the places at which programs are cut into spans: greedily, as late as possible.
 
-    ``begins_span[place]`` is returned for places from 0 to ``n_places - 1``, those of all classes
-    as in `lines`. A place is cut off if a lane would face another peer than at a place of the span
-    so far: peers 4, 4, 7, 7, 4 are cut before the 7 and before the last 4. The first place of a
-    program is not marked, as no lane was used before.
+    The rows of `lines` are uses of lanes, those of one lane of one end (a side of the ports of a
+    class) one after another, at ascending ``place[row]``. ``begins_span[place]`` is returned for
+    places from 0 to ``n_places - 1``, the programs of all classes one behind another. A span
+    begins where a lane would face another peer than at a place of the span so far: peers 4, 4, 7,
+    7, 4 are cut before the first 7 and before the last 4. The first place of a program is not
+    marked, as no lane was used before.
     """
-    # Rows of uses before which the lane faces another peer. ``conflict[place]`` is the last place
-    # at which a lane that is used here with another peer was used before, -1 if there is none. A
-    # span that contains both places has to be cut between them.
+    # Rows whose lane faces another peer in the row above, that of its use before (the first use of
+    # a lane has ``before`` -1). ``conflict[place]`` is the last place at which a lane that is used
+    # here with another peer was used before, -1 if there is none. A span that contains both places
+    # has to be cut between them.
     rows = np.flatnonzero(lines.before >= 0)
     rows = rows[lines.uses.peer[rows] != lines.uses.peer[rows - 1]]
     conflict = np.full(n_places, -1)
     np.maximum.at(conflict, lines.place[rows], lines.place[rows - 1])
 
-    # A place begins a span if the one by now contains a place that it is in conflict with.
+    # Places in ascending order: one begins a new span if the present span, which began at
+    # `first_of_span`, contains the place that it is in conflict with.
     begins_span = np.zeros(n_places, dtype=bool)
     first_of_span = 0
     places = np.flatnonzero(conflict >= 0)

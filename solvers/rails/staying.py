@@ -76,11 +76,13 @@ def bound_step(seats: Seats) -> float:
 
 
 def time_exchanges(seats: Seats, delay_s: float) -> Floats:
-    """Bound the time of each all-to-all in seconds, in the order of the nodes.
+    """Bound the time of each all-to-all from below, in seconds.
 
-    A stride is how many places further on in its group a member sends over a circuit, and a part
-    is the data of one member for one other. With s strides a part takes as few hops as these
-    allow. Strides beyond the ports of a GPU are changes, of which the ports share the delays;
+    The result, of shape (all-to-alls,), is in the order of their nodes. A stride is how many
+    places further on in its group a member sends over a circuit, and a part is the data of one
+    member for one other: each of n members sends n - 1. With s strides a part takes as few hops as
+    these allow. Each stride beyond the p ports of a GPU is a change of one port, and ports change
+    side by side: s strides take (s - p) / p delays, as 1.5 of them for 5 strides and 2 ports.
     `delay_s` is infinite if no circuit may change. The best number of strides counts, or one ring.
     """
     network = seats.job.network
@@ -94,7 +96,7 @@ def time_exchanges(seats: Seats, delay_s: float) -> Floats:
         rows = n_members == n
         part_s = (send_s[rows] + latency_s[rows]) / (n - 1)  # of one part over one hop
 
-        # Around a ring, which is one stride, the bytes pass n / 2 times.
+        # Around a ring, which is one stride, parts take 1 to n - 1 hops, n / 2 in the mean.
         fastest_s = send_s[rows] * n / 2 + latency_s[rows]
 
         # With more strides parts take fewer hops, but more strides than ports need changes.
