@@ -113,10 +113,9 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
 
     Between some ports of the switch light loses more than between others.
 
-    The result is None if no order of ranks was found that keeps to all budgets.
-
-    The second result is the proved bound on the worst loss of any order in dB, 0 if none was
-    searched for.
+    The first result is None if no order of ranks was found that keeps to all budgets, and `laid`
+    itself if the switch states no losses. The second one is the proved bound on the worst loss of
+    any order in dB, 0 if none was searched for.
     """
     # pairs[k]: source and destination of each different circuit of the plan. All epochs and lanes
     # of circuits[epoch, lane, rank] are put in one row of shape (epochs * lanes, ranks).
@@ -285,6 +284,7 @@ def _exchange_ranks(
     the plan has a circuit, ``loss_db[source rank, destination rank]`` is infinite over the budget,
     and ``is_free[part]`` tells whether another rank may play the part.
     """
+    # ``order[part]`` is the rank that plays it, at first the one of the same number.
     sources, destinations = np.nonzero(needed)
     order = np.arange(len(needed))
     best: NDArray[np.int64] | None = None

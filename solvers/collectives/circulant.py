@@ -288,7 +288,8 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     n = problem.n_ranks
 
     # Digits of most configurations come first, and are taken however long they take to be written
-    # down. Blocks that go straight to their places take one hop each, over circuits of their own.
+    # down. Blocks that go straight to their places take one hop each, over circuits of their own:
+    # the shifts are 1 to n - 1, and the block of offset o takes the configuration o - 1 alone.
     quick = [route_digits(n, split_rounds(n, k)) for k in range((n - 1).bit_length(), 0, -1)]
     quick.append(Circulant(np.arange(1, n), np.eye(n, dtype=np.int8)[:, 1:]))
     best = quick[0]

@@ -454,7 +454,8 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     config_of_round = sequence.config_of_round(2 * n + sum(sequence.held))
 
     # Where rank 0 stands for all each piece is a block of its own, as loads become more even.
-    # Block k is that of rank k, or of rank 0 if that stands for all.
+    # Block k is that of rank k, or of rank 0 if that stands for all: with 3 pieces these are then
+    # blocks 0, 1 and 2 of one piece each, and owner 0 has all of them.
     pieces_of_block = 1 if n_owners == 1 else pieces
     blocks = np.arange(n_owners * pieces // pieces_of_block)
     owner = blocks * n_owners // len(blocks)
@@ -604,6 +605,8 @@ def offer_gathers(
     """
     # Sums are gathers over the reversed circuits that run backwards, over the circuits themselves.
     # Two-way circuits are the same when they are reversed, and so is the gather over them.
+    # ``is_reversed[adds]`` tells for each phase whether it needs the reversed circuits, and
+    # ``received[reverse]`` has the receipts over these, or over the circuits as they are.
     n = problem.n_ranks
     is_reversed = {adds: adds and not problem.two_way for adds in PHASES[problem.operation]}
     received = {

@@ -120,8 +120,9 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts |
     # The most doubles of each class. A double takes the chunk of class q - 2 that it holds back
     # one round before at the latest, when it has class q - 3, from a rank that gives it. A chunk
     # of class c is at 2^c ranks at most, so 2^(q - 3) doubles are the most; for the two younger
-    # classes it is half of that, and a quarter. The bounds are lower by one or two: the double
-    # that has met the late rank, and its partner, have the chunk without giving it.
+    # classes it is half of that, and a quarter: 8, 4 and 2 with q = 6. The bounds are lower by one
+    # or two: the double that has met the late rank, and its partner, have the chunk without giving
+    # it.
     most_third = max(1, (1 << n_active >> 5) - 1)
     most_second = max(0, (1 << n_active >> 4) - 2)
     for third in range(shortest, most_third):
@@ -219,12 +220,13 @@ def _plan_round(
 ) -> None:
     """Plan one round of the doubles, each of which swaps, is in a run, or is free.
 
-    Writes ``moves[double]`` of the round, and changes `doubles`. In each round
-    ``n_runs_of_length[k]`` doubles begin a run of k + 1 rounds; q is `n_active`. Without
-    `is_after_ramp`, in round q - 1, no double meets the late rank, nor is chosen to go without a
-    partner. Example with q = 5 and one run of length 3 for each round. Round by round a double
-    takes class 0 (its run begins), then class 3 and class 3 again, while it keeps the first chunk,
-    which grows older: class 1, 2, 3. In the next round it is free, and begins a new run.
+    Writes ``moves[double]`` of the round, a class from 0 that it takes or a constant of
+    `stragglar_pairs`, and changes `doubles`. In each round ``n_runs_of_length[k]`` doubles begin a
+    run of k + 1 rounds; q, the number of active chunks, is `n_active`. Without `is_after_ramp`, in
+    round q - 1, no double meets the late rank, nor is chosen to go without a partner. Example with
+    q = 5 and one run of length 3 for each round. Round by round a double takes class 0 (its run
+    begins), then class 3 and class 3 again, while it keeps the first chunk, which grows older:
+    class 1, 2, 3. In the next round it is free, and begins a new run.
     """
     free = [double for double in doubles if not double.swaps_left and not double.rounds_left]
     n_swapping = sum(double.swaps_left > 0 for double in doubles)

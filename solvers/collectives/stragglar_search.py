@@ -320,6 +320,8 @@ class DoublesSearch:
         """Add the move of one more double to round `turn`, unless those of others rule it out.
 
         `step` has the moves of the doubles before this one; the result is a longer copy.
+        ``budgets[class]`` is how many holders of the chunk may still be wasted; one double wastes
+        2^(q - 2 - class) of them in a round.
 
         Example with q = 5 and a budget of 3 for class 2. One double may waste class 2, which takes
         2 ranks from its chunk; a second one may not, as that would be 4.
@@ -371,8 +373,9 @@ class DoublesSearch:
 
         They cannot if too few rounds are left for meetings, if a chunk can no longer come to just
         the wanted number of ranks, if more doubles take a chunk than ranks give it, or if after
-        the ramp some rank is without a chunk. `doubles`, `budgets` and `debts` are those before
-        the round, and `step` has the moves of all doubles.
+        the ramp some rank is without a chunk. `doubles`, `budgets` (``budgets[class]``: how many
+        holders of this chunk are still to be wasted) and `debts` (a class for each swap of the
+        round before) are those before the round, and `step` has the moves of all doubles.
 
         Example with q = 4 and a surplus of 1. A new chunk has a budget of 1. When it has class 2,
         one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the

@@ -82,8 +82,9 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     Four sorts follow one another: groups of one family one after another, sorted by their places
     in a second one, as the rows of a grid (`_list_grids`); groups of one dimension in the order of
     the job (`_list_rows`); blocks that have one member of each group (`_list_spread`); and all
-    orders, or a few random ones (`_list_others`). With groups 0 1 and 2 3 of one family, 0 1 2 3
-    is a grid and 0 2 1 3 is spread. `families` are those of `list_families`.
+    orders, or a few random ones (`_list_others`). With groups 0 1 and 2 3 of one family, and 0 2
+    and 1 3 of another one, 0 1 2 3 is a grid and 0 3 1 2 is spread. `families` are those of
+    `list_families`.
     """
     seen = set()
     n_seats = len(seats.rail)
@@ -101,9 +102,10 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
 def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     """List orders in which groups of one family stand one after another.
 
-    Each family is a table of `list_families`, and each order lists all seats. They are sorted by
-    their places in a second family, also with every second group turned around (boustrophedon),
-    and each backwards.
+    ``family[0, seat]`` is the number of a group, ``family[1, seat]`` the place in it, both -1 in
+    none; in each result ``order[place]`` is a seat. Groups are sorted by their places in a second
+    family, also with every second group turned around (boustrophedon), and each backwards. The
+    groups 0 1 and 2 3 give 0 1 2 3 and 3 2 1 0, then 0 1 3 2 and 2 3 1 0.
     """
     seat = np.arange(n_seats)
     for chosen in permutations(families[:3], min(2, len(families))):
@@ -125,11 +127,13 @@ def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
 
 
 def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
-    """List orders of blocks in which each group of one family has one member in each.
+    """List orders of blocks, each with one member of every group of one family.
 
-    Each family is a table of `list_families`, and each order lists all seats. A block is the
-    members of a second family that share a place. With groups 0 1 and 2 3, and blocks 0 2 and 1 3,
-    the order is 0 2 1 3.
+    ``family[0, seat]`` is the number of a group, ``family[1, seat]`` the place in it, both -1 in
+    none; in each result ``order[place]`` is a seat. Each group begins in another block, so that
+    the groups of a second family are spread over the blocks as well. With the groups 0 1 2, 3 4 5
+    and 6 7 8, and 0 3 6, 1 4 7 and 2 5 8 as the second family, the blocks are 0 5 7, 1 3 8 and
+    2 4 6.
     """
     seat = np.arange(n_seats)
     for first, second in permutations(families[:3], 2):
@@ -246,8 +250,10 @@ def close_ring(order: Ints, cycle: Ints) -> Ints:
 def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
     """List different cuts by the families that they join, all that communicate last.
 
-    `component` is that of `list_components`, and the last cut. With rows and columns of a grid
-    these are rows, columns, and all.
+    In a cut ``cut[seat]`` is the least seat that it is joined to. The last cut is `component`, by
+    seat the least one that it communicates with, directly or through others. With rows and columns
+    of a grid the cuts are rows, columns, and all: for groups 0 1 and 2 3 and groups 0 2 and 1 3
+    these are 0 0 2 2, then 0 1 0 1, and 0 0 0 0.
     """
     cuts: dict[bytes, Ints] = {}
     for n_chosen in range(1, len(families) + 1):
@@ -262,7 +268,10 @@ def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
 def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
     """Join the seats that share groups of some families, directly or through others.
 
-    Seats in no such group join the first seat of their component that is in one.
+    ``family[0, seat]`` is the number of a group, -1 in none, and ``component[seat]`` the least
+    seat that it communicates with. The result is ``least[seat]``, the least seat that it is joined
+    to: 0 0 2 2 for the groups 0 1 and 2 3. Seats in no such group join the first seat of their
+    component that is in one.
     """
     n = len(component)
 

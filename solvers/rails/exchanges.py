@@ -92,8 +92,9 @@ def list_menu(sizes: Iterable[int]) -> Menu:
 def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
     """Choose for 2, 3 and more stages the set of strides with the fewest hops of all blocks.
 
-    If sets are many, those with one stride more than the best set before are compared. The last
-    choice has all strides from 1 to n - 1.
+    A set has a stride for each stage, ascending from 1 on. If sets are many, those with one stride
+    more than the best set before are compared. The last choice has all strides from 1 to n - 1:
+    for 6 members the sets are (1, 2), (1, 2, 3), (1, 2, 3, 4) and (1, 2, 3, 4, 5).
     """
     # `best` is the best set of strides for the number of stages before.
     best: tuple[int, ...] = (1,)
@@ -132,7 +133,8 @@ def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
 
     ``strides[stage]`` and the result have an entry for each stage. A block takes, from the last
     stage backwards, the fewest hops in a stage that are on a route of fewest hops; the verifier
-    counts alike.
+    counts alike. Among 6 members with the strides 1 and 3 it is 6 blocks, then 3: those for the
+    distances 1 to 5 take 1, 2, 0, 1 and 2 hops of stride 1, and the last three one of stride 3.
     """
     fewest = _fewest_hops_by_stage(n, strides)
 

@@ -83,7 +83,8 @@ def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
     """Turn a plan of one large switch into one of a switch for each rail.
 
     With k ports a GPU on each rail, port ``gpu * rails * k + rail * k + p`` of the large switch is
-    port ``gpu * k + p`` of its rail. The result has only states in which the rail changes.
+    port ``gpu * k + p`` of its rail: with 4 rails and 2 ports, port 26 = 3 * 8 + 1 * 2 + 0 is port
+    6 of rail 1, as it is port 0 of GPU 3. The result has only states in which the rail changes.
     """
     # ``states[state, GPU, rail, port]``: the port of the large switch to which this one leads, -1
     # where idle.

@@ -84,6 +84,7 @@ def _split_ranks(job: RailJob, count: int) -> Replicas | None:
 
     # ``places[rank]`` has the coordinates of a rank, one for each degree of parallelism. Ranks
     # that agree in all but their replica are sorted by it: ``table[place, replica]`` is a rank.
+    # ``first[rank]`` is the rank at its place in replica 0, ``next_one[rank]`` in the next one.
     places[:, column] = place
     key = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
     table = np.lexsort([number, key]).reshape(-1, count)
@@ -93,7 +94,8 @@ def _split_ranks(job: RailJob, count: int) -> Replicas | None:
     next_one[table] = np.roll(table, -1, axis=1)
 
     # A group on a rail lies in one replica or, with each member, has those of all replicas at its
-    # place. All-to-alls and messages lead to certain members, and do not cross.
+    # place: moved on by a replica it is the same group. All-to-alls and messages lead to certain
+    # members, and may not cross. The last entry of `crosses` is that of no group, which is -1.
     crosses = np.zeros(len(step.groups) + 1, np.bool_)
     for index, group in enumerate(step.groups):
         ranks = np.array(group.ranks)

@@ -49,15 +49,17 @@ def bound_step(seats: Seats) -> float:
 
     # No circuit changes: each ring is a machine that does one collective at a time. The head of a
     # collective is the least time from the start of the step to it. Its tail is the least time
-    # from its end to the end of the step, which is a longest path with all pairs reversed.
+    # from its end to the end of the step: its start on longest paths with all pairs reversed. The
+    # delay of all-to-alls is infinite, as no circuit changes.
     from_start = longest_paths(seats.duration_s, seats.pairs)
     to_end = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
     assert from_start is not None
     assert to_end is not None
     lasts_s[is_exchange] = time_exchanges(seats, np.inf)
 
-    # ``ring[row]`` is the ring of a collective: GPUs that communicate, directly or through others,
-    # have the same number in `component`, and the first member stands for all.
+    # ``ring[row]`` is the ring of a collective: a node on a rail (``how`` is -1 beside rails) that
+    # is no message. Seats that communicate, directly or through others, have the same number in
+    # ``component[seat]``, that of the least of them, and the first member stands for all.
     collectives = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE))
     component = list_components(seats)
     ring = component[seats.member[seats.first_member[collectives]]]
@@ -132,7 +134,8 @@ def bound_machine(head_s: Floats, duration_s: Floats, tail_s: Floats) -> float:
 
     ``head_s[job]`` is the earliest start of a job, ``tail_s[job]`` the least time from its end to
     the end of all. Returned is the end of all in seconds; no order of the jobs ends sooner
-    (Jackson; Carlier 1982).
+    (Jackson; Carlier 1982). Job 0 with head 0 s, duration 3 s and tail 0 s is interrupted at 1 s
+    by job 1 with head 1 s, duration 1 s and tail 5 s, which ends at 2 s: the result is 7 s.
     """
     # Jobs join a heap of ready jobs, earliest head first. The heap has (-tail, job), so that its
     # first entry has the longest tail.
