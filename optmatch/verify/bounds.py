@@ -139,9 +139,12 @@ def _write_claim(claimed: Any) -> str:
 def check_support(solution: Solution, checked: Score, findings: Findings, *, floor: str) -> None:
     """Check that the lower bound that a solution claims is supported by something.
 
-    If counting shows 10 and a certificate 12 (`checked`), claims up to 12 are right, and 13 is a
-    violation, or a doubt if a search without a certificate claims it. Sets the kind of proof. A
-    run that was stopped before it could count claims minus infinity, and is exempt from `floor`.
+    Counting shows ``findings.figures["lower_bound_recomputed"]``, which has to be set; `checked`
+    is the best bound that counting and the certificate show. If they are 10 and 12, claims up to
+    12 are right, and 13 is a violation, or a doubt if a search without a certificate claims it.
+    Sets ``findings.proof``. `floor` is the text of the rule that a claim below 10 breaks, empty
+    where there is no such rule. A run that was stopped before it could count claims minus
+    infinity, which breaks none.
     """
     infeasible = solution.status is Status.INFEASIBLE
     claimed: Any = solution.lower_bound
@@ -151,8 +154,9 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
         )
         claimed = math.inf
 
-    # compare tells -1, 0 or 1 for a claim below, equal to or above the other; None if it is no
-    # number. The claim is supported by counting, by a certificate, or by nothing but a search.
+    # `compare` returns -1, 0 or 1 for a claim below, equal to or above the other, up to rounding
+    # or in whole steps; None if it is no number. The claim is supported by counting, by a
+    # certificate, or by nothing but a search.
     counted = findings.figures["lower_bound_recomputed"]
     over_counted = compare(claimed, counted, findings.step)
     over_checked = compare(claimed, checked, findings.step)

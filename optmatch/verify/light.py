@@ -205,10 +205,11 @@ def ideal_matrix(state: int) -> NDArray[np.complex128]:
 def find_wrong_states(fabric: Fabric) -> list[tuple[int, int]]:
     """List the states of cells, as (cell, state), in which light does not go where they say.
 
-    The matrices are those of the parts of a cell. In bar light goes from a1 to b1 and from a2 to
-    b2, in cross from a1 to b2 and from a2 to b1, as far as the cell has these terminals. All else
-    that leaves the terminal where it goes, or comes from where it starts, may be `MAX_LEAK` of its
-    power at most. A cell with one terminal on each side is dark in cross.
+    Where the light of a cell goes follows from its parts (`circuit_matrices`); cells whose parts
+    are not known are left out. In bar light has to go from a1 to b1 and from a2 to b2, in cross
+    from a1 to b2 and from a2 to b1, as far as the cell has these terminals. If it goes from a1 to
+    b1, then what leaves by b2 from a1, and by b1 from a2, may be `MAX_LEAK` of that power at most,
+    for light of power 1 at each entry. A cell with one terminal on each side is dark in cross.
     """
     matrices = circuit_matrices(fabric)
     if matrices is None:

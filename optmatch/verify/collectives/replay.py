@@ -139,9 +139,9 @@ _SAME_CUT = 1e-12
 def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     """Cut the chunks of a plan into pieces, so that each send carries whole pieces.
 
-    A send may carry only a part of a chunk, a range of its bytes. Chunks are cut wherever such a
-    part begins or ends. ``rows[send]`` has the columns of `PieceSends`, with the chunk in the
-    place of the piece.
+    A send may carry only a part of a chunk, ``plan.parts[send]``: its first byte and its number of
+    bytes. Chunks are cut wherever such a part begins or ends. ``rows[send]`` is round, source,
+    destination, chunk, kind, place at the source and place at the destination.
 
     Example: of a chunk of 10 bytes one send carries bytes 0 to 6, and another one bytes 4 to 10.
     The chunk is cut at 4 and 6 into three pieces, and each of the two sends becomes two sends of a
@@ -150,7 +150,7 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     n_chunks = len(plan.chunk_bytes)
     all_chunks = np.arange(n_chunks)
     # Every part has a cut at its begin and one at its end, and so has every chunk.
-    chunk_of_send = rows[:, 3]
+    chunk_of_send = rows[:, 3]  # column 3 is the chunk
     n_sends = len(chunk_of_send)
     chunk_of_cut = np.concatenate([chunk_of_send, chunk_of_send, all_chunks, all_chunks])
     ends_of_chunks = plan.chunk_bytes[chunk_of_send]
@@ -158,7 +158,7 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     ends = np.minimum(plan.parts.sum(axis=1), ends_of_chunks)
     byte_of_cut = np.concatenate([begins, ends, np.zeros(n_chunks), plan.chunk_bytes])
 
-    # Number the cuts by chunk and byte; equal ones get one number.
+    # Number the cuts of all chunks together, by chunk and byte; equal ones get one number.
     order = np.lexsort([byte_of_cut, chunk_of_cut])
     tolerance_bytes = _SAME_CUT * plan.chunk_bytes[chunk_of_cut[order]]
     is_other_byte = np.diff(byte_of_cut[order]) > tolerance_bytes[1:]
@@ -179,7 +179,9 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     n_pieces_of_send = piece_of_cut[n_sends : 2 * n_sends] - first_piece
     n_pieces_of_chunk = piece_of_cut[-n_chunks:] - piece_of_cut[-2 * n_chunks : -n_chunks]
 
-    # A send of several pieces becomes a row for each of them.
+    # A send of several pieces becomes a row for each of them, with the piece in column 3. Row k of
+    # a send that carries the pieces from 5 on has piece 5 + k: its `offset` is 5, less the rows of
+    # all sends before.
     rows_of_pieces = np.repeat(rows, n_pieces_of_send, axis=0)
     n_rows_before = np.cumsum(n_pieces_of_send) - n_pieces_of_send
     offset = np.repeat(first_piece - n_rows_before, n_pieces_of_send)
@@ -337,10 +339,13 @@ class _SumState:
         """Begin the replay of a sum: each rank has its own data in its sum, and nothing else.
 
         Place 0 of a rank is its sum, place 1 what it had at the start, and other places keep data
-        that came from other ranks.
+        that came from other ranks. With 4 ranks and 10 pieces, place 1 of piece 3 at rank 2 is
+        slot (1 * 4 + 2) * 10 + 3 = 63.
         """
-        # Every sum has a slot, and so has what a send reads, what it writes, and the sum beside
-        # what it writes, which is another slot only where something is kept beside it.
+        # The slots that are used: all sums (the first `n_sums` ones), and of each send the slot
+        # that it reads, the one that it writes, and the sum of that piece at its destination,
+        # which `KEEP` adds to as well. The last two are the same slot if a send writes into the
+        # sum. The three attributes hold slots at first, and numbers of sets below.
         self.n_ranks = problem.n_ranks
         self.chunk = chunk
         n_sums = self.n_ranks * len(chunk)
@@ -349,7 +354,9 @@ class _SumState:
         sum_place = np.full(len(sends.piece), SUM)
         self.sum_set = self._find_slots(sum_place, sends.destination, sends.piece)
 
-        # Slots that nothing uses take no memory: those that are used are numbered.
+        # Slots that nothing uses take no memory: those that are used are numbered, as sets, in
+        # ascending order of slots. The inverse of `np.unique` has the set of each slot listed: of
+        # the sums, then of the three for all sends.
         slots = [np.arange(n_sums), self.source_set, self.target_set, self.sum_set]
         self.slot_of_set: NDArray[np.int64]
         """``slot_of_set[set]``: the slot of each set; those of the sums come first."""
@@ -357,7 +364,8 @@ class _SumState:
         self.source_set, self.target_set, self.sum_set = set_of_slot[n_sums:].reshape(3, -1)
 
         # At first the sum of a rank holds its own data, and so does the place of what it had:
-        # these are places 0 and 1, whose slots come before all others.
+        # these are places 0 and 1, whose slots, below ``2 * n_sums``, come before all others. The
+        # sets of such slots have one bit, that of the rank itself.
         n_sets = len(self.slot_of_set)
         self.sets: Sets = np.zeros((n_sets, _count_words(self.n_ranks)), dtype=np.uint64)
         self.is_filled = self.slot_of_set < 2 * n_sums

@@ -532,12 +532,13 @@ def weigh_ends(problem: Demand, ends: list[float]) -> float:
 def bound_weighted(problem: Demand) -> float:
     """Bound the sum of weights times seconds of lateness.
 
-    Primal-dual method for concurrent open shop: the line that carries most and the line that needs
-    most delays together are one machine. Each group pays a price for its ticks there from its
-    budget, at first its weight; the group that has used it up leaves. The last `EXACT` groups are
-    bounded by trying all orders. For example, groups of weight 1 need 2 and 6 ticks. At price 1/6
-    both pay 1/6 * (8**2 + 2**2 + 6**2) / 2 = 8 2/3, and the second one leaves; the first one has
-    2/3 left for its 2 ticks. The bound is 8 2/3 + 2/3 * 2 = 10.
+    Primal-dual method for concurrent open shop. Each group has a budget, at first its weight. In
+    each round one machine is chosen, made of two busy lines, and all groups pay the same price for
+    a tick on it. The price is as high as the budget of one of them allows, and that group leaves.
+    What is paid adds to the bound. The last `EXACT` groups are bounded by trying all orders. For
+    example, groups of weight 1 need 2 and 6 ticks. At price 1/6 the second one uses up its budget,
+    and both together pay 1/6 * (8**2 + 2**2 + 6**2) / 2 = 8 2/3; the first one has 2/3 left for
+    its 2 ticks. The bound is 8 2/3 + 2/3 * 2 = 10.
     """
     # In ticks, ``sent[group, line]`` is what a group has on each line (n ports that send, then n
     # that receive), ``delays[group, line]`` a delay for each of these entries, and ``due[group]``
@@ -559,9 +560,10 @@ def bound_weighted(problem: Demand) -> float:
     remaining = list(range(n_groups))
     earned = 0.0
     while len(remaining) > EXACT:
-        # The machine is the line that carries most and the line that waits for most delays. While
-        # a delay passes no line carries: what the first line sends and the delays of the second
-        # one add up. `ticks_of_group` is how long each group occupies the machine.
+        # The machine is made of two lines: the one that carries most (`sender`) and the one with
+        # most delays (`waiter`), perhaps the same. While a delay passes no line carries: the ticks
+        # of the first line and the delays of the second one cannot overlap. `ticks_of_group` is
+        # how long each group occupies the machine, both together.
         sender = sent[remaining].sum(axis=0).argmax()
         waiter = delays[remaining].sum(axis=0).argmax()
         ticks_of_group = {
@@ -581,10 +583,11 @@ def bound_weighted(problem: Demand) -> float:
         weighted_due = math.fsum(ticks_of_group[group] * due[group] for group in remaining)
         paid = price * (squares / 2 - weighted_due)
 
-        # The leaver may cost more alone, with all that is left of its budget: all that one line
-        # has of it is sent, after as many delays as another one has entries. Either bound holds,
-        # and no part of a weight counts twice: in the first case all have paid, and keep the rest
-        # of their budgets; in the second one the leaver alone has, and the others keep theirs.
+        # The leaver may cost more than what all pay, if it is taken alone with all that is left of
+        # its budget: it ends no sooner than its ticks on one line and its delays on another one
+        # last. Either bound holds, and no part of a weight counts twice: in the first case all
+        # have paid, and keep the rest of their budgets; in the second one the leaver has paid
+        # alone, and the others keep theirs whole.
         alone_end = int(sent[leaver].max() + delays[leaver].max())
         alone_cost = budgets[leaver] * max(0.0, alone_end - due[leaver])
         if paid >= alone_cost:

@@ -129,19 +129,20 @@ Transfers = list[MemberSend]
 def list_transfers(algorithm: str, kind: str, n: int) -> list[Transfers]:
     """List who sends to whom in each round of a collective, by places in the group.
 
-    `algorithm` is "halving", "tree" or "ring", and `n` the number of members. With recursive
-    doubling, an all-gather of four members has two rounds: 0 with 1 and 2 with 3; then 0 with 2
-    and 1 with 3. The list is empty for a ring, fewer than 3 members, and any kind that the
-    algorithm does not serve.
+    `algorithm` is "halving", "tree" or "ring", `kind` the name of a collective, and `n` the number
+    of members, a power of two for halving. Halving serves all-reduce, all-gather and
+    reduce-scatter, a tree all-reduce and broadcast; the list is empty for all else and for fewer
+    than 3 members. An all-gather of four members by halving has two rounds: 0 and 1, and 2 and 3,
+    send each other one shard (a share of 1 of the size); then 0 and 2, and 1 and 3, two (2).
     """
     if n < 3:
         return []
     bits = range((n - 1).bit_length())
     if algorithm == "halving":
-        # Shares are of the size of the operation, which is the shard of a rank in an all-gather,
-        # else the whole buffer. In round `bit` of a doubling, a member sends all that it has,
-        # 2**bit shards, to the member whose place differs in this bit (``rank ^ 1 << bit`` flips
-        # it); a halving is the reverse.
+        # Shares are parts of the size of the operation, which is the shard of a rank in an
+        # all-gather, else the whole buffer. In round `bit` of a doubling, a member sends all that
+        # it has, 2**bit shards, to the member whose place differs in this bit (``rank ^ 1 << bit``
+        # flips it); a halving is the reverse.
         shard = 1.0 if kind == "all-gather" else 1.0 / n
         doubling = [
             [MemberSend(rank, rank ^ 1 << bit, shard * 2**bit) for rank in range(n)]
@@ -194,6 +195,7 @@ def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRo
         ]
         n_members = np.array([*n_joined, 0])[step.group[operations]]
         for n in np.unique(n_members[n_members > 2]).tolist():
+            # The kind of each operation in a group of n members; `COMPUTE` stands for all others.
             kinds = np.where(n_members == n, step.kind[operations], COMPUTE)
             for kind in np.unique(kinds[kinds != COMPUTE]).tolist():
                 rounds = list_transfers(algorithm, OPERATIONS[kind], n)
@@ -560,6 +562,7 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
     matchings = timeline.matchings
     delay_s = context.job.network.delay_s
     new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
+    # An entry for each new circuit: the state that it comes with, and the port that sends.
     state, port = np.nonzero(new_circuit)
     state += 1  # a difference between states s - 1 and s is a change to state s
     for side, side_ports in (("from", port), ("to", matchings[state, port])):
@@ -655,7 +658,8 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     members = np.array([step.groups[g].ranks for g in step.group[first_operation].tolist()])
 
     # The ports over which they send, an entry for each port of each member: its collective, the
-    # place of the member in the group, and the spell of the port, at first that of the start.
+    # place of the member in the group, the bytes per second of all ports of the member together
+    # (`rate`), and the spell of the port, at first that of the start.
     used = rail.list_ports(step.rank[group.operations], plan.ports[group.operations])
     operation = group.operations[used.row]
     collective_of_entry = collective_of.reshape(-1)[used.row]
@@ -784,9 +788,9 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: Seconds) -
 def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[Places, Places]:
     """Check all-to-alls that are done in rounds, and tell which others are done in stages.
 
-    `operations` are those of all-to-alls on this rail, one for each rank. All ports of a rank send
-    at once: with 2 ports and 7 others there are 4 rounds, and a change of circuits between each
-    two. Returns the operations in rounds, in which each member meets all others, and those in
+    `operations` are those of all-to-alls on this rail, one for each member. All ports of a member
+    send at once: with 2 ports and 7 others there are 4 rounds, and a change of circuits between
+    each two. Returns the operations in rounds, in which each member meets all others, and those in
     stages, in which circuits change as well, but whose members have fewer circuits than there are
     others, or all of whose ports lead to one. Operations in neither go around rings, without
     changes, and are checked by `_check_routes`.
@@ -831,6 +835,8 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     around_bytes = sent_bytes * (n_others + 1) / 2
     around_s = around_bytes / n_ports / network.port_bytes_per_s + latency_s
     lasts_a_ring = np.abs(duration_s - dark_s - around_s) <= rounding(end_s)
+    # A pair of an operation and a rank that it reaches is one integer. Each of them counts once,
+    # whichever ports lead there.
     n_ranks = context.step.n_ranks + 1  # one more for a port without a circuit
     row_of_pair = np.unique(row * n_ranks + reached + 1) // n_ranks
     reaches_all = np.bincount(row_of_pair, minlength=len(operations)) >= n_others
@@ -876,7 +882,7 @@ def _count_served(
     at the start. Each port is followed through its spells to the end of the operation. A member is
     served by a spell that leads to it and is up for ``part_s[row[k]]`` seconds. For example, a
     port that leads to rank 4 for 3 s and then to rank 7 for 1 s serves rank 4 alone if a part
-    takes 2 s.
+    takes 2 s. The counts are by place in `operations`.
     """
     # By entry: who may have been served, as pairs of all-to-all and rank. The list grows by one
     # spell of all ports that still go on.
@@ -910,13 +916,14 @@ def _count_served(
 def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     """Check all-to-alls that are done in stages; `operations` are those of all their members.
 
-    A stage lasts while a port holds one circuit. Its stride is how many places further on, in the
-    order of the group, the circuit leads: from member 1 of 4 to member 0 it is 3. All ranks use
-    the same strides, each part arrives, circuits are there, and each stage lasts as long as a
-    circuit needs for the parts that it carries. With stages of 5 s and 4 s and a change of 2 s,
-    the all-to-all ends 11 s after its start.
+    All members use the same strides, each part arrives, circuits are there, and each stage lasts
+    as long as a circuit needs for the parts that it carries. With stages of 5 s and 4 s and a
+    change of 2 s, the all-to-all ends 11 s after its start.
     """
-    # An entry of `used` is one port of one operation, with its spells at the start and at the end.
+    # All arrays have an entry for each port of each operation, as `used` has: ``row[entry]`` is
+    # the place of its operation in `operations`, ``operation[entry]`` the operation itself. While
+    # it lasts the port has the spells ``first_spell[entry]`` to ``last_spell[entry]``, one for
+    # each stage.
     step = context.step
     used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
     row = used.row
@@ -927,9 +934,9 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     first_spell = rail.spell_at(start_s + rounding(start_s), used.port)
     last_spell = rail.spell_at(planned_s - rounding(planned_s), used.port)
 
-    # ``strides[entry, stage]``, -1 if the circuit leads to no member. Stage s is spell
-    # ``first_spell + s``. Ports with fewer stages than the longest one are looked up at their last
-    # spell, and then have stride 0.
+    # ``strides[entry, stage]``: from member 1 of 4 to member 0 it is 3; -1 if the circuit leads to
+    # no member. Stage s is spell ``first_spell + s``. Ports with fewer stages than the longest one
+    # have stride 0 after their last spell, at which they are looked up meanwhile.
     n_stages = 1 + int((last_spell - first_spell).max(initial=0))
     strides = np.zeros((len(operation), n_stages), np.int64)
     place = _find_places(context, operation, step.rank[operation])
@@ -945,17 +952,18 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     expected_strides = strides[first][collective.reshape(-1)]
     wrong = (strides != expected_strides).any(axis=1)
 
-    # ``n_hops[entry, stage]``: the parts that a circuit carries. Few cases differ: each row of
-    # members and strides is counted once. Parts have to get everywhere, which -1 hops deny.
+    # ``n_hops[entry, stage]``: the parts that a circuit carries. A case is a number of members and
+    # its strides, (members, stride of stage 0, stride of stage 1, ...). Few cases differ, and each
+    # is counted once. Its counts are all -1 if some part does not arrive.
     cases = np.column_stack([n_members, strides])
     different, case_of = np.unique(cases, axis=0, return_inverse=True)
     hops_of_case = np.array([count_hops(int(case[0]), case[1:]) for case in different])
     n_hops = hops_of_case[case_of.reshape(-1)]
     wrong |= n_hops[:, 0] < 0
 
-    # How long one part needs over one hop. The ports of an operation share its parts evenly, so
-    # that together they have the rate of all: ``np.bincount(row)[row]`` is by entry how many ports
-    # its operation uses.
+    # By entry, how many seconds one part needs over one hop. Each part is shared evenly among the
+    # ports of its operation, and goes at the rate of all of them together: an operation has as
+    # many ports as entries, which ``np.bincount(row)`` counts by row.
     work = measure_work(context.job, operations)
     rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
     part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (n_members - 1)
@@ -1005,6 +1013,7 @@ def _find_places(context: Context, operation: Places, rank: NDArray[np.integer])
     places = np.concatenate([np.arange(len(groups[number].ranks)) for number in numbers])
     order = np.argsort(keys)
     key = group * key_base + rank
+    # The search leaves the last key out, so that it always finds a place, perhaps of another key.
     entry = order[np.searchsorted(keys[order][:-1], key)]
     return np.where(keys[entry] == key, places[entry], -1)
 
@@ -1170,8 +1179,9 @@ def _list_hops(context: Context, operations: Places) -> Hops:
     """List the hops of each operation, one after another.
 
     `operations` ascend. Their own ranks send first, then those of their relays in the order of
-    ``plan.relays``. If ranks 5 and 7 forward an operation of rank 2, it has
-    the ranks 2, 5 and 7 and the next ranks 5, 7 and -1.
+    ``plan.relays``, whose columns are operation, rank that forwards, and its ports as bits. If
+    ranks 5 and 7 forward an operation of rank 2, it has the ranks 2, 5 and 7 and the next ranks 5,
+    7 and -1.
     """
     step = context.step
     plan = context.plan
@@ -1277,8 +1287,10 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     ports_per_gpu = context.job.network.ports_per_gpu
     ring = step.match[operation].astype(np.int64) * ports_per_gpu + lane
 
-    # The entry that each one leads to: same ring, and the rank that is reached. One that leads
-    # nowhere, or out of its group, has a key that no entry has; it leads to itself from here on.
+    # The entry that each one leads to: same ring, and the rank that is reached. The search leaves
+    # the last key out, so that it always finds an entry, perhaps one with another key. One that
+    # leads nowhere, or out of its group, has a key that no entry has; it leads to itself from here
+    # on.
     entries = np.arange(len(operation))
     key = ring * step.n_ranks + step.rank[operation]
     order = np.argsort(key)
@@ -1328,7 +1340,7 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
     # By communication (its number in `match`), over all members: the ports of the hop with the
     # fewest ports, and the hops of the longest route.
     n_matches = int(match.max(initial=-1)) + 1
-    width = np.bitwise_count(hops.ports.astype(np.uint64)).astype(np.int64)
+    width = np.bitwise_count(hops.ports.astype(np.uint64)).astype(np.int64)  # ports, by hop
     narrowest = np.full(n_matches, rail.ports_per_gpu)
     np.minimum.at(narrowest, step.match[hops.operation], width)
     hops_per_operation = np.bincount(
@@ -1476,14 +1488,16 @@ def _check_times_over_chords(
 ) -> None:
     """Check that circuits of all-to-alls stay, and that an all-to-all lasts as its busiest port.
 
-    Each member sends a part to each other one by the routes of the table, in shares, over one hop
-    or more. The port that carries most decides the time. `operations` are indices in the step, one
-    for each member of each all-to-all, and ``spell[row, port]`` is the number in the arrays of
-    `rail` of the circuit that a port of ``operations[row]`` has when it starts.
+    Each member sends a part to each other one, split over the routes to its distance, which take
+    one hop or more. The port that carries most decides the time. ``operations[row]`` is an index
+    in the step, one for each member of each all-to-all, and ``spell[row, k]`` is the spell of the
+    k-th port that this operation uses, at its start: an index of ``rail.since_s`` and
+    ``rail.until_s``.
     """
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
 
+    # By row: when the last of the circuits is up, and when the first of them is given up.
     up_s = rail.up_s(spell).max(axis=1)
     until_s = rail.until_s[spell].min(axis=1)
     is_up = (up_s <= start_s + rounding(start_s)) & (until_s >= end_s - rounding(end_s))
@@ -1491,18 +1505,18 @@ def _check_times_over_chords(
         "circuits of chords are there from start to end", operations, ~is_up, start_s, up_s
     )
 
-    # How long a part occupies a port: its bytes at the rate of one port, and its latency. A member
-    # starts its messages one after another, whichever port they use, and a port waits while one is
-    # started for another port. With 6 others and 2 ports that carry 3 parts each, a port is busy
-    # for all 6 latencies: 2 (`n_ports`) for each of its parts. ``work.latency_s`` is that of all
-    # messages to the others, hence the division.
+    # By row, how long a part occupies a port: its bytes at the rate of one port, and latencies. A
+    # member starts its messages one after another, whichever port they use, and a port waits while
+    # one is started for another port. With 6 others and 2 ports that carry 3 parts each, a port is
+    # busy for all 6 latencies: 2 (`n_ports`) for each of its parts. Bytes and latency in `work`
+    # are those of all messages to the others, hence the division.
     work = measure_work(context.job, operations)
     rate = context.job.network.port_bytes_per_s
     n_ports = len(routes.strides)
     part_s = (work.sent_bytes / rate + n_ports * work.latency_s) / (routes.n_members - 1)
 
-    # How many parts a port sends: each route adds its share, once for each hop over this port. A
-    # route that carries half of a part and makes 2 hops over port 0 adds 1 to it.
+    # ``parts_of_port[k]``: how many parts the k-th port sends. Each route adds its share, once for
+    # each hop over this port: one that carries half of a part and makes 2 hops there adds 1.
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
     needed_s = parts_of_port.max() * part_s + rail.dark_before(end_s) - rail.dark_before(start_s)
     off = np.abs(end_s - start_s - needed_s) > rounding(end_s)
@@ -1894,9 +1908,10 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:
     """Check the circuits of all operations on one rail, and refuse those that break a rule.
 
-    `riding` are the indices of these operations. All-to-alls go over chords, in rounds or in
-    stages, other collectives in the rounds of their algorithm; all else goes along circuits that
-    stay. A wrong port ends the check of the rail, since all further rules look ports up.
+    `riding` are the indices of these operations, ascending. All-to-alls go over chords, in rounds
+    or in stages, other collectives in the rounds of their algorithm; all else, all-to-alls around
+    a ring included, goes along circuits that stay. A wrong port ends the check of the rail, since
+    all further rules look ports up.
     """
     step = context.step
 
@@ -1912,8 +1927,10 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     lasts_s = context.plan.end_s[riding] - context.plan.start_s[riding]
     riding = riding[(lasts_s > 0) | (measure_work(context.job, riding).full_s > 0)]
 
-    # All-to-alls of more than two members over circuits that change, or over chords. Those for
-    # which the plan names GPUs that forward go around a ring, along routes that stay.
+    # `scattered` are all-to-alls of more than two members that may go over chords, in rounds or in
+    # stages. An all-to-all goes around a ring, along routes that stay, if ranks forward the data
+    # of any member of it: those operations stand in column 0 of ``plan.relays``, and all members
+    # have the same number in ``step.match``.
     senders = riding[step.kind[riding] != RECV]
     of_several = count_members(step)[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
@@ -1922,8 +1939,10 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     over_chords = _check_chords(context, rail, scattered)
     scattered = scattered[~np.isin(scattered, over_chords)]
 
-    # Operations whose circuits change, or carry several routes: over chords, in rounds of an
-    # algorithm, and all-to-alls in rounds and in stages.
+    # The operations that are checked by rules of their own: over chords, whose circuits stay but
+    # carry parts to several members; in rounds of an algorithm, and all-to-alls in rounds and in
+    # stages, whose circuits change. A chunk of `scattered` may be in rounds or in stages in part;
+    # what is in neither goes around a ring.
     changing = [over_chords]
     for group in list_in_rounds(context.job, riding):
         _check_in_rounds(context, rail, group)
@@ -1935,14 +1954,16 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
         changing.append(in_rounds)
         in_stages.append(staged)
 
-    # Stages are compared over all members of a collective, which may be of several chunks. If some
-    # members use stages, all others have to: in rounds they would not forward.
+    # Stages are compared over all members of an all-to-all, which may stand in several chunks. If
+    # one of them uses stages, all others have to, hence all of them are checked as such: a member
+    # in rounds would not forward.
     has_stages = np.isin(step.match[scattered], step.match[np.concatenate(in_stages)])
     all_staged = scattered[has_stages]
     if len(all_staged):
         _check_stages(context, rail, all_staged)
 
-    # All other sends go over circuits that stay for the whole operation.
+    # All other sends go over circuits that stay for the whole operation. Entry by entry, `sent` is
+    # an operation and `port` a port of the switch that it goes over.
     all_changing = np.unique(np.concatenate([*changing, all_staged]))
     staying = senders[~np.isin(senders, all_changing)]
     sent, port = _check_routes(context, rail, riding, staying)

@@ -46,14 +46,15 @@ def verify_schedule(
 ) -> None:
     """Check a schedule of a switch, and every claim that a solution makes about it.
 
-    Adds the figures ``lower_bound_recomputed``, by the best route of each circuit alone, and, of
-    all pairs, ``slots_lower_bound``.
+    Adds the figure ``lower_bound_recomputed``, which bounds the objective by the best route of
+    each circuit as if it were alone, and for an all-to-all ``slots_lower_bound``, which bounds the
+    slots that all pairs need.
     """
     # Objectives and bounds that are whole numbers, such as cells, are compared as such.
     if OBJECTIVES[problem.objective].whole:
         findings.step = 1.0
 
-    # The bounds that need no certificate: slots by counting, and the objective.
+    # The bounds that need no certificate: of slots, by counting pairs, and of the objective.
     counted_slots = 0
     if isinstance(problem, AllToAll):
         counted_slots = count_slots(problem.fabric)
@@ -73,7 +74,11 @@ def verify_schedule(
         floor="the lower bound is not below the shortest routes" if has_schedule else "",
     )
 
-    # The certificate may have proved more slots than counting does, thus it is checked before.
+    # The replay takes the schedule out of a solution (`form`), `prove` checks its certificate, and
+    # a solution with a schedule may not claim less than what is counted (`floor`). The certificate
+    # may prove that more slots are needed than counting shows, and then raises the figure: the
+    # slots of an optimal schedule are compared with it afterwards, and the proof is then no longer
+    # one by counting.
     is_optimal = getattr(subject, "status", None) is Status.OPTIMAL
     if replayed and is_optimal and isinstance(problem, AllToAll):
         _check_slots(stats, findings)

@@ -271,8 +271,11 @@ def _add_figures(
 ) -> None:
     """Add the figures of a slice; the objective is the load of the fullest edge that it uses.
 
-    ``routes[pair]`` lists the edges on its way.
+    The load of an edge is the number of its fibres that carry a circuit, of this slice or of
+    others. ``routes[slots]`` lists the edges on the route from one slot to another one.
     """
+    # Rows of ``answer.fibres`` are (circuit, fibre). Fibres that do not exist are a violation
+    # already, and do not count.
     fabric = problem.fabric
     new_fibres = answer.fibres[:, 1]
     new_fibres = new_fibres[new_fibres < fabric.n_fibres]
