@@ -34,9 +34,9 @@ def check_solution(
 ) -> bool:
     """Replay an answer; of a solution, check everything else that it says too.
 
-    Returns whether there is an objective that could be recomputed. The figure
-    ``lower_bound_recomputed``, the bound that anybody can count, has to be set;
-    ``lower_bound_checked`` may be, to a better counted bound.
+    Returns whether there is an objective that could be recomputed. Before the call the figure
+    ``lower_bound_recomputed``, the bound that anybody can count, has to be set in `findings`;
+    ``lower_bound_checked`` may be, to a better counted bound. `replay` sets ``objective``.
 
     Parameters
     ----------
@@ -183,7 +183,10 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
 
 
 def _check_objective(solution: Solution, findings: Findings) -> None:
-    """Check the objective, that the bound is not above it, and that optimal means they meet."""
+    """Check the objective, that the bound is not above it, and that optimal means they meet.
+
+    The figures ``objective`` and ``lower_bound_recomputed`` are set.
+    """
     # `compare` returns -1, 0 or 1, and None where there is no number to compare.
     objective = findings.figures["objective"]
     claimed = solution.objective
@@ -217,8 +220,8 @@ def _check_stats(solution: Solution, findings: Findings) -> None:
             )
 
     stated = solution.proof
-    # PROOFS lists the kinds from the strongest to the weakest: from the found one on, all may be
-    # stated.
+    # `PROOFS` lists the kinds from the strongest to the weakest: a solution may state the kind
+    # that was found, or a weaker one.
     strongest = PROOFS.index(findings.proof or PROOFS[0])
     if stated not in (None, findings.proof) and stated not in PROOFS[strongest:]:
         findings.refuse("the proof is of the kind that is stated", "proof", stated, findings.proof)

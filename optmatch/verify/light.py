@@ -221,7 +221,7 @@ def find_wrong_states(fabric: Fabric) -> list[tuple[int, int]]:
         # A terminal without a pin is not there; a1 and a2 come first, then b1 and b2.
         has_a = np.array([bool(pin) for pin in circuit.terminals[:2]])
         has_b = np.array([bool(pin) for pin in circuit.terminals[2:]])
-        power = np.abs(matrices[cell]) ** 2  # [state, b side, a side]
+        power = np.abs(matrices[cell]) ** 2  # [state, b side, a side]; side 0 is a1 or b1
         # With one terminal on each side all light passes in bar, and hardly any in cross; where
         # that is not so, nothing tells which of the two states is wrong.
         if has_a.sum() == has_b.sum() == 1:
@@ -441,7 +441,8 @@ def _check_sharing(
     """Check that no link carries the light of two circuits in a slot, in whatever direction.
 
     Uses of links are sorted by (slot, link, circuit), so that a shared link has several in a row.
-    With n ports the circuit from s to d is the number ``s * n + d``.
+    With n ports the circuit from s to d is the number ``s * n + d``. `light` has the beams of all
+    sources, one way.
     """
     n_ports = matchings.shape[1]
     links = graph.links
@@ -455,6 +456,8 @@ def _check_sharing(
     used_link = uses // n_ports**2
     used_by = uses % n_ports**2
 
+    # ``places[k]`` is one number for a slot and a link: its uses are ``n_circuits[k]`` ones, from
+    # ``first_use[k]`` on. In messages a link is named by one of the terminals that it joins.
     places, first_use, n_circuits = np.unique(used_link, return_index=True, return_counts=True)
     _, terminal_of_link = np.unique(links.of_terminal, return_index=True)
     for shared in np.flatnonzero(n_circuits > 1):

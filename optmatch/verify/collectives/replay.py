@@ -80,7 +80,8 @@ def _check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) 
     if problem.operation not in ("all-reduce", "reduce-scatter"):
         return findings.expect("only sums have places", "places", bool(plan.places.any()), False)
 
-    # Without places everything goes into the sum.
+    # Without places everything goes into the sum. Column 4 of sends is the kind, and column 1 of
+    # places the place at the destination.
     kind = plan.sends[:, 4]
     target_place = np.full(len(kind), SUM)
     if len(plan.places):
@@ -94,10 +95,11 @@ def _check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) 
 def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that each part of a chunk that is sent lies inside it and is aligned.
 
-    A part is a range of bytes. Plans that claim to be the best among those of whole blocks must
-    have no parts.
+    A part is a range of bytes, ``plan.parts[send]``: its first byte and its number of bytes. Plans
+    that claim to be the best among those of whole blocks must have no parts. False if a part is
+    not inside its chunk.
     """
-    chunk_bytes = plan.chunk_bytes[plan.sends[:, 3]]
+    chunk_bytes = plan.chunk_bytes[plan.sends[:, 3]]  # by send: of its chunk, which is column 3
     first_byte, n_bytes = plan.parts.T
     is_outside = (first_byte < 0) | (n_bytes < 0)
     is_outside |= first_byte + n_bytes > chunk_bytes * (1 + RTOL)
@@ -206,9 +208,9 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
     rule = f"{problem.operation} adds nothing up"
     findings.expect_none(rule, kind != COPY, "sends[{}, 4]", kind, COPY)
 
-    # ``owner[piece]``: the rank that has it at the beginning. Chunks are numbered owner by owner,
-    # equally many of each. Of an all-to-all each block is one chunk: that of rank r for rank d is
-    # chunk ``r * n_ranks + d``.
+    # Column 4 of sends is their kind. ``owner[piece]``: the rank that has it at the beginning.
+    # Chunks are numbered owner by owner, equally many of each. Of an all-to-all each block is one
+    # chunk: that of rank r for rank d is chunk ``r * n_ranks + d``.
     pieces = _list_pieces(plan)
     sends = pieces.sends
     n_pieces = len(pieces.chunk)
@@ -254,7 +256,7 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
 
 
 def _wanted_blocks(problem: Collective, n_owners: int) -> NDArray[np.float64]:
-    """Return the bytes from each of the first ranks to each rank, in an all-to-all."""
+    """Return the bytes of an all-to-all, shape (n_owners, ranks): by source and destination."""
     if problem.demand_bytes is not None:
         return problem.demand_bytes[:n_owners]
     even_bytes = np.full((n_owners, problem.n_ranks), problem.size_bytes / problem.n_ranks)
@@ -393,11 +395,12 @@ def _replay_round(
     """Replay the sends of one round of a sum, and tell whether they are allowed.
 
     Changes ``state.sets`` and ``state.is_filled`` to those after the round. `of_round` is the
-    range of the sends of the round in the arrays of `state`, and ``kind[send]`` of these is one of
-    the four below. Each rank has a memory for its sum of each piece of the data, and may have
-    others beside it. For each memory the replay knows a set: the ranks whose data are added up in
-    it. For example {0, 2} means that the memory holds the data of rank 0 plus the data of rank 2.
-    A send reads one memory, as it was before the round. There are four kinds of sends:
+    range of the sends of the round in ``state.source_set`` and the other arrays by send, and
+    `kind` has only these sends: one of the four below for each. Each rank has a memory for its sum
+    of each piece of the data, and may have others beside it. For each memory the replay knows a
+    set: the ranks whose data are added up in it. For example {0, 2} means that the memory holds
+    the data of rank 0 plus the data of rank 2. A send reads one memory, as it was before the
+    round. There are four kinds of sends:
 
     - ``COPY`` replaces the set at the destination by the one that was read;
     - ``REDUCE`` adds: the set at the destination becomes the union of both;
@@ -559,7 +562,9 @@ def _check_planes(
     Returns by round when it starts and ends, in seconds; None if the shares or the circuits of the
     plan are not those of these rounds. `loads` is None for steps that the problem states.
     """
-    # Each round, or each step that the problem states, has a share of each plane.
+    # Each round, or each step that the problem states, has a share of each plane:
+    # ``shares_bytes[round, plane]``, from ``start_s[round, plane]`` to ``end_s[round, plane]``.
+    # Rows of ``problem.steps`` are (configuration, bytes).
     if loads is None:
         n_rounds = len(np.asarray(problem.steps))
         ready_s = np.zeros(n_rounds)
@@ -584,8 +589,9 @@ def _check_planes(
     elif not _check_epochs_of_planes(problem, plan, is_used, findings):
         return None
     else:
-        # The busiest circuit is that of one port, where all ports of the planes with a share carry
-        # equally much. The busiest rank sends as much over each of its ports on these planes.
+        # The load of the busiest circuit is that of one port, if all ports of the planes with a
+        # share carry equally much. Its rank sends as much over each of its ports on these planes:
+        # 2 planes of 3 ports carry 6 times the load.
         wanted_bytes = loads.busiest_bytes * problem.ports * is_used.sum(axis=1)
 
     # All planes of a round together carry its bytes.
@@ -706,8 +712,8 @@ def _check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) 
     Columns of a send are round, source, destination, chunk and kind; ranks are different. False at
     the first row that is wrong.
     """
-    # Each column of a send has a limit of its own; there are four kinds: copied, added,
-    # both of these, and added in place of what was there.
+    # Each column of a send has a limit of its own, in the order of the docstring; there are four
+    # kinds: copied, added, both of these, and added in place of what was there.
     n_ranks = problem.n_ranks
     sends = plan.sends
     n_kinds = 4
@@ -808,14 +814,15 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
 def _check_budgets(
     problem: Collective, plan: CollectivePlan, is_over: NDArray[np.bool_], findings: Findings
 ) -> bool:
-    """Check that no circuit of a plan has to be over its link budget; `is_over` is by ports.
+    """Check that no circuit of a plan has to be over its link budget.
 
+    ``is_over[source, destination]`` is by ports: port p of rank r is number ``r * ports + p``.
     One-way circuits join equal ports. Two-way ones join the ports of a rank that lead to another
     one, on the same plane, with those that lead back, in any order that keeps to all budgets.
     """
     n_used = problem.n_ranks * problem.ports
     within = ~is_over[:n_used, :n_used]
-    # The rank at the other end, by epoch and plane, and by port.
+    # ``peer_of_port[epoch and plane, port]``: the rank at the other end, -1 if the port is dark.
     circuits = plan.circuits.reshape(-1, problem.ports, problem.n_ranks)
     peer_of_port = circuits.swapaxes(1, 2).reshape(-1, n_used)
     rank_of_port = np.arange(n_used) // problem.ports
@@ -892,7 +899,7 @@ def _measure_rounds(
 
     If several lanes have a circuit from one rank to another, the bytes from the one to the other
     are shared evenly among them. The result is None if a send has no circuit, or if links do not
-    fit.
+    fit. Columns of ``plan.sends`` are round, source, destination, chunk and kind.
     """
     n_ranks = problem.n_ranks
     n_rounds = plan.n_rounds
@@ -913,7 +920,9 @@ def _measure_rounds(
         hops = hops.take(~is_inside)
 
     # A hop that is stored once is made by all turned ranks: hops are turned back until they begin
-    # at one of the first ranks, which then carry as much as any others.
+    # at one of the first ranks, which then carry as much as any others. With 4 stored ranks of 16,
+    # a hop from rank 9 to 14 becomes one from 1 to 6. A stored rank is ready when the last of the
+    # ranks that it stands for is.
     late_s = problem.late
     if plan.stored_ranks:
         n_turned = hops.source - hops.source % plan.stored_ranks
@@ -980,7 +989,8 @@ def _forward_hops(
 ) -> _Hops | None:
     """List all circuits that sends go over: one for a direct send, several for a forwarded one.
 
-    ``direct_hops`` has one hop for each send, from its source to its destination. A direct send
+    ``direct_hops`` has one hop for each send, from its source to its destination. Rows of
+    ``plan.links`` are (send, source, target), sends ascending. A direct send
     from rank 0 to rank 2 has one hop, 0 -> 2. If rank 1 forwards it, it has two, 0 -> 1 and 1 ->
     2, and the plan lists both as links.
 
@@ -1128,7 +1138,10 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
 def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check that the chunks of a plan have the right number and sizes for its operation.
 
-    A plan cuts each block into equally many chunks; a block of an all-to-all is one chunk.
+    A plan cuts each block into equally many chunks; a block of an all-to-all is one chunk. There
+    is a block for each rank in an all-gather and a reduce-scatter, for each pair of ranks in an
+    all-to-all, and a single one in a broadcast and an all-reduce. With `stored_ranks` these ranks
+    alone have blocks, in an all-reduce one each.
     """
     n_ranks = problem.n_ranks
     n_chunks = len(plan.chunk_bytes)
@@ -1180,7 +1193,7 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
 def _time_rounds(
     problem: Collective, plan: CollectivePlan, loads: RoundLoads
 ) -> tuple[Seconds, Seconds]:
-    """Return when each round of a plan starts and ends, one round after another.
+    """Return by round when it starts and when it ends, in seconds, one round after another.
 
     A round starts when the round before has ended, its circuits are set up, and all its ranks are
     ready. It lasts the sum of the latency, the bytes of its busiest circuit over the rate, and, if
@@ -1225,8 +1238,9 @@ def _conclude(
     """Compare the time and the counts that a plan states with those of its replay.
 
     ``starts_s[round]`` and ``ends_s[round]`` are seconds since the first rank was ready. Sets the
-    figures of the replay, and returns the ends.
+    figures of the replay, and returns `ends_s`.
     """
+    # Rounds that start when all ranks are ready, if any rank is late at all.
     end_s = float(ends_s.max(initial=0.0))
     last_ready_s = float(problem.late.max(initial=0.0))
     n_rounds_late = np.count_nonzero((starts_s >= last_ready_s * (1 - RTOL)) & (last_ready_s > 0))
@@ -1307,8 +1321,8 @@ def _is_cut_off(problem: Collective, is_over: NDArray[np.bool_]) -> bool:
     """
     if problem.demand_bytes is not None or problem.steps is not None:
         return False
-    # ``reaches[source, destination]``: over a circuit or a link of an island at most, then over 2,
-    # over 4, and so on.
+    # ``reaches[source, destination]``: over one circuit (of any port) or one link of an island at
+    # most, then over 2, over 4, and so on, until all ranks could be passed.
     island = np.arange(problem.n_ranks) // problem.island
     reaches = _keep_to_budget(problem, is_over).any(axis=1) | (island[:, None] == island)
     for _ in range(problem.n_ranks.bit_length()):

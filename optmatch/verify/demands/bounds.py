@@ -227,13 +227,16 @@ def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> flo
     total_ticks = int(entries.sum())
     n_partners = np.arange(len(entries) + 1)
 
-    # Circuits and packets together carry everything: on `used` planes at the rate used + share.
+    # ``together_ticks[k]``, with k circuits: circuits and packets together carry everything, on
+    # `used` planes at the rate used + share, after k delays, or one on each of these planes if
+    # that is more.
     together_ticks = np.full(len(n_partners), math.inf)
     for used in range(planes + 1):  # planes on which this port has circuits at all
         with_delays = total_ticks + np.maximum(n_partners, used) * delay_ticks
         together_ticks = np.minimum(together_ticks, with_delays / (used + share))
 
-    # Packets alone carry the entries of all partners without a circuit.
+    # ``rest_ticks[k]``: packets alone carry the entries of all partners without a circuit, which
+    # are all but the k largest.
     largest_first = np.sort(entries)[::-1]
     rest_ticks = total_ticks - np.concatenate([[0], np.cumsum(largest_first)])
     return float(np.maximum(together_ticks, rest_ticks / share).min()) * problem.tick_s
@@ -251,7 +254,8 @@ def _bound_circuits(
     """
     if not len(sources):
         return 0.0
-    # No slot is shorter than min_slot_ticks, so a smaller entry takes as long.
+    # A line is a number from 0 to 2 n - 1: the n ports that send, then the n that receive. No slot
+    # is shorter than min_slot_ticks, so a smaller entry takes as long.
     slot_ticks = np.maximum(problem.ticks[sources, destinations], problem.min_slot_ticks)
     n_ports = problem.fabric.n_ports
     lines = np.concatenate([sources, n_ports + destinations])

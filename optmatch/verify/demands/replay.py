@@ -159,7 +159,8 @@ def _check_completion(
     wanted. Sets the figures ``demand_s``, ``circuit_s`` and ``packet_s``, in seconds of a circuit
     but for the last one.
     """
-    # Pairs of ports that have a demand or a circuit, each once.
+    # Pairs of ports that have a demand or a circuit, each once: `served`, `wanted` (each direction
+    # for itself), `carried` and `left` have an entry for each pair, in ticks.
     tick_s = problem.tick_s
     n_ports = problem.fabric.n_ports
     needed = problem.ticks if problem.objective == "matchings" else problem.directed_ticks
@@ -171,7 +172,8 @@ def _check_completion(
     findings.figures["demand_s"] = float(wanted.sum()) * tick_s
     findings.figures["circuit_s"] = float(carried.sum()) * tick_s
 
-    # A packet network carries what is left; its busiest port decides.
+    # A packet network carries what is left, at `packet_share` times the rate of a circuit; its
+    # busiest port decides, by what it sends (row 0) or receives (row 1).
     if problem.packet_bytes_per_s > 0:
         left_of_line = np.zeros((2, n_ports), dtype=np.int64)
         np.add.at(left_of_line[0], sources, left)

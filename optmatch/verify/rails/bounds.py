@@ -304,11 +304,13 @@ def bound_staying(job: RailJob) -> float:
 
 
 def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
-    """Bound the end of jobs on one machine with heads and tails (Jackson, Carlier).
+    """Bound the end of the step by jobs on one machine with heads and tails (Jackson, Carlier).
 
-    All three are by job. The head of a job is the time before it can start, its tail the time from
-    its end to the end of the step. For each set of jobs with at least a certain head and tail: its
-    least head, all durations, its least tail.
+    All three are by job, in seconds. The head of a job is the time before it can start, its tail
+    the time from its end to the end of the step. A set of jobs takes at least its least head, all
+    its durations and its least tail; all sets with at least a certain head and tail are tried.
+    With heads 0 and 4, durations 3 and 3 and tails 0, both together take 0 + 6 + 0 s, and the
+    second one alone 4 + 3 + 0 s: the bound is 7 s.
     """
     # For each tail, the jobs with at least this tail are added one by one, latest head first. The
     # least head of the set is then that of the job that was added last, and the durations so far

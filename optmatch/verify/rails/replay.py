@@ -390,7 +390,10 @@ class Rail(NamedTuple):
         return UsedPorts(row, number, self.switch_port[gpu * self.ports_per_gpu + number])
 
     def spell_at(self, time_s: NDArray[np.float64], port: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the spells of ports of the switch at some times; at first those of the start."""
+        """Return the spell of each port of the switch at its time, entry by entry.
+
+        Before the first state begins, they are those of the first state.
+        """
         # The spell is the last one of the port that begins no later than the state of that time.
         # Keys of spells are port times the number of states plus their first state, ascending.
         n_states = len(self.state_starts_s)
@@ -1730,7 +1733,8 @@ def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]])
         return False
 
     # Each rail is compared with the first one, by its load and the servers of its GPUs. Loads are
-    # arrays without names of ranks or groups; the groups of all rails are numbered together.
+    # arrays without names of ranks or groups; the groups of all rails are numbered together. A
+    # server has as many GPUs as there are rails, with consecutive numbers.
     server_of_rank = place_ranks(job.parallelism) // n_rails
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     first_load: tuple[NDArray[np.generic], ...] = ()

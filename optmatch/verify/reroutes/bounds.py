@@ -258,9 +258,9 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     """Bound the levels of the cost of any repair; None if no handover has routes for all.
 
     Each hit circuit gets its shortest route. The levels are disturbed circuits (0), changed
-    circuits, cells set (0), the worst loss of a changed circuit in 0.01 dB, and its cells and
-    fibres. With too many handovers each end in a lost unit may be at any spare, which is a bound
-    too.
+    circuits (those hit), cells set (0), the worst loss of one of them in 0.01 dB, and the cells
+    and fibres of all of them. A handover gives each lost unit a spare of its own. With too many
+    handovers each end in a lost unit may be at any spare, which is a bound too.
     """
     problem = failure.problem
     lost = sorted(failure.lost)
@@ -295,6 +295,7 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     cell_loss, fibre_loss = problem.loss_units
     unit_after = np.arange(problem.units.n_units)
     for handover in handovers:
+        # By unit the one that has its circuits afterwards: itself, or the spare of a lost one.
         unit_after[lost] = handover
         source, destination = unit_after[end_units].T
         cells = lengths.cells[source, destination].astype(np.int64)
@@ -323,7 +324,7 @@ def _shorten_to_any(
 
 
 def _route_lengths(failure: Failure) -> RouteLengths:
-    """Return the cells and fibres of the shortest route of each pair of units.
+    """Return the cells and fibres of the shortest routes, by source and destination unit.
 
     On a switch they lead around broken cells; racks count as without failures. Circuits of an
     ideal switch over their link budget are `UNREACHED`.

@@ -226,8 +226,8 @@ def _replay_steps(failure: Failure, transition: Transition, findings: Findings) 
         replay.raise_circuit(circuit, fibres, "the beginning")
 
     # Step by step: a cell is set, or a circuit dropped or raised. `target` is the cell or the
-    # circuit, and `state` the new state of a cell. After each step, circuits count that are dark
-    # without having been hit.
+    # circuit, and `state` the new state of a cell. A circuit that was not hit counts once in
+    # `dark_steps` for each step after which it is dark.
     dark_steps = 0
     for number, (kind, target, state) in enumerate(transition.steps.tolist()):
         where = f"steps[{number}]"
@@ -501,7 +501,11 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
 
 
 def _check_ends(failure: Failure, transition: Transition, findings: Findings) -> None:
-    """Check that ends stay at their unit, or go to its spare, and that their ports live."""
+    """Check that ends stay at their unit, or go to its spare, and that their ports live.
+
+    ``transition.circuits[k]`` are the new source and destination port of the circuit
+    ``transition.changed[k]``.
+    """
     spare_of = dict(transition.moves.tolist())
     changed = transition.changed.tolist()
     for circuit, ports in zip(changed, transition.circuits.tolist(), strict=True):
@@ -545,11 +549,12 @@ def _check_fibres(failure: Failure, transition: Transition, findings: Findings) 
 def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Compute the levels of the objective, and add them as figures.
 
-    They are disturbed circuits (of jobs that the failure did not hit), changed circuits, cells
-    set, the worst loss of a changed circuit in 0.01 dB, and the cells and fibres of all changed
-    circuits.
+    They are changed circuits of jobs that the failure did not hit (disturbed), changed circuits,
+    cells set, the worst loss of a changed circuit in 0.01 dB, and the cells and fibres of all
+    changed circuits.
     """
-    # A route lists its fibres or, with cells, the terminals at which its light enters cells.
+    # A route lists its fibres or, with cells, the terminals at which its light enters cells: those
+    # that it enters from a fibre tell how many fibres it has. Losses are in 0.01 dB.
     cell_loss, fibre_loss = failure.problem.loss_units
     worst_loss = 0  # in hundredths of a dB
     length = 0

@@ -163,7 +163,8 @@ def chip_figures(
 ) -> dict[str, float]:
     """Name the figures of the worst circuit and the heaters; one may be the objective.
 
-    ``power_mw[slot]`` is that of all heaters.
+    ``power_mw[slot]`` is that of all heaters. The objective of the worst signal to noise is the
+    ratio of noise to signal, of which less is better.
     """
     worst_loss_db = float(quality.loss_db.max(initial=0.0))
     worst_ratio = float(quality.crosstalk.max(initial=0.0))

@@ -200,6 +200,7 @@ def _driven_before(states: NDArray[np.int8]) -> NDArray[np.int8]:
 
 def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
     """Check that each two different live ports meet exactly once, and that nothing else does."""
+    # An entry for each circuit of each slot; ``meetings[source, destination]`` counts them.
     fabric = problem.fabric
     slots, sources = np.nonzero(schedule.matchings != IDLE)
     destinations = schedule.matchings[slots, sources]

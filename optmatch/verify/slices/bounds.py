@@ -105,7 +105,10 @@ def slot_of(chip: Shape, server: Shape, sides: Shape) -> int:
 
 
 def _places(problem: SliceAllocation) -> list[list[int]]:
-    """List the free servers of each rack; of joined racks one list of all free servers."""
+    """List the free servers of each rack; of joined racks one list of all free servers.
+
+    These are the places in one of which a slice has to lie.
+    """
     free_servers = problem.free_servers.tolist()
     if problem.fabric.joined:
         return [free_servers]
@@ -117,7 +120,10 @@ def _places(problem: SliceAllocation) -> list[list[int]]:
 
 
 def bound_load(problem: SliceAllocation) -> float:
-    """Bound the load by the circuits of one pair of slots; infinite if no rack suffices."""
+    """Bound the load by the circuits of the pair of slots with most; infinite if no rack suffices.
+
+    Of the turns of the slice that some rack has servers for, the one with the least bound counts.
+    """
     most_servers = max(len(servers) for servers in _places(problem))
     bounds = [
         float(max(torus.weights.values(), default=0))

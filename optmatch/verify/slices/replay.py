@@ -257,6 +257,7 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
     routes = _check_routes(problem, answer, torus, findings)
     if routes is None:
         return False
+    # By circuit the edges that it passes; none if both of its slots are one.
     edges_of_circuit = [routes.get(slots_of_circuit[circuit], []) for circuit in circuits]
     _check_fibres(problem, answer, edges_of_circuit, findings)
     _add_figures(problem, answer, routes, findings)
@@ -369,8 +370,10 @@ def _check_routes(
 ) -> dict[SlotPair, list[int]] | None:
     """Check that each pair of slots has one of the offered routes, from server to server.
 
-    ``routes[k]`` is that of pair k, pairs in ascending order. Returns the edges of each pair, in
-    order; None if the number of routes is wrong, or a route does not join its slots or has a gap.
+    ``answer.routes[k]`` lists the nodes on the route of pair k, pairs in ascending order: servers,
+    and switches between racks, which have the numbers after all servers. Returns the edges of each
+    pair, in order; None if the number of routes is wrong, or a route does not join its slots or
+    has a gap.
     """
     fabric = problem.fabric
     edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(fabric.edges.tolist())}
@@ -436,7 +439,8 @@ def check_crossing(
     if switch < 0:
         return
 
-    # Switches are numbered axis by axis, and on a face the lower axis counts fastest.
+    # Switches are numbered axis by axis, and on a face the lower axis counts fastest: in a grid of
+    # 4 x 4 x 8 servers, number 9 of axis 0 is at 9 % 4 = 1 on axis 1 and 9 // 4 = 2 on axis 2.
     grid = fabric.server_grid
     for axis in range(3):
         face = [side for other, side in enumerate(grid) if other != axis]
