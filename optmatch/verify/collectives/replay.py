@@ -1118,7 +1118,8 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
     loads = _measure_rounds(problem, plan, findings)
     if loads is None:
         return None
-    # Planes with shares have times of their own; without, one round follows another.
+    # `times` has the starts and the ends of all rounds. Planes with shares have times of their
+    # own; without, one round follows another.
     if not plan.shares_bytes.size:
         times = _time_rounds(problem, plan, loads)
     elif problem.island > 1:

@@ -500,6 +500,8 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     # leave them or lead to them.
     live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     foreign = np.isin(np.arange(n_ports), live_ports[:n_needed], invert=True)
+    # ``matchings[state, port]`` is where a port leads to. An idle one, -1, looks up the last port;
+    # that does not count.
     wrong = (matchings != IDLE) & (foreign | foreign[matchings])
     findings.expect_none(
         "only ports of GPUs have circuits",
@@ -510,7 +512,8 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
         most=MOST_TOLD,
     )
 
-    # The step repeats: at its beginning no circuit has the time to get another route.
+    # The step repeats: at its beginning no circuit has the time to get another route. Of a change
+    # from the last state to the first one, row 1 of `find_staying` tells which ports keep theirs.
     last_and_first = np.array([-1, 0])
     cell_states = timeline.cell_states
     if cell_states is not None:
@@ -538,8 +541,8 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
             f"from 0 to {starts_s[state]:g}",
         )
 
-    # The first two states are free of this: the first one is there, and the change to the second
-    # one follows none.
+    # ``earliest_s[state]`` is one delay after the start of the state before. The first two states
+    # are free of this: the first one is there, and the change to the second one follows none.
     if job.network.switching == "all-stop":
         earliest_s = np.append([-np.inf, -np.inf], starts_s[1:-1] + job.network.delay_s)
         early = starts_s < earliest_s[: len(starts_s)] - rounding(starts_s)
@@ -643,10 +646,10 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     """Replay collectives with the same rounds, and compare when they end.
 
     All collectives of the group have the same algorithm and number of members, hence they are
-    replayed together. A round begins when the one before has ended and its circuits are up, and
-    lasts as long as its longest send. If the last round is over at 7 s, just when the rail stops
-    until 9 s, both 7 s and 9 s are right; after any other round the next one begins at 7 s, and
-    rests during the stop.
+    replayed together; ``group.operations`` has the operations of all their members. A round begins
+    when the one before has ended and its circuits are up, and lasts as long as its longest send.
+    If the last round is over at 7 s, just when the rail stops until 9 s, both 7 s and 9 s are
+    right; after any other round the next one begins at 7 s, and rests during the stop.
     """
     step = context.step
     plan = context.plan
@@ -814,8 +817,8 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     np.minimum.at(lowest, row, reached)
     all_to_one = highest == lowest
 
-    # How many rounds the ports need for all others, and how long a round lasts: it sends one part
-    # over each port, with an equal share of the latency of all messages.
+    # By operation, how many rounds the ports need for all others, and how long a round lasts: it
+    # sends one part over each port, with an equal share of the latency of all messages.
     network = context.job.network
     n_others = count_members(context.step)[context.step.group[operations]] - 1
     n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
@@ -832,9 +835,9 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     lasts_a_part = np.abs(duration_s - dark_s - part_s) <= rounding(end_s)
     in_rounds = (n_rounds == 1) & lasts_a_part & ~all_to_one
 
-    # Around a ring the time may be the same, as for 4 members with 6 ports each: n / 2 times the
-    # bytes over all ports are one part over one port. A rank that does not reach all others then
-    # goes around a ring, whose circuits are checked elsewhere.
+    # Around a ring the time may be the same. For n = 4 members with 6 ports each, n / 2 times the
+    # bytes over all 6 ports take as long as one part, a third of the bytes, over one port. A rank
+    # that does not reach all others then goes around a ring, whose circuits are checked elsewhere.
     around_bytes = sent_bytes * (n_others + 1) / 2
     around_s = around_bytes / n_ports / network.port_bytes_per_s + latency_s
     lasts_a_ring = np.abs(duration_s - dark_s - around_s) <= rounding(end_s)
@@ -867,8 +870,8 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     wrong = in_rounds & (n_served != n_others)
     context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, n_others)
 
-    # The time is that of all rounds and of the changes between them. With a switch that stops as
-    # a whole, these changes are its stops.
+    # The time is that of all rounds and of the changes between them, one fewer than rounds. With a
+    # switch that stops as a whole, the stops within the operation count instead.
     between_s = dark_s if len(rail.stops_s) else (n_rounds - 1) * rail.delay_s
     needed_s = n_rounds * part_s + between_s
     wrong = in_rounds & (np.abs(duration_s - needed_s) > rounding(end_s))

@@ -346,6 +346,8 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
     chunk = max(1, _MAX_ENTRIES // len(graph.mate))
     for first in range(0, len(starts), chunk):
         rows = slice(first, first + chunk)
+        # ``cells[row, terminal]``: the cells until light of a port leaves there, 0 if it never
+        # does.
         cells, entered = _search_breadth_first(graph, starts[rows])
         cells_to_ends = cells[:, ends]
         lengths[rows] = np.where(cells_to_ends > 0, cells_to_ends, math.inf)
