@@ -462,7 +462,9 @@ def last_circuits(laid: Laid, planes: int) -> Any:
     plan = laid.plan
     if laid.held_s is not None:
         return plan.circuits[-1]
-    # Rounds ascend, so the last round in which a plane has a share overwrites earlier ones.
+    # ``shares_bytes[round, plane]`` is 0 where a round leaves a plane out, and the lanes of
+    # ``circuits[round, lane, rank]`` are those of plane 0, then of plane 1, and so on. Rounds
+    # ascend, so the last round in which a plane has a share overwrites earlier ones.
     n_rounds, _, n = plan.circuits.shape
     circuits_of_plane = plan.circuits.reshape(n_rounds, planes, -1, n)
     last = np.full(circuits_of_plane.shape[1:], IDLE, dtype=np.int32)
@@ -484,8 +486,8 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
     sends = np.concatenate([first.sends.astype(np.int64), later_sends])
     circuits = np.concatenate([first.circuits, second.circuits]).astype(np.int64)
 
-    # Planes that change circuits by themselves have an epoch for each round. Times of planes that
-    # a round does not use stay 0.
+    # Planes that change circuits by themselves have an epoch for each round, and times and shares
+    # of shape (rounds, planes). Times of planes that a round does not use stay 0.
     if first.shares_bytes.size:
         is_used = second.shares_bytes > 0
         joined = replace(

@@ -560,9 +560,10 @@ def list_rounds(
     and destination change places, and a rank adds up the chunks that it had sent on. The circuits
     of the receipts then lead from targets to sources.
 
-    Rows of sends are round, source, destination, chunk and kind, by round, for `chunk_count`
-    chunks in all. Sends that are forwarded over two circuits or more inside their round have
-    links, whose rows are the number of the send and the two ranks of a circuit.
+    `carried` tells for each send its receipt, by how many places its ranks are turned, and its
+    chunk. Rows of sends are round, source, destination, chunk and kind, by round, for
+    `chunk_count` chunks in all. Sends that are forwarded over two circuits or more inside their
+    round have links, whose rows are the number of the send and the two ranks of a circuit.
     """
     n = receipts.peer.shape[2]
     order = np.argsort(receipts.turn[carried.receipt], kind="stable")

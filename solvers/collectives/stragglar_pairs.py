@@ -419,8 +419,9 @@ def _pair_rest(n_active, ranks):
     late rank. Rank 5 gives class 2, ranks 6 and 7 give class 1: rank 3 takes class 2 of rank 5,
     ranks 1 and 2 take class 1.
 
-    Writes ``ranks.mate`` of the receivers, and uses up the three last rows of ``ranks.bucket`` and
-    ``ranks.size``; False if a giver is left without a partner.
+    `n_active` is q: classes are 0 to q - 1. Writes ``ranks.mate`` of the receivers, and uses up
+    the three last rows of ``ranks.bucket`` and ``ranks.size``; False if a giver is left without a
+    partner.
     """
     bucket = ranks.bucket
     size = ranks.size
@@ -532,9 +533,9 @@ def lay(n_active, moves, orders, log, lacks, ranks):
 
     Writes `log` and `lacks`; `ranks` is scratch from `new_ranks`. At first a rank lacks every
     chunk, and `log` has room for n (n - 1) rows, n with the late rank. Returns how many rows are
-    written, -1 if a round has no pairing. ``moves[round, double]`` is the plan. ``orders[k]``
-    lists all ranks but the late one, in the order in which they are looked at in the rounds k, k +
-    len(orders), and so on.
+    written, -1 if a round has no pairing. ``moves[round, double]`` is the plan, and `n_active` is
+    q, the number of chunks that spread at once. ``orders[k]`` lists all ranks but the late one, in
+    the order in which they are looked at in the rounds k, k + len(orders), and so on.
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]

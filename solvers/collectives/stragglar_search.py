@@ -194,8 +194,9 @@ class DoublesSearch:
 
         `_add_option` checks the first rule as each double is added, and that doubles waste no more
         of a class than its budget. `_close_round` checks the others once all have a move.
-        `doubles`, `budgets` and `debts` are those before the round, as in `_extend`. Returns pairs
-        of a step and the budgets after it; none if the doubles have no moves that fit together.
+        `doubles`, `budgets` (``budgets[class]``: how many holders of its chunk are still to be
+        wasted) and `debts` (a class for each swap of the round before) are those before the round.
+        Returns pairs of a step and the budgets after it; none if no moves fit together.
         """
         # Go through the doubles one by one. After each of them, `partial_steps` are all
         # combinations of the moves of the doubles until then that break no rule so far. At first

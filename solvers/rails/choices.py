@@ -690,11 +690,11 @@ class Search:
         routes = np.full(len(seats.how), EITHER)
         first_member = seats.first_member[self.riding]
 
-        # Backwards, so that the first ring that fits is written last. All members are on one cycle
-        # if the least and the most of their cycle numbers are the same; a number from that of the
-        # seats on is a cycle that joins all replicas. The members of all communications stand one
-        # after another in one array, and `reduceat` goes through it from each first member to the
-        # next one.
+        # Backwards, so that the first ring that fits is written last. ``layout.cycle[ring, seat]``
+        # is the number of the cycle that a seat is on. All members are on one cycle if the least
+        # and the most of their cycle numbers are the same; a number from that of the seats on is a
+        # cycle that joins all replicas. The members of all communications stand one after another
+        # in one array, and `reduceat` goes through it from each first member to the next one.
         for number in reversed(range(len(layout.cycle))):
             cycle_of_member = layout.cycle[number][seats.member]
             least = np.minimum.reduceat(cycle_of_member, first_member)

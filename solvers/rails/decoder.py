@@ -55,8 +55,8 @@ Chord
     of its members.
 
 Kernels take records: `graph` is a `StepGraph`, `node` a `Node`, `layout` a `RailLayout`, `choice`
-a `RailChoice`, `ports` a `BundlePorts`, `best` a `BestRoute`. Every search for routes adds to
-``scratch.work[0]`` the circuits that it looks at.
+a `RailChoice`, `ports` a `BundlePorts`, `best` a `BestRoute`, `scratch` a `Scratch` and `result` a
+`Result`. Every search for routes adds to ``scratch.work[0]`` the circuits that it looks at.
 """
 
 from __future__ import annotations
@@ -327,14 +327,15 @@ def _time_ring(graph, node, layout, place, scratch, give_up_s):
     is_message = node.how == MESSAGE
     source = members[0]
 
-    # The ring can serve only if all members are on one of its cycles.
+    # The ring can serve only if all members are on one of its cycles, ``cycle[ring, seat]``.
     cycle = layout.cycle[ring, source]
     for index in range(1, len(members)):
         if layout.cycle[ring, members[index]] != cycle:
             scratch.work[0] += index
             return RouteTimes(0.0, 0, 0)
 
-    # Walk along the ring to the receiver of a message, or once round to the first member.
+    # Walk along the ring to the receiver of a message, or once round to the first member. The
+    # circuit of a seat is the next seat, plus `n_seats` if that is one of the next replica.
     destination = _find_destination(node)
     free_s = 0.0
     hops = 0
@@ -361,7 +362,8 @@ def _time_ring(graph, node, layout, place, scratch, give_up_s):
 
         # For a collective `hops` is the hops since the last member, and begins anew at each
         # member: the pair that is farthest apart decides the latency. For a message it is all hops
-        # so far. Members alone have the mark of the first one.
+        # so far. Members alone have the same ``mark[seat]`` as the first one, the number of the
+        # node.
         seat = _end_of(circuit, ports)
         if mark[seat] == mark[source] and not is_message:
             max_hops = max(max_hops, hops)
@@ -394,7 +396,8 @@ def _time_straight(graph, node, stride, scratch, bundle):
 
     With stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
     message needs the circuit from sender to receiver alone; its stride is 1. There is always one
-    hop, and as many circuits as members count as looked at.
+    hop, and as many circuits as members count as looked at. ``ports.receiver[bundle, seat]`` is
+    the circuit that is up, -1 if none.
     """
     ports = scratch.ports
     free_s = 0.0
@@ -415,7 +418,7 @@ def _try_rings(graph, node, choice, bundle, scratch, best):
 
     Each port passes the bytes of the communication once, and those of an all-to-all of n members
     n / 2 times: data for the member d places further on take d hops, and the mean of d from 1 to
-    n - 1 is n / 2. Returns the better of `best` and these.
+    n - 1 is n / 2. Returns the better of `best` (taken, start_s, end_s, score_s, row) and these.
     """
     layout = choice.layout
     rate = layout.rate[bundle]
@@ -424,7 +427,8 @@ def _try_rings(graph, node, choice, bundle, scratch, best):
     if node.how == EXCHANGE:
         port_bytes *= len(node.members) / 2
     for ring in range(n_rings):
-        # A seat that is on no cycle of the ring, as of a chord in few groups, cannot start there.
+        # A seat that is on no cycle of the ring, as of a chord in few groups, cannot start there:
+        # its ``next_seat[ring, seat]`` is -1.
         may_take = node.route in (EITHER, ring)
         if not may_take or layout.next_seat[ring, node.members[0]] < 0:
             continue
@@ -469,7 +473,9 @@ def _try_straight(graph, node, choice, bundle, scratch, best):
     # time of one block over one circuit. Circuits change between stages. The change to the first
     # stage is before the start: one delay is taken off before the stages, each with a delay, are
     # added up. Two stages of 5 s and 4 s with a delay of 2 s end 11 s after the start. The schemes
-    # for n members are the rows from ``menu.begin[n]`` up to ``menu.begin[n + 1]``.
+    # for n members are the rows from ``menu.begin[n]`` up to ``menu.begin[n + 1]``. In a stage
+    # circuits lead ``menu.stride[row, stage]`` places further on, 0 behind the last stage, and
+    # carry ``menu.hops[row, stage]`` blocks each.
     part_s = (node.bytes_sent / rate + node.latency_s) / (n - 1)
     for row in range(menu.begin[n], menu.begin[n + 1]):
         strides = menu.stride[row]
@@ -535,9 +541,10 @@ def _try_chords(graph, node, choice, scratch, best):
         return best
 
     # Around a ring the chords share the bytes evenly. An all-to-all lasts as long as its busiest
-    # chord is busy. A block has 1 / (n - 1) of the bytes and of the latency of the node; the
-    # latency counts c times on each of c chords, since the messages of a member are sent one after
-    # another, over whichever chord.
+    # chord is busy, which carries ``load[n]`` blocks (infinite if some member is not reached). A
+    # block has 1 / (n - 1) of the bytes and of the latency of the node; the latency counts c times
+    # on each of c chords, since the messages of a member are sent one after another, over
+    # whichever chord.
     lasts_s = node.bytes_sent / rate + node.latency_s
     if is_exchange:
         send_s = node.bytes_sent / (rate / n_chords)  # a chord is one port, as all of them are
@@ -607,6 +614,8 @@ def _hold(scratch, place, end_s, result):
     sending port of 2 are dark. Writes `scratch`, and `result` where it has room; changes are
     numbered in the order in which nodes are scheduled, not by time.
     """
+    # ``ports.receiver[bundle, seat]`` is the circuit of the sending port, which may cross, and
+    # ``ports.sender[bundle, seat]`` the seat from which the receiving port is lit; -1 if dark.
     ports = scratch.ports
     bundle, sender, circuit = place
     receiver = _end_of(circuit, ports)
@@ -900,8 +909,8 @@ def trace(graph, member_row, taken, next_seat, mark, rows):
     n_routes = len(next_seat) + 1
     n_seats = next_seat.shape[1]
     for node in range(len(graph.how)):
-        # A remainder of 0 is straight or over chords: circuits lead from member to member, and
-        # nobody forwards.
+        # ``taken`` is ``bundle * n_routes + 1 + ring``. A remainder of 0 is straight or over
+        # chords: circuits lead from member to member, and nobody forwards.
         if graph.how[node] == NO_RAIL or taken[node] % n_routes == 0:
             continue
         bundle = taken[node] // n_routes

@@ -155,7 +155,8 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     rides = seats.job.step().rail[folded.own] >= 0
     ports_of_row = np.where(rides, ports_of_node[folded.nodes], 0).astype(np.int32)
 
-    # How all-to-alls are routed over chords, once for each number of members, ascending.
+    # How all-to-alls are routed over chords, once for each number of members, ascending. A route
+    # is ``bundle * (rings + 1) + choice``, with the number of bundles as the bundle of chords.
     over_chords = result.taken // (len(layout.order) + 1) == len(layout.width)
     sizes = seats.n_members[over_chords & (seats.how == EXCHANGE)]
     routes = [route_exchange(layout.stride.tolist(), n) for n in np.unique(sizes).tolist()]

@@ -329,13 +329,15 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
 def plan_in_order(transfers: Transfers, order: Sequence[Ints], rule: ChangeRule) -> Draft | None:
     """Plan a step whose classes communicate in given orders; None if the orders contradict.
 
-    ``order[class]`` are its nodes on rails, one after another. A circuit is asked for when its
-    first communication could begin; if it is provisioned, already when the computation before that
-    begins, but not before the span before has ended. The step is a graph of events whose
-    longest paths are the times: the nodes themselves, and 0 s long the *requests* of all nodes and
-    the *beginnings* of all spans; the changes of circuits, one before a span, last the delay. A
-    class with peers 4, 4, 7 on its only lane has the spans 0, 0, 1 and changes before both, as the
-    step begins with the circuits of its end.
+    ``order[class]`` are its nodes on rails, one after another. By the rule `"free"` each lane
+    changes alone, once its last communication has ended; by the others all lanes of a class change
+    together, between two *spans*: runs of communications that need no change. On demand a
+    circuit is asked for when its first communication could begin; provisioned, already when the
+    computation before that begins, but not before the span before has ended. The step is a graph
+    of events whose longest paths are the times: the nodes themselves, and 0 s long the *requests*
+    of all nodes and the *beginnings* of all spans; the changes of circuits, one before a span,
+    last the delay. A class with peers 4, 4, 7 on its only lane has the spans 0, 0, 1 and changes
+    before both, as the step begins with the circuits of its end.
     """
     lanes = usual_lanes(transfers)
     lines = _draw_programs(transfers, order, lanes)
