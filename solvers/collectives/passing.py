@@ -262,9 +262,10 @@ class _TorusRounds:
     def pass_windows_on(self, side: _TorusSide) -> None:
         """Add the rounds in which the sums of parts of a ring become sums of the whole ring.
 
-        Ranks form rings along a side of the torus; q ranks each, named by their place 0 to q - 1.
-        The data are cut into m equal parts, called windows. Afterwards each root has its sum over
-        all q ranks.
+        Ranks form rings along a side of the torus, of q = ``side.places`` ranks each, named by
+        their place 0 to q - 1. The data are cut into m = ``side.windows`` equal parts, called
+        windows; the roots of a window are the ranks at every m-th place, which have sums of it.
+        Afterwards each root has the sum over all q ranks.
 
         The sums go round the ring from root to root, m hops at a time, q / m - 1 times. A root
         adds what comes to its own sum, and keeps it beside to send it on.

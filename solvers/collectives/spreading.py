@@ -402,8 +402,8 @@ def spread_blocks(ends, config_of_round, n_first, arrays):
     had before. A block is cut into as many pieces as ``lane_of`` has columns, and each piece takes
     the circuit with the least load of those over which the block can come. The first `n_first`
     rows of ``arrays.listed`` are there at first, and the result is 0 if some block does not come
-    everywhere. `ends` are `BothEnds`, of which round t has the configuration
-    ``config_of_round[t]``.
+    everywhere. `ends` are `BothEnds`, arrays of (configuration, lane, rank or end); round t has
+    the configuration ``config_of_round[t]``.
 
     A lane is a port, and the circuit that ends there. Lanes from the same source, counted by the
     widths of `ends`, share their pieces. Over circulants all ranks do the same, and loads are
@@ -431,7 +431,8 @@ def spread_blocks(ends, config_of_round, n_first, arrays):
             if not _choose_lanes(source, width, (turn, sweep, n_before, n_listed), arrays):
                 break
 
-        # It ends when nothing is missing, or nothing can come any more.
+        # It ends when nothing is missing (each block is listed at each rank), or when nothing has
+        # come over the last configuration.
         if n_listed == len(arrays.listed):
             return turn + 1
         if n_listed == n_before and config == config_of_round[-1]:

@@ -115,7 +115,7 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts |
     `shortest` is the least number of doubles of class q - 4, 1 where an odd number of ranks needs
     one that can go without a chunk. None if there is no choice within the limits.
 
-    Example: a surplus of 5 may be ``WasteCounts(3, 1, 0)``, as 3 + 2 * 1 = 5.
+    Example: with q = 6 a surplus of 9 is ``WasteCounts(7, 1, 0)``, as 7 + 2 * 1 = 9.
     """
     # The most doubles of each class. A double takes the chunk of class q - 2 that it holds back
     # one round before at the latest, when it has class q - 3, from a rank that gives it. A chunk

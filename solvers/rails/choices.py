@@ -388,6 +388,8 @@ class Search:
             return
         move_work = max(_LEAST_MOVE_WORK, _MOVE_WORK * self.decoder.work)
         move_work = min(move_work, most_work - self.decoder.work)
+        # With a delay from the bound on no circuit would change, and 0 s stay 0 s: there is one
+        # delay then. ``n_left`` counts the delays that are left, 2 and 1, which share the trials.
         delays_s = [_LONG_DELAY * self.change_s, self.change_s]
         if not 0.0 < delays_s[0] < self.bound_s:
             del delays_s[0]
@@ -408,7 +410,8 @@ class Search:
     def _improve(self, starts: list[TimedChoice], n_trials: int, most_work: float) -> None:
         """Improve starts by threshold accepting; they take turns.
 
-        The best choice of a turn of `_TURN` trials replaces its start in the list if it is better;
+        At most `n_trials` choices are timed, until ``self.decoder.work`` exceeds `most_work`. The
+        best choice of a turn of `_TURN` trials replaces its start in the list if it is better;
         after `_TURNS` turns of each, all further ones begin with the best choice of all.
         """
         # With 2,500 trials and turns of 1,000 there are three turns (rounded up): of start 0, 1, 2
@@ -526,7 +529,8 @@ class Search:
 
         # Three priorities of nodes, of which the least goes first: the node with the longest path
         # to the end of the step; the node that could start first if all circuits were there; or
-        # the order in which the ranks' programs list them.
+        # the order in which the ranks' programs list them (``part[node]`` is the number of one
+        # operation of the node).
         critical = -seats.duration_s - self.decoder.graph.tail_s
         earliest = free.start_s
         in_program = seats.folded.part.astype(float)
@@ -650,8 +654,9 @@ class Search:
         """Make a choice of a shape: add the order of all its rings, and who goes first.
 
         ``order[place]`` is a seat; of ``priority[node]`` the least goes first. Nobody has to wait
-        for a turn: others may overtake those whose circuits are busy. A shape whose route is
-        `_FIRST` becomes a route for each node here: no choice has this number.
+        for its turn (``in_order`` is False): others may overtake those whose circuits are busy. A
+        shape whose route is `_FIRST` becomes a route for each node here: no choice has this
+        number.
         """
         # If two rings have the same cut, the second one goes backwards.
         rings = [(order, cut) for cut in shape.cuts]
@@ -714,6 +719,8 @@ class Search:
         that the share of a move is the difference of two. The initial rings of chords keep their
         circuits; a choice of chords alone gets another ring instead.
         """
+        # Ring b is the initial one of bundle b, which is a chord if its stride is above 0; rings
+        # behind the last bundle are initial nowhere.
         stride = choice.layout.stride
         movable = [
             ring

@@ -118,8 +118,10 @@ def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
 def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     """Share an all-to-all over routes so that the busiest port carries least.
 
-    This is a linear programme over all routes of fewest hops, or one more. The result has the
-    routes with a share above 0; the shares of the routes of one distance sum to 1.
+    This is a linear programme over all routes of fewest hops, or one more. ``strides[port]`` is
+    how many places further on a port leads. The result has the routes with a share above 0; the
+    shares of the routes of one distance sum to 1. Among 3 members with the strides 1 and 2 each
+    of the two parts goes straight, and a port carries one.
     """
     with uncounted():
         from scipy.optimize import linprog

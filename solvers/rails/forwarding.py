@@ -223,8 +223,10 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     ports = ports_of_bundle[rows[:, 2]]
     turn = rows[:, 3]
 
-    # The ranks of a seat in the order of their rails and replicas. With four replicas, copy 7 of a
-    # relay is of replica 3 on the second rail, and those of the next replica there are copy 4.
+    # The ranks of a seat in the order of their rails and replicas: copy k is of replica
+    # ``k % n_replicas``. With four replicas, copy 7 of a relay is of replica 3 on the second rail,
+    # and those of the next replica there are copy 4. The ranks of seat s are
+    # ``ranks[first_of_seat[s]:first_of_seat[s + 1]]``.
     n_replicas = len(seats.number)
     ranks = np.lexsort([seats.replica_of, seats.rail_of, folded.class_of])
     first_of_seat = np.searchsorted(folded.class_of[ranks], np.arange(len(folded.first) + 1))

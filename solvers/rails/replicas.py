@@ -66,6 +66,7 @@ def _find_fewest_replicas(job: RailJob) -> Replicas:
     for count in range(2, n_data_parallel + 1):
         if step.n_operations <= _FEW_NODES * n_rails * replicas.n_all:
             break
+        # A count by which the groups cannot be split leaves the replicas of the one before.
         if n_data_parallel % count == 0:
             replicas = _split_ranks(job, count) or replicas
     return replicas

@@ -111,7 +111,8 @@ def seat_ranks(job: RailJob) -> Seats:
     folded = fold(job, _describe_ranks(job, number_of_rank[replicas.first]))
     is_alike = folded.class_of == folded.class_of[replicas.first]
     if not is_alike.all() or replicas.number[[*folded.first]].any():
-        # Replicas do not do the same after all.
+        # Replicas do not do the same after all: a rank is of another class than the one at its
+        # place in replica 0, or the first rank of a class is in another replica.
         replicas = keep_whole(job)
         folded = fold(job, _describe_ranks(job, number_of_rank))
 
