@@ -52,8 +52,8 @@ def conclude(
     ``planner.plan`` is changed: circuits that have no route, the leftovers, get further slots.
     `limit` is why the search ended, None if it ended by itself, and `name` the method of the
     solution. `proved` is the bound on the cells with its proof, None if `prove_bound` was not
-    called before. Without `polish` no bound is proved, and slots and routes are not changed for
-    few toggles.
+    called before; an infinite bound says that the fewest slots are not enough. Without `polish` no
+    bound is proved, and slots and routes are not changed for few toggles.
     """
     # The bound on the cells of all plans in the fewest slots, with its proof. The excess of the
     # plan is what its routes cost beyond the shortest ones, from which the bound is counted.
@@ -111,7 +111,7 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
     `excess` is how much more than the shortest routes the best plan costs, in 1/`UNIT` of a cell:
     no bound above it is sought. The bound is infinite if no schedule has the fewest slots; then
     ``planner.slots_bound`` receives a number of slots that is needed. The proof is None if the
-    bound is the counted one.
+    bound is the counted one, which needs none.
     """
     with uncounted():
         from optmatch.solvers.routing.columns import bound_jointly  # loads OR-tools
@@ -195,7 +195,8 @@ def place_leftovers(planner: SlotPlanner) -> None:
     if all(slot.excess < FAILED for slot in planner.plan):
         return
 
-    # `plan` gets the slots without the circuits that have no route; those are left over.
+    # `plan` gets the slots without the circuits that have no route; those are left over, as pairs
+    # of a source and a destination port.
     plan = []
     leftovers = []
     for slot in planner.plan:

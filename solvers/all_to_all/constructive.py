@@ -86,7 +86,8 @@ def solve(
     if refused is not None:
         return refused
     bound = problem.lower_bound()
-    # No answer is below -1: both are made, and the last one of the fewest cells is taken.
+    # No answer is below -1: both are made, and the last one of the fewest cells is taken. `best`
+    # is None if there was none, and `limit` says what ended it, `EXHAUSTED` that no more came.
     plans = _plans(problem, clock, rng, on_event)
     best, limit, _ = take_best(plans, -1.0, clock, on_event, "route", 2, ties=True)
 
@@ -178,7 +179,8 @@ def _first_plan(problem: AllToAll, rng: np.random.Generator) -> RoundSlots | Non
     if n & (n - 1) == 0:
         families.append(ports ^ bits ^ bits >> 1)
     for _ in range(_RENAMINGS):
-        # The ports are put in for their numbers.
+        # The ports are put in for their numbers. ``routed.held[slot]`` is False where a slot needs
+        # a state that a fault forbids.
         routed_families = list[RoundSlots]()
         for rounds in families:
             matchings = np.full((len(rounds), fabric.n_ports), IDLE, dtype=np.int32)

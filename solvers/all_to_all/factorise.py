@@ -178,7 +178,8 @@ def schedule_all(
         stats = {"slots_routed": len(planner.plan), "slots_lower_bound": problem.min_slots}
         return frame.conclude(problem, name, None, problem.lower_bound(), limit, stats=stats)
 
-    # Otherwise pairs are exchanged, as long as there is no limit.
+    # Otherwise pairs are exchanged, as long as there is no limit. `best` is the best plan all of
+    # whose circuits have routes, None if there was none.
     if not search.is_crowded and limit is None:
         best, limit, _ = take_best(
             search.answers(),
@@ -346,7 +347,8 @@ class _SlotExchange:
         """Keep the slots of a former solution, and route again what has no route any more.
 
         If `former` does not have the fewest slots, in which each pair meets once, the search
-        begins with a tournament instead. The result is as of `start`.
+        begins with a tournament instead. ``planner.plan`` receives the slots. Returns the limit
+        that was met, None if there was none.
         """
         planner = self.planner
         schedule = former.schedule
@@ -403,6 +405,7 @@ class _SlotExchange:
         for begun in count(1):
             # `least` is the least excess since this beginning: what routes cost beyond the
             # shortest ones, in 1/`UNIT` of a cell. `idle` counts the moves since it was reached.
+            # `exchanges` yields before each move: each answer is that of the moves before.
             least = self.planner.excess
             idle = 0
             for _ in exchanges(self.planner):

@@ -142,11 +142,12 @@ def _walk_alternating_cycle(factors, start, coins, place, path):
 def _weigh_cycle(factors, start, taken):
     """Go round a cycle of the edges that a new first factor leaves, and compare its colourings.
 
-    Without the edges of the new first factor (`taken`) each vertex has two edges left, and these
-    make cycles. A colouring gives the edges of a cycle to the new second and third factor
-    alternately. Returns whether the cycle through `start` has an even number of edges; and how
-    many edges more stay in the factor of before if the first edge goes to the second factor than
-    if it goes to the third, below 0 if it is the other way round.
+    ``factors[k, vertex]`` are the old factors, and ``taken[vertex]`` is the partner in the new
+    first one. Without its edges each vertex has two edges left, and these make cycles. A colouring
+    gives the edges of a cycle to the new second and third factor alternately. Returns whether the
+    cycle through `start` has an even number of edges; and how many edges more stay in the factor
+    of before if the first edge goes to the second factor than if it goes to the third, below 0 if
+    it is the other way round.
     """
     more_alike = 0
     count = 0
@@ -172,8 +173,10 @@ def _weigh_cycle(factors, start, taken):
 def _colour_cycle(factors, start, colour, new):
     """Give the edges of a cycle to the new second and third factor alternately.
 
-    The edges are those that ``new[0]`` leaves, along the cycle through `start`. The first one goes
-    to ``new[colour]``, `colour` being 1 or 2; both rows receive the partners of its vertices.
+    The edges are those of the three old ``factors[k, vertex]`` that the new first factor, ``new[0,
+    vertex]``, leaves, along the cycle through the vertex `start`. The first one goes to
+    ``new[colour]``, `colour` being 1 or 2, the next one to the other row, and so on; both rows
+    receive the partners of the vertices.
     """
     vertex = start
     before = -1
@@ -192,18 +195,20 @@ def _colour_cycle(factors, start, colour, new):
 def exchange(factors, start, coins, new, place, path):
     """Split the edges of three factors into three other ones; False if the walk or split failed.
 
-    Writes ``new[factor, vertex]``, the partners in the three new factors, and uses `place` and
-    `path` as scratch; `factors` stays as it is. The first one changes along a random alternating
-    cycle near the vertex `start`; what is left of the three is split in two, as much as possible
-    like before. Two factors can only swap cycles that they have; this move reaches factors that no
-    such swaps lead to. `coins` is a random number below 2**31.
+    ``factors[k, vertex]`` are the partners in three factors, which stay as they are. Writes
+    ``new[k, vertex]``, those in the three new ones, and uses ``place[vertex]`` and ``path[step]``
+    (vertices + 2) as scratch. The first one changes along a random alternating cycle near the
+    vertex `start`; what is left of the three is split in two, as much as possible like before. Two
+    factors can only swap cycles that they have; this move reaches factors that no such swaps lead
+    to. `coins` is a random number below 2**31.
     """
     vertex, length, coins = _walk_alternating_cycle(factors, start, coins, place, path)
     if vertex < 0:
         return False
 
-    # On the cycle, the new first factor has the edges that the old one has not. In `new[1]`, -1
-    # tells that a vertex has not been on a cycle of the split yet.
+    # On the cycle, the new first factor has the edges that the old one has not: those from each
+    # odd place of the path to the next even one, the last of which leads back to `vertex`. In
+    # `new[1]`, -1 tells that a vertex has not been on a cycle of the split yet.
     n = factors.shape[1]
     copy_into(new[0], factors[0])
     new[1, :] = -1
@@ -234,10 +239,11 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
     ``factors[slot, vertex]`` is the partner of a vertex; nothing but the scratch `seen` (vertices)
     is written. Edges of two factors in turn lead round cycles. If both swap their edges on one
     cycle, each is a factor again, and all pairs still meet once. Among the cycles that chance lets
-    by, one in sixteen, the one is taken that is expected to save the most.
-    ``beyond[slot, vertex]`` is the cost of the circuit at a vertex beyond its shortest route, and
-    `penalty` the expected one of a new circuit, both half at each end. `coins` is a random number
-    below 2**31. Returns the other slot and a vertex of the cycle; -1 twice if there is none.
+    by, one in sixteen, the one is taken that is expected to save the most. `first` is the number
+    of a slot. ``beyond[slot, vertex]`` is the cost of the circuit at a vertex beyond its shortest
+    route, and `penalty` the expected one of a new circuit, both in 1/10,000 of a cell and half at
+    each end. `coins` is a random number below 2**31. Returns the other slot and a vertex of the
+    cycle; -1 twice if there is none.
     """
     slots, n = factors.shape
     most_saved = -(1 << 60)

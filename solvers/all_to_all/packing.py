@@ -129,8 +129,9 @@ def fill_up(
 ) -> tuple[RoutedSlot, NDArray[np.bool_]]:
     """Put pairs into the gaps of a slot, in turn, past its circuits, which keep their routes.
 
-    ``pairs[pair]`` are a source and a destination. Returns the fuller slot, and for each pair
-    whether it has found room; `slot` is not changed.
+    ``pairs[pair]``, shape (pairs, 2), are a source and a destination port. Returns the fuller
+    slot, and for each pair whether it has found room; `slot` is not changed. A pair is left out if
+    one of its ports has a circuit already, or no path is free.
     """
     # The links of the circuits that are there are closed to the others.
     wiring = planner.router.wiring
@@ -164,7 +165,9 @@ def keep_routable(
 ) -> tuple[RoutedSlot, NDArray[np.int64]]:
     """Route the circuits of a slot past each other by first fit, those with long paths first.
 
-    Returns the slot of those that have a path, and source and destination of the others.
+    `failed` has all circuits of the slot, some without a usable route; its routes are not read.
+    Returns the slot of those that have a path, and ``pairs[pair]``, the source and destination
+    port of the others.
     """
     sources = planner.sources(failed.partner)
     destinations = planner.destinations(failed.partner)[sources]
@@ -182,8 +185,9 @@ def _insert_by_negotiation(
     """Put further pairs into a full slot, by rip-up and reroute of all its circuits.
 
     ``pairs[pair]`` are a source and a destination. Pairs are tried in turn, but for those that are
-    placed; others that fit become placed in `is_placed`. The search ends after `_REFUSALS`
-    failures in a row. The result is the fuller slot; `slot` is not changed.
+    placed: others that fit become true in ``is_placed[pair]``. The search ends after `_REFUSALS`
+    failures in a row. The result is the fuller slot; `slot` is not changed. An excess of `FAILED`
+    or more says that the circuits do not fit together.
     """
     n_refused = 0
     idle = planner.idle_partner
@@ -248,8 +252,8 @@ def load_cheapest_paths(
 ):
     """Load the cheapest paths of all pairs onto the links, and return what they cost together.
 
-    ``must_meet[source, destination]`` says which pairs there are, and `sources` lists their
-    sources. Writes ``link_use[link]``, how many pairs go over each link, from 0.
+    ``must_meet[source, destination]`` says which pairs of ports there are, and `sources` lists
+    their source ports. Writes ``link_use[link]``, how many pairs go over each link, from 0.
     ``space.exit_cost`` has the price of the link behind each terminal. `all_paths` is `wiring` as
     `search_all_paths` changes it: in it, one search from a port finds the cheapest paths to all
     terminals. Pairs without a path are left out.
@@ -287,8 +291,9 @@ def bound_slots(
     is the dual of a linear programme, and any prices give a bound.
 
     The search for good prices is the multiplicative-weights method: links on many cheapest paths
-    become dearer, in so many `rounds`. The best prices are a certificate: the bound can be
-    recounted by one search for each port. The workspace of `router` is overwritten.
+    become dearer, in so many `rounds`, or fewer once `_SHARE_OF_TIME` of the time of `clock` is
+    used up. The best prices are a certificate: the bound can be recounted by one search for each
+    port. The workspace of `router` is overwritten.
     """
     # All links have the same weight at first. Prices are the weights in whole numbers, the largest
     # one `_PRICE_SCALE`. After each round the weight of a link grows with its use.
@@ -311,7 +316,7 @@ def bound_slots(
             break
 
         # The price of the cheapest paths of all pairs together, over the sum of all prices, is how
-        # many slots are needed.
+        # many slots are needed at least. ``prices[link]`` become those of terminals.
         prices = np.rint(weights / weights.max() * _PRICE_SCALE).astype(np.int64)
         np.copyto(space.exit_cost, prices[wiring.link])
         paid = int(load_cheapest_paths(wiring, all_paths, space, sources, must_meet, link_use))

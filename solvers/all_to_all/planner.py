@@ -105,7 +105,10 @@ class SlotPlanner:
         """No schedule has fewer slots, by counting or by link prices."""
 
     def random_names(self, vertices: int) -> NDArray[np.int64]:
-        """Draw new numbers ``names[vertex]``; input and output of a port get the same one."""
+        """Draw new numbers ``names[vertex]`` of so many `vertices`, a permutation of them.
+
+        Of ports with an input and an output, both vertices get the number of the same port.
+        """
         names = self.rng.permutation(vertices if self.bidirectional else self.n_ports)
         return names if self.bidirectional else np.concatenate([names, names + self.n_ports])
 
@@ -158,10 +161,11 @@ class SlotPlanner:
 
         The *excess* of the slot is what its routes cost beyond the shortest ones, in 1/`UNIT` of a
         cell; above `allowed` the negotiation gives up, None for never. It is `FAILED` for each
-        link that is still contested, or for each circuit if one has no path at all. ``partner`` is
-        the factor. `routes` and `lengths`, as of `RoutedSlot`, are the routes to begin with, of
-        length 0 where there is none; they are changed and become part of the result. Other threads
-        bring a `router` of their own.
+        link that is still contested, or for each circuit if one has no path at all.
+        ``partner[vertex]`` is the factor. ``routes[port, step]``, the terminals by which light
+        leaves cells, and ``lengths[port]`` are the routes to begin with, of length 0 where there
+        is none; they are changed and become part of the result. Other threads bring a `router` of
+        their own.
         """
         # `least` is what the shortest routes of all circuits cost together.
         router = router or self.router
@@ -196,7 +200,8 @@ class SlotPlanner:
             """Route the factor `partner` with a router that no thread is using.
 
             If `failed` is given, the negotiation goes on from the routes of that slot, with more
-            patience; the result is `failed` itself if the new routes have more excess.
+            patience; the result is `failed` itself if the new routes have more excess. The router
+            comes out of the queue `spare`, and goes back there.
             """
             router = spare.get()
             try:
@@ -409,13 +414,16 @@ def replace_slots(
 ) -> bool:
     """Route new factors of some slots, and keep them if their excess is no larger in all.
 
-    `chosen` are numbers of slots, and ``new[k]`` the factor for ``chosen[k]``, the partner of each
-    vertex. Circuits that are in the old and the new factor of a slot keep their routes to begin
-    with. ``beyond[slot]`` is the result of `SlotPlanner.beyond` for each slot of the plan.
+    `chosen` are numbers of slots, and ``new[k, vertex]`` are the partners in the factor for slot
+    ``chosen[k]``. Circuits that are in the old and the new factor of a slot keep their routes to
+    begin with. ``beyond[slot, vertex]`` is what the circuit at a vertex costs beyond its shortest
+    route, half at each of its ends, for each slot of the plan. False if the plan stays as it is.
     """
     # A slot can hardly save more than what its circuits that leave cost beyond their shortest
     # routes. A move is given up as soon as its losses exceed what the slots that follow can save:
-    # ``can_save[index:]`` are those of the slots after the one that is routed.
+    # ``can_save[index:]`` are those of the slots after the one that is routed, as the first slot
+    # is left out of the list. If three slots can save 5, 3 and 2 and the first one has lost 4, the
+    # second one has to save 2 at least, as the third one can hardly save more than 2.
     old_slots = [planner.plan[number] for number in chosen]
     stays = new == np.stack([slot.partner for slot in old_slots])
     can_save = np.where(stays, 0, beyond[chosen]).sum(axis=1).tolist()[1:]

@@ -67,10 +67,11 @@ def neighbours(states, order, count, last, following):
 def reinsert(states, order, victims, last, following):
     """Take slots out one by one and put each back where it costs the fewest toggles.
 
-    It is best insertion, O(slots * cells) for each slot. `victims` are the slots that are taken
-    out, and ``states[slot, cell]`` is -1 where free. ``order[place]``, a slot, is changed. `last`
-    and `following` are written, and at the end are those of `neighbours` for the new order.
-    Returns the toggles of the new order.
+    It is best insertion, O(slots * cells) for each slot. `victims` are the numbers of the slots
+    that are taken out, and ``states[slot, cell]`` is 0, 1, or -1 where free. ``order[place]``, a
+    slot, is changed. ``last[place, cell]`` and ``following[place, cell]``, the driven states
+    before and from each place on, are written, at the end for the new order. Returns the toggles
+    of the new order.
     """
     slots, cells = states.shape
     for pick in range(len(victims)):
@@ -264,8 +265,9 @@ def order_slots(
 
     A slot waits for the slowest cell that it drives to another state than the cell had before, so
     the sum of all waits depends on the order. If ``problem.delay_s`` is not "cells", the answer
-    stays; otherwise it gets ``delays_s`` for each slot, and the sums before and after with their
-    bound as statistics.
+    stays; otherwise its schedule has the slots in the new order, cells set ahead of time, and
+    ``delays_s`` for each slot; its statistics are the sums of the waits in s, in this order, in
+    the given one, and their lower bound.
     """
     schedule = solution.schedule
     device = problem.cells
@@ -284,7 +286,8 @@ def order_slots(
         least = device.power_mw.argmin(axis=1).astype(np.int8)
         states = np.where((states == FREE) & (graph.stuck == FREE), least, states)
 
-    # The order that was found, unless the given one is no worse.
+    # The order that was found, unless the given one is no worse. A plan is the states of the slots
+    # in an order, and ``delays_s[place]``, how long each waits.
     orders = [np.arange(len(states)), search_order(states, settling_s, rng, clock)]
     plans = [set_ahead(states[order], settling_s) for order in orders]
     totals_s = [float(delays_s.sum()) for _, delays_s in plans]
@@ -317,7 +320,9 @@ def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) ->
     to the next no such cell changes, hence the slots are divided into d groups without conflicts:
     d is at least the chromatic number of the conflict graph, and that is at least the size of a
     clique. The sum of all waits is the integral of d over t, as each slot counts for all t up to
-    its own wait.
+    its own wait. For example, three slots conflict pairwise by cells that settle in 4 us, and two
+    of them also by a cell that takes 10 us: d is at least 3 up to 4 us, and 2 from there up to 10
+    us, hence they wait 3 * 4 + 2 * 6 = 24 us in all at least.
     """
     # ``conflicts[slot]`` has a bit for each slot that the slot conflicts with.
     conflicts = [0] * len(states)
@@ -399,10 +404,10 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
 def color_greedily(neighbours: list[int], vertices: int) -> list[tuple[int, int]]:
     """Colour some vertices such that neighbours differ, with the lowest colour for each.
 
-    `vertices` is a set with a bit for each of them, as of `find_larger_clique`. Returns (vertex,
-    colour) by rising colours, from 1 on: a clique of vertices up to some place of the list has no
-    more vertices than the colour at that place. A triangle of 0, 1 and 2 with a tail 3 at 2 gives
-    (0, 1), (3, 1), (1, 2), (2, 3).
+    `vertices` and ``neighbours[vertex]`` are sets with a bit for each vertex, ``0b101`` for 0 and
+    2. Returns (vertex, colour) by rising colours, from 1 on: a clique of vertices up to some place
+    of the list has no more vertices than the colour at that place. A triangle of 0, 1 and 2 with a
+    tail 3 at 2 gives (0, 1), (3, 1), (1, 2), (2, 3).
     """
     # Each turn gives one colour to as many vertices as it can: the lowest one, the lowest of those
     # that are not its neighbours, and so on. ``x & -x`` is the lowest bit of x.
@@ -465,8 +470,9 @@ def move_slot(cells: SlowCells, order, place, best_s, last_state, trial):
     """Move the slot at a place, or reverse the slots between it and another, if that is better.
 
     Local search by insertion and 2-opt: all places are tried in turn, and each improvement is kept
-    in `order` at once. `best_s` is the sum of `sum_waits`; the new one is returned.
-    ``last_state[cell]`` and ``trial[place]`` are scratch. O(slots^2 * cells).
+    in ``order[place]``, a slot, at once. `best_s` is the sum of all waits in s, as `sum_waits`
+    counts it; the new one is returned. ``last_state[cell]`` and ``trial[place]`` are scratch.
+    O(slots^2 * cells).
     """
     for target in range(len(order)):
         low = min(place, target)
