@@ -131,7 +131,8 @@ class JointModel(ExactModel[RoutedPairs]):
         ``meets[-1][pair]`` is 1 if the pair meets in this slot. ``flows[-1][port]`` is the light
         of a source port; it ends at the partner of the port, and no two share a link.
         """
-        # `lit` has the flow of each source port, with the literal that it has light.
+        # ``meets[source, destination]`` are literals of this slot, and ``flows[port]`` the light
+        # of a source port; `lit` has each flow with the literal that it has light.
         meets = {pair: self.model.new_bool_var("") for pair in self.pairs}
         source = self.fabric.source_terminals
         target = self.fabric.destination_terminals
@@ -172,7 +173,11 @@ class JointModel(ExactModel[RoutedPairs]):
 
 
 def _make_slots(routed: RoutedPairs, planner: SlotPlanner) -> list[RoutedSlot]:
-    """Make the slots of a schedule from the pairs that meet in each, and their routes."""
+    """Make the slots of a schedule from the pairs that meet in each, and their routes.
+
+    ``routed[slot][source, destination]`` are the terminals by which light leaves the cells of the
+    route, in order.
+    """
     slots = []
     for route_of_pair in routed:
         slot = planner.empty_slot()
@@ -220,7 +225,8 @@ def improve(
 
     For each number of slots, from the fewest on, CP-SAT looks for a schedule or refutes that there
     is one. With as many slots as the start has, it looks for one of fewer cells. The statistics of
-    `start` may say that the fewest slots are refuted; an iteration is a conflict of CP-SAT.
+    `start` may say that the fewest slots are refuted; an iteration is a conflict of CP-SAT. The
+    result is `start` with what was proved about it, or a better solution.
     """
     start_slots = 0
     if start.schedule is not None:
@@ -245,8 +251,9 @@ def improve(
     verdict = refute_in_turn(range(fewest, start_slots + 1), ask, clock)
     limit = verdict.limit
 
-    # All is refuted: the start is optimal. Or nothing could be asked, or a limit of CP-SAT leaves
-    # open whether `verdict.count` slots are enough.
+    # ``verdict.count`` is the number of slots at which the questions ended. None: all is refuted,
+    # and the start is optimal. Or nothing could be asked (no outcome), or a limit of CP-SAT leaves
+    # open whether so many slots are enough (no answer).
     if verdict.count is None:
         return _claim(start, start.objective or 0.0, None, start_slots)
     if verdict.outcome is None:

@@ -154,6 +154,7 @@ class Repair:
         Slots whose cells do not conflict with the faults stay. In others the broken circuits are
         routed anew with little effort; slots in which that fails go to `_repair_lost`.
         """
+        # ``hits[slot, fault]``: whether light passes the cell in a state that it cannot take.
         states = self.states
         hits = _conflicts(states, faults)
         touched = np.flatnonzero(hits.any(axis=1)).tolist()
@@ -210,7 +211,8 @@ class Repair:
         base = np.zeros(len(wiring.mate), dtype=np.int64)
         for fault in faults:
             # The four terminals of the cell. Light that enters at one leaves by that of the state
-            # in which the cell is stuck, column 0 or 1 of `exits`, whatever is asked for.
+            # in which the cell is stuck, column 0 (bar) or 1 (cross) of ``exits[terminal,
+            # state]``, whatever is asked for: that column takes the place of both.
             ends = slice(4 * fault.place, 4 * fault.place + 4)
             if fault.kind == "dead-cell":
                 mates = wiring.mate[ends]
@@ -222,7 +224,8 @@ class Repair:
     def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
         """Negotiate new paths for the circuits at broken cells; other circuits may give way.
 
-        Returns the states of the slot; None if the negotiation gave up.
+        `slot` is a number of ``self.matchings``, and its present routes are where the negotiation
+        begins. Returns ``states[cell]`` of the slot; None if the negotiation gave up.
         """
         # Only circuits through cells that are in the wrong state lose their routes; those through
         # a cell that is stuck in the state they need keep them.
@@ -258,7 +261,8 @@ class Repair:
         6. On a small mesh, an exact model of the whole schedule.
 
         `lost` are the numbers of these slots. ``states[slot, cell]`` has the states of all slots,
-        also those that are repaired already, and receives those of further ones.
+        also those that are repaired already, and receives those of further ones. Where no step
+        answers, the verdict is "unrepaired".
         """
         broken = Faulty.of(self.fabric, damage.faults)
 
@@ -341,7 +345,8 @@ class Repair:
         cells = [fault.place for fault in damage.faults]
         self._master.break_cells(damage.wiring, shut, cells)
 
-        # No circuit is kept from further terminals, and no bound is enough to end early.
+        # No circuit is kept from further terminals, and no bound is enough to end early. The
+        # programme is infeasible if its prices prove that no schedule has so few slots.
         bound = self._master.bound({}, np.inf, Limits().start(), rounds=_ROUNDS)
         return bound.infeasible
 

@@ -102,7 +102,8 @@ def ask_shortage(
         """Tell whether a fabric needs more than the fewest slots; None if that stays open.
 
         Tests go from quick to exact: prices that proved it on other fabrics, a schedule by search,
-        new prices (an infinite bound), and the exact model `decide`.
+        new prices (an infinite bound), and the exact model `decide`. `fabric` is that of the
+        problem with some of its faults mended; its dead ports are left out.
         """
         live = live_part(fabric) if len(fabric.dead_ports) else fabric
         problem = replace(whole, fabric=live)
@@ -120,7 +121,8 @@ def ask_shortage(
             keep_prices(proof, router)
             return True
 
-        # The exact test returns a schedule, or whether it has proved that there is none.
+        # The exact test returns the slots of a schedule as a list; else True if it has proved that
+        # there is none, False if that stays open.
         decision = decide(problem, clock, rng)
         if isinstance(decision, list):
             return False  # a schedule in the fewest slots
@@ -210,8 +212,9 @@ def _solve_on_live_ports(
         nothing = np.empty((0, fabric.n_ports), dtype=np.int32)
         return without_routes(problem, nothing, solve.__module__.rpartition(".")[2])
 
-    # A former solution gets the new numbers, unless it is one of another number of ports. Index
-    # IDLE = -1 is the last entry of either table: idle stays idle.
+    # A former solution gets the new numbers, unless it is one of another number of ports. Tables
+    # from old to new numbers have one entry more, which the index IDLE = -1 picks: idle stays
+    # idle.
     if start is not None and start.schedule is not None:
         live_port_of_port = np.full(fabric.n_ports + 1, IDLE, dtype=np.int32)
         live_port_of_port[live] = np.arange(len(live))

@@ -267,9 +267,9 @@ class _ProofSearch:
     def _round_solution(self, bound: PriceBound, tries: int) -> None:
         """Look for a routing near the solution of the linear programme, and keep it if it is best.
 
-        A solution of whole routes is a routing itself. Otherwise circuits are negotiated, at most
-        `tries` times, at the prices of the links, so that they avoid those that the programme
-        finds scarce.
+        A solution of whole routes (each weight is 1) is a routing itself. Otherwise circuits are
+        negotiated, at most `tries` times, at the prices of the links, so that they avoid those
+        that the programme finds scarce. `bound` is that of a case, with its weights and prices.
         """
         # Each circuit takes one whole route.
         if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
@@ -367,10 +367,13 @@ class _ProofSearch:
         """Write the cases as a tree; a case whose own bound is enough stays a leaf.
 
         None if the prices of a leaf are not known. For example, a root that is split into two
-        leaves has the children (1, 2) in row 0, and rows 1 and 2 have (-1, -1).
+        leaves has the children (1, 2) in row 0, and rows 1 and 2 have (-1, -1), as for the circuit
+        and the terminal of the split, which a leaf has not.
         """
-        # Cases are written down in the order of `numbers`, breadth first. Each entry of
-        # `kept_nodes` is a case, its split or None for a leaf, and the row of its first child.
+        # Cases are written down in the order of `numbers`, breadth first: ``numbers[row]`` is a
+        # place in ``self.cases``. Each entry of `kept_nodes` is a case, its split or None for a
+        # leaf, and the row of its first child. `needed` is the bound that is to be proved: a case
+        # that reaches it by its own prices is a leaf.
         aim = self._proved()
         needed = self._in_unit(aim)
         numbers = [0]
@@ -411,7 +414,9 @@ class _ProofSearch:
         """Say why there is no routing, as entries of the stats: by a cut if there is one.
 
         The prices of the root are the cut: the circuits have to pass the priced links more often
-        than those carry circuits. With all prices the same, they count passages.
+        than those carry circuits. With all prices the same, they count passages. The entries are a
+        sentence (``reason``) and, with a cut, its circuits as pairs of ports (``cut_circuits``)
+        and its links as names of their terminals (``cut_links``).
         """
         root = self.cases[0]
         if root.split is not None or root.bound.prices is None:

@@ -182,7 +182,7 @@ class Negotiation:
 
     def routes_of(self, terminals: Mapping[int, Sequence[int]]) -> Routes:
         """Make routes of ``terminals[source]``, by which light leaves the cells, in order."""
-        # Routes of other searches may be too long for the arrays of the router.
+        # Routes of other searches may be too long for the arrays of the router, (ports, width).
         routes, lengths = self.router.empty_routes()
         longest = max(map(len, terminals.values()))
         if longest > routes.shape[1]:

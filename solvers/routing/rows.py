@@ -162,11 +162,11 @@ def line_up(ports: PortTable, matching, order, partner, taken):
     """Check a matching, and put its circuits in order, those with the longest routes first.
 
     By insertion, since a row has few circuits; one that has no path even alone comes first.
-    ``matching[source]`` is the destination, -1 where idle. `order` receives the source ports, of
-    bidirectional circuits the lower ones, and `partner` the matching; `taken` is scratch. Returns
-    the number of circuits, -1 if it is no matching of the live ports. With bidirectional ports,
-    for example, the matching 2, 3, 0, 1 has two circuits, and `order` begins with 0 and 1 if the
-    route from 0 to 2 is no shorter than that from 1 to 3.
+    ``matching[source]`` is the destination, -1 where idle. ``order[place]`` receives the source
+    ports, of bidirectional circuits the lower ones, and ``partner[port]`` the matching;
+    ``taken[port]`` is scratch. Returns the number of circuits, -1 if it is no matching of the live
+    ports. With bidirectional ports, for example, the matching 2, 3, 0, 1 has two circuits, and
+    `order` begins with 0 and 1 if the route from 0 to 2 is no shorter than that from 1 to 3.
     """
     n_ports = len(matching)
     n_circuits = 0
@@ -340,7 +340,8 @@ def route_rows(
 def check_rows(ports: PortTable, order, partner, taken, matchings, outcome):
     """Write `ROUTED` for each row that is a matching of the ports, or else `NO_MATCHING`.
 
-    Writes ``outcome[row]``; `order`, `partner` and `taken` are scratch, by port.
+    Writes ``outcome[row]`` of ``matchings[row, source]``, a destination or -1; `order`, `partner`
+    and `taken` are scratch, by port.
     """
     for row in range(len(matchings)):
         is_matching = line_up(ports, matchings[row], order, partner, taken) >= 0

@@ -218,7 +218,12 @@ def _release_route(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, 
 
 @inner_kernel
 def _put_in_bucket(side: SearchSide, entry, entering, cells_cost):
-    """Let a terminal wait at the present level, in the bucket of its cost without toggles."""
+    """Let a terminal wait at the present level, in the bucket of its cost without toggles.
+
+    `entering` is the terminal, `entry` a free place of ``side.entered`` and ``side.next_entry``,
+    and `cells_cost` the cost of the cells on its path: 3 * `UNIT` is bucket 3. The new entry comes
+    first in its bucket.
+    """
     number = min(cells_cost // UNIT, len(side.bucket) - 1)
     side.entered[entry] = entering
     side.next_entry[entry] = side.bucket[number]
@@ -231,7 +236,8 @@ def _begin_next_level(side: SearchSide, progress: SideProgress, best_cost) -> Si
 
     Moves ``side.later`` into the buckets, and returns the progress of the side at the new level;
     terminals that cannot beat `best_cost` are left out. If no terminal waits afterwards, the side
-    has nowhere to go.
+    has nowhere to go. A cost at level 2 is 2 * `_TOGGLE` and that of the cells on the path, which
+    says the bucket.
     """
     level = progress.level + 1
     level_cost = level * _TOGGLE
@@ -258,9 +264,11 @@ def _expand_stride(
     """Expand some terminals at one level of toggles, from one side of a bidirectional search.
 
     `sides` are the one that is expanded, whose arrays are changed and whose `progress` is given,
-    and the opposite one, which has expanded all that it reaches at less than `least_opposite`.
-    `prices` are ``exit_cost[terminal]``, `FAR` where closed, and ``toll[cell, state]``, the cost
-    of passing. `best` is the best meeting of both sides so far, at first a cost of `NOT_REACHED`.
+    and the opposite one, which has expanded all that it reaches at less than the cost
+    `least_opposite`. `prices` are ``exit_cost[terminal]``, `FAR` where closed, and ``toll[cell,
+    state]``, the cost of passing, `_TOGGLE` or more if the cell has to be toggled. `best` is the
+    best meeting of both sides so far: the cost of the whole path, and the terminals of one cell by
+    which this side (near) enters it and the opposite one (far); at first a cost of `NOT_REACHED`.
     The terminals of the level with the fewest cells on their way are next. A cell that is set
     already leads to a terminal of the same level; a cell that has to be toggled leads to one of
     the next level. As light in a cell goes back the way it came, the work is the same from both
@@ -500,10 +508,10 @@ def _route_new_circuits(
 ):
     """Route the new circuits of a change past those that stay, by few toggles.
 
-    `new_ports` are the source ports of the new circuits, and `routed` receives their routes.
-    Returns whether all fit. Two orders are tried, the given one and its reverse, and the one of
-    fewer toggles counts. Then each new circuit looks for a path of fewer toggles past all others.
-    Links, tolls and routes of `space` and `scratch` follow.
+    `new_ports` are the source ports of the new circuits, and `routed`, which has the present
+    states, receives their routes. Returns whether all fit. Two orders are tried, the given one and
+    its reverse, and the one of fewer toggles counts. Then each new circuit looks for a path of
+    fewer toggles past all others. Links, tolls and routes of `space` and `scratch` follow.
     """
     # `max_toggles` bounds each try: at first by the number of cells, more than are ever needed.
     states = routed.states

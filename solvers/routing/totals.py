@@ -53,7 +53,8 @@ def shorten_longest_route(
             routes = negotiation.attempt(turn, rng)
             yield None if routes is None else (routes.objective, routes)
 
-    # Negotiations, until one meets the bound; iterations count what comes afterwards.
+    # Negotiations, until one meets the bound; iterations count what comes afterwards. `best` is
+    # None if all have failed; `limit` is None if the bound is met, and else says why they ended.
     endless = replace(clock, limits=replace(clock.limits, iterations=None))
     best, limit, _ = take_best(
         attempts(), bound, endless, on_event, "negotiate", RESTARTS, start=first
@@ -66,7 +67,8 @@ def shorten_longest_route(
         model = RouteModel(negotiation, most_cells)
         return model, model.solve(clock, on_event, seed=draw_seed(rng))
 
-    # Lengths below the best one are refuted one by one, from the bound on.
+    # Lengths below the best one are refuted one by one, from the bound on. An answer of the model
+    # is ``route[circuit]``, the terminals left; each refuted length raises the bound by one cell.
     least = bound
     refuted_lengths: list[int] = []
     with stoppable() as stop:
@@ -169,9 +171,9 @@ class LossTotals:
 
         `value` is the bound, in the units of `loss_units`, of which ``per_db`` make a dB.
         """
-        # For each number of dear cells (`times`), the fewest cheap ones (`counts`) that reach the
-        # bound: they have to come to what is `left` of it. If the parity of all cells is known and
-        # does not fit, there is one more.
+        # For each number of dear cells (`times`: 0, 1, 2, ...), the fewest cheap ones (`counts`)
+        # that reach the bound: they have to come to what is `left` of it. If the parity of all
+        # cells is known and does not fit, there is one more.
         loss = max(0.0, (value - _TINY) / self.per_db)
         if not loss or not self.dear:
             return loss
@@ -193,8 +195,9 @@ class LossTotals:
         `objective` is in dB, the result in units, of which ``per_db`` make a dB. A case whose
         bound is larger than the result holds no better routes.
         """
-        # The largest total below the objective: for each number of dear cells, as many cheap ones
-        # as still fit. If the parity of all cells is known and does not fit, there is one less.
+        # The largest total below the objective: for each number of dear cells (`times`), as many
+        # cheap ones (`counts`) as still fit into what is `left`. If the parity of all cells is
+        # known and does not fit, there is one less.
         if not self.dear:
             return -math.inf
         below = objective * _ROUNDING
