@@ -196,8 +196,10 @@ def follow(
     """Yield the states of matchings one after the other, each with the fewest toggles.
 
     ``driven[cell]`` are the states before the first matching, -1 where not known; a toggle drives
-    a cell to its other state. A cell without light keeps its state, and is -1 in what is yielded.
-    A cost of 1 in ``cell_cost[cell, state, shared]`` outweighs all toggles of a matching.
+    a cell to its other state. Each row that is yielded has the shape (cells,); a cell without
+    light keeps its state, and is -1 there. A cost of 1 in ``cell_cost[cell, state, shared]``
+    (alone 0, shared 1) outweighs all toggles of a matching, and `visits` bounds the search for
+    each.
     """
     for matching in matchings:
         states = change(fabric, matching, driven, cell_cost, visits).states[0]
@@ -271,11 +273,11 @@ def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
 
 @kernel
 def find_clash(matchings, last):
-    """Find the first row that is no matching, -1 if all are; `last` is scratch of -1.
+    """Find the first row that is no matching, -1 if all are.
 
     ``matchings[row, source]`` is a port or -1. A row is no matching if it has another number, or a
-    port twice. ``last[port]`` becomes the last row that has used the port, so that it need not be
-    cleared between rows.
+    port twice. ``last[port]``, -1 at first, becomes the last row that has used the port, so that
+    it need not be cleared between rows.
     """
     ports = np.uint64(matchings.shape[1])
     for row in range(len(matchings)):

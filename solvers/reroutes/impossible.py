@@ -203,7 +203,8 @@ def find_block(routing: RoutingState, case: HitCircuits) -> BlockProof | None:
     free without any circuit; some 10 ms each where a rack has thousands of cells. None if no
     server of a hit circuit has such chips, or there are no cells.
     """
-    # Side 0 are the sources of circuits, side 1 their destinations.
+    # Side 0 are the sources of circuits, side 1 their destinations. ``loads[k]`` is the number of
+    # circuits that chip ``chips[k]`` has on this side.
     rack = routing.fabric
     if not isinstance(rack, RackFabric) or rack.graph is None:
         return None

@@ -147,7 +147,8 @@ def list_choices(
 
     Both are those of the circuits to be routed, `circuits`, if nothing else were in the way. One
     lost unit may go to any spare; several to the spares nearest to one of them, as many as make at
-    most 720 ways. Returns the ways, the best one first.
+    most 720 ways. Returns the ways, the best one first; a worst loss of `UNREACHED` or more says
+    that some circuit has no path.
     """
     pairs = routing.ends[list(circuits)]  # the units of each circuit
     n_lost = len(case.lost)
@@ -170,7 +171,8 @@ def list_choices(
             n_nearest += 1
         spares = np.sort(spares[np.argsort(distance, kind="stable")[:n_nearest]])
 
-    # ``handovers[handover, k]`` takes over for the k-th lost unit.
+    # ``handovers[handover, k]`` takes over for the k-th lost unit: of two spares 5 and 6, for two
+    # lost units, the rows are (5, 6) and (6, 5).
     n_ways = max(len(spares), _MOST_COMPARED)
     ways = list(islice(permutations(spares.tolist(), n_lost), n_ways))
     handovers = np.array(ways, dtype=np.int64).reshape(len(ways), n_lost)

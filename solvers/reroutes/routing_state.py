@@ -417,7 +417,11 @@ class RoutingState:
                     users.ports[end, port] = DEAD
 
     def shut_ports(self, ports: Iterable[int]) -> None:
-        """Let no more light in and out at ports."""
+        """Let no more light in and out at ports.
+
+        In a rack without cells, each takes one from what is free of its unit, in both directions;
+        with cells, the nodes at the stub of the port are shut.
+        """
         graph = self.graph
         for port in ports:
             unit = port // graph.per_unit
@@ -428,7 +432,11 @@ class RoutingState:
                 self.shut[(graph.port_in == port) | (graph.port_out == port)] = True
 
     def shut_fibres(self, fibres: Iterable[int]) -> None:
-        """Send no more light through fibres."""
+        """Send no more light through fibres.
+
+        In a rack without cells, each takes one from what is free of its edge; with cells, its
+        nodes are shut.
+        """
         graph = self.graph
         for fibre in fibres:
             if self.fabric.graph is None:

@@ -168,7 +168,11 @@ class Master:
         }
 
     def _passes(self, column: Column) -> bool:
-        """Tell whether light can still take a route, cell by cell, with the present faults."""
+        """Tell whether light can still take a route, cell by cell, with the present faults.
+
+        ``exits[entered]`` are the two terminals by which light may leave that enters a cell there:
+        twice the same where the cell is stuck.
+        """
         entered = int(self.wiring.source[self.circuits[column.circuit][0]])
         for leaving in column.terminals:
             if leaving in self._shut or leaving not in self.wiring.exits[entered]:

@@ -166,8 +166,9 @@ def route_by_negotiation(
             failed += routes is None and former is None
             yield None if routes is None else (routes.objective, routes)
 
-    # Without any routes the exact method takes over. With routes it is asked for a proof of them,
-    # or for better ones, if there is a limit of time that leaves some.
+    # Without any routes (`best` is None) the exact method takes over. With routes it is asked for
+    # a proof of them, or for better ones, if there is a limit of time that leaves some.
+    # `EXHAUSTED` says that negotiations have come to their end without a limit.
     best, limit, _ = take_best(attempts(), bound, clock, on_event, "negotiate", most)
     left = limits_left(limits, clock)
     if best is None and unlimited and limit is Limit.EXHAUSTED:

@@ -273,7 +273,7 @@ class CellRouter:
         are routed past them. Where they find no routes, the slot keeps the states that it has.
         With `repeats` the slots begin again after the last one, whose matching is that of the
         first: it gets the states of the first, and circuits that stay until then get the routes
-        that they have there.
+        that they have there. `states` itself is not changed.
         """
         states = states.copy()
         if repeats:

@@ -219,6 +219,7 @@ class ForwardRouter(RowRouter):
         stays = (lit == FREE) & ((stuck == FREE) | (stuck == present_states))
         states[:] = np.where(stays, present_states, lit)
 
+        # ``by_rule`` is a batch of one: `is_held` is False if faults forbid the way of the rule.
         # The rule tries all ways only in Benes networks (`LOOPING`), where it turns loops. For
         # other fabrics, and where faults forbid its way, the row is changed as on any mesh, too,
         # and the states of fewer toggles count.

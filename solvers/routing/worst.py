@@ -87,8 +87,9 @@ def route_worst(
     starts = _starts(negotiation, relief, rng, n_starts)
     best, limit, _ = take_best(starts, bound, clock, on_event, "relieve", n_starts)
 
-    # No start found routes: an exact method finds some, or proves that there are none. The gap of
-    # 1 lets it stop at its first routes, since their number of cells is not what counts.
+    # No start found routes (`best` is None, and they have come to their end without a limit): an
+    # exact method finds some, or proves that there are none. The gap of 1 lets it stop at its
+    # first routes, since their number of cells is not what counts.
     if best is None and limit is Limit.EXHAUSTED:
         last_limits = replace(limits_left(limits, clock), gap=1.0)
         any_routes = replace(problem, objective="total-cells", cells=None)
@@ -152,7 +153,7 @@ def _starts(
             order = rng.permutation(order)
 
         # In some turns all cells cost the same, in the others what they add to the losses, or to
-        # the heater power.
+        # the heater power. A status below 0 says that the negotiation has failed.
         router = router_by_cells if turn % 3 == 1 else router_by_losses
         routes, lengths = router_by_losses.empty_routes()
         status = router.settle(
@@ -330,8 +331,9 @@ def search_all(
 ) -> Found:
     """Find the routes of the least objective, and of these some of the fewest cells.
 
-    `best_known` are the objective and the number of cells of the routes that are to be beaten. If
-    ``limit`` of the result is None the search has ended, and its objective is the least one.
+    `best_known` are the objective (in dB, as a ratio, or in mW) and the number of cells of the
+    routes that are to be beaten. If ``limit`` of the result is None the search has ended, and its
+    objective is the least one.
     """
     search = None
     with stoppable() as stop:
@@ -574,8 +576,10 @@ class _Search:
 
         Two beams that enter a cell side by side, at terminals that differ in the last bit, leak
         into each other: the ratio at that place is the leaked share times the ratio of their
-        powers there. The ratios of a beam add up.
+        powers there: a beam that has lost 3 dB gets twice as much as one that has lost nothing
+        from the same neighbour. The ratios of a beam add up.
         """
+        # ``beam_at[terminal]``: the number of the beam that enters there, and its loss so far.
         beam_at = {
             entered: (number, loss_db)
             for number, beam in enumerate(self.beams)
