@@ -361,7 +361,8 @@ def _trace_cells(
     it must come out at that of ``matchings[slot, source]``, -1 where idle. Sets the figure
     ``cells_used_max``, the most cells that have light in a slot.
     """
-    # The terminals at which the light of each source enters, and at which it must come out.
+    # By slot and source, the terminals at which light enters, and at which it must come out; -1
+    # where the source is idle.
     idle = matchings == IDLE
     starts = np.where(idle, -1, fabric.source_terminals)
     ends = np.where(idle, -1, fabric.destination_terminals[matchings])

@@ -216,6 +216,9 @@ def write_figure(value: Any) -> str:
 class Findings:
     """A report in the making, which every check of the verifier is given and adds to.
 
+    A violation is added by `refuse`; by `expect` if two values differ; and by `expect_none` for
+    entries of a mask that are True. The last two return whether the rule holds.
+
     Attributes
     ----------
     step
@@ -223,7 +226,8 @@ class Findings:
         tick, and are compared as such. None where they are sums of floats, which are compared up
         to rounding.
     violations, figures, notes, skipped, unproved, proof
-        As in `Report`.
+        As in `Report`: `figures` are recomputed numbers by name, `skipped` checks that could not
+        be made.
     """
 
     def __init__(self) -> None:

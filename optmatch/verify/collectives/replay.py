@@ -396,25 +396,24 @@ def _replay_round(
 
     Changes ``state.sets`` and ``state.is_filled`` to those after the round. `of_round` is the
     range of the sends of the round in ``state.source_set`` and the other arrays by send, and
-    `kind` has only these sends: one of the four below for each. Each rank has a memory for its sum
-    of each piece of the data, and may have others beside it. For each memory the replay knows a
-    set: the ranks whose data are added up in it. For example {0, 2} means that the memory holds
-    the data of rank 0 plus the data of rank 2. A send reads one memory, as it was before the
-    round. There are four kinds of sends:
+    `kind` has only these sends: one of the four below for each. A set tells whose data are added
+    up in one place of a piece at a rank, the sum or one beside it: {0, 2} stands for the data of
+    rank 0 plus the data of rank 2. A send reads one set, as it was before the round. There are
+    four kinds of sends:
 
     - ``COPY`` replaces the set at the destination by the one that was read;
     - ``REDUCE`` adds: the set at the destination becomes the union of both;
-    - ``KEEP`` does both: it copies into a memory beside the sum of the destination, and adds to
-      the sum;
-    - ``REPLACE`` adds to an empty set: all sends of this kind to a memory in the round are added
-      up, and what the memory had before is gone.
+    - ``KEEP`` does both: it copies into a place beside the sum of the destination, and adds to the
+      sum;
+    - ``REPLACE`` adds to an empty set: all sends of this kind to a place in the round are added
+      up, and what the place had before is gone.
 
     A send is not allowed if
 
-    - it reads a memory that is empty, or adds to one that is empty;
-    - something else comes to the memory that it copies to, in the same round, or something of
+    - it reads a place that is empty, or adds to one that is empty;
+    - something else comes to the place that it copies to, in the same round, or something of
       another kind to one that it replaces;
-    - it adds data of a rank to a memory that has data of this rank already.
+    - it adds data of a rank to a place that has data of this rank already.
     """
     # All that is sent is read before anything is written.
     source = state.source_set[of_round]
@@ -828,8 +827,9 @@ def _check_budgets(
     rank_of_port = np.arange(n_used) // problem.ports
     for peers in peer_of_port:
         # For each pair of ranks with circuits, the ports `there` are matched with the ports `back`
-        # of the peer: with 1 for each pair within its budget and 0 for others, the heaviest
-        # assignment is the largest matching.
+        # of the peer: one-way circuits with the equal ports, two-way ones with any that lead back.
+        # ``pairs[i, j]`` is 1 if ``there[i]`` and ``back[j]`` keep to the budget, else 0: the
+        # heaviest assignment is the largest matching.
         for rank, peer in np.unique(np.column_stack([rank_of_port, peers])[peers != IDLE], axis=0):
             there = np.flatnonzero((rank_of_port == rank) & (peers == peer))
             back = there % problem.ports + peer * problem.ports

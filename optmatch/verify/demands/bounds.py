@@ -133,6 +133,8 @@ class HeldCircuits:
             if not self._can_reach(first, last, states):
                 return False
 
+        # `state_between` tells the state that leads light from the entry to this exit. Light comes
+        # to its end, and the next circuit begins, or it goes on to the next cell.
         former_state = states[cell]
         for left in self._exits[entered]:
             state = state_between(entered, left)
@@ -151,8 +153,9 @@ class HeldCircuits:
     def _can_reach(self, first: int, last: int, states: list[int]) -> bool:
         """Tell whether light could come from one terminal to another past the cells that are set.
 
-        ``states[cell]`` is `FREE` where a cell is not set yet. Breadth-first search in which
-        even one walk may pass a free cell in both states: True is no promise.
+        ``states[cell]`` is `FREE` where a cell is not set yet, and `state_between` tells the state
+        that leads from an entry to an exit. Breadth-first search in which even one walk may pass a
+        free cell in both states: True is no promise.
         """
         reached = {first}
         queue = [first]
@@ -348,6 +351,9 @@ def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     # worth of a matching grows linearly, hence it is enough to test these.
     held_circuits = _list_held(problem.fabric)
     for duration in np.unique(np.maximum(ticks, shortest_ticks)).tolist():
+        # ``worth[source, destination]``: the prices that a circuit earns in such a slot, which has
+        # no more ticks for it than are wanted. Prices are whole numbers, `units` of which pay for
+        # one tick of a slot or a delay.
         worth = duals * np.minimum(ticks, duration)
         allowed = units * (duration + delay_ticks)
         # Most often no matching at all earns too much; else only those count that cells can hold.

@@ -105,9 +105,10 @@ def _replay_plane(
         return None
     check_light(problem.fabric, matchings, schedule.cell_states, findings)
 
-    # The ticks that each circuit carries: those of its slot. With per-circuit switching a circuit
-    # whose ports and light stay carries during the delay before the slot, too. Where matchings are
-    # counted it does not: there the slots alone add up to the demand.
+    # ``ticks_of_port[slot, source]``: what its circuit carries, the ticks of the slot. With
+    # per-circuit switching a circuit whose ports and light stay carries during the delay before
+    # the slot, too. Where matchings are counted it does not: there the slots alone add up to the
+    # demand.
     ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
     if problem.switching == "per-circuit" and problem.objective != "matchings":
         stays = find_staying(problem.fabric, matchings, schedule.cell_states)

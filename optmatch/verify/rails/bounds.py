@@ -331,9 +331,10 @@ def _join_rings(port: Places, event: Places, n_events: int) -> Places:
     Port ``port[k]`` takes part in event ``event[k]``, and all ports of an event are on one ring. A
     ring has the number of its lowest port; an event without ports gets the number of ports.
     """
-    # ``label[port]`` is the lowest port that it is known to be joined to, at first itself. In each
-    # round, an event takes the lowest label of its ports, and a port that of its events. Then
-    # ``label[label]`` jumps ahead: if port 9 has label 5 and port 5 has label 2, port 9 gets 2.
+    # Ports are numbered 0, 1, ... without gaps, as `np.unique` lists them. ``label[port]`` is the
+    # lowest port that it is known to be joined to, at first itself. In each round, an event takes
+    # the lowest label of its ports, and a port that of its events. Then ``label[label]`` jumps
+    # ahead: if port 9 has label 5 and port 5 has label 2, port 9 gets 2.
     label = np.unique(port)
     while True:
         lowest_of_event = np.full(n_events, len(label))

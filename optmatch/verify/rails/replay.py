@@ -64,6 +64,9 @@ class Context(NamedTuple):
     """A plan in its replay: the job, its step, the plan, and the findings so far.
 
     With pooled rails the job is the one in which each GPU has shares of all ports of its server.
+    Arrays of `step` and of `plan` are by operation: in ``step.match`` all operations of one
+    communication have the same number, and ``plan.ports`` has the ports of the GPU as bits. Rows
+    of ``plan.relays`` are an operation, a rank that forwards its data, and the ports of that rank.
     """
 
     job: RailJob
@@ -1736,8 +1739,8 @@ def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]])
         return False
 
     # Each rail is compared with the first one, by its load and the servers of its GPUs. Loads are
-    # arrays without names of ranks or groups; the groups of all rails are numbered together. A
-    # server has as many GPUs as there are rails, with consecutive numbers.
+    # arrays without names of ranks or groups; the groups of all rails are numbered together.
+    # `place_ranks` lists the GPU of each rank, and those of a server have consecutive numbers.
     server_of_rank = place_ranks(job.parallelism) // n_rails
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     first_load: tuple[NDArray[np.generic], ...] = ()

@@ -51,6 +51,7 @@ def verify_reroute(
     The figure ``lower_bound_recomputed`` has the levels of the objective that no answer falls
     below, infinite if there is none.
     """
+    # No levels, None, means that there is no answer.
     failure = assess_failure(problem)
     findings.figures["lower_bound_recomputed"] = _bound_levels(failure) or math.inf
 
@@ -95,8 +96,8 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
     failed = list(failure.problem.failed_fibres)
     ends = np.delete(units.edges[units.edge_of_fibre], failed, axis=0).tolist()
 
-    # Each fibre leads from its tail to its head. Nodes from n_servers on are switches between
-    # racks, which are on neither side.
+    # Each fibre that works leads from its tail to its head, a row of `ends`. Nodes from n_servers
+    # on are switches between racks, which are on neither side.
     n_leaving = 0
     fibres_to_switch: dict[int, int] = {}  # from a server inside
     fibres_from_switch: dict[int, int] = {}  # to a server outside
@@ -125,6 +126,7 @@ def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
     n_fixed = 0  # circuits that leave the set whatever is handed over
     # For each lost unit, its circuits that leave the set if its spare is outside, and if inside:
     # those that arrive from inside count in the first case, those that lead outside in the second.
+    # With 2 that arrive from inside and 3 that lead outside, it adds 2 or 3.
     if_outside = dict.fromkeys(sorted(failure.lost), 0)
     if_inside = dict.fromkeys(sorted(failure.lost), 0)
     for ports in failure.problem.circuits.tolist():
@@ -228,7 +230,9 @@ def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Ite
     failed fibres.
     """
     assert failure.graph is not None
-    link_of = failure.graph.links.of_terminal.tolist()  # numbers of the graph without faults
+    # In the graph of `break_cells` failed cells are stuck in one state, or lead nowhere. Links
+    # have the numbers that they have without faults.
+    link_of = failure.graph.links.of_terminal.tolist()
     graph = break_cells(failure.graph, failure.faults)
     mate = graph.mate.tolist()
     exits = graph.exits.tolist()

@@ -172,6 +172,8 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
     assert graph is not None and problem.cells is not None
     assert states is not None and stated_s is not None  # as `check_shapes` found
 
+    # By cell how long it takes to settle; stuck cells take no time. A slot waits for the slowest
+    # one of the cells that it sets anew.
     settling_s = np.where(graph.stuck == FREE, problem.cells.settling_s, 0.0)
     set_anew = (states != FREE) & (states != _driven_before(states))
     delays_s = np.where(set_anew, settling_s, 0.0).max(axis=1, initial=0.0)
