@@ -765,10 +765,10 @@ def _check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) 
 def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check the circuits of a plan, and that its rounds go through them in order.
 
-    Circuits are ``circuits[epoch, lane, rank]``, the rank at the other end or `IDLE`. Round by
-    round the number of the epoch stays or grows by 1, and all epochs are used; each lane holds a
-    matching, and between islands circuits join equal places. Returns False at the first rule that
-    is broken, which is noted in `findings`.
+    An epoch is some rounds one after another with the same circuits: round by round its number
+    stays or grows by 1, and all epochs are used. ``circuits[epoch, lane, rank]`` is the rank at
+    the other end or `IDLE`. Each lane holds a matching, and between islands circuits join equal
+    places. Returns False at the first rule that is broken, which is noted in `findings`.
     """
     # The number of the epoch grows by 0 or 1 from round to round, and the first one is 0.
     epochs = plan.epoch_of_round

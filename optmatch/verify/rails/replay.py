@@ -1096,8 +1096,7 @@ class Hops(NamedTuple):
 def _check_forwarded(context: Context) -> bool:
     """Check that relays are of sending operations, and of ranks and ports that exist.
 
-    Rows of ``relays`` are operation, rank and ports (as bits). False if any of them is wrong; then
-    nothing is followed.
+    False if any row of ``plan.relays`` is wrong; then no route is followed.
     """
     step = context.step
     relays = context.plan.relays
@@ -1435,6 +1434,7 @@ def _check_chords(context: Context, rail: Rail, operations: Places) -> Places:
     match = context.step.match
     checked = [operations[:0]]
     for routes in context.plan.chords:
+        # The operations over these chords, and the spell of each of their ports at the start.
         chosen, spell = _find_over_chords(context, rail, operations, routes)
         if not len(chosen):
             continue

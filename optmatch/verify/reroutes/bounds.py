@@ -331,7 +331,7 @@ def _route_lengths(failure: Failure) -> RouteLengths:
     """Return the cells and fibres of the shortest routes, by source and destination unit.
 
     On a switch they lead around broken cells; racks count as without failures. Circuits of an
-    ideal switch over their link budget are `UNREACHED`.
+    ideal switch pass no cell, and are `UNREACHED` if they are over their link budget.
     """
     problem = failure.problem
     faults = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)

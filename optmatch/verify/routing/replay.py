@@ -62,6 +62,9 @@ def verify_schedule(
     findings.figures["lower_bound_recomputed"] = bound_objective(problem)
     stats: Mapping[str, Any] = getattr(subject, "stats", {})  # a schedule claims nothing
     has_schedule = getattr(subject, "schedule", None) is not None
+
+    # The replay is given the schedule of a solution (`form`), `prove` checks its certificate, and
+    # a solution with a schedule may not claim less than what is counted (`floor`).
     replayed = check_solution(
         problem,
         subject,
@@ -74,11 +77,9 @@ def verify_schedule(
         floor="the lower bound is not below the shortest routes" if has_schedule else "",
     )
 
-    # The replay takes the schedule out of a solution (`form`), `prove` checks its certificate, and
-    # a solution with a schedule may not claim less than what is counted (`floor`). The certificate
-    # may prove that more slots are needed than counting shows, and then raises the figure: the
-    # slots of an optimal schedule are compared with it afterwards, and the proof is then no longer
-    # one by counting.
+    # The certificate may have proved that more slots are needed than counting shows, and has then
+    # raised the figure: the slots of an optimal schedule are compared with it only now, and the
+    # proof is no longer one by counting.
     is_optimal = getattr(subject, "status", None) is Status.OPTIMAL
     if replayed and is_optimal and isinstance(problem, AllToAll):
         _check_slots(stats, findings)
