@@ -89,7 +89,11 @@ class CircuitSequence:
         return cls(name, peer, held, shifts=all_shifts, two_way=two_way)
 
     def config_of_round(self, n_rounds: int) -> IntArray:
-        """Return the number of the configuration that is there in each of so many rounds."""
+        """Return the number of the configuration that is there in each of so many rounds.
+
+        Two configurations that are held for 2 and 1 rounds are 0, 0, 1, 1, 1 in five rounds, and
+        0, 0, 1, 0, 0 if they repeat.
+        """
         once = np.repeat(np.arange(len(self.peer)), self.held)
         if self.repeats:
             return np.resize(once, n_rounds)
@@ -230,7 +234,8 @@ def receive_over_circuits(
     """Make the receipts of chunks that take one circuit in a round; rounds without any drop out.
 
     `columns` are round, source, target and chunk of the receipts, ascending by round. The loads
-    are those of all rounds, 0 where nothing comes. `pieces` and `n_turns` are as in the result.
+    are those of all rounds, 0 where nothing comes: with the loads 1, 0, 2 what came in round 2
+    comes in round 1 of the result. `pieces` and `n_turns` are as there.
     """
     turn, source, target, chunk = columns
     is_used = load > 0
@@ -542,7 +547,8 @@ def list_links(
     """List the links of some receipts, one receipt after another.
 
     Returns the place of its receipt in `receipt`, and the place of the link among all links; the
-    links of a receipt stand in their order, or backwards.
+    links of a receipt stand in their order, or backwards. If receipt 5 has link 7, and receipt 3
+    the links 2 and 3, the receipts 5, 3 give 0, 1, 1 and 7, 2, 3, or backwards 7, 3, 2.
     """
     n_links = receipts.n_links[receipt]
     number = np.repeat(np.arange(len(receipt)), n_links)

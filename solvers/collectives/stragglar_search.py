@@ -309,7 +309,8 @@ class DoublesSearch:
     def _age(self, double: Double, turn: int, kept: tuple[int, int]) -> Double:
         """Return what a rank with two chunks holds in the next round, when these are older.
 
-        `kept` are the classes that they have in this round, -1 for a chunk that is new.
+        `kept` are the classes that they have in the round `turn`, -1 for a chunk that is new, or
+        the number of an empty place, which stays: 0 and 2 become 1 and 3, -1 and 2 become 0 and 3.
         """
         no_chunk = self._class_without_chunk(turn)
         classes = [c if c == no_chunk else c + 1 for c in kept]

@@ -113,7 +113,8 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
     """Count after each stage the fewest hops to each distance, by dynamic programming.
 
     An array has an entry for each distance from 0 to n - 1; one that is not reached has n * n.
-    Array 0 is before all stages.
+    Array 0 is before all stages. Among 6 members with ``strides[stage]`` 1 and 3, array 1 is 0, 1,
+    2, 3, 4, 5 and array 2 is 0, 1, 2, 1, 2, 3.
     """
     distance = np.arange(n)
     n_hops_here = np.arange(n)[:, None]

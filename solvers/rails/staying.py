@@ -115,7 +115,8 @@ def time_exchanges(seats: Seats, delay_s: float) -> Floats:
 def _count_least_hops(n_members: int, n_strides: int) -> int:
     """Count the fewest hops that the n - 1 parts of a member take, all together.
 
-    At most C(h + s - 1, h) distances are h hops over s strides away (multisets).
+    At most C(h + s - 1, h) distances are h hops over s strides away (multisets). With 6 members
+    and 2 strides two parts take 1 hop and three take 2: 8 hops.
     """
     # Parts are dealt out by their hops, few hops first, until all n - 1 parts have theirs.
     n_hops = 0

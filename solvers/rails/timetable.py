@@ -204,9 +204,10 @@ class Draft(NamedTuple):
 def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the ports of its GPU that each operation uses as bits, given its lanes as bits.
 
-    Rows are those of ``transfers.folded.own``. The ports are those at which an operation sends, or
-    at which it receives a message. With ports of one direction and two lanes, a send over lane 0
-    has the bits 0b01, and the receive of that message 0b10 (`list_lane_ports`).
+    ``lanes[row]`` and the result have an entry for each operation of the first ranks of classes.
+    The ports are those at which an operation sends, or at which it receives a message. With ports
+    of one direction and two lanes, a send over lane 0 has the bits 0b01, and the receive of that
+    message 0b10 (`list_lane_ports`).
     """
     operations = transfers.folded.own
     kind = transfers.folded.step.kind[operations]
