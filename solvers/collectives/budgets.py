@@ -365,9 +365,8 @@ def _reach_threshold(
 def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | None:
     """Return the ranks of a ring in the order in which its circuits join them, from rank 0.
 
-    Rows of `pairs` are circuits (source, destination): (0, 2), (1, 0) and (2, 1) are the ring 0,
-    2,
-    1. The result is None if the circuits are not one ring through all ranks.
+    Rows of `pairs` are circuits (source, destination): with (0, 2), (1, 0) and (2, 1) the
+    result is 0, 2, 1. It is None if the circuits are not one ring through all ranks.
     """
     if len(pairs) != n_ranks or len(np.unique(pairs[:, 0])) != n_ranks:
         return None

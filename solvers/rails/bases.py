@@ -102,8 +102,7 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
 def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     """List orders in which groups of one family stand one after another.
 
-    ``family[0, seat]`` is the number of a group, ``family[1, seat]`` the place in it, both -1 in
-    none; in each result ``order[place]`` is a seat. Groups are sorted by their places in a second
+    In each result ``order[place]`` is a seat. Groups are sorted by their places in a second
     family, also with every second group turned around (boustrophedon), and each backwards. The
     groups 0 1 and 2 3 give 0 1 2 3 and 3 2 1 0, then 0 1 3 2 and 2 3 1 0.
     """
@@ -129,11 +128,9 @@ def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
 def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     """List orders of blocks, each with one member of every group of one family.
 
-    ``family[0, seat]`` is the number of a group, ``family[1, seat]`` the place in it, both -1 in
-    none; in each result ``order[place]`` is a seat. Each group begins in another block, so that
-    the groups of a second family are spread over the blocks as well. With the groups 0 1 2, 3 4 5
-    and 6 7 8, and 0 3 6, 1 4 7 and 2 5 8 as the second family, the blocks are 0 5 7, 1 3 8 and
-    2 4 6.
+    In each result ``order[place]`` is a seat. Each group begins in another block, so that the
+    groups of a second family are spread over the blocks as well. With the groups 0 1 2, 3 4 5 and
+    6 7 8, and 0 3 6, 1 4 7 and 2 5 8 as the second family, the blocks are 0 5 7, 1 3 8 and 2 4 6.
     """
     seat = np.arange(n_seats)
     for first, second in permutations(families[:3], 2):
