@@ -45,7 +45,8 @@ def verify_rails(
     """Check a plan by replaying it; of a solution also its objective and its bound.
 
     The bound may be no higher than the greater of two that are worked out anew: with all circuits
-    up at all times, and with changes counted.
+    up at all times (the figure ``lower_bound_recomputed``), and with changes counted
+    (``lower_bound_checked``).
     """
     counted_s = bound_step(problem)
     findings.figures["lower_bound_recomputed"] = counted_s
@@ -109,8 +110,9 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
 def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
     """Return how long a step takes if all circuits are up at all times, by longest paths.
 
-    In a step from a model only one pipeline counts; to leave out others only lowers the bound.
-    With `few_ports` each port still has one circuit at a time, which makes all-to-alls longer.
+    In a step from a model only one pipeline counts, the ranks that exchange messages with rank 0;
+    to leave out others only lowers the bound. With `few_ports` each port still has one circuit at
+    a time, which makes all-to-alls longer.
     """
     step = job.step()
     operations = np.arange(step.n_operations)

@@ -446,8 +446,9 @@ def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -
 
     # A spell begins in the first state, and whenever the port changes its circuit. Where only
     # circuits that change wait, one begins with a new route, too; where the whole rail stops,
-    # routes make no difference. Transposed, all spells of a port stand together, in the order of
-    # time.
+    # routes make no difference. `find_staying` tells by state and port whether the circuit of the
+    # state before stays, False in the first state; transposed, all spells of a port stand
+    # together, in the order of time.
     all_stop = network.switching == "all-stop"
     cell_states = None if all_stop else timeline.cell_states
     port, state = np.nonzero(~find_staying(job.fabric, matchings, cell_states).T)
@@ -755,9 +756,9 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
 def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: Seconds) -> Places:
     """Find for each port its next spell that leads to a certain rank and lasts long enough.
 
-    By port, `spell` is the first one that counts, and the result the one found, the last one if
-    none fits; `receiver` is a rank, and the spell ends at `earliest_end_s` or later. The next
-    spell of a port has the next number.
+    By port, `spell` is the first spell that counts, `receiver` the rank that it has to lead to,
+    and `earliest_end_s` until when it has to last, in seconds. Returns the spell that was found,
+    or the last one of the port if none fits. The next spell of a port has the next number.
     """
     # All ports go on at once, each until a spell fits or it has no further one.
     spell = spell.copy()

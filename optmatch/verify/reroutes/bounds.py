@@ -158,7 +158,8 @@ def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
 def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) -> None:
     """Check that for each handover of lost ports to spares a proof shows that there is no routing.
 
-    Handovers are in the order of `itertools.permutations` of the spares.
+    In a handover, a tuple, spare k replaces the k-th lost port. Handovers are in the order of
+    `itertools.permutations` of the spares.
     """
     fabric = failure.problem.fabric
     lost = sorted(failure.lost)

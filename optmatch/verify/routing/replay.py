@@ -285,7 +285,8 @@ def check_proof(
 
     0 if it says nothing about this objective, infinite if a routing has no answer; a wrong one is
     a `ProofError`. A proof of all pairs may raise the figure ``slots_lower_bound``, which has to
-    be set, unless the solution claims no more than that (`claimed_slots`).
+    be set, unless the solution states just this figure as its own bound (`claimed_slots`, None if
+    it states none).
     """
     # Prices are prices of links between cells.
     graph = problem.fabric.graph
