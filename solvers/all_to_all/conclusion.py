@@ -106,12 +106,13 @@ def conclude(
 
 
 def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof | None]:
-    """Bound the cells on all routes of a schedule in the fewest slots, by prices of links.
+    """Bound the cells on all routes of a schedule in the fewest slots; return bound and proof.
 
-    `excess` is how much more than the shortest routes the best plan costs, in 1/`UNIT` of a cell:
-    no bound above it is sought. The bound is infinite if no schedule has the fewest slots; then
-    ``planner.slots_bound`` receives a number of slots that is needed. The proof is None if the
-    bound is the counted one, which needs none.
+    The bound is in cells, and prices of links prove it. `excess` is how much more than the
+    shortest routes the best plan costs, in 1/`UNIT` of a cell: no bound above it is sought. The
+    bound is infinite if no schedule has the fewest slots; then ``planner.slots_bound`` receives a
+    number of slots that is needed. The proof is None if the bound is the counted one, which needs
+    none.
     """
     with uncounted():
         from optmatch.solvers.routing.columns import bound_jointly  # loads OR-tools

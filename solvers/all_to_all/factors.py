@@ -107,13 +107,13 @@ def _toss(coins):
 def _walk_alternating_cycle(factors, start, coins, place, path):
     """Walk from `start` along the edges of three factors until a cycle closes that alternates.
 
-    ``path[:length]`` receives the vertices of the walk, and ``place[vertex]`` their places in it,
-    -1 for others. The walk takes an edge of the first factor, then one of the second or third by
-    chance, and so on, until it comes to a vertex where it was before. That closes a cycle, which
-    alternates if this vertex is at an even place of the walk, from which an edge of the first
-    factor leads on. `coins` is a random number below 2**31. Returns the vertex where the cycle
-    closes, -1 if the walk cannot go on; the number of vertices in `path`; and the next random
-    number.
+    ``factors[k, vertex]`` are the partners in them. ``path[:length]`` receives the vertices of the
+    walk, and ``place[vertex]`` their places in it, -1 for others. The walk takes an edge of the
+    first factor, then one of the second or third by chance, and so on, until it comes to a vertex
+    where it was before. That closes a cycle, which alternates if this vertex is at an even place
+    of the walk, from which an edge of the first factor leads on. `coins` is a random number below
+    2**31. Returns the vertex where the cycle closes, -1 if the walk cannot go on; the number of
+    vertices in `path`; and the next random number.
     """
     place[:] = -1
     length = 0

@@ -358,10 +358,12 @@ class Repair:
         return Master(self.router, pairs, capacity=len(self.matchings))
 
     def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
-        """Route the rest of given matchings exactly, by branch and price; `states` is changed.
+        """Route the rest of given matchings exactly, by branch and price.
 
-        `left` are the slots that have no states yet. "failed" as soon as one matching is refuted,
-        "survived" if all are routed, or "unrepaired" if the search of some matching met its limit.
+        `broken` is the fabric with the faults. `left` are the numbers of the slots that have no
+        states yet, and ``states[slot, cell]`` receives theirs. "failed" as soon as one matching is
+        refuted, "survived" if all are routed, or "unrepaired" if the search of some matching met
+        its limit.
         """
         with uncounted():
             from optmatch.solvers.routing.branch_and_price import search

@@ -570,11 +570,11 @@ def set_ahead(
 ) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
     """Set cells ahead of time while they are dark; return the states, and how long slots wait.
 
-    ``settling_s[cell]`` is how long a change of a cell takes. `states` is not changed: the result
-    is a copy with more cells driven. A slot waits for the slowest cell that is set in it. A cell
-    that is dark for some slots before it is needed in another state may be set in any of these
-    slots, and then nobody waits for it later. It is set in the one that waits longest for other
-    cells anyway.
+    ``settling_s[cell]`` is how long a change of a cell takes. ``states[slot, cell]``, 0 bar, 1
+    cross, -1 where dark, is not changed: the result is a copy with more cells driven. A slot waits
+    for the slowest cell that is set in it. A cell that is dark for some slots before it is needed
+    in another state may be set in any of these slots, and then nobody waits for it later. It is
+    set in the one that waits longest for other cells anyway.
 
     For example, a cell that takes 10 us is in bar in slot 0, dark in slots 1 and 2, and in cross
     in slot 3. If slot 2 waits 10 us for another cell, the cell is put in cross in slot 2, beside

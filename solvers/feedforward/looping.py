@@ -358,9 +358,10 @@ def _halve(lines, states, block: BlockPlace):
 def _find_eight(line, heads, tails, lines):
     """Return the place of a permutation of eight lines in the table of their states.
 
-    Its outputs are ``lines[line]`` to ``lines[line + 7]``. `heads` tells where the permutations
-    with the outputs of lines 0 to 3 begin, by these outputs as digits to base 8; `tails` which of
-    them has the outputs of lines 4 to 7, by these likewise.
+    Its outputs are ``lines[line]`` to ``lines[line + 7]``. ``heads[outputs]`` tells where the
+    permutations with the outputs of lines 0 to 3 begin, by these as digits to base 8, the lowest
+    first; ``tails[outputs]`` which of them has the outputs of lines 4 to 7, by these likewise. The
+    identity, outputs 0 to 7, has the head 0 + 1 * 8 + 2 * 64 + 3 * 512, and the place 0.
     """
     # An output takes three bits, the lines 0 to 3 and 4 to 7 twelve bits each.
     head = np.uint64(0)

@@ -237,8 +237,9 @@ def count_cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count by row and source port the cells that each circuit passes, and those in cross.
 
-    Both results have the shape of `matchings`, (rows, ports), and are 0 where a port is idle. All
-    circuits are followed at once, a cell in each turn; ``states[row, cell]`` is 0 bar or 1 cross.
+    ``matchings[row, source]`` is a destination or -1. Both results, ``[row, source]``, are 0 where
+    a port is idle. All circuits are followed at once, a cell in each turn; ``states[row, cell]``
+    is 0 bar or 1 cross.
     """
     # Three arrays have an entry for each circuit that is not at its end yet: its row, its source,
     # and the terminal at which its light enters the next cell. Cell c has the terminals 4 c to

@@ -254,8 +254,8 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
     def read(self, outcome: Outcome) -> tuple[list[Path], Handover]:
         """Read out of a solution the path of each circuit, and which spares take over.
 
-        Paths are in the order of ``self.circuits``, each with the nodes of the flow graph from the
-        start to the goal. Spares are listed in the order of ``case.lost``.
+        Returned in this order. Paths are in the order of ``self.circuits``, each with the nodes of
+        the flow graph from the start to the goal. Spares are listed in the order of ``case.lost``.
         """
         graph = self.routing.graph
         paths: list[Path] = []
@@ -337,10 +337,10 @@ class RerouteSearch:
     def try_moving(self, movable: Sequence[int], *, few: bool = False) -> bool:
         """Search exactly for a plan in which some circuits may move; tell whether that ended.
 
-        Circuits that were not hit stay where they are, but for those in `movable`. With `few` it
-        is found first how few of them must move; then routes are chosen among plans in which no
-        more do. Else all of them count as moved, whether they do or not. A plan that is better
-        than the best so far is kept. The result is False if a limit came before.
+        Circuits that were not hit stay where they are, but for those in `movable`, by number. With
+        `few` it is found first how few of them must move; then routes are chosen among plans in
+        which no more do. Else all of them count as moved, whether they do or not. A plan that is
+        better than the best so far is kept. The result is False if a limit came before.
         """
         # The model works around the routes of all others: hit and movable circuits are taken off.
         # A known plan that moves as many circuits (level 1 counts those that change) bounds the

@@ -272,8 +272,8 @@ def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
 def _count_use(graph: MeshArrays, use, port, route, amount):
     """Add an amount to the use of all links of a route, that of the source port included.
 
-    `use`, shape (links,), has the number of circuits on each link; `amount` is 1 for a circuit
-    that comes, and -1 for one that goes.
+    ``use[link]`` is the number of circuits on a link; `amount` is 1 for a circuit that comes, and
+    -1 for one that goes. `port` is the source port, ``route[step]`` the terminals left.
     """
     use[graph.link[graph.source[port]]] += amount
     for step in range(len(route)):
@@ -303,7 +303,10 @@ def _set_prices_along(graph: MeshArrays, space: RoutingSpace, base, pressure, ro
 
 @inner_kernel
 def sum_cell_costs(graph: MeshArrays, cell_cost, port, route):
-    """Add up ``cell_cost[cell, state]``, in whatever unit, over the cells of a route."""
+    """Add up ``cell_cost[cell, state]``, in whatever unit, over the cells of a route.
+
+    `port` is its source port, and ``route[step]`` are the terminals by which light leaves cells.
+    """
     total = np.int64(0)
     entered = graph.source[port]
     for step in range(len(route)):
@@ -428,7 +431,8 @@ def negotiate(
 def close_route(graph: MeshArrays, exit_cost, port, route):
     """Close the links of a route that starts at a port, from both ends: no search enters them.
 
-    ``exit_cost[terminal]``, the price of leaving there, becomes `FAR`.
+    ``route[step]`` are the terminals by which light leaves its cells. ``exit_cost[terminal]``, the
+    price of leaving there, becomes `FAR` at both ends of each link, and at the source port.
     """
     exit_cost[graph.source[port]] = FAR
     for step in range(len(route)):
@@ -441,7 +445,7 @@ def close_route(graph: MeshArrays, exit_cost, port, route):
 
 @inner_kernel
 def open_route(graph: MeshArrays, exit_cost, base, port, route):
-    """Open the links of a route again: ``exit_cost[terminal]`` becomes ``base[terminal]``."""
+    """Undo `close_route`: ``exit_cost[terminal]`` becomes ``base[terminal]`` at its links."""
     exit_cost[graph.source[port]] = base[graph.source[port]]
     for step in range(len(route)):
         link = graph.link[route[step]]
@@ -455,8 +459,9 @@ def open_route(graph: MeshArrays, exit_cost, base, port, route):
 def passes_link_twice(graph: MeshArrays, use, route):
     """Return whether a route passes some link once each way.
 
-    A search from terminal to terminal cannot see that: the directions of a link are two terminals.
-    ``use[link]`` is 0 on the links of the route before and after.
+    A search from terminal to terminal cannot see that: the directions of a link are two terminals,
+    of which ``route[step]`` may have both. ``use[link]`` is 0 on the links of the route before and
+    after.
     """
     is_double = False
     for step in range(len(route)):

@@ -238,8 +238,9 @@ def follow_circuit(
 def write_states(wiring: MeshArrays, order, routes, lengths, states):
     """Set the cells on the routes of the circuits in `order`; other cells stay as they are.
 
-    Writes ``states[cell]``, 0 bar or 1 cross; ``routes[port, step]`` are the terminals by which
-    light leaves its cells.
+    Writes ``states[cell]``, 0 bar or 1 cross. ``order[place]`` are source ports;
+    ``routes[port, step]`` are the terminals by which light leaves its cells, of which the first
+    ``lengths[port]`` count.
     """
     for place in range(len(order)):
         port = order[place]
@@ -254,7 +255,7 @@ def write_states(wiring: MeshArrays, order, routes, lengths, states):
 def copy_routes(order, original, copy):
     """Copy the routes of the circuits in `order` from one record of routes to another one.
 
-    Writes ``copy.routes[port]`` and ``copy.lengths[port]``.
+    Writes ``copy.routes[port]`` and ``copy.lengths[port]``, for the source ports ``order[place]``.
     """
     for place in range(len(order)):
         port = order[place]

@@ -486,9 +486,10 @@ class _Search:
         its states are tried, depth first; else it keeps its state. A branch is pruned as soon as a
         lower bound of the objective, or of the cells where that is equal, is no better than the
         best answer. The light has to leave the fabric by the terminal `end`, to `port`. `beam` has
-        the cells before this one, and `lost` is the loss in them in dB; for heater power half of
-        the power of their heaters in mW, the least that the circuit pays, as at most two circuits
-        share a cell. All that is set here is undone before it returns.
+        a pair for each cell before this one, the terminal entered and what was lost before it.
+        `lost` is the loss in all of them in dB; for heater power half of the power of their
+        heaters in mW, the least that the circuit pays, as at most two circuits share a cell. All
+        that is set here is undone before it returns.
         """
         self.nodes += 1
         if self.nodes % _NODES_PER_LOOK == 0:
