@@ -209,7 +209,7 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
     findings.expect_none(rule, kind != COPY, "sends[{}, 4]", kind, COPY)
 
     # Column 4 of sends is their kind. ``owner[piece]``: the rank that has it at the beginning.
-    # Chunks are numbered owner by owner, equally many of each. Of an all-to-all each block is one
+    # Chunks are numbered owner by owner, equally many of each. In an all-to-all each block is one
     # chunk: that of rank r for rank d is chunk ``r * n_ranks + d``.
     pieces = _list_pieces(plan)
     sends = pieces.sends

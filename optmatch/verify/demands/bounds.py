@@ -545,7 +545,7 @@ def bound_weighted(problem: Demand) -> float:
     Primal-dual method for concurrent open shop. Each group has a budget, at first its weight. In
     each round one machine is chosen, made of two busy lines, and all groups pay the same price for
     a tick on it. The price is as high as the budget of one of them allows, and that group leaves.
-    What is paid adds to the bound. The last `EXACT` groups are bounded by trying all orders. For
+    All payments add to the bound. The last `EXACT` groups are bounded by trying all orders. For
     example, groups of weight 1 need 2 and 6 ticks. At price 1/6 the second one uses up its budget,
     and both together pay 1/6 * (8**2 + 2**2 + 6**2) / 2 = 8 2/3; the first one has 2/3 left for
     its 2 ticks. The bound is 8 2/3 + 2/3 * 2 = 10.

@@ -516,8 +516,9 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
         most=MOST_TOLD,
     )
 
-    # The step repeats: at its beginning no circuit has the time to get another route. Of a change
-    # from the last state to the first one, row 1 of `find_staying` tells which ports keep theirs.
+    # The step repeats: at its beginning no circuit has the time to get another route. For
+    # the change from the last state to the first one, row 1 of `find_staying` tells which ports
+    # keep theirs.
     last_and_first = np.array([-1, 0])
     cell_states = timeline.cell_states
     if cell_states is not None:

@@ -122,7 +122,7 @@ def _places(problem: SliceAllocation) -> list[list[int]]:
 def bound_load(problem: SliceAllocation) -> float:
     """Bound the load by the circuits of the pair of slots with most; infinite if no rack suffices.
 
-    Of the turns of the slice that some rack has servers for, the one with the least bound counts.
+    Among turns of the slice that some rack has servers for, the one with the least bound counts.
     """
     most_servers = max(len(servers) for servers in _places(problem))
     bounds = [

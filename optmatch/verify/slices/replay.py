@@ -449,8 +449,9 @@ def check_crossing(
         switch -= math.prod(face)
     expected = [switch % face[0], switch // face[0]]  # the position on the face
 
-    # Coordinates are the rack, and the positions along the three axes within it. Of both servers,
-    # `on_face` are the positions on the two other axes, and `along_axis` that on the axis itself.
+    # Coordinates are the rack, and the positions along the three axes within it. For each
+    # of both servers, `on_face` has the positions on the two other axes, and `along_axis` that on
+    # the axis itself.
     ends = [fabric.server_coordinates[server].tolist() for server in (passed[0], passed[2])]
     on_face = [[spot for other, spot in enumerate(end[1:]) if other != axis] for end in ends]
     along_axis = [end[1 + axis] for end in ends]
