@@ -166,8 +166,10 @@ class Sequence:
 
         A slot at this place is about to be routed anew. A cell that it drives to a state toggles
         if the cell had another state before, and again if it has another state later. A cell that
-        it leaves dark toggles once if the states before and later differ. `count` must have been
-        called since the last change of states or order.
+        it leaves dark toggles once if the states before and later differ. A cell that is in bar
+        before and later costs 0 in bar and 2 * `unit` in cross; one that is in bar before and in
+        cross later costs 0 in either. `count` must have been called since the last change of
+        states or order.
         """
         before = self.last[place][:, None]
         after = self.following[place + 1][:, None]

@@ -20,10 +20,9 @@ def name_causes(solution: Solution, refuted: Refuted, clock: Clock | None = None
     """Add the faults that cause it to the answer that something cannot be done.
 
     `refuted` is an exact test whether the same question has no answer on another fabric, and
-    `clock` ends the tests. ``stats["causes"]`` lists
-    faults that alone forbid the answer, and the reason ends with them. With
-    ``stats["causes_minimal"]`` none of them could be repaired without making an answer possible.
-    The list is empty if there is no answer without faults either.
+    `clock` ends the tests. ``stats["causes"]`` lists faults that alone forbid the answer, and the
+    reason ends with them. With ``stats["causes_minimal"]`` none of them could be repaired without
+    making an answer possible. The list is empty if there is no answer without faults either.
     """
     fabric = solution.problem.fabric
     if solution.status is not Status.INFEASIBLE or not isinstance(fabric, Faulty):
@@ -44,7 +43,8 @@ def find_causes(
     no faults are returned if there is no answer without them either.
     """
     # `causes` are enough to forbid the answer at any time: a fault is taken out of them if it is
-    # proved that there is no answer without it either.
+    # proved that there is no answer without it either. ``fabric.repaired(left)`` has no faulty
+    # cells but those that are left, in the first call none.
     causes = [fault for fault in fabric.faults if fault.kind != "dead-port"]
     minimal = True
     try:

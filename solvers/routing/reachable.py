@@ -40,6 +40,8 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
     Most matchings are routed at once; the others are decided by branch and price. None if there
     are more than `MOST_MATCHINGS`.
     """
+    # Four ports have 1 * 3 pairings, five with one idle 1 * 3 * 5; four one-way ports have 4!
+    # permutations.
     n = len(fabric.live_ports)
     paired = fabric.bidirectional
     total = math.prod(range(1, n + n % 2, 2)) if paired else math.factorial(n)

@@ -277,8 +277,10 @@ def _follow_beams(graph: MeshArrays, chip: Chip, scratch: ReliefSpace, circuits:
 
     A beam is the light that one end of a circuit sends; it starts with power 1. The beam from the
     source has the number ``2 * port``; if circuits send from both ends (``chip.mutual``), the beam
-    from the destination has ``2 * port + 1``. ``scratch.beam`` is -1 where no light enters, and
-    ``scratch.power`` is what it was there.
+    from the destination has ``2 * port + 1``. ``scratch.beam[terminal]`` is -1 where no light
+    enters, and ``scratch.power[terminal]`` is what it was there. If each of three cells passes on
+    half of the power, the beam from the source enters them with 1, 1/2 and 1/4, and the other one
+    with 1/4, 1/2 and 1.
     """
     scratch.beam[:] = -1
     for place in range(len(circuits.order)):

@@ -290,8 +290,8 @@ class CellRouter:
                 routes[is_known] = known[0][is_known]
                 lengths[is_known] = known[1][is_known]
 
-            # Circuits with a known route keep it, a length above 0; nothing is to do where the
-            # slot has these routes already.
+            # Circuits with a known route keep it: `lengths` is above 0. Nothing is to do where the
+            # slot has these routes already; `present` are its own routes and their lengths.
             is_fixed = lengths > 0
             present = self.follow(np.where(is_fixed, matching, IDLE), states[slot])
             if np.array_equal(present[0], routes) and np.array_equal(present[1], lengths):

@@ -580,7 +580,8 @@ def fit_in_circuits(
         if ports.stuck[cell] >= 0 and states[cell] != ports.stuck[cell]:
             states[cell] = -1
 
-    # The circuits that the states carry come first in the order; both groups keep their own.
+    # The circuits that the states carry, whose length is not 0, come first in the order; the order
+    # among them, and among the others, stays: 7, 2, 5, 3 becomes 2, 3, 7, 5 if 2 and 3 are kept.
     routed.lengths[:] = 0
     scratch.lengths[:] = 0
     n_kept = 0
