@@ -143,7 +143,7 @@ def answer_at_once(problem: AllToAll, name: str) -> Solution | None:
     """Answer an all-to-all that needs no routes; None if routes have to be found.
 
     It is INFEASIBLE if no state of the cells connects some pair, and OPTIMAL if there is a single
-    port, or a fabric without cells.
+    port, or a fabric without cells. `name` is the method that the solution names.
     """
     fabric = problem.fabric
     refused = refuse_dead_pairs(problem, fabric.dead_pairs(), name)

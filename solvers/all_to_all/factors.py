@@ -285,8 +285,8 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
 def swap(factors, start, new):
     """Let two factors swap their edges on the cycle through the vertex `start`.
 
-    ``factors[side, vertex]`` are the partners in both, and ``new[side, vertex]`` receives those
-    after the swap. The module has an example.
+    ``factors[side, vertex]`` are the partners in both, side 0 and 1, and ``new[side, vertex]``
+    receives those after the swap: on the cycle those of the other side, elsewhere the same.
     """
     for side in range(2):
         copy_into(new[side], factors[side])

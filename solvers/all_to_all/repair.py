@@ -149,7 +149,7 @@ class Repair:
         return verdict
 
     def _judge(self, faults: tuple[Fault, ...]) -> Verdict:
-        """Judge faults without looking for a former verdict on the same faults.
+        """Judge faults of cells without looking for a former verdict on the same faults.
 
         Slots whose cells do not conflict with the faults stay. In others the broken circuits are
         routed anew with little effort; slots in which that fails go to `_repair_lost`.
@@ -224,8 +224,9 @@ class Repair:
     def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
         """Negotiate new paths for the circuits at broken cells; other circuits may give way.
 
-        `slot` is a number of ``self.matchings``, and its present routes are where the negotiation
-        begins. Returns ``states[cell]`` of the slot; None if the negotiation gave up.
+        `slot` is a row of ``self.matchings``. Its present routes, but for those through a cell of
+        `damage` in a wrong state, are where the negotiation begins, and `effort` says when it
+        gives up. Returns ``states[cell]`` of the slot; None if the negotiation gave up.
         """
         # Only circuits through cells that are in the wrong state lose their routes; those through
         # a cell that is stuck in the state they need keep them.
@@ -321,7 +322,11 @@ class Repair:
         return _survival(planner, "exchanged")
 
     def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
-        """Ask the exact model of a small mesh, which takes seconds; None if it cannot decide."""
+        """Ask the exact model of a small mesh, which takes seconds; None if it cannot decide.
+
+        `problem` is on the fabric with the `faults`, which the verdict names if there is no
+        schedule in as many slots as before.
+        """
         # `decided` is True if there is no schedule, False if that is open, or has the new slots.
         clock = Limits().start()
         rng = np.random.default_rng(0)

@@ -259,7 +259,10 @@ def count_cells(
 
 
 def _check(fabric: FeedForward, matchings: ArrayLike) -> NDArray[np.int32]:
-    """Return matchings as a contiguous int32 array, shape (k, n); refuse rows that are none."""
+    """Return matchings as a contiguous int32 array, shape (k, n); refuse rows that are none.
+
+    An `InputError` says which row is no matching of the ports of the fabric, and why.
+    """
     rows = np.asarray(matchings)
     if rows.dtype != np.int32 or rows.ndim != 2:
         rows = frozen("matchings", matchings, 2, np.int32)

@@ -267,8 +267,9 @@ class ChipOptics(NamedTuple):
 def _find_returns(graph: CellGraph) -> NDArray[np.bool_]:
     """Tell for each cell whether light that leaves it may enter it again, in any states.
 
-    Light can come back to a terminal if it is strongly connected with another one; in feed-forward
-    fabrics no terminal is.
+    The result is ``may_return[cell]``. Light can come back to a terminal if it is strongly
+    connected with another one: if there is a way from each of the two to the other. In
+    feed-forward fabrics no terminal is.
     """
     # The graph of terminals has a step from each terminal where light enters a cell to those where
     # it then enters the next one, in either state.

@@ -90,8 +90,10 @@ def hand_over(
 def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Generator) -> Refuted:
     """Make the test whether a matching has no routing on a fabric, for `find_causes`.
 
-    The fabric and the objective of `problem` do not matter. The exact search has the time that is
-    left of the limits.
+    The result is called with a fabric: True if the matching of `problem` is proved to have no
+    routing there, False if routes are found, None if that stays open. The fabric and the objective
+    of `problem` do not matter. The exact search has the time that is left of the limits, by
+    `clock`.
     """
 
     def is_refuted(fabric: Fabric) -> bool | None:

@@ -195,7 +195,8 @@ class Negotiation:
     def take_up(self, start: Solution) -> Routes | None:
         """Keep the routes of a former solution where they fit, and negotiate what is left.
 
-        None if `start` is no solution of this fabric, or no negotiation succeeds.
+        A circuit of `start` that this matching has as well begins with its former route, and may
+        be moved. None if `start` is no solution of this fabric, or the negotiation fails.
         """
         former = start.schedule
         fabric = self.problem.fabric

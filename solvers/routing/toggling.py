@@ -157,8 +157,9 @@ class SideProgress(NamedTuple):
 def _occupy_route(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, port):
     """Close the links of a route to others, and let passing its cells cost no toggle any more.
 
-    The route is that of source port `port` in `scratch`. Changes ``space.exit_cost``, and ``toll``
-    and ``n_lit`` of `scratch`.
+    The route is ``scratch.routes[port, :scratch.lengths[port]]`` of the source port `port`.
+    Changes ``space.exit_cost[terminal]`` to `FAR` on its links, and for its cells
+    ``scratch.toll[cell, state]`` and ``scratch.n_lit[cell]``, the circuits through the cell.
     """
     route = scratch.routes[port, : scratch.lengths[port]]
     close_route(graph, space.exit_cost, port, route)

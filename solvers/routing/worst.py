@@ -281,6 +281,7 @@ def _turn_loops(problem: Routing) -> Iterator[NDArray[np.int8]]:
     cost = cell_costs(problem.fabric, _cells(problem), problem.objective)
     is_worst_loss = problem.objective == "worst-loss-db"
     for by_worst in (True,) if is_worst_loss else (False, True):
+        # A batch of one matching; ``held`` is False where a stuck cell is in the way.
         routed = route_cheaply(problem.fabric, matchings, cost, worst=by_worst)
         if routed.held[0]:
             yield routed.states[0]
