@@ -379,7 +379,7 @@ class RoutingState:
 
         All three arguments are numbers of parts; a circuit that has lost its light has its parts
         as well. Parts that nobody has are closed to everybody, and the `cells` are dead from now
-        on. On a mesh of cells, all `fibres` are shut to further paths, and the `ports` that no
+        on. On a fabric with cells, all `fibres` are shut to further paths, and the `ports` that no
         circuit has. In a rack without cells, ``users.ports[end, port]`` (end 0 sends, 1 receives)
         and ``users.fibres[fibre]`` say who has a part, and these fibres stay taken when their
         circuit is taken off.

@@ -101,9 +101,10 @@ def refuse_dead_pairs(
     `dead` lists these pairs of ports, (source, destination), and `method` is named in the
     solution. No state of the cells connects them or, on a fabric without cells, their circuit is
     over its link budget. None if there is no dead pair. On a fabric with faults the solution names
-    those to blame, a set of which no fault can be spared: first a set that keeps some pair dead;
-    of this, if `refuted` is given, a part for which that exact test still says that the problem
-    has no answer. No more of its tests are begun after the time of `clock`.
+    those to blame, a set of which each fault is needed: one that keeps some pair dead; then, if
+    `refuted` is given, the part of it for which that exact test still says that the problem has no
+    answer. No more of its tests are begun after the time of `clock`; the set may then have faults
+    that are not needed.
     """
     if not dead:
         return None

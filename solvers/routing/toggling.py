@@ -413,9 +413,9 @@ def find_fewest_toggles(
 
     Writes ``route[step]``, the terminals by which light leaves cells. Both ends are searched level
     by level of toggles, and within a level by the number of cells. Dark cells cost no toggle in
-    either state: a level that comes to them may take in most of the fabric. Strides are hence
-    given to the side that has expanded fewer terminals, such that the side with little around it
-    ends its levels first.
+    either state: a level that comes to them may take in most of the fabric. Each stride of
+    `_STRIDE` terminals is hence taken by the side that has expanded fewer of them, such that the
+    side with little around it ends its levels first.
 
     A cost is one whole number, ``toggles * _TOGGLE + cells * UNIT``, hence toggles are compared
     first. Suppose that the source side has seen all paths of fewer than 2 toggles, and those of 2
