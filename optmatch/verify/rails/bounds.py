@@ -270,8 +270,9 @@ def bound_staying(job: RailJob) -> float:
 
     # `riding` are the operations on rails, and ``port[row]`` is the port that ``riding[row]``
     # uses, from 0 on: a pair of rail and rank is one port. Ports that take part in one
-    # communication are on one ring, which also is the ring of the event.
-    riding = np.flatnonzero(step.rail >= 0)
+    # communication are on one ring, which also is the ring of the event. One that takes no time
+    # needs no circuits, and joins nobody.
+    riding = np.flatnonzero((step.rail >= 0) & (work.full_s > 0))
     port_key = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
     _, first_of_port, port = np.unique(port_key, return_index=True, return_inverse=True)
     ring_of_event = _join_rings(port, graph.event[riding], n_events)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.problems.rails.training.step import ALL_REDUCE, ALL_TO_ALL
+from optmatch.problems.rails.training.step import ALL_REDUCE, ALL_TO_ALL, RECV, SEND, Group
 from optmatch.solvers.rails import methods
 from optmatch.solvers.rails.decoder import EXCHANGE
 from optmatch.solvers.rails.forwarding import can_forward
 from optmatch.solvers.rails.seats import seat_ranks
 from optmatch.solvers.rails.staying import bound_step, time_exchanges
-from optmatch.verify.rails.bounds import bound_changes
+from optmatch.verify.rails.bounds import bound_changes, bound_staying
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job
 from tests.helpers.static_rings import ring_s
@@ -171,3 +171,60 @@ def test_the_bound_is_reached_and_no_higher_claim_is_supported() -> None:
     assert om.verify(job, found).ok
     claim = replace(found, lower_bound=found.lower_bound * 1.01)
     assert "the lower bound is supported" in {v.rule for v in om.verify(job, claim).violations}
+
+
+def joined_job(joining: list[list[Any]], members: tuple[int, ...], latency_s: float) -> om.RailJob:
+    """Return two pairs of GPUs that each have a sum of 4 s, and operations that join them.
+
+    ``joining`` are rows of `recorded` in the group of `members`.
+    """
+    groups = [
+        Group("a", "dp", (0, 1), rail=0),
+        Group("b", "dp", (2, 3), rail=0),
+        Group("all", "ep", members, rail=0),
+    ]
+    sums = [[rank, ALL_REDUCE, rank // 2, 4.0, 0, -1, rank // 2] for rank in range(4)]
+    rows = sorted(sums + joining, key=lambda row: row[0])
+    return recorded(groups, rows, {"delay_s": 99.0, "latency_s": latency_s})
+
+
+@pytest.mark.parametrize(
+    "joining, members",
+    [
+        ([[rank, ALL_REDUCE, 2, 0.0, 0, -1, 2] for rank in range(4)], (0, 1, 2, 3)),
+        ([[1, SEND, 2, 0.0, 0, 2, 2], [2, RECV, 2, 0.0, 0, 1, 2]], (1, 2)),
+    ],
+    ids=["barrier", "message"],
+)
+def test_what_takes_no_time_joins_no_rings(
+    joining: list[list[Any]], members: tuple[int, ...]
+) -> None:
+    job = joined_job(joining, members, 0.0)
+    assert bound_staying(job) == pytest.approx(4.0)
+    assert bound_step(seat_ranks(job)) == pytest.approx(4.0)
+
+    # A plan in which both pairs have circuits of their own takes no longer.
+    solution = om.solve(job, seed=0)
+    assert solution.lower_bound <= 4.0 * (1 + 1e-9)
+    timeline = replace(
+        solution.answer.rails[0],
+        matchings=np.array([[1, 0, 3, 2]], dtype=np.int32),
+        asked_s=np.zeros(1),
+        starts_s=np.zeros(1),
+    )
+    step = job.step()
+    answer = replace(
+        solution.answer,
+        rails=(timeline,),
+        start_s=np.zeros(step.n_operations),
+        end_s=np.where(step.size_bytes > 0, 4.0, 0.0),
+        ports=np.ones(step.n_operations, np.int32),
+        relays=np.empty((0, 3), np.int32),
+        step_s=4.0,
+    )
+    report = om.verify(job, answer)
+    assert report.ok, report.violations
+    assert report.figures["objective"] == 4.0
+
+    # Where it takes a latency it needs a circuit, and both pairs are on one ring.
+    assert bound_staying(joined_job(joining, members, 1e-3)) > 8.0
