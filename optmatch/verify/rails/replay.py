@@ -1845,6 +1845,11 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     planned = sorted(rail for timeline in plan.rails for rail in timeline.rails)
     if not findings.expect("every rail has a timeline", "rails", planned, list(ranks_of_rail)):
         return False
+    for number, timeline in enumerate(plan.rails):
+        n_gpus = {len(ranks_of_rail[rail]) for rail in timeline.rails}
+        rule = "a timeline is that of rails with equally many GPUs"
+        if not findings.expect(rule, f"rails[{number}]", len(n_gpus), 1):
+            return False
 
     # Times. An operation with rail -1 is beside all rails, and may use no port.
     context = Context(job, step, plan, findings)
@@ -1857,7 +1862,6 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     fits = [
         _check_timeline(context, number, len(ranks_of_rail[timeline.rails[0]]))
         for number, timeline in enumerate(plan.rails)
-        if timeline.rails
     ]
     if not all(fits):
         findings.skipped.append("circuits: states that are no matchings of a rail define none")

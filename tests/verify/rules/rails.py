@@ -464,6 +464,10 @@ ROWS = [
         "start_s: every operation has its times: got 2"),
     Row("every rail has a timeline", MESSAGE, sent(()), "rails: every rail has"),
     Row("every rail has a timeline", MESSAGE, sent(line([[1, -1]], rails=(1,)))),
+    Row("a timeline is that of rails with equally many GPUs", TWO_RAILS,
+        plan((line([[2, -1, -1]], rails=(0, 1)),), EIGHT, 8.0), "rails[0]: a timeline is that"),
+    Row("a timeline is that of rails with equally many GPUs", MESSAGE,
+        sent((THERE, line([[1, -1]], rails=()))), "got 0, expected 1"),
     Row(
         "the lower bound is not below that of all links",
         MESSAGE,
