@@ -102,6 +102,11 @@ def meet_on_ring(matchings, place, states):
                 state[stage * n + (j - stage) % n] = 1
 
 
+_SPLITS = False
+_JOINS = True
+"""What a tree of cells does with the light; arguments of kernels have no names in plain Python."""
+
+
 @inner_kernel
 def _lead_to_leaf(state, first, lines, leaf, joins):
     """Set the cells of one tree between its root and a leaf.
@@ -145,8 +150,8 @@ def address(matchings, states):
         for i in range(n):
             j = matchings[row, i]
             if j >= 0:
-                _lead_to_leaf(state, i * (n - 1), n, j, joins=False)
-                _lead_to_leaf(state, (n + j) * (n - 1), n, i, joins=True)
+                _lead_to_leaf(state, i * (n - 1), n, j, _SPLITS)
+                _lead_to_leaf(state, (n + j) * (n - 1), n, i, _JOINS)
 
 
 @lru_cache(maxsize=64)

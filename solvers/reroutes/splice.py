@@ -151,6 +151,11 @@ def cost_of_arc(net: Net, work: RerouteSpace, arc, shared_cost):
     return cost + work.history[entered]
 
 
+_FORWARD = True
+_BACKWARD = False
+"""Which end is expanded; arguments of kernels have no names in plain Python."""
+
+
 @inner_kernel
 def _expand_nearest(
     net: Net, work: RerouteSpace, start, shared_cost, best: Meeting, is_forward
@@ -223,10 +228,10 @@ def find_cheapest_path(net: Net, work: RerouteSpace, ends, shared_cost, way):
         if forward.keys[0] + backward.keys[0] >= best.cost:
             break
         if forward.keys[0] <= backward.keys[0]:
-            best = _expand_nearest(net, work, start, shared_cost, best, is_forward=True)
+            best = _expand_nearest(net, work, start, shared_cost, best, _FORWARD)
         else:
             # The end at the goal sees the meeting the other way round.
-            seen = _expand_nearest(net, work, start, shared_cost, turned(best), is_forward=False)
+            seen = _expand_nearest(net, work, start, shared_cost, turned(best), _BACKWARD)
             best = turned(seen)
     forget(forward)
     forget(backward)
