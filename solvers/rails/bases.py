@@ -23,6 +23,7 @@ from itertools import chain, combinations, permutations
 from math import factorial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optmatch.problems.rails.training.arrays import join_members
 from optmatch.solvers.rails.paths import Ints
@@ -36,10 +37,17 @@ _N_RANDOM = 2
 grid; more of them would take trials from the search, which changes orders at random as well."""
 
 
-def list_components(seats: Seats) -> Ints:
-    """List by seat the least seat that it communicates with, directly or through others."""
+def list_components(seats: Seats, joins: NDArray[np.bool_] | None = None) -> Ints:
+    """List by seat the least seat that it communicates with, directly or through others.
+
+    Only nodes with ``joins[node]`` count; None if all do.
+    """
     node_of_member = np.repeat(np.arange(len(seats.how)), seats.n_members)
-    return join_members(len(seats.rail), seats.member, node_of_member)
+    member = seats.member
+    if joins is not None:
+        member = member[joins[node_of_member]]
+        node_of_member = node_of_member[joins[node_of_member]]
+    return join_members(len(seats.rail), member, node_of_member)
 
 
 def list_families(seats: Seats) -> list[Ints]:

@@ -11,7 +11,7 @@ from math import comb
 
 import numpy as np
 
-from optmatch.problems.rails.training.arrays import join_members
+from optmatch.solvers.rails.bases import list_components
 from optmatch.solvers.rails.decoder import EXCHANGE, MESSAGE
 from optmatch.solvers.rails.paths import Floats, longest_paths
 from optmatch.solvers.rails.seats import Seats
@@ -63,9 +63,7 @@ def bound_step(seats: Seats) -> float:
     # that takes no time needs no circuits, and joins nobody.
     takes_time = seats.duration_s > 0
     collectives = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE) & takes_time)
-    node_of_member = np.repeat(np.arange(len(seats.how)), seats.n_members)
-    joins = takes_time[node_of_member]
-    component = join_members(len(seats.rail), seats.member[joins], node_of_member[joins])
+    component = list_components(seats, takes_time)
     ring = component[seats.member[seats.first_member[collectives]]]
 
     # On a ring of 64 GPUs the ways from each of 8 members to the next one are 64 hops together:
