@@ -185,16 +185,16 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
 def _check_objective(solution: Solution, findings: Findings) -> None:
     """Check the objective, that the bound is not above it, and that optimal means they meet.
 
-    The figures ``objective`` and ``lower_bound_recomputed`` are set.
+    The figures ``objective`` and ``lower_bound_checked`` are set.
     """
     # `compare` returns -1, 0 or 1, and None where there is no number to compare.
     objective = findings.figures["objective"]
     claimed = solution.objective
     if compare(claimed, objective, findings.step) != 0:
         findings.refuse("the objective is as recomputed", "objective", claimed, objective)
-    counted = findings.figures["lower_bound_recomputed"]
-    if compare(objective, counted, findings.step) == -1:
-        findings.refuse("no answer is below what can be counted", "objective", objective, counted)
+    checked = findings.figures["lower_bound_checked"]
+    if compare(objective, checked, findings.step) == -1:
+        findings.refuse("no answer is below what is proved", "objective", objective, checked)
 
     bound = solution.lower_bound
     over_objective = compare(bound, objective, findings.step)

@@ -17,7 +17,7 @@ from tests.helpers.mutants import key_of, list_equivalents, list_mutants
 from tests.verify import rules
 from tests.verify.rules import UNPROVED, Row
 
-BELOW = "no answer is below what can be counted"
+BELOW = "no answer is below what is proved"
 HERE = Path(__file__).parent
 CHECKED = Path(om.__file__).parent
 ROWS = {

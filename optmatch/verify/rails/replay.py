@@ -565,17 +565,18 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
 
 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check that no port gets another circuit before its last one is up.
+    """Check that no port gets another circuit, or a new route of its own, before its last is up.
 
     Both the port that sends and the port that receives a new circuit are looked at; ports may not
     change within one delay, in seconds. `where` names the timeline in messages.
     """
     matchings = timeline.matchings
     delay_s = context.job.network.delay_s
-    new_circuit = (matchings[1:] != matchings[:-1]) & (matchings[1:] != IDLE)
-    # An entry for each new circuit: the state that it comes with, and the port that sends.
-    state, port = np.nonzero(new_circuit)
-    state += 1  # a difference between states s - 1 and s is a change to state s
+    stays = find_staying(context.job.fabric, matchings, timeline.cell_states)
+    # An entry for each new circuit: the state that it comes with, and the port that sends. In the
+    # first state all circuits are there.
+    state, port = np.nonzero(~stays[1:] & (matchings[1:] != IDLE))
+    state += 1
     for side, side_ports in (("from", port), ("to", matchings[state, port])):
         # States are ascending in time.
         order = np.lexsort([state, side_ports])
@@ -1840,6 +1841,8 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
         return False
     n_times = len(plan.start_s)
     if not findings.expect("every operation has its times", "start_s", n_times, step.n_operations):
+        return False
+    if not findings.expect("all ranks have operations of their own", "like", len(plan.like), 0):
         return False
     ranks_of_rail = ranks_of_rails(step)
     planned = sorted(rail for timeline in plan.rails for rail in timeline.rails)

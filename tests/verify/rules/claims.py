@@ -147,10 +147,10 @@ ROWS = [
     ),
     Row(None, replay_to, 4.0 * (1 - 1e-13)),
     Row(
-        "no answer is below what can be counted",
+        "no answer is below what is proved",
         replay_to,
         3.9,
-        "objective: no answer is below what can be counted: got 3.9, expected 4.0",
+        "objective: no answer is below what is proved: got 3.9, expected 4.0",
     ),
     Row(
         "optimal means that the bound is reached",

@@ -462,6 +462,12 @@ ROWS = [
     ),
     Row("every operation has its times", MESSAGE, plan(THERE, TIMES[:2], 9.0, [0, 1]),
         "start_s: every operation has its times: got 2"),
+    Row(
+        "all ranks have operations of their own",
+        MESSAGE,
+        forge(sent(), like=np.array([0, 0], np.int32)),
+        "like: all ranks have operations of their own: got 2, expected 0",
+    ),
     Row("every rail has a timeline", MESSAGE, sent(()), "rails: every rail has"),
     Row("every rail has a timeline", MESSAGE, sent(line([[1, -1]], rails=(1,)))),
     Row("a timeline is that of rails with equally many GPUs", TWO_RAILS,
@@ -632,6 +638,13 @@ ROWS = [
         sent(line([[1, -1], [1, 0], [1, -1], [1, 0], [1, -1]], [0, 2, 2.5, 2.999, 8])),
         "rails[0].starts_s[3], circuit from port 1: a port gets no new circuit before its last one"
         " is up: got 2.999, expected 3.0",
+    ),
+    Row(
+        "a port gets no new circuit before its last one is up",
+        TWO_WAYS,
+        rerouted([0, 9, 9.5], [ABOVE, BELOW, ABOVE], 10.5),
+        "rails[0].starts_s[2], circuit from port 0",
+        told=2,
     ),
     Row(None, STOPS, sent(line([[1, -1]] * 3, [0, 9, 10]), 11.0)),
     Row(
