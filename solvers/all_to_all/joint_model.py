@@ -7,6 +7,7 @@ circuit in the slot, and that ends where the pair that was chosen ends.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from optmatch.solvers.all_to_all.conclusion import (
     REFUTED_BY_SEARCH,
     conclude,
 )
-from optmatch.solvers.all_to_all.planner import RoutedSlot, SlotPlanner
+from optmatch.solvers.all_to_all.planner import Decision, RoutedSlot, SlotPlanner
 from optmatch.solvers.cpsat import LightFlow, Literal, Outcome, share_links
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import stoppable
@@ -37,22 +38,21 @@ def decide_fewest(
     rng: np.random.Generator,
     most_literals: int = MOST_LITERALS,
     slots: int | None = None,
-) -> list[RoutedSlot] | bool:
-    """Find a schedule in the fewest slots, or tell whether it is refuted that there is one.
+) -> Decision:
+    """Find a schedule in the fewest slots by CP-SAT, or prove that there is none.
 
     Models of more than `most_literals` are not built; `slots` is another number of slots than the
-    fewest. Returns the slots; True if it is proved that there is no schedule; False if that stays
-    open.
+    fewest.
     """
     model = JointModel(problem, problem.min_slots if slots is None else slots)
     if model.n_literals > most_literals:
-        return False
+        return Decision(None, refuted=False)
     model.add_slots()
     outcome = model.solve(clock, ignore, seed=draw_seed(rng))
     if not outcome.found:
-        return bool(outcome.infeasible)
+        return Decision(None, outcome.infeasible)
     planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, ignore)
-    return _make_slots(model.read(outcome), planner)
+    return Decision(_make_slots(model.read(outcome), planner), refuted=False)
 
 
 class JointModel(ExactModel[RoutedPairs]):
@@ -235,19 +235,9 @@ def improve(
     if str(start.stats.get(FEWEST_SLOTS, "")).startswith("refuted"):
         fewest = max(fewest + 1, start.stats["slots_lower_bound"])
 
-    def ask(slots: int) -> Asked[RoutedPairs] | Limit:
-        """Ask for a schedule of so many slots; with as many as the start has, of fewer cells.
-
-        Returns the model with its outcome, or `Limit.MEMORY` if it would be too large.
-        """
-        model = JointModel(problem, slots)
-        if model.n_literals > MOST_LITERALS:
-            return Limit.MEMORY
-        model.build(below=start.objective if slots == start_slots else None)
-        return model, model.solve(clock, on_event, seed=draw_seed(rng))
-
     # Fewer slots go before fewer cells: the first number of slots that has a schedule is the
     # answer. Only with as many slots as the start has, its cells have to be undercut.
+    ask = partial(_ask_for_slots, problem, start, clock, rng, on_event)
     verdict = refute_in_turn(range(fewest, start_slots + 1), ask, clock)
     limit = verdict.limit
 
@@ -286,11 +276,32 @@ def improve(
     return _claim(solution, verdict.outcome.lower_bound, limit, verdict.count)
 
 
-def _claim(solution: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
-    """Say what CP-SAT refuted about a schedule: fewer slots, and totals below the bound.
+def _ask_for_slots(
+    problem: AllToAll,
+    start: Solution,
+    clock: Clock,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    n_slots: int,
+) -> Asked[RoutedPairs] | Limit:
+    """Ask CP-SAT for a schedule of `n_slots`, of fewer cells than `start` if that has as many.
 
-    `bound` is one on the cells of all routes. Schedules of fewer than `refuted_below` slots are
-    refuted. `limit` is why the search ended.
+    Returns the model with its outcome, or `Limit.MEMORY` if the model would be too large.
+    """
+    model = JointModel(problem, n_slots)
+    if model.n_literals > MOST_LITERALS:
+        return Limit.MEMORY
+    undercuts = start.schedule is not None and n_slots == start.schedule.n_slots
+    model.build(below=start.objective if undercuts else None)
+    return model, model.solve(clock, on_event, seed=draw_seed(rng))
+
+
+def _claim(solution: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
+    """Return a copy of a solution with the status and bound that CP-SAT has proved.
+
+    `bound` is a lower bound of the cells on all routes of schedules with as many slots, and
+    CP-SAT has refuted all schedules of fewer than `refuted_below` slots. `limit` is why the search
+    ended. The solution is optimal if no schedule has fewer slots, nor as many with fewer cells.
     """
     objective = solution.objective or 0.0
     bound = min(max(bound, solution.lower_bound), objective)

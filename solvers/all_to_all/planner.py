@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from queue import Queue
 from typing import Any, NamedTuple
@@ -59,6 +60,15 @@ class RoutedSlot(NamedTuple):
     """What the routes cost beyond the shortest ones, with `FAILED` for each contested link."""
 
 
+class Decision(NamedTuple):
+    """What a search has found out about schedules of some number of slots."""
+
+    slots: list[RoutedSlot] | None
+    """The slots of a schedule; None if none was found."""
+    refuted: bool
+    """Whether it is proved that there is none."""
+
+
 class SlotPlanner:
     """The planned slots of one all-to-all, and the router that finds their routes.
 
@@ -77,10 +87,14 @@ class SlotPlanner:
 
     Attributes
     ----------
+    n_ports, bidirectional : int, bool
+        Those of the fabric. If `bidirectional`, a circuit serves both directions.
+    ports : int array, shape (ports,)
+        The numbers of all ports, 0, 1, 2 and so on.
     plan : list of RoutedSlot
         The slots so far, also those that have no routes for some of their circuits.
     slots_bound : int
-        No schedule has fewer slots.
+        No schedule has fewer slots, by counting or by link prices.
     """
 
     def __init__(
@@ -102,7 +116,6 @@ class SlotPlanner:
         self.ports = np.arange(self.n_ports)
         self.plan: list[RoutedSlot] = []
         self.slots_bound = problem.min_slots
-        """No schedule has fewer slots, by counting or by link prices."""
 
     def random_names(self, vertices: int) -> NDArray[np.int64]:
         """Draw new numbers ``names[vertex]`` of so many `vertices`, a permutation of them.
@@ -132,8 +145,9 @@ class SlotPlanner:
     def sources(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
         """List the ports that start a circuit, those with the longest paths first.
 
-        Long paths have the fewest alternatives. A circuit of bidirectional ports is counted once,
-        from its lower port.
+        ``partner[vertex]`` is a factor, as of `RoutedSlot`. Long paths have the fewest
+        alternatives. A circuit of bidirectional ports is counted once, from its lower port: the
+        matching 2, -1, 0 has the circuit from port 0 alone.
         """
         matching = self.matching(partner)
         starts = np.flatnonzero(matching > self.ports if self.bidirectional else matching >= 0)
@@ -196,26 +210,10 @@ class SlotPlanner:
         for _ in range(threads):
             spare.put(CellRouter(self.problem.fabric))
 
-        def route(partner: NDArray[np.int64], failed: RoutedSlot | None = None) -> RoutedSlot:
-            """Route the factor `partner` with a router that no thread is using.
-
-            If `failed` is given, the negotiation goes on from the routes of that slot, with more
-            patience; the result is `failed` itself if the new routes have more excess. The router
-            comes out of the queue `spare`, and goes back there.
-            """
-            router = spare.get()
-            try:
-                if failed is None:
-                    return self.settle(partner, *router.empty_routes(), EFFORTS[0], router)
-                routes = failed.routes.copy()
-                lengths = failed.lengths.copy()
-                settled = self.settle(partner, routes, lengths, EFFORTS[1], router)
-                return min(settled, failed, key=lambda slot: slot.excess)
-            finally:
-                spare.put(router)
-
+        # The first factor is routed by this thread. The other slots are taken as they come.
         pool = ThreadPoolExecutor(threads)
         try:
+            route = partial(self._route_with_spare, spare)
             route_slot = for_other_threads(route)
             slots = chain(map(route, factors[:1]), pool.map(route_slot, factors[1:]))
 
@@ -238,6 +236,29 @@ class SlotPlanner:
         finally:
             pool.shutdown(cancel_futures=True)
         return None
+
+    def _route_with_spare(
+        self,
+        spare: Queue[CellRouter],
+        partner: NDArray[np.int64],
+        failed: RoutedSlot | None = None,
+    ) -> RoutedSlot:
+        """Route the factor `partner` with a router that no thread is using.
+
+        The router comes out of the queue `spare`, and goes back there. If `failed` is given, the
+        negotiation goes on from the routes of that slot, with more patience; the result is
+        `failed` itself if the new routes have more excess.
+        """
+        router = spare.get()
+        try:
+            if failed is None:
+                return self.settle(partner, *router.empty_routes(), EFFORTS[0], router)
+            routes = failed.routes.copy()
+            lengths = failed.lengths.copy()
+            settled = self.settle(partner, routes, lengths, EFFORTS[1], router)
+            return min(settled, failed, key=lambda slot: slot.excess)
+        finally:
+            spare.put(router)
 
     def insist(self) -> None:
         """Route slots afresh in which circuits have no routes, with more patience each time."""

@@ -327,16 +327,15 @@ class Repair:
         `problem` is on the fabric with the `faults`, which the verdict names if there is no
         schedule in as many slots as before.
         """
-        # `decided` is True if there is no schedule, False if that is open, or has the new slots.
         clock = Limits().start()
         rng = np.random.default_rng(0)
-        decided = decide_small(problem, clock, rng, len(self.matchings))
-        if decided is True:
+        decision = decide_small(problem, clock, rng, len(self.matchings))
+        if decision.refuted:
             return Verdict("failed", "search", causes=faults)
-        if decided is False:
+        if decision.slots is None:
             return None
         planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, ignore)
-        planner.plan = decided
+        planner.plan = decision.slots
         return _survival(planner, "search")
 
     def _refuted_by_prices(self, damage: _Damage) -> bool:

@@ -10,7 +10,7 @@ waits for the slowest cell that it drives to another state than the one the cell
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -373,34 +373,44 @@ def find_larger_clique(neighbours: list[int], known_size: int, most_nodes: int) 
     >>> find_larger_clique([0b0110, 0b0101, 0b1011, 0b0100], 1, 100)[0]
     3
     """
-    best_size = known_size
-    n_nodes = 0
+    search = _CliqueSearch(neighbours, known_size, most_nodes)
+    search.extend(0, (1 << len(neighbours)) - 1)
+    return search.best_size, search.n_nodes
 
-    def extend(size: int, candidates: int) -> None:
+
+@dataclass
+class _CliqueSearch:
+    """The state of `find_larger_clique`."""
+
+    neighbours: list[int]
+    """``neighbours[vertex]``: a bit set, ``0b101`` for the vertices 0 and 2."""
+    best_size: int
+    """The size of the largest clique that is known."""
+    most_nodes: int
+    """How many cliques are looked at, at most."""
+    n_nodes: int = 0
+    """How many were looked at."""
+
+    def extend(self, size: int, candidates: int) -> None:
         """Search the cliques that contain the present one, of `size` vertices, and candidates.
 
-        `candidates` is a bit set, ``0b101`` for the vertices 0 and 2: those that are neighbours of
-        all vertices of the present clique. ``best_size``, the size of the largest clique so far,
-        grows, and ``n_nodes`` counts the calls, `most_nodes` at most.
+        `candidates` is a bit set: those vertices that are neighbours of all vertices of the
+        present clique. Raises `best_size` and counts in `n_nodes`.
         """
-        nonlocal best_size, n_nodes
-        n_nodes += 1
-        best_size = max(best_size, size)
+        self.n_nodes += 1
+        self.best_size = max(self.best_size, size)
 
         # The vertices of the highest colour come first. A clique has each colour at most once:
         # among a vertex of colour c and those before it in the list there are at most c vertices
         # of a clique. Once that is too few, it is too few for all that follow.
-        for vertex, color in reversed(color_greedily(neighbours, candidates)):
-            if size + color <= best_size or n_nodes >= most_nodes:
+        for vertex, color in reversed(color_greedily(self.neighbours, candidates)):
+            if size + color <= self.best_size or self.n_nodes >= self.most_nodes:
                 return
 
             # First all cliques with this vertex: of the candidates its neighbours are left. Then
             # those without it.
-            extend(size + 1, candidates & neighbours[vertex])
+            self.extend(size + 1, candidates & self.neighbours[vertex])
             candidates &= ~(1 << vertex)
-
-    extend(0, (1 << len(neighbours)) - 1)
-    return best_size, n_nodes
 
 
 def color_greedily(neighbours: list[int], vertices: int) -> list[tuple[int, int]]:

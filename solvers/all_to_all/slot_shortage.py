@@ -28,9 +28,9 @@ from optmatch.model import (
 from optmatch.problems import AllToAll, RoutingProof
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, without_routes
-from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner, exchange_pairs
+from optmatch.solvers.all_to_all.planner import FAILED, Decision, SlotPlanner, exchange_pairs
 from optmatch.solvers.frame import stoppable
-from optmatch.solvers.routing.causes import Refuted, add_causes, find_causes, refuse_dead_pairs
+from optmatch.solvers.routing.causes import add_causes, find_causes, refuse_dead_pairs
 from optmatch.solvers.routing.router import CellRouter
 
 Solve = Callable[..., Solution]
@@ -41,11 +41,8 @@ def live_part(fabric: Fabric) -> SelectedPorts:
     return SelectedPorts(fabric, tuple(fabric.live_ports.tolist()))
 
 
-Decide = Callable[[AllToAll, Clock, np.random.Generator], "list[RoutedSlot] | bool"]
-"""Searches for a schedule in the fewest slots.
-
-Returns its slots; True if it is proved that there is none; False if neither was found.
-"""
+Decide = Callable[[AllToAll, Clock, np.random.Generator], Decision]
+"""Searches for a schedule in the fewest slots."""
 
 _FEW_LITERALS = 5_000  # a mesh of some 40 cells with 6 ports: a second at most
 """Larger models are not built by `decide_small`."""
@@ -55,11 +52,11 @@ _FEW_CONFLICTS = 20_000
 
 def decide_small(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, slots: int | None = None
-) -> list[RoutedSlot] | bool:
+) -> Decision:
     """Decide by CP-SAT whether there is a schedule in the fewest slots, where a second is enough.
 
-    Returns the slots; True if there is no schedule; False if the model has more than
-    `_FEW_LITERALS` literals, or the search ended before it knew.
+    That stays open if the model has more than `_FEW_LITERALS` literals, or the search ends before
+    it knows. `slots` is another number of slots than the fewest.
     """
     with uncounted():
         from optmatch.solvers.all_to_all.joint_model import (
@@ -70,68 +67,70 @@ def decide_small(
     return decide_fewest(problem, replace(clock, limits=few), rng, _FEW_LITERALS, slots)
 
 
-def ask_shortage(
-    solution: Solution, clock: Clock, rng: np.random.Generator, decide: Decide
-) -> Refuted:
-    """Make a test that tells whether a fabric with fewer faults still needs more slots.
+class ShortageTest:
+    """The test whether a fabric with fewer faults still needs more than the fewest slots.
 
-    On the fabric of `solution` it is proved that the number of slots that counting asks for is not
-    enough. To find the faults that are to blame, faults are mended and the test is asked again
-    (`find_causes`). It tries these in turn, until one of them answers:
+    On the fabric of a solution it is proved that the fewest slots are not enough. To find the
+    faults that are to blame, faults are mended and the test is asked again (`find_causes`).
 
-    1. *prices of links* that proved a shortage on another fabric;
-    2. a quick search for a schedule;
-    3. new prices, by a linear programme;
-    4. the exact test `decide`.
+    Attributes
+    ----------
+    problem : AllToAll
+        The problem of the solution, on the fabric with all faults.
+    clock, rng, decide
+        The time for the tests, the random numbers of searches, and the exact test.
+    refuting_prices : list of int64 array, shape (terminals,)
+        Prices of links that proved a shortage on one of the fabrics so far. They are kept by
+        terminal, as each fabric numbers its links anew.
     """
-    with uncounted():
-        from optmatch.solvers.routing.columns import bound_jointly, refute_again  # OR-tools
 
-    whole: Any = solution.problem
-    refuting_prices: list[NDArray[np.int64]] = []
-    """``prices[terminal]``: link prices that proved a shortage on one of the fabrics so far."""
+    def __init__(
+        self, solution: Solution, clock: Clock, rng: np.random.Generator, decide: Decide
+    ) -> None:
+        """Take up the prices that proved the shortage on the fabric of `solution`, if any."""
+        self.problem: Any = solution.problem
+        self.clock = clock
+        self.rng = rng
+        self.decide = decide
+        self.refuting_prices: list[NDArray[np.int64]] = []
+        if solution.certificate is not None:
+            self._keep_prices(solution.certificate, CellRouter(self.problem.fabric))
 
-    def keep_prices(proof: RoutingProof, router: CellRouter) -> None:
-        """Keep the link prices of a proof by terminal: links are numbered anew by each fabric.
+    def _keep_prices(self, proof: RoutingProof, router: CellRouter) -> None:
+        """Keep the link prices of a proof that has a single case, that of a shortage."""
+        self.refuting_prices.append(proof.prices[0][router.wiring.link])
 
-        A proof of a shortage is a single case, whose prices are the first ones.
-        """
-        refuting_prices.append(proof.prices[0][router.wiring.link])
-
-    def needs_more_slots(fabric: Fabric) -> bool | None:
+    def __call__(self, fabric: Fabric) -> bool | None:
         """Tell whether a fabric needs more than the fewest slots; None if that stays open.
 
-        Tests go from quick to exact: prices that proved it on other fabrics, a schedule by search,
-        new prices (an infinite bound), and the exact model `decide`. `fabric` is that of the
-        problem with some of its faults mended; its dead ports are left out.
+        `fabric` is that of the problem with some of its faults mended; its dead ports are left
+        out. Tests go from quick to exact, until one of them answers: prices that proved it on
+        other fabrics, a schedule by search, new prices by a linear programme, and `decide`.
         """
+        with uncounted():
+            from optmatch.solvers.routing.columns import bound_jointly, refute_again  # OR-tools
+
         live = live_part(fabric) if len(fabric.dead_ports) else fabric
-        problem = replace(whole, fabric=live)
+        problem = replace(self.problem, fabric=live)
         router = CellRouter(live)
 
         # The quick tests come first: prices that proved it elsewhere, and any schedule.
-        if any(refute_again(problem, router, prices) for prices in refuting_prices):
+        if any(refute_again(problem, router, prices) for prices in self.refuting_prices):
             return True
-        if _route_fewest(problem, router, clock, rng):
+        if _route_fewest(problem, router, self.clock, self.rng):
             return False
 
         # An infinite bound is the proof by new prices that the fewest slots are not enough.
-        bound, proof = bound_jointly(problem, router, np.inf, clock)
+        bound, proof = bound_jointly(problem, router, np.inf, self.clock)
         if bound == np.inf and proof is not None:
-            keep_prices(proof, router)
+            self._keep_prices(proof, router)
             return True
 
-        # The exact test returns the slots of a schedule as a list; else True if it has proved that
-        # there is none, False if that stays open.
-        decision = decide(problem, clock, rng)
-        if isinstance(decision, list):
-            return False  # a schedule in the fewest slots
-        return True if decision else None
-
-    # The prices that proved it on the whole fabric are the first to be tried elsewhere.
-    if solution.certificate is not None:
-        keep_prices(solution.certificate, CellRouter(whole.fabric))
-    return needs_more_slots
+        # The exact test.
+        decision = self.decide(problem, self.clock, self.rng)
+        if decision.slots is not None:
+            return False
+        return True if decision.refuted else None
 
 
 def _route_fewest(
@@ -160,35 +159,36 @@ def with_faults(solve: Solve, decide: Decide = decide_small) -> Solve:
     Where a method proves that the fewest slots are not enough, the statistics of its solution get
     ``causes`` and ``causes_minimal``. `decide` is the exact test of last resort.
     """
+    return wraps(solve)(partial(_solve_and_blame, solve, decide))
 
-    @wraps(solve)
-    def solve_and_name(
-        problem: AllToAll,
-        limits: Limits,
-        rng: np.random.Generator,
-        on_event: OnEvent,
-        start: Solution | None = None,
-        **options: Any,
-    ) -> Solution:
-        """Solve, and if the fewest slots are refuted, find the faults that cause it."""
-        clock = limits.start()
-        solve_live = solve
-        if len(problem.fabric.dead_ports):
-            solve_live = partial(_solve_on_live_ports, solve)
-        solution = solve_live(problem, limits, rng, on_event, start, **options)
-        refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
-        if not refuted or not isinstance(problem.fabric, Faulty):
-            return solution
 
-        # A fault is a cause if with it the fewest slots do not suffice. An interrupt keeps the
-        # solution, and names what is known.
-        with stoppable():
-            needs_more_slots = ask_shortage(solution, clock, rng, decide)
-            causes, is_minimal = find_causes(problem.fabric, needs_more_slots, clock)
-            solution = add_causes(solution, FEWEST_SLOTS, causes, is_minimal)
+def _solve_and_blame(
+    solve: Solve,
+    decide: Decide,
+    problem: AllToAll,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    start: Solution | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve, and if the fewest slots are refuted, find the faults that cause it."""
+    clock = limits.start()
+    if len(problem.fabric.dead_ports):
+        solution = _solve_on_live_ports(solve, problem, limits, rng, on_event, start, **options)
+    else:
+        solution = solve(problem, limits, rng, on_event, start, **options)
+    refuted = str(solution.stats.get(FEWEST_SLOTS, "")).startswith("refuted")
+    if not refuted or not isinstance(problem.fabric, Faulty):
         return solution
 
-    return solve_and_name
+    # A fault is a cause if with it the fewest slots do not suffice. An interrupt keeps the
+    # solution, and names what is known.
+    with stoppable():
+        needs_more_slots = ShortageTest(solution, clock, rng, decide)
+        causes, is_minimal = find_causes(problem.fabric, needs_more_slots, clock)
+        solution = add_causes(solution, FEWEST_SLOTS, causes, is_minimal)
+    return solution
 
 
 def _solve_on_live_ports(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -50,100 +50,105 @@ def solve_worst(plan: Run) -> Run:
     anew for the objective, which is the worst loss or crosstalk of any slot, the sum of heater
     powers, or for cells the power among ties.
     """
+    return wraps(plan)(partial(_plan_and_reroute, plan))
 
-    @wraps(plan)
-    def solve(
-        problem: AllToAll,
-        limits: Limits,
-        rng: np.random.Generator,
-        on_event: OnEvent,
-        **options: Any,
-    ) -> Solution:
-        """Plan the slots, route each of them for the objective, and put them in order.
 
-        Planning takes about half of the time; `options` are handed to it. OPTIMAL only with the
-        fewest slots and an objective at the bound of the problem.
-        """
-        if problem.cells is None:
-            return plan(problem, limits, rng, on_event, **options)
+def _plan_and_reroute(
+    plan: Run,
+    problem: AllToAll,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    **options: Any,
+) -> Solution:
+    """Plan the slots, route each of them for the objective, and put them in order.
 
-        # The matchings are planned as if there were no chip, in a part of the time. A delay that
-        # depends on the cells (`waiting`) is left out of the plan, and comes in when slots are put
-        # in order. `planning_end` listens to events, and interrupts the planning in time.
-        clock = limits.start()
-        waiting = problem.delay_s == "cells"
-        delay_s: Any = 0.0 if waiting else problem.delay_s
-        plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
-        planning_end = PlanningEnd(clock)
-        planned = plan(plain, limits, rng, planning_end, **options)
-        if planning_end.has_ended:
-            planned = replace(planned, limit=Limit.TIME)
-        bound = problem.lower_bound()
-        schedule = planned.schedule
+    Planning takes about half of the time; `options` are handed to it. OPTIMAL only with the fewest
+    slots and an objective at the bound of the problem.
+    """
+    if problem.cells is None:
+        return plan(problem, limits, rng, on_event, **options)
 
-        # For few cells the plan is the answer, but for ties and for the order of its slots.
-        if problem.objective == "total-cells":
-            # Among routes of equally many cells those of less power are taken, unless they also
-            # decide how long cells take to settle.
-            tied = planned
-            if not waiting:
-                tied = save_power_among_ties(problem, planned)
-            return order_slots(problem, tied, rng, clock, on_event)
+    # The matchings are planned as if there were no chip, in a part of the time. A delay that
+    # depends on the cells (`waiting`) is left out of the plan, and comes in when slots are put in
+    # order. `planning_end` listens to events, and interrupts the planning in time.
+    clock = limits.start()
+    waiting = problem.delay_s == "cells"
+    delay_s: Any = 0.0 if waiting else problem.delay_s
+    plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
+    planning_end = PlanningEnd(clock)
+    planned = plan(plain, limits, rng, planning_end, **options)
+    if planning_end.has_ended:
+        planned = replace(planned, limit=Limit.TIME)
 
-        # Without a plan there is a bound alone, or the proof that there is none.
-        if schedule is None:
-            infeasible = planned.status is Status.INFEASIBLE
-            bound = planned.lower_bound if infeasible else bound
-            stats = dict(planned.stats)
-            stats.pop("worst_route_cells", None)
-            return replace(planned, problem=problem, lower_bound=bound, stats=stats)
+    # For few cells the plan is the answer, but for ties and for the order of its slots. Among
+    # routes of equally many cells those of less power are taken, unless they also decide how long
+    # cells take to settle.
+    if problem.objective == "total-cells":
+        tied = planned
+        if not waiting:
+            tied = save_power_among_ties(problem, planned)
+        return order_slots(problem, tied, rng, clock, on_event)
 
-        # Each slot is routed anew for the objective, and keeps its states where that is no better.
-        # ``states[slot, cell]`` are the states, and ``values[slot]`` the objective of each slot.
-        stated: Any = schedule.cell_states
-        states = stated.copy()
-        values = [
-            measure_states(_slot(problem, matching), row)
-            for matching, row in zip(schedule.matchings, states, strict=True)
-        ]
-        # A gap that the plan has met is one of cells, and says nothing about the objective.
-        limit: Limit | None = planned.limit if planned.limit is not Limit.GAP else None
-        try:
-            for slot, matching in enumerate(schedule.matchings):
-                on_event(Tick("relieve", slot, len(states)))
-                if clock.remaining_s <= 0:
-                    continue
-                limits_of_slot = limits_left(
-                    Limits(iterations=_STARTS, time_s=limits.time_s), clock
-                )
-                better: Any = route_by_negotiation(
-                    _slot(problem, matching), limits_of_slot, rng, ignore
-                )
-                if better.schedule is not None and better.objective <= values[slot]:
-                    states[slot] = better.schedule.cell_states[0]
-                    values[slot] = better.objective
-        except (KeyboardInterrupt, TimeUp) as stop:
-            limit = limit_of(stop)
+    # Without a plan there is a bound alone, or the proof that there is none.
+    if planned.schedule is None:
+        infeasible = planned.status is Status.INFEASIBLE
+        bound = planned.lower_bound if infeasible else problem.lower_bound()
+        stats = dict(planned.stats)
+        stats.pop("worst_route_cells", None)
+        return replace(planned, problem=problem, lower_bound=bound, stats=stats)
+    rerouted = _reroute_slots(problem, planned, clock, rng, on_event)
+    return order_slots(problem, rerouted, rng, clock, on_event)
 
-        # Powers of slots add up, of losses and crosstalk the worst slot counts. Answers in more
-        # slots than the fewest are never called optimal.
-        power = problem.objective == "power-mw"
-        worst = float(sum(values)) if power else max(values, default=0.0)
-        fewest = len(states) == problem.min_slots
-        optimal = fewest and worst <= bound * (1 + 1e-9)
-        better = Solution(
-            problem=problem,
-            schedule=replace(schedule, cell_states=states),
-            status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-            limit=None if optimal else (limit or Limit.EXHAUSTED),
-            objective=worst,
-            lower_bound=min(bound, worst),
-            method=planned.method,
-            stats={"slots": len(states), "slots_lower_bound": problem.min_slots},
-        )
-        return order_slots(problem, better, rng, clock, on_event)
 
-    return solve
+def _reroute_slots(
+    problem: AllToAll, planned: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+) -> Solution:
+    """Route each slot of a plan anew for the objective of the problem, until the time is up.
+
+    `planned` counts cells. A slot keeps its states where new ones are no better.
+    """
+    # ``states[slot, cell]`` are the states, and ``values[slot]`` the objective of each slot.
+    schedule: Any = planned.schedule
+    states = schedule.cell_states.copy()
+    values = [
+        measure_states(_slot(problem, matching), row)
+        for matching, row in zip(schedule.matchings, states, strict=True)
+    ]
+    # A gap that the plan has met is one of cells, and says nothing about the objective.
+    limit: Limit | None = planned.limit if planned.limit is not Limit.GAP else None
+    starts = Limits(iterations=_STARTS, time_s=clock.limits.time_s)
+    try:
+        for slot, matching in enumerate(schedule.matchings):
+            on_event(Tick("relieve", slot, len(states)))
+            if clock.remaining_s <= 0:
+                continue
+            better: Any = route_by_negotiation(
+                _slot(problem, matching), limits_left(starts, clock), rng, ignore
+            )
+            if better.schedule is not None and better.objective <= values[slot]:
+                states[slot] = better.schedule.cell_states[0]
+                values[slot] = better.objective
+    except (KeyboardInterrupt, TimeUp) as stop:
+        limit = limit_of(stop)
+
+    # Powers of slots add up, of losses and crosstalk the worst slot counts. Answers in more slots
+    # than the fewest are never called optimal.
+    objective = max(values, default=0.0)
+    if problem.objective == "power-mw":
+        objective = float(sum(values))
+    bound = problem.lower_bound()
+    optimal = len(states) == problem.min_slots and objective <= bound * (1 + 1e-9)
+    return Solution(
+        problem=problem,
+        schedule=replace(schedule, cell_states=states),
+        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+        limit=None if optimal else (limit or Limit.EXHAUSTED),
+        objective=objective,
+        lower_bound=min(bound, objective),
+        method=planned.method,
+        stats={"slots": len(states), "slots_lower_bound": problem.min_slots},
+    )
 
 
 class PlanningEnd:

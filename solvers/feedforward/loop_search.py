@@ -58,10 +58,25 @@ MOST_VISITS = 400_000
 FORBIDDEN = 1 << 40
 """The cost of a state that a cell cannot take."""
 
+_IS_OPEN = -1
+"""The result of `_open` for a block whose halves have to be searched, in place of a cost."""
 _NEVER = 1 << 60  # a bound that any states are below, forbidden ones too
 
-NUMBER, BOUND, BEST, OWN, REST, FLOOR, TURNS, TURN, HALF, FOUND = range(10)
+(
+    BLOCK,
+    BOUND,
+    BEST_COST,
+    OUTER_COST,
+    LEAST_IN_HALVES,
+    LEAST_COST,
+    N_SETTINGS,
+    SETTING,
+    NEXT_HALF,
+    COST_SO_FAR,
+) = range(10)
 """Columns of `LoopSpace.frames`."""
+UPPER_HALF, LOWER_HALF, NO_HALF = range(3)
+"""Values of NEXT_HALF."""
 FORTH, BACK, ENTERED, LEFT, OUTSIDE, LOOP, SIDE, TURNED, KEPT = range(9)
 """First indices of `LoopSpace.lines`."""
 
@@ -134,17 +149,19 @@ class LoopSpace(NamedTuple):
     frames: NDArray[np.int64]
     """(depths, 10): the progress of the search in the open block of each depth. Columns:
 
-    - NUMBER: the block;
+    - BLOCK: the row of the block in ``task.blocks``;
     - BOUND: the cost that it has to be below, to be of use to the block around it;
-    - BEST: the cost of the best setting so far; BOUND before there is one;
-    - OWN: the cost of the two outer columns in the present setting, where costs are summed;
-    - REST: a lower bound of what the lines cost in the halves, in any setting;
-    - FLOOR: a lower bound of the whole: OWN in the first setting, where it is least, plus REST;
-    - TURNS: the number of settings, 2**k for k loops that can be turned;
-    - TURN: the number of the present setting, from 0 on; -1 before the first one;
-    - HALF: the half to search next: 0 the upper one, 1 the lower one, 2 none in this setting;
-    - FOUND: the cost of the present setting so far: OWN and the halves that are done, or where the
-      worst circuit counts the largest cost in the halves that are done."""
+    - BEST_COST: the cost of the best setting so far; BOUND before there is one;
+    - OUTER_COST: the cost of the two outer columns in the present setting, where costs are summed;
+    - LEAST_IN_HALVES: a lower bound of what the lines cost in the halves, in any setting;
+    - LEAST_COST: a lower bound of the whole: OUTER_COST in the first setting, where it is least,
+      plus LEAST_IN_HALVES;
+    - N_SETTINGS: the number of settings, 2**k for k loops that can be turned;
+    - SETTING: the number of the present setting, from 0 on; -1 before the first one;
+    - NEXT_HALF: which half is searched next: `UPPER_HALF`, `LOWER_HALF`, or `NO_HALF` where both
+      are done or the setting is given up;
+    - COST_SO_FAR: the cost of the present setting so far: OUTER_COST and the halves that are done,
+      or where the worst circuit counts the largest cost in the halves that are done."""
     n_visits: NDArray[np.int64]
     """(1,): how many blocks were opened, and settings tried, so far."""
     is_cut_short: NDArray[np.bool_]
@@ -282,33 +299,30 @@ def _search_one(root, bound, task: LoopTask, space: LoopSpace):
     less.
     """
     # This is a recursion written as a loop: `_open` is the call, `_close` the return, and `depth`
-    # the row of ``space.frames`` of the innermost open block, -1 once none is open. `_open` gives
-    # a cost of -1 where the block is open now and its halves have to be searched; any other number
-    # is the cost of a block that is done at once.
+    # the row of ``space.frames`` of the innermost open block, -1 once none is open.
     cost = _open(root, bound, task, space)
-    depth = 0 if cost < 0 else -1
+    depth = 0 if cost == _IS_OPEN else -1
     while depth >= 0:
-        # ``frame[HALF]`` is the half to search next: 0 the upper one, 1 the lower one, 2 none. The
-        # block is done once both halves are, and there is no other setting to be tried; its cost
-        # then counts for the setting of the block around it.
+        # The block is done once both halves are, and there is no other setting to be tried; its
+        # cost then counts for the setting of the block around it.
         frame = space.frames[depth]
-        if frame[HALF] == 2 and not _take_next_setting(depth, task, space):
+        if frame[NEXT_HALF] == NO_HALF and not _take_next_setting(depth, task, space):
             cost = _close(depth, task, space)
             depth -= 1
             if depth >= 0:
                 _add_half(depth, cost, task, space)
             continue
-        half = task.blocks[frame[NUMBER], UPPER]
-        if frame[HALF] == 1:
-            half = task.blocks[frame[NUMBER], LOWER]
-        if task.blocks[frame[NUMBER], SIZE] > EXACT:
+        half = task.blocks[frame[BLOCK], UPPER]
+        if frame[NEXT_HALF] == LOWER_HALF:
+            half = task.blocks[frame[BLOCK], LOWER]
+        if task.blocks[frame[BLOCK], SIZE] > EXACT:
             space.n_visits[0] = 0  # each half may search for itself
 
         # A half has to cost less than the best setting of its whole. Where costs add up, what
         # this setting has cost so far is taken off.
-        spent = 0 if task.worst else frame[FOUND]
-        cost = _open(half, frame[BEST] - spent, task, space)
-        if cost < 0:
+        spent = 0 if task.worst else frame[COST_SO_FAR]
+        cost = _open(half, frame[BEST_COST] - spent, task, space)
+        if cost == _IS_OPEN:
             depth += 1
         else:
             _add_half(depth, cost, task, space)
@@ -322,8 +336,8 @@ def _open(number, bound, task: LoopTask, space: LoopSpace):
     Writes the frame of the depth of the block, ``space.frames[depth]``, and which of its loops are
     turned, ``space.lines[TURNED, depth, loop]``; ``space.n_visits`` counts visits. The loops are
     found here, and the cheapest direction of each by itself is the first setting. The cost is that
-    of a block of one line or two, or `bound` if no setting is cheaper; -1 if the block is open
-    now, and its halves have to be searched.
+    of a block of one line or two, or `bound` if no setting is cheaper; `_IS_OPEN` if the block is
+    open now, and its halves have to be searched.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
@@ -355,16 +369,18 @@ def _open(number, bound, task: LoopTask, space: LoopSpace):
     # No setting has been tried yet. The number of settings fits into 63 bits only up to 62 loops,
     # far more than can be tried.
     frame = space.frames[depth]
-    frame[NUMBER] = number
+    frame[BLOCK] = number
     frame[BOUND] = bound
-    frame[BEST] = bound
-    frame[OWN] = loop_cost
-    frame[REST] = lit * min(task.least[blocks[number, UPPER]], task.least[blocks[number, LOWER]])
-    frame[FLOOR] = loop_cost + frame[REST]
-    frame[TURNS] = 1 << min(max(loops - fixed, 0), 62)
-    frame[TURN] = -1
-    frame[HALF] = 2
-    return -1
+    frame[BEST_COST] = bound
+    frame[OUTER_COST] = loop_cost
+    frame[LEAST_IN_HALVES] = lit * min(
+        task.least[blocks[number, UPPER]], task.least[blocks[number, LOWER]]
+    )
+    frame[LEAST_COST] = loop_cost + frame[LEAST_IN_HALVES]
+    frame[N_SETTINGS] = 1 << min(max(loops - fixed, 0), 62)
+    frame[SETTING] = -1
+    frame[NEXT_HALF] = NO_HALF
+    return _IS_OPEN
 
 
 @inner_kernel
@@ -373,7 +389,9 @@ def _take_next_setting(depth, task: LoopTask, space: LoopSpace):
 
     Its loops are turned (``space.lines[TURNED]``), and its circuits handed on to both halves.
     Returns False if no further setting may be the best; ``space.is_cut_short`` becomes true where
-    settings were left out, because the block is large or has been visited too often.
+    settings were left out, because the block is large or has been visited too often. Settings are
+    left out without loss where a lower bound of their cost, ``frame[LEAST_COST]`` for all and
+    ``frame[OUTER_COST] + frame[LEAST_IN_HALVES]`` for one, is no better than the best cost.
 
     Settings follow in the order of a Gray code: each differs from the one before in one loop, and
     the cost of the outer columns is updated by this loop alone. Number 0 has each loop in the
@@ -382,10 +400,12 @@ def _take_next_setting(depth, task: LoopTask, space: LoopSpace):
     c, and the loops that are turned are a; a and b; b; b and c.
     """
     frame = space.frames[depth]
-    size = task.blocks[frame[NUMBER], SIZE]
-    while frame[TURN] + 1 < frame[TURNS] and (task.worst or frame[FLOOR] < frame[BEST]):
-        frame[TURN] += 1
-        if frame[TURN] > 0:
+    size = task.blocks[frame[BLOCK], SIZE]
+    while frame[SETTING] + 1 < frame[N_SETTINGS] and (
+        task.worst or frame[LEAST_COST] < frame[BEST_COST]
+    ):
+        frame[SETTING] += 1
+        if frame[SETTING] > 0:
             space.n_visits[0] += 1
 
             # Large blocks keep their first setting: to try others takes too long.
@@ -396,19 +416,20 @@ def _take_next_setting(depth, task: LoopTask, space: LoopSpace):
             # Where the number of lines is odd, loop 0 is that of the last line and cannot be
             # turned: the others have the binary digits.
             loop = size & 1
-            digits = frame[TURN]
+            digits = frame[SETTING]
             while digits & 1 == 0:
                 digits >>= 1
                 loop += 1
-            frame[OWN] -= space.costs[depth, loop, space.lines[TURNED, depth, loop]]
+            frame[OUTER_COST] -= space.costs[depth, loop, space.lines[TURNED, depth, loop]]
             space.lines[TURNED, depth, loop] ^= 1
-            frame[OWN] += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
+            frame[OUTER_COST] += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
 
-        # Where the worst circuit counts, `_open` compares each circuit of a half to the best.
-        if task.worst or frame[OWN] + frame[REST] < frame[BEST]:
-            _split(frame[NUMBER], task, space)
-            frame[HALF] = 0
-            frame[FOUND] = 0 if task.worst else frame[OWN]
+        # Both halves are searched unless they cannot become cheap enough. Where the worst circuit
+        # counts that is not asked here: `_open` compares each circuit of a half to the best cost.
+        if task.worst or frame[OUTER_COST] + frame[LEAST_IN_HALVES] < frame[BEST_COST]:
+            _split(frame[BLOCK], task, space)
+            frame[NEXT_HALF] = UPPER_HALF
+            frame[COST_SO_FAR] = 0 if task.worst else frame[OUTER_COST]
             return True
     return False
 
@@ -423,15 +444,15 @@ def _add_half(depth, cost, task: LoopTask, space: LoopSpace):
     """
     frame = space.frames[depth]
     blocks = task.blocks
-    frame[FOUND] = max(frame[FOUND], cost) if task.worst else frame[FOUND] + cost
-    frame[HALF] += 1
-    if frame[FOUND] >= frame[BEST]:
-        frame[HALF] = 2  # the lower half need not be searched any more
-    elif frame[HALF] == 2:
+    frame[COST_SO_FAR] = max(frame[COST_SO_FAR], cost) if task.worst else frame[COST_SO_FAR] + cost
+    frame[NEXT_HALF] += 1
+    if frame[COST_SO_FAR] >= frame[BEST_COST]:
+        frame[NEXT_HALF] = NO_HALF  # the lower half need not be searched any more
+    elif frame[NEXT_HALF] == NO_HALF:
         # The cells of both halves have the numbers between those of the outer columns.
-        frame[BEST] = frame[FOUND]
+        frame[BEST_COST] = frame[COST_SO_FAR]
         copy_into(space.lines[KEPT, depth], space.lines[TURNED, depth])
-        number = frame[NUMBER]
+        number = frame[BLOCK]
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             space.states[depth, cell] = space.states[-1, cell]
 
@@ -447,8 +468,8 @@ def _close(depth, task: LoopTask, space: LoopSpace):
     """
     frame = space.frames[depth]
     blocks = task.blocks
-    number = frame[NUMBER]
-    if frame[BEST] < frame[BOUND]:
+    number = frame[BLOCK]
+    if frame[BEST_COST] < frame[BOUND]:
         copy_into(space.lines[TURNED, depth], space.lines[KEPT, depth])
         for cell in range(blocks[blocks[number, UPPER], IN], blocks[number, OUT]):
             space.states[-1, cell] = space.states[depth, cell]
@@ -464,7 +485,7 @@ def _close(depth, task: LoopTask, space: LoopSpace):
                 loop = space.lines[LOOP, depth, place + i]
                 side = space.lines[SIDE, depth, place + i] ^ space.lines[TURNED, depth, loop]
                 _pass_columns(number, i, side, task, space)
-    return frame[BEST]
+    return frame[BEST_COST]
 
 
 @inner_kernel

@@ -414,14 +414,10 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
     """Route matchings by looping, block by block from the whole network to its smallest parts.
 
     ``matchings[row, input]`` is an output, -1 if idle; ``all_states[row, cell]`` is written.
-    ``blocks[number, SIZE ... OUT]`` are those of `Blocks`: lines, depth, index of the first line,
-    numbers of both halves, first cells of both outer columns. `tables` has the states of blocks
-    that are not divided. Two lines that share a cell of an outer column go to different halves.
-    The algorithm takes one line, sends it to a half, its neighbour at the outputs to the other
-    one, that one's neighbour at the inputs to the first half again, and so on round the loop. A
-    smaller matching is then left to route in each half. `lines` and `unsigned_lines` are scratch:
-    the same memory, as int32 and as uint32 of shape (4 * width,), with the present and the next
-    depth of the network.
+    ``blocks[number, SIZE ... OUT]`` are those of `Blocks`, and `tables` has the states of blocks
+    that are not divided. `lines` and `unsigned_lines` are scratch: the same memory, as int32 and
+    as uint32 of shape (4 * width,). One half of it has the lines of the blocks of the present
+    depth, the other half receives those of the next depth.
     """
     n = matchings.shape[1]
     cells = all_states.shape[1]
@@ -449,8 +445,10 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
             size = blocks[number, SIZE]
             first = row * cells + blocks[number, IN]
 
-            # The first block of a depth: the lines that were written become those to be read. If
-            # there is light everywhere, all entries of the next depth will be written.
+            # The first block of a depth: the lines that were written become those to be read. The
+            # entries of the next depth are cleared where some may not be written: those of idle
+            # lines, and of wires that are left over where a number of lines is odd. Only with
+            # light everywhere and a power of two are there none of either.
             if blocks[number, DEPTH] > depth:
                 depth = blocks[number, DEPTH]
                 here = 2 * width * (depth & 1)
@@ -460,7 +458,8 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
             place = here + blocks[number, PLACE]
 
             # Small blocks are looked up: the outputs of their lines are the digits of a number.
-            # Those of four lines count from -1 on, to base 5; with 1 added to each, that is 156.
+            # A digit to base 5 is an output plus 1, as idle lines have -1; all four ones that are
+            # added come to 1 + 5 + 25 + 125 = 156.
             if blocks[number, UPPER] < 0:
                 if size == 8:
                     entry = _find_eight(np.uint64(place), heads, tails, unsigned_lines)

@@ -64,36 +64,8 @@ def order_steps(
     Cells and parts of circuits that stay are in no conflict: new routes share no waveguide with
     them, and through a cell in two states there are no two routes that share none.
     """
-    # What the steps so far have come to: the states of cells, and the circuits that still have
-    # light on their old route.
-    steps = list[Step]()
-    states = dict(now)
     lit = {circuit for circuit in new if circuit not in dark}
-
-    def missing_cells(circuit: int) -> list[tuple[int, int]]:
-        """List cells that a new route needs in another state than now, with that state."""
-        cells = new[circuit].cells.items()
-        return [(cell, state) for cell, state in cells if states[cell] != state]
-
-    def list_blockers(circuit: int) -> list[int]:
-        """List the lit circuits whose old light is in the way of the new route of a circuit."""
-        blocking = []
-        missing = {cell for cell, _ in missing_cells(circuit)}
-        for other in sorted(lit - {circuit}):
-            shares_part = new[circuit].parts & old[other].parts
-            if shares_part or not missing.isdisjoint(old[other].cells):
-                blocking.append(other)
-        return blocking
-
-    def set_cells(cells: Sequence[tuple[int, int]]) -> None:
-        """Set cells to states."""
-        states.update(cells)
-        steps.extend((SET, cell, state) for cell, state in cells)
-
-    def drop(circuit: int) -> None:
-        """Take the light of a circuit away."""
-        lit.discard(circuit)
-        steps.append((DROP, circuit, -1))
+    order = _StepOrder(old, new, dict(now), lit, [])
 
     # Circuits that are dark already come first: they lose nothing by waiting for nobody.
     waiting = sorted(new, key=lambda circuit: (circuit in lit, circuit))
@@ -101,33 +73,75 @@ def order_steps(
         # The first circuit that nothing blocks moves; `blockers` are those of the ones before it.
         blockers = list[int]()
         for circuit in waiting:
-            in_the_way = list_blockers(circuit)
+            in_the_way = order.list_blockers(circuit)
             blockers += in_the_way
             if not in_the_way:
                 break
         else:
             # A ring of circuits that wait for each other: some circuit has to go dark early.
-            drop(max(sorted(set(blockers)), key=blockers.count))
+            order.drop(max(sorted(set(blockers)), key=blockers.count))
             continue
 
         # Cells that its old light does not pass are set while it still has light.
         if circuit in lit:
-            old_cells = old[circuit].cells
-            set_cells([entry for entry in missing_cells(circuit) if entry[0] not in old_cells])
-            drop(circuit)
-        set_cells(missing_cells(circuit))
-        steps.append((RAISE, circuit, -1))
+            order.set_cells_apart_from(old[circuit].cells, circuit)
+            order.drop(circuit)
+        order.set_cells_apart_from((), circuit)
+        order.steps.append((RAISE, circuit, -1))
         waiting.remove(circuit)
-    return steps
+    return order.steps
+
+
+class _StepOrder(NamedTuple):
+    """The steps so far of `order_steps`, and what they have come to."""
+
+    old: Mapping[int, RouteNeeds]
+    """What the old route of each circuit needs."""
+    new: Mapping[int, RouteNeeds]
+    """What its new route needs."""
+    states: dict[int, int]
+    """``states[cell]``: 0 bar, 1 cross, -1 if it was never set."""
+    lit: set[int]
+    """The circuits that still have light on their old route."""
+    steps: list[Step]
+    """All steps in their order."""
+
+    def missing_cells(self, circuit: int) -> list[tuple[int, int]]:
+        """List cells that a new route needs in another state than now, with that state."""
+        cells = self.new[circuit].cells.items()
+        return [(cell, state) for cell, state in cells if self.states[cell] != state]
+
+    def list_blockers(self, circuit: int) -> list[int]:
+        """List the lit circuits whose old light is in the way of the new route of a circuit."""
+        blocking = []
+        missing = {cell for cell, _ in self.missing_cells(circuit)}
+        for other in sorted(self.lit - {circuit}):
+            shares_part = self.new[circuit].parts & self.old[other].parts
+            if shares_part or not missing.isdisjoint(self.old[other].cells):
+                blocking.append(other)
+        return blocking
+
+    def set_cells_apart_from(self, kept_cells: Collection[int], circuit: int) -> None:
+        """Set the cells that the new route of a circuit lacks, but for those in `kept_cells`."""
+        for cell, state in self.missing_cells(circuit):
+            if cell not in kept_cells:
+                self.states[cell] = state
+                self.steps.append((SET, cell, state))
+
+    def drop(self, circuit: int) -> None:
+        """Take the light of a circuit away."""
+        self.lit.discard(circuit)
+        self.steps.append((DROP, circuit, -1))
 
 
 def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
     """Turn a plan into a transition: choose its ports and fibres, and order its changes.
 
     Circuits come in rising order. The ports, fibres and cell states that each one needs before and
-    after decide which one has to go dark before another comes up; hit ones are dark from the
-    beginning. `routing` still has the old routes.
+    after decide which one has to go dark before another comes up. `routing` still has the old
+    routes. A row of ``steps`` is a `Step`, and a row of ``moves`` a lost unit with its spare.
     """
+    # Changed circuits give up what they have; those that the failure hit are dark already.
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
     changed = [plan.changed[place] for place in order]
     paths = [plan.paths[place] for place in order]
@@ -156,7 +170,7 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
         cells = new_needs[circuit].cells
         present_states |= {cell: int(routing.now[cell]) for cell in cells}
 
-    # The steps, and the spares.
+    # The steps. Each lost unit has one spare in the handover.
     steps = order_steps(old_needs, new_needs, case.hit, present_states)
     moves = list(zip(case.lost, plan.handover, strict=True))
     return Transition(
@@ -228,17 +242,8 @@ def name_paths(
     # are quicker to look at one by one than arrays.
     users_of_port = users.ports.tolist()
     user_of_fibre = users.fibres.tolist()
-    taken = set[tuple[str, int]]()
-
-    def take(kind: str, users_of_kind: Sequence[int], candidates: Iterable[int]) -> int:
-        """Take the first part that is not taken, and is nobody's or that of a leaving circuit."""
-        for part in candidates:
-            user = users_of_kind[part]
-            if (kind, part) not in taken and (user == NOBODY or user in leaving):
-                taken.add((kind, part))
-                return part
-        return -1
-
+    free_ports = [_FreeParts(users_of_port[end], leaving, set()) for end in (SOURCE, DESTINATION)]
+    free_fibres = _FreeParts(user_of_fibre, leaving, set())
     named = Named([], [])
     for path, wish in zip(paths, wishes, strict=True):
         nodes = path.tolist()
@@ -247,7 +252,7 @@ def name_paths(
             first = unit * graph.per_unit
             wished_port = first + wish[end] % graph.per_unit
             candidates = [wished_port, *range(first, first + graph.per_unit)]
-            ports.append(take(f"port {end}", users_of_port[end], candidates))
+            ports.append(free_ports[end].take_first(candidates))
 
         # A fibre of each edge between both units. One with light would have to go dark before the
         # new circuit can have it.
@@ -256,10 +261,30 @@ def name_paths(
             edge = node - graph.inner
             fibres = range(first_fibre[edge], first_fibre[edge + 1])
             dark_fibres = (fibre for fibre in fibres if user_of_fibre[fibre] not in lit)
-            route.append(take("fibre", user_of_fibre, chain(dark_fibres, fibres)))
+            route.append(free_fibres.take_first(chain(dark_fibres, fibres)))
         named.circuits.append((ports[SOURCE], ports[DESTINATION]))
         named.routes.append(tuple(route))
     return named
+
+
+class _FreeParts(NamedTuple):
+    """The parts of one kind, of which new circuits take some: source ports, or fibres."""
+
+    user_of_part: Sequence[int]
+    """The circuit that has a part now; `NOBODY` or `DEAD` without one."""
+    leaving: Collection[int]
+    """The circuits that give up their parts."""
+    taken: set[int]
+    """The parts that new circuits have taken."""
+
+    def take_first(self, candidates: Iterable[int]) -> int:
+        """Take and return the first candidate that nobody keeps; -1 if there is none."""
+        for part in candidates:
+            user = self.user_of_part[part]
+            if part not in self.taken and (user == NOBODY or user in self.leaving):
+                self.taken.add(part)
+                return part
+        return -1
 
 
 Levels = tuple[int, int, int, int, int]

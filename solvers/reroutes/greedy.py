@@ -127,12 +127,12 @@ def refuse(
     *,
     bound_by: str | None = None,
 ) -> Solution:
-    """Make the solution that says that there is no way over the failure, and why.
+    """Make the INFEASIBLE solution of a failure that no plan gets over.
 
     `method` is the name for the solution, and `reason` says in words why. `certificate` is the
-    proof, None if there is none but the bound of the problem, which is infinite, or an exhaustive
-    search. `bound_by` names a search that has shown it, for the statistics.
+    proof. Without one, either the bound of the problem itself is infinite, or an exhaustive search
+    has found nothing; `bound_by` is the name of that search.
     """
-    # No objective and an infinite bound: the status becomes INFEASIBLE.
+    # Without an objective, an infinite bound makes the status INFEASIBLE.
     stats = {"reason": reason} | ({} if bound_by is None else {"bound_by": bound_by})
     return conclude(problem, method, None, math.inf, certificate=certificate, stats=stats)

@@ -134,16 +134,15 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
         """
         source, destination = self.routing.ends[circuit].tolist()
         graph = self.routing.graph
-
-        def choices(unit: int) -> list[tuple[int, Any]]:
-            """List the units where an end at this unit may be, with their literals."""
-            if unit not in self.case.lost:
-                return [(unit, 1)]
-            return [(spare, self.take[unit, spare]) for spare in self.case.spares]
-
-        starts = {graph.leaving(unit): literal for unit, literal in choices(source)}
-        goals = {graph.entering(unit): literal for unit, literal in choices(destination)}
+        starts = {graph.leaving(unit): literal for unit, literal in self._choices(source)}
+        goals = {graph.entering(unit): literal for unit, literal in self._choices(destination)}
         return starts, goals
+
+    def _choices(self, unit: int) -> list[tuple[int, Any]]:
+        """List the units where an end at a unit may be, each with the literal of this choice."""
+        if unit not in self.case.lost:
+            return [(unit, 1)]
+        return [(spare, self.take[unit, spare]) for spare in self.case.spares]
 
     def _add_circuit(self, circuit: int) -> None:
         """Add the flow of a circuit: one unit from one of its starts to one of its goals.

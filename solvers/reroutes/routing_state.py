@@ -75,17 +75,16 @@ def _through_servers(rack: Units) -> FlowGraph:
     for edge, (start, _) in enumerate(edges):
         edges_out[start].append(edge)
 
-    def unit_nodes(server: int) -> list[int]:
-        """List the nodes of light into the units of a server."""
-        first_unit = server * units_per_server
-        return [n_units + unit for unit in range(first_unit, first_unit + units_per_server)]
+    # ``nodes_into[server]``: the nodes of light into its units.
+    into_units = np.arange(n_units, n_unit_nodes).reshape(rack.n_servers, units_per_server)
+    nodes_into = into_units.tolist()
 
     # ``heads_of_node[node]``: where its arcs lead. Light that is in a unit goes nowhere.
     heads_of_node: list[list[int]] = []
     for unit in range(n_units):
         server = unit // units_per_server
         edge_nodes = [n_unit_nodes + edge for edge in edges_out[server]]
-        heads_of_node.append(edge_nodes + unit_nodes(server))
+        heads_of_node.append(edge_nodes + nodes_into[server])
     heads_of_node += [[] for _ in range(n_units)]
 
     # Light of an edge comes to the units at its end, and goes on over other edges if servers pass
@@ -95,7 +94,7 @@ def _through_servers(rack: Units) -> FlowGraph:
         onward = edges_out[end] if rack.through or is_switch else []
         heads = [n_unit_nodes + edge for edge in onward if edges[edge][1] != start]
         if not is_switch:
-            heads += unit_nodes(end)
+            heads += nodes_into[end]
         heads_of_node.append(heads)
 
     # A unit sends, and receives, as many circuits as it has ports; an edge carries one for each
@@ -292,6 +291,12 @@ class RoutingState:
         cells and fibres.
     users : Users
         The circuit on each port and fibre of a rack with ideal interposers.
+    old_routes : sequence of tuples
+        The route of each circuit as the problem has it: fibres passed in a rack with ideal
+        interposers, else terminals entered.
+    first_fibre : list of int
+        In a rack with ideal interposers, edge e has the fibres from ``first_fibre[e]`` up to
+        ``first_fibre[e + 1]``. Empty on a fabric with cells.
     """
 
     def __init__(self, problem: Reroute) -> None:
@@ -320,8 +325,7 @@ class RoutingState:
             fibres[problem.passed.part] = problem.passed.circuit
         self.users = Users(ports, fibres)
 
-        # ``first_fibre[edge] .. first_fibre[edge + 1]``: the fibres of an edge, without cells;
-        # ``_mate[terminal]``: the joined terminal, with cells.
+        # ``_mate[terminal]`` is the joined terminal, on a fabric with cells.
         self.first_fibre: list[int] = []
         self._mate: NDArray[np.int32] = np.empty(0, dtype=np.int32)
         if fabric.graph is not None:

@@ -169,19 +169,18 @@ def _torus(
             f"a box of {sides} chips has no place in {rack.racks} racks of {rack.chips}"
         )
 
-    def chip_at(place: Sequence[int]) -> int:
-        """Return the chip at a place of the box; beyond a rack comes the next one."""
-        x, y, z = (first + offset for first, offset in zip(origin, place, strict=True))
-        rack_place = [
-            offset // chips_per_rack
-            for offset, chips_per_rack in zip(place, rack.chips, strict=True)
-        ]
-        return rack.chip_at(x, y, z, int(np.ravel_multi_index(rack_place, n_racks_along)))
+    # ``chip_at[place]``: the chip at a place of the box; beyond a rack comes the next one.
+    places = list(np.ndindex(*sides))
+    chip_at = {}
+    for place in places:
+        rack_place = np.floor_divide(place, rack.chips)
+        number_of_rack = int(np.ravel_multi_index(rack_place.tolist(), n_racks_along))
+        x, y, z = np.add(origin, place).tolist()
+        chip_at[place] = rack.chip_at(x, y, z, number_of_rack)
 
     # Port 2k of a chip leads forward along axis k, port 2k + 1 back: forward light arrives at the
     # port that leads back.
     n_ports = rack.ports_per_chip
-    places = list(np.ndindex(*sides))
     circuits = []
     for place in places:
         for axis, side in enumerate(sides):
@@ -193,7 +192,7 @@ def _torus(
             ):
                 neighbour = list(place)
                 neighbour[axis] = (place[axis] + step) % side
-                source = n_ports * chip_at(place) + tail_port
-                destination = n_ports * chip_at(neighbour) + head_port
+                source = n_ports * chip_at[place] + tail_port
+                destination = n_ports * chip_at[tuple(neighbour)] + head_port
                 circuits.append((source, destination))
-    return circuits, [chip_at(place) for place in places]
+    return circuits, list(chip_at.values())

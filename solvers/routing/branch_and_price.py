@@ -312,16 +312,14 @@ class _ProofSearch:
         for (_, link), share in use.items():
             total[link] = total.get(link, 0.0) + share
 
-        def rank(item: tuple[tuple[int, int], float]) -> tuple[float, float, tuple[int, int]]:
-            """Rank ``(circuit, link), share``: the most contested first, then the nearest to 1/2.
-
-            A link is contested as far as both the circuit and others pass it.
-            """
-            (_, link), share = item  # a case in which nothing changes is a case too many
+        # A link is contested as far as both the circuit and others pass it; where nobody else
+        # does, one of the cases changes nothing. The most contested link comes first, then the
+        # share that is nearest to 1/2.
+        ranks = []
+        for (circuit, link), share in use.items():
             contested = min(share, total[link] - share)
-            return -round(contested, 6), abs(share - 0.5), item[0]
-
-        (circuit, link), _ = min(use.items(), key=rank)
+            ranks.append((-round(contested, 6), abs(share - 0.5), circuit, link))
+        _, _, circuit, link = min(ranks)
         terminal = int(self.router.wiring.ends[link, 0])
         return CaseSplit(circuit, terminal, one_way=False)
 

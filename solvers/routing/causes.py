@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from optmatch.fabrics import UNREACHED, Fabric, Fault, Faulty
 from optmatch.model import Clock, Problem, Solution, Status, TimeUp
@@ -123,13 +124,14 @@ def refuse_dead_pairs(
     if not isinstance(fabric, Faulty):
         return solution
 
-    def some_pair_is_dead(fabric: Fabric) -> bool:
-        """Tell whether nothing connects some of the pairs on a fabric with fewer faults."""
-        table = fabric.route_cells()
-        return any(table[i, j] == UNREACHED for i, j in dead)
-
     # The quick test, without the clock, leaves few faults, all that the exact one has to try.
-    causes, minimal = find_causes(fabric, some_pair_is_dead)
+    causes, minimal = find_causes(fabric, partial(_some_pair_is_dead, dead))
     if refuted is not None:
         causes, minimal = find_causes(fabric.repaired(causes), refuted, clock)
     return add_causes(solution, "reason", causes, minimal)
+
+
+def _some_pair_is_dead(pairs: list[tuple[int, int]], fabric: Fabric) -> bool:
+    """Tell whether, on a fabric with fewer faults, nothing connects some of the given pairs."""
+    table = fabric.route_cells()
+    return any(table[i, j] == UNREACHED for i, j in pairs)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +32,10 @@ from optmatch.problems import Routing
 from optmatch.solvers.feedforward.router import MICRO_DB, cost_states, count_cells, route_cheaply
 from optmatch.solvers.frame import conclude, only_better, stoppable, take_best, unite
 from optmatch.solvers.params import RoutingParams
-from optmatch.solvers.routing.causes import Refuted, name_causes
+from optmatch.solvers.routing.causes import name_causes
 from optmatch.solvers.routing.negotiation import (
     WARM_STARTS,
     Negotiation,
-    Routes,
     answer_at_once,
     conclude_routes,
     limits_left,
@@ -62,7 +62,7 @@ def route_exactly(
     dead pair, or a cut; on a fabric with faults it names those that cause it.
     """
     clock = limits.start()
-    refuted = refute_by(problem, limits, clock, rng)
+    refuted = partial(lacks_routes, problem, limits, clock, rng)
     decided = answer_at_once(problem, "ilp", refuted, clock)
     if decided is not None:
         return decided
@@ -87,41 +87,32 @@ def hand_over(
     return replace(solution, method=name, limit=limit)
 
 
-def refute_by(problem: Routing, limits: Limits, clock: Clock, rng: np.random.Generator) -> Refuted:
-    """Make the test whether a matching has no routing on a fabric, for `find_causes`.
+def lacks_routes(
+    problem: Routing, limits: Limits, clock: Clock, rng: np.random.Generator, fabric: Fabric
+) -> bool | None:
+    """Tell whether the matching of a problem has no routes on another fabric, for `find_causes`.
 
-    The result is called with a fabric: True if the matching of `problem` is proved to have no
-    routing there, False if routes are found, None if that stays open. The fabric and the objective
-    of `problem` do not matter. The exact search has the time that is left of the limits, by
-    `clock`.
+    True if that is proved, False if routes are found, None if it stays open. Of `problem` only the
+    matching counts, since any routes will do. Negotiation comes first; branch and price decides
+    what it leaves open, in the time that is left of the limits by `clock`.
     """
+    any_routes = replace(problem, fabric=fabric, objective="total-cells", cells=None)
+    if any_routes.dead_circuits():
+        return True
 
-    def is_refuted(fabric: Fabric) -> bool | None:
-        """Tell whether the matching has no routing on a fabric; None if that stays open.
+    # Routes are mostly found at once; only where they are not is there something to prove.
+    for attempt in Negotiation(any_routes).attempts(rng, WARM_STARTS):
+        if attempt is not None:
+            return False
+    with uncounted():
+        from optmatch.solvers.routing.branch_and_price import search
 
-        Any routes will do: only whether there are some is asked. Negotiation comes first; branch
-        and price decides what it leaves open, while there is time.
-        """
-        any_routes = replace(problem, fabric=fabric, objective="total-cells", cells=None)
-        if any_routes.dead_circuits():
-            return True
-
-        # Routes are mostly found at once; only where they are not is there something to prove.
-        negotiation = Negotiation(any_routes)
-        for turn in range(WARM_STARTS):
-            if negotiation.attempt(turn, rng) is not None:
-                return False
-        with uncounted():
-            from optmatch.solvers.routing.branch_and_price import search
-
-        # With a gap of 1 the search ends at the first routes: how long they are does not matter.
-        last_limits = replace(limits_left(limits, clock), gap=1.0)
-        status = search(any_routes, last_limits, rng, ignore).status
-        if status is Status.UNKNOWN:
-            return None
-        return status is Status.INFEASIBLE
-
-    return is_refuted
+    # With a gap of 1 the search ends at the first routes: how long they are does not matter.
+    last_limits = replace(limits_left(limits, clock), gap=1.0)
+    status = search(any_routes, last_limits, rng, ignore).status
+    if status is Status.UNKNOWN:
+        return None
+    return status is Status.INFEASIBLE
 
 
 def route_by_negotiation(
@@ -142,36 +133,26 @@ def route_by_negotiation(
     """
     # Answers that need no search: no circuits, or two ports that nothing connects.
     clock = limits.start()
-    decided = answer_at_once(problem, "negotiated", refute_by(problem, limits, clock, rng), clock)
+    refuted = partial(lacks_routes, problem, limits, clock, rng)
+    decided = answer_at_once(problem, "negotiated", refuted, clock)
     if decided is not None:
         return decided
     if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, "negotiated", route_exactly)
     bound = problem.lower_bound()
-    unlimited = limits.iterations is None
     params = params or RoutingParams()
-    most = params.restarts if limits.iterations is None else limits.iterations
-
-    def attempts() -> Iterator[tuple[float, Routes] | None]:
-        """Yield the objective and routes of each negotiation, None for one that failed."""
-        negotiation = Negotiation(problem)
-        failed = 0
-        former = None if start is None else negotiation.take_up(start)
-        if former is not None:
-            yield former.objective, former
-        for turn in range(most):
-            # All turns so far have failed: give up, and leave the matching to a proof. With former
-            # routes no turn counts as failed, as there is nothing to prove.
-            if unlimited and turn == failed == params.patience:
-                return
-            routes = negotiation.attempt(turn, rng)
-            failed += routes is None and former is None
-            yield None if routes is None else (routes.objective, routes)
+    n_turns = params.restarts
+    patience: int | None = params.patience
+    unlimited = limits.iterations is None
+    if limits.iterations is not None:
+        n_turns = limits.iterations
+        patience = None
 
     # Without any routes (`best` is None) the exact method takes over. With routes it is asked for
     # a proof of them, or for better ones, if there is a limit of time that leaves some.
     # `EXHAUSTED` says that negotiations have come to their end without a limit.
-    best, limit, _ = take_best(attempts(), bound, clock, on_event, "negotiate", most)
+    attempts = Negotiation(problem).attempts(rng, n_turns, start, patience)
+    best, limit, _ = take_best(attempts, bound, clock, on_event, "negotiate", n_turns)
     left = limits_left(limits, clock)
     if best is None and unlimited and limit is Limit.EXHAUSTED:
         return hand_over(problem, left, rng, on_event, "negotiated")
@@ -195,51 +176,31 @@ def route_forward(
     negotiation. Objectives of `ON_CHIP` are left to `route_worst`.
     """
     clock = limits.start()
-    refuted = refute_by(problem, limits, clock, rng)
+    refuted = partial(lacks_routes, problem, limits, clock, rng)
     decided = answer_at_once(problem, _NAME, refuted, clock)
     if decided is not None:
         return decided
     if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, _NAME, route_exactly)
-    matching = problem.matching[None]
-    worst = problem.objective == "worst-cells"
 
-    # The cost of a cell for the router: losses in micro-dB, or the same for each.
-    cell_cost = cost_states(problem.fabric, 1, 1)
-    if problem.objective == "loss-db":
-        losses = problem.bar_loss_db, problem.cross_loss_db
-        cell_cost = cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
-
-    def attempts() -> Iterator[tuple[float, NDArray[np.int8]]]:
-        """Yield the objective and states as routed at once, then at the least cost of cells.
-
-        If faults leave no routes by the rule, nothing more comes, and the list `impossible`, which
-        is made below, gets an entry: True if all directions of loops are ruled out, which on a
-        Benes network means that there are no routes at all, and False if only the plain rule has
-        failed. Without cell costs the rule takes any routes, with them those of the least cost.
-        """
-        for least_cost in (None, cell_cost):
-            routed = route_cheaply(problem.fabric, matching, least_cost, worst=worst)
-            if not routed.held[0]:
-                impossible.append(bool(routed.exact[0]))
-                return
-            yield _measure(problem, routed.states), routed.states
-
-    impossible = list[bool]()
+    # By the rule: at once, then with the loops turned for the least cost.
     bound = problem.lower_bound()
-    best, limit, _ = take_best(attempts(), bound, clock, on_event, "route", 2)
+    by_rule = _RuleRoutes(problem)
+    best, limit, _ = take_best(by_rule.attempts(), bound, clock, on_event, "route", 2)
     if best is None and limit is Limit.EXHAUSTED:
-        # No limit ended the search: faults did, and `impossible` has its one entry. On a large
-        # fabric negotiation finds routes much sooner than `ilp`, but could only fail where there
-        # are none: if the loops say so, the exact method is asked at once for a proof.
-        if problem.fabric.n_cells > _FEW_CELLS and impossible[0]:
+        # Not a limit but faults left no routes by the rule. On a large fabric negotiation finds
+        # routes much sooner than `ilp`, but could only fail where there are none: then the exact
+        # method is asked at once for a proof.
+        if problem.fabric.n_cells <= _FEW_CELLS:
+            general = route_exactly
+        elif by_rule.proves_impossible:
             return hand_over(problem, limits, rng, on_event, _NAME)
-        few = problem.fabric.n_cells <= _FEW_CELLS
-        general = route_exactly if few else route_by_negotiation
+        else:
+            general = route_by_negotiation
         return replace(general(problem, limits, rng, on_event), method=_NAME)
     if best is None:
         return conclude(problem, _NAME, None, bound, limit)
-    passed, _ = count_cells(problem.fabric, matching, best)
+    passed, _ = count_cells(problem.fabric, problem.matching[None], best)
     return conclude(
         problem,
         _NAME,
@@ -249,6 +210,44 @@ def route_forward(
         schedule=one_slot(problem, best),
         stats={"worst_route_cells": int(passed.max(initial=0))},
     )
+
+
+class _RuleRoutes:
+    """Routes of a matching by the rule of a feed-forward fabric.
+
+    Attributes
+    ----------
+    proves_impossible : bool
+        Whether the rule has failed, and that proves that there are no routes at all: in a Benes
+        network where faults rule out all directions of loops.
+    """
+
+    def __init__(self, problem: Routing) -> None:
+        """Nothing is routed before `attempts` are taken."""
+        self.problem = problem
+        self.proves_impossible = False
+
+    def attempts(self) -> Iterator[tuple[float, NDArray[np.int8]]]:
+        """Yield objective and ``states[0, cell]``: any routes, then those of the least cost.
+
+        Nothing more comes once faults leave no routes by the rule.
+        """
+        # The cost of a cell for the router: losses in micro-dB, or the same for each.
+        problem = self.problem
+        cell_cost = cost_states(problem.fabric, 1, 1)
+        if problem.objective == "loss-db":
+            losses = problem.bar_loss_db, problem.cross_loss_db
+            cell_cost = cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
+
+        # Without costs the rule takes any routes; it is a batch of one matching that it gets.
+        worst = problem.objective == "worst-cells"
+        matchings = problem.matching[None]
+        for cost in (None, cell_cost):
+            routed = route_cheaply(problem.fabric, matchings, cost, worst=worst)
+            if not routed.held[0]:
+                self.proves_impossible = bool(routed.exact[0])
+                return
+            yield _measure(problem, routed.states), routed.states
 
 
 def _measure(problem: Routing, states: NDArray[np.int8]) -> float:

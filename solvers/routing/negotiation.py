@@ -6,7 +6,7 @@ several of them pass, at rising prices, until each link has one circuit or the e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -152,8 +152,18 @@ class Routes:
 class Negotiation:
     """A matching with the router of its fabric, and attempts to route it.
 
-    ``order`` has the source ports of the circuits, those with the longest shortest routes first;
-    ``partner[source]`` is the destination of a port, -1 where it is idle.
+    Attributes
+    ----------
+    problem : Routing
+        The matching, its fabric, and the objective.
+    router : CellRouter
+        Routes circuits at the costs of the objective.
+    circuits : int64 array, shape (circuits, 2)
+        The source and the destination port of each circuit.
+    partner : int64 array, shape (ports,)
+        ``partner[source]`` is the destination of a port, -1 where it is idle.
+    order : int64 array, shape (circuits,)
+        The source ports of the circuits, those with the longest shortest routes first.
     """
 
     def __init__(self, problem: Routing) -> None:
@@ -212,6 +222,30 @@ class Negotiation:
         if self.router.settle(self.order, self.partner, routes, lengths, effort=PATIENT) < 0:
             return None
         return Routes(self.problem, self.router, self.order, routes, lengths)
+
+    def attempts(
+        self,
+        rng: np.random.Generator,
+        n_turns: int,
+        start: Solution | None = None,
+        patience: int | None = None,
+    ) -> Iterator[tuple[float, Routes] | None]:
+        """Yield the objective and the routes of each negotiation, None for one that failed.
+
+        There are `n_turns` of them. The routes of `start`, a former solution, come first if they
+        fit. Without such routes, the negotiations end once the first `patience` of them have all
+        failed, where that is given: routes that are so hard to find may not exist.
+        """
+        former = None if start is None else self.take_up(start)
+        if former is not None:
+            yield former.objective, former
+        n_failed = 0
+        for turn in range(n_turns):
+            if former is None and turn == n_failed == patience:
+                return
+            routes = self.attempt(turn, rng)
+            n_failed += routes is None
+            yield None if routes is None else (routes.objective, routes)
 
     def attempt(
         self, turn: int, rng: np.random.Generator, prices: NDArray[np.int64] | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -47,25 +47,15 @@ def shorten_longest_route(
         routes = Routes(problem, negotiation.router, order, start.routes, start.lengths)
         first = routes.objective, routes
 
-    def attempts() -> Iterator[tuple[float, Routes] | None]:
-        """Yield the longest route and the routes of each negotiation, None for one that failed."""
-        for turn in range(RESTARTS):
-            routes = negotiation.attempt(turn, rng)
-            yield None if routes is None else (routes.objective, routes)
-
     # Negotiations, until one meets the bound; iterations count what comes afterwards. `best` is
     # None if all have failed; `limit` is None if the bound is met, and else says why they ended.
     endless = replace(clock, limits=replace(clock.limits, iterations=None))
+    attempts = negotiation.attempts(rng, RESTARTS)
     best, limit, _ = take_best(
-        attempts(), bound, endless, on_event, "negotiate", RESTARTS, start=first
+        attempts, bound, endless, on_event, "negotiate", RESTARTS, start=first
     )
     if best is None or limit is not Limit.EXHAUSTED:
         return conclude_routes(problem, best, bound, limit, "ilp")
-
-    def ask(most_cells: int) -> Asked[list[list[int]]]:
-        """Ask for routes of at most so many cells each."""
-        model = RouteModel(negotiation, most_cells)
-        return model, model.solve(clock, on_event, seed=draw_seed(rng))
 
     # Lengths below the best one are refuted one by one, from the bound on. An answer of the model
     # is ``route[circuit]``, the terminals left; each refuted length raises the bound by one cell.
@@ -73,6 +63,7 @@ def shorten_longest_route(
     refuted_lengths: list[int] = []
     with stoppable() as stop:
         lengths = range(bound, int(best.objective))
+        ask = partial(_ask_for_length, negotiation, clock, rng, on_event)
         verdict = refute_in_turn(lengths, ask, clock, refuted_lengths.append)
         limit = verdict.limit
         if verdict.answer is not None:
@@ -84,6 +75,18 @@ def shorten_longest_route(
     limit = stop.limit or limit
     stats: dict[str, object] = {"bound_by": "cp-sat"} if refuted_lengths else {}
     return conclude_routes(problem, best, bound, limit, "ilp", stats=stats)
+
+
+def _ask_for_length(
+    negotiation: Negotiation,
+    clock: Clock,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    most_cells: int,
+) -> Asked[list[list[int]]]:
+    """Ask CP-SAT for routes of all circuits, each of at most `most_cells` cells."""
+    model = RouteModel(negotiation, most_cells)
+    return model, model.solve(clock, on_event, seed=draw_seed(rng))
 
 
 class RouteModel(ExactModel[list[list[int]]]):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -239,18 +239,17 @@ def with_ties(method: Run) -> Run:
     It does so on a chip, if the objective is the cells on all routes; otherwise it is `method`, a
     method for `Routing` that is called as ``method(problem, limits, rng, on_event)``.
     """
+    return wraps(method)(partial(_solve_with_ties, method))
 
-    @wraps(method)
-    def solve(problem: Routing, *known: Any, **given: Any) -> Solution:
-        """Solve without a chip; then choose among routes of as many cells by power."""
-        if problem.cells is None or problem.objective != "total-cells":
-            return method(problem, *known, **given)
-        solution = method(replace(problem, cells=None), *known, **given)
-        with stoppable():  # if this is interrupted, the routes before it are an answer, too
-            return save_power_among_ties(problem, solution)
-        return replace(solution, problem=problem)
 
-    return solve
+def _solve_with_ties(method: Run, problem: Routing, *args: Any, **options: Any) -> Solution:
+    """Solve by a method without a chip; then choose among routes of as many cells by power."""
+    if problem.cells is None or problem.objective != "total-cells":
+        return method(problem, *args, **options)
+    solution = method(replace(problem, cells=None), *args, **options)
+    with stoppable():  # if this is interrupted, the routes before it are an answer, too
+        return save_power_among_ties(problem, solution)
+    return replace(solution, problem=problem)
 
 
 def measure_states(problem: Routing, states: NDArray[np.int8]) -> float:
@@ -330,13 +329,13 @@ class Found(NamedTuple):
 def search_all(
     problem: Routing, best_known: tuple[float, int], clock: Clock, on_event: OnEvent
 ) -> Found:
-    """Find the routes of the least objective, and of these some of the fewest cells.
+    """Search all routes of a matching for the least objective; the fewer cells decide a tie.
 
     `best_known` are the objective (in dB, as a ratio, or in mW) and the number of cells of the
     routes that are to be beaten. If ``limit`` of the result is None the search has ended, and its
     objective is the least one.
     """
-    search = None
+    search = None  # it stays None if the time is up before its tables are made
     with stoppable() as stop:
         search = _Search(problem, best_known, clock, on_event)
         search.enter(0)

@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.fabrics import Faulty
-from optmatch.solvers.all_to_all.slot_shortage import ask_shortage, decide_small
+from optmatch.solvers.all_to_all.planner import Decision
+from optmatch.solvers.all_to_all.slot_shortage import ShortageTest, decide_small
 from optmatch.testing import brute_force
 from tests.helpers.faults import broken
 
@@ -97,15 +98,16 @@ def test_a_shortage_is_seen_by_known_prices_routes_new_prices_and_a_search(
     def fail(*_: object) -> Any:
         raise AssertionError
 
-    remains = ask_shortage(solution, clock, rng, fail)
+    remains = ShortageTest(solution, clock, rng, fail)
     assert remains(enough) is False
     assert remains(short) is True
     with monkeypatch.context() as patched:
         patched.setattr(f"{module}.slot_shortage._route_fewest", fail)
         assert remains(short) is True
     monkeypatch.setattr("optmatch.solvers.routing.columns.bound_jointly", lambda *_: (0.0, None))
-    answers: tuple[tuple[Any, bool | None], ...] = ((True, True), (False, None), ([], False))
-    for answer, expected in answers:
-        assert ask_shortage(solution, clock, rng, lambda *_: answer)(short) is expected  # noqa: B023
-    assert ask_shortage(solution, clock, rng, decide_small)(short) is True
-    assert decide_small(om.AllToAll(om.HexMesh(4, 4, ports=8)), clock, rng) is False
+    answers = ((Decision(None, True), True), (Decision(None, False), None))
+    for answer, expected in (*answers, (Decision([], False), False)):
+        assert ShortageTest(solution, clock, rng, lambda *_: answer)(short) is expected  # noqa: B023
+    assert ShortageTest(solution, clock, rng, decide_small)(short) is True
+    large = om.AllToAll(om.HexMesh(4, 4, ports=8))
+    assert decide_small(large, clock, rng) == Decision(None, refuted=False)
