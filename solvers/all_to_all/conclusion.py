@@ -23,13 +23,13 @@ from optmatch.model import (
     ignore,
     uncounted,
 )
-from optmatch.problems import AllToAll, Routing, RoutingProof
+from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.packing import bound_slots, fill_up, keep_routable, pack_slots
 from optmatch.solvers.all_to_all.planner import FAILED, RoutedSlot, SlotPlanner
 from optmatch.solvers.all_to_all.slot_order import Sequence, lower_toggles
 from optmatch.solvers.routing.causes import refuse_dead_pairs
-from optmatch.solvers.routing.negotiation import near_enough
+from optmatch.solvers.routing.negotiation import ProvedBound, near_enough
 from optmatch.solvers.routing.pathfinder import UNIT
 
 FEWEST_SLOTS = "fewest_slots"
@@ -43,7 +43,7 @@ def conclude(
     planner: SlotPlanner,
     limit: Limit | None,
     name: str,
-    proved: tuple[float, RoutingProof | None] | None = None,
+    proved: ProvedBound | None = None,
     *,
     polish: bool,
 ) -> Solution:
@@ -51,9 +51,8 @@ def conclude(
 
     ``planner.plan`` is changed: circuits that have no route, the leftovers, get further slots.
     `limit` is why the search ended, None if it ended by itself, and `name` the method of the
-    solution. `proved` is the bound on the cells with its proof, None if `prove_bound` was not
-    called before; an infinite bound says that the fewest slots are not enough. Without `polish` no
-    bound is proved, and slots and routes are not changed for few toggles.
+    solution. `proved` is the result of `prove_bound`, None if it was not called before. Without
+    `polish` no bound is proved, and slots and routes are not changed for few toggles.
     """
     # The bound on the cells of all plans in the fewest slots, with its proof. The excess of the
     # plan is what its routes cost beyond the shortest ones, from which the bound is counted.
@@ -105,14 +104,12 @@ def conclude(
     )
 
 
-def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof | None]:
-    """Bound the cells on all routes of a schedule in the fewest slots; return bound and proof.
+def prove_bound(planner: SlotPlanner, excess: int) -> ProvedBound:
+    """Prove a lower bound of the cells on all routes of a schedule in the fewest slots.
 
-    The bound is in cells, and prices of links prove it. `excess` is how much more than the
-    shortest routes the best plan costs, in 1/`UNIT` of a cell: no bound above it is sought. The
-    bound is infinite if no schedule has the fewest slots; then ``planner.slots_bound`` receives a
-    number of slots that is needed. The proof is None if the bound is the counted one, which needs
-    none.
+    `excess` is how much more than the shortest routes the best plan costs, in 1/`UNIT` of a cell:
+    no bound above it is sought. If the bound is infinite, ``planner.slots_bound`` receives a
+    number of slots that is needed.
     """
     with uncounted():
         from optmatch.solvers.routing.columns import bound_jointly  # loads OR-tools
@@ -126,13 +123,13 @@ def prove_bound(planner: SlotPlanner, excess: int) -> tuple[float, RoutingProof 
         slot_bound = bound_slots(problem, planner.router, clock)
         if slot_bound is not None:
             planner.slots_bound = slot_bound.slots
-            return np.inf, slot_bound.proof
+            return ProvedBound(np.inf, slot_bound.proof)
 
     # A plan that meets the counted bound, or comes as near as the gap allows, needs no other.
     plan_cells = counted_cells + excess / UNIT
     is_near = near_enough(plan_cells, counted_cells, clock.limits.gap) is not None
     if excess == 0 or is_near or clock.remaining_s <= 0:
-        return counted_cells, None
+        return ProvedBound(counted_cells, None)
     planner.on_event(Tick("bound", 0))
     if excess >= FAILED:
         plan_cells = np.inf  # not all circuits have routes: there is no plan to be met

@@ -16,7 +16,7 @@ from itertools import count
 import numpy as np
 
 from optmatch.model import IDLE, Bound, Limit, Limits, OnEvent, Solution, Tick, TimeUp, uncounted
-from optmatch.problems import AllToAll, RoutingProof
+from optmatch.problems import AllToAll
 from optmatch.solvers import frame
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import (
@@ -36,7 +36,7 @@ from optmatch.solvers.all_to_all.planner import (
 from optmatch.solvers.all_to_all.slot_shortage import with_faults
 from optmatch.solvers.frame import limit_of, stoppable, take_best
 from optmatch.solvers.params import AllToAllParams
-from optmatch.solvers.routing.negotiation import near_enough
+from optmatch.solvers.routing.negotiation import ProvedBound, near_enough
 from optmatch.solvers.routing.pathfinder import UNIT
 from optmatch.solvers.routing.router import CellRouter
 
@@ -168,8 +168,8 @@ def schedule_all(
     if len(planner.plan) < search.slots and search.packed is not None:
         planner.plan = search.packed
 
-    # If prices of links prove that the fewest slots do not do (crowded), pairs are packed into
-    # more slots; any number of these will do.
+    # If prices of links prove that the fewest slots are not enough (crowded), pairs are packed
+    # into more slots; any number of these will do.
     n_needed = search.slots
     if search.is_crowded:
         n_needed = 1
@@ -190,7 +190,7 @@ def schedule_all(
             start=search.answer(),
         )
         planner.plan = search.least_failed if best is None else best
-        if best is None and search.bound is not None and search.bound[0] == np.inf:
+        if best is None and search.bound is not None and search.bound.cells == np.inf:
             # It took the whole search to see that links are too few for the fewest slots. A second
             # plan, packed into as many slots as it takes, competes with the one that has failed.
             failed_plan = planner.plan
@@ -230,8 +230,15 @@ class _SlotExchange:
     factors : int64 array, shape (slots, vertices)
         The tournament before ports get random names; ``slots`` is the number of its slots, the
         fewest that there can be.
-    bound : (float, RoutingProof or None), or None
+    counted_cells : float
+        The cells on the shortest routes of all pairs.
+    bound : ProvedBound or None
         The result of `prove_bound`, once it was called.
+    is_crowded : bool
+        Whether prices of links prove that the fewest slots are not enough, so that pairs are
+        packed into more slots.
+    packed : list of RoutedSlot or None
+        A plan of more slots than the fewest, made at once where no slot can be routed.
     least_failed : list of RoutedSlot
         The plan of the least excess among those in which circuits have no routes.
     """
@@ -243,15 +250,12 @@ class _SlotExchange:
         self.starts: float | None = starts
         self.params = params
         self.counted_cells = planner.problem.lower_bound()
-        """The cells on the shortest routes of all pairs."""
         self.factors = combinatorics.tournament(fabric.n_ports, fabric.bidirectional)
         self.slots = len(self.factors)
-        self.bound: tuple[float, RoutingProof | None] | None = None
+        self.bound: ProvedBound | None = None
         self.least_failed: list[RoutedSlot] = []
         self.is_crowded = False
-        """Whether prices prove that the fewest slots do not do, so that slots are packed."""
         self.packed: list[RoutedSlot] | None = None
-        """A plan of more slots than the fewest, made at once where no slot can be routed."""
 
     def start(self) -> Limit | None:
         """Route the tournament under random names; or find that links are too few for it.
@@ -277,7 +281,7 @@ class _SlotExchange:
             pairs = self.planner.problem.pairs
             self.packed = pack_slots(self.planner, pairs, insists=False)
             bound = prove_bound(self.planner, FAILED)
-            if bound[0] == np.inf:
+            if bound.cells == np.inf:
                 self.bound = bound
                 self.is_crowded = True
                 return None
@@ -308,7 +312,7 @@ class _SlotExchange:
         if longer is not None and longer.slots > shortage.slots:
             shortage = longer
         planner.slots_bound = shortage.slots
-        self.bound = np.inf, shortage.proof
+        self.bound = ProvedBound(np.inf, shortage.proof)
 
     def pack(self) -> Limit:
         """Pack all pairs into slots again and again; return why that ended.
@@ -418,14 +422,14 @@ class _SlotExchange:
                 # A bound may end the search early. To prove it takes time, hence the first half of
                 # a limited time is for exchanges alone.
                 if self.bound is None and clock.remaining_s < clock.elapsed_s:
-                    yield Bound(self._prove()[0])
+                    yield Bound(self._prove().cells)
 
             # Slots that still lack routes are routed once more, with patience; then come the bound
             # and another beginning.
             self.planner.insist()
             yield self.answer()
             proved = self.bound or self._prove()
-            yield Bound(proved[0])
+            yield Bound(proved.cells)
 
             # With limits the search has no last start, unless the problem is so small that an
             # exact search follows, which needs its part of the time.
@@ -440,16 +444,16 @@ class _SlotExchange:
             # Fewer than three slots can be filled in one way only, and at an infinite bound links
             # are too few for any plan in the fewest slots. With a last start in view, a plan whose
             # cells are near their bound is not begun anew; how near grows with slots beyond 32.
-            if self.slots < 3 or proved[0] == np.inf or begun >= self.starts:
+            if self.slots < 3 or proved.cells == np.inf or begun >= self.starts:
                 return
             cells = self.counted_cells + self.planner.excess / UNIT
             near = _NEAR * max(1.0, self.slots / 32)
-            if self.starts < np.inf and near_enough(cells, proved[0], near):
+            if self.starts < np.inf and near_enough(cells, proved.cells, near):
                 return
             if self.start() is not None:  # a limit was met while its slots were routed
                 raise TimeUp("the time is up")
 
-    def _prove(self) -> tuple[float, RoutingProof | None]:
+    def _prove(self) -> ProvedBound:
         """Bound the cells of all plans in the fewest slots, and keep the bound with its proof."""
         self.bound = prove_bound(self.planner, self.planner.excess)
         return self.bound

@@ -47,8 +47,10 @@ def solve_best(
 
     For the earliest completion, plans come from the loop of all rules and moves (`yield_plans`);
     ports that an ideal switch joins in pairs have a search of their own (`rebuild_pairings`).
-    Plain problems of few ports go on to the models of `ilp` for a part of the time. `start` is a
-    solution to begin with, perhaps of another demand.
+    Plain problems of few ports go on to the models of `ilp` for a part of the time. Where packets
+    or several planes serve very few ports, a model of these is asked first, and the better one of
+    its answer and that of the search is returned. `start` is a solution to begin with, perhaps of
+    another demand.
     """
     params = params or DemandParams()
     if problem.objective == "weighted-completion-s":
@@ -71,8 +73,7 @@ def solve_best(
     if _may_be_proved(problem, limits):
         return _search_and_prove(problem, limits, rng, on_event, search)
 
-    # Where packets or several planes have a part in it and ports are few, the exact model may be
-    # done in a moment. If it is not, its answer competes with that of the search.
+    # With packets or several planes and very few ports, the exact model may be done in a moment.
     exact: Solution | None = None
     fabric = problem.fabric
     has_several_parts = problem.packet_share > 0 or problem.planes > 1
@@ -81,14 +82,14 @@ def solve_best(
         with uncounted():
             from optmatch.solvers.demands.plane_model import finish_small  # loads OR-tools
 
-        # It improves on the plans of the first rules: `_FIRST_RULES` iterations, or fewer by the
-        # limit, after which it has a short while.
+        # It begins with the best plan of the first rules, `_FIRST_RULES` of them or fewer by the
+        # limit, and has the work `_WORK`. If it then has a proof (no limit ended it), or Ctrl-C
+        # has come, its answer is the result. Otherwise that competes with the search below.
         clock = limits.start()
         most_rules = _FIRST_RULES
         if limits.iterations is not None:
             most_rules = min(most_rules, limits.iterations)
         few = replace(limits, iterations=most_rules)
-
         exact = solve_demand(problem, few, rng, on_event, "best", yield_plans)
         if exact.limit is not Limit.INTERRUPTED:
             exact = finish_small(problem, exact, clock, rng, on_event, work=_WORK)

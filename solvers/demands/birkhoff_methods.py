@@ -74,14 +74,14 @@ def solve(
         return take_fewest(problem, limits, rng, on_event, name=name, most=most, draw=draw)
 
     # Earliest completion: one decomposition of the stuffed demand.
-    def build(task: CoverTask) -> Iterator[Plan]:
-        """Yield one plan; if time runs out, the terms so far and slots for the rest."""
-        demand = task.demand
-        terms = decompose(stuff(demand), rule, deadline=task.deadline)
-        plan = Plan(terms.permutations, terms.weights)  # terms of a part, if time runs out
-        yield trim(complete(plan, task), demand, task.shortest)
+    return solve_demand(problem, limits, rng, on_event, name, partial(_decompose_once, rule))
 
-    return solve_demand(problem, limits, rng, on_event, name, build)
+
+def _decompose_once(rule: Rule, task: CoverTask) -> Iterator[Plan]:
+    """Yield one plan; if time runs out, the terms so far and slots for the rest."""
+    terms = decompose(stuff(task.demand), rule, deadline=task.deadline)
+    plan = Plan(terms.permutations, terms.weights)
+    yield trim(complete(plan, task), task.demand, task.shortest)
 
 
 def _rename(search: Decomposer, rule: Rule) -> Iterator[Plan]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -282,6 +283,40 @@ def draw_decompositions(search: Decomposer) -> Iterator[Plan]:
         yield plan
 
 
+class _Drawn(NamedTuple):
+    """A decomposition, and the search that has drawn it."""
+
+    plan: Plan
+    search: Decomposer
+    """Finds the states of cells in its slots."""
+
+
+def _draw_with_former(
+    problem: Demand,
+    rng: np.random.Generator,
+    draw: Callable[[Decomposer], Iterator[Plan]],
+    most: int | None,
+    start: Solution | None,
+) -> Iterator[tuple[float, _Drawn] | None]:
+    """Yield the number of terms with each decomposition; None if one has too short a slot.
+
+    That of `start` comes first, as far as it still fits; then `draw` makes up to `most` of them.
+    """
+    if holds_every_matching(problem.fabric):
+        search = Decomposer(problem.ticks, rng, problem.fabric)
+    else:
+        search = RealisedDecomposer(problem, rng)
+    former = search.take_up(former_plan(problem, start))
+    if former is not None:
+        yield float(len(former.ticks)), _Drawn(former, search)
+    for plan in itertools.islice(draw(search), most):
+        # Searches take no care of the shortest slot.
+        if (plan.ticks >= problem.min_slot_ticks).all():
+            yield float(len(plan.ticks)), _Drawn(plan, search)
+        else:
+            yield None
+
+
 def take_fewest(
     problem: Demand,
     limits: Limits,
@@ -303,38 +338,19 @@ def take_fewest(
     count_until = counted_time() + _SHARE_OF_COUNT * clock.remaining_s
     proof, counted = count_terms(problem.ticks, count_until)
     bound = max(float(counted), problem.lower_bound())
-    searches: list[Decomposer] = []
 
-    def plans() -> Iterator[tuple[float, Plan] | None]:
-        """Yield the number of terms with each decomposition; None if one has too short a slot.
-
-        The former plan comes first, as far as it still fits; the others are drawn.
-        """
-        if holds_every_matching(problem.fabric):
-            searches.append(Decomposer(problem.ticks, rng, problem.fabric))
-        else:
-            searches.append(RealisedDecomposer(problem, rng))
-        former = searches[0].take_up(former_plan(problem, start))
-        if former is not None:
-            yield float(len(former.ticks)), former
-        for plan in itertools.islice(draw(searches[0]), most):
-            # Searches take no care of the shortest slot.
-            if (plan.ticks >= problem.min_slot_ticks).all():
-                yield float(len(plan.ticks)), plan
-            else:
-                yield None
-
-    # The search is made in the generator, so that an interrupt while it is made is caught.
-    best, limit, done = take_best(plans(), bound, clock, on_event, "decompositions")
+    # The search is made by the generator, so that an interrupt while it is made is caught.
+    drawn = _draw_with_former(problem, rng, draw, most, start)
+    best, limit, done = take_best(drawn, bound, clock, on_event, "decompositions")
     stats: dict[str, object] = {"decompositions": done}
     if not problem.exact:
         # All that is proved, is so of the ticks: floats that are no multiples may need more terms.
         stats["rounded_to_s"] = problem.tick_s
     if best is None:
         return conclude(problem, name, None, bound, limit, certificate=proof, stats=stats)
-    states = searches[0].states(best)
+    states = best.search.states(best.plan)
     return conclude_count(
-        problem, best, states, name=name, bound=bound, limit=limit, proof=proof, stats=stats
+        problem, best.plan, states, name=name, bound=bound, limit=limit, proof=proof, stats=stats
     )
 
 

@@ -22,9 +22,11 @@ _UNITS = 1 << 20  # the line sum of the scaled matrix
 
 
 def hold_terms(terms: Terms, unit: int, task: CoverTask) -> Plan:
-    """Hold permutations as long as the demand needs them, in their order, and serve the rest.
+    """Make a plan of weighted permutations that serves the demand of a task.
 
-    A weight of 1 is `unit` ticks.
+    The permutations of `terms` become slots in their order, each as long as its weight times
+    `unit` ticks, or shorter if the demand needs less. What these slots leave of the demand, a
+    first fit serves in further ones.
     """
     ticks = terms.weights * unit
     hold_as_needed(task.demand.copy(), terms.permutations, ticks)
@@ -72,8 +74,9 @@ def yield_in_delays(task: CoverTask) -> Iterator[Plan]:
 def _decompose_in_units(task: CoverTask, unit: int) -> Plan:
     """Make a schedule of the permutations into which a demand decomposes, in units of time.
 
-    Entries are rounded up to multiples of `unit` ticks, which leaves fewer terms. TimeUp is raised
-    if the decomposition is not complete in time and another plan is known.
+    Entries are rounded up to multiples of `unit` ticks, which leaves fewer terms. If the
+    decomposition is not complete in time, `TimeUp` is raised where another plan is known; else
+    `hold_terms` serves what the terms so far leave.
     """
     in_units = -(-task.demand // unit)  # rounded up
     terms = decompose(stuff(in_units), "bottleneck", deadline=task.deadline)

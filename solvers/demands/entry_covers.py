@@ -350,12 +350,12 @@ def _match_best_length(ports, unserved, count, delay, bonus):
 def cover_entries(ports, unserved, count, terms, slots):
     """Serve a demand by slots, one after the other, until all is served or there is no room.
 
-    The entries of `unserved` are the demand, and are served in place; `terms` are `CoverTerms`:
-    delay, shortest slot, rule, pressure and bonus. ``slots.matchings[slot, row]`` and
-    ``slots.ticks[slot]`` receive the plan. Each slot first gets values for its entries, which are
-    those of the rule, then the heaviest matching for these. Returns how many slots were written
-    and how many entries are left. ``ports.work[0]`` counts the entries down that may still be
-    looked at; it is negative if the kernel had to end early.
+    The first `count` entries of `unserved` are the demand, and are served in place; `terms` are
+    `CoverTerms`. ``slots.matchings[slot, row]`` and ``slots.ticks[slot]`` receive the plan. For
+    each slot the rule gives a value to each entry, and the slot holds the heaviest matching for
+    these values. Returns how many slots were written and how many entries are left.
+    ``ports.work[0]`` is how many entries may still be looked at; it is negative if the kernel had
+    to end early.
     """
     done = 0
     bonus = terms.bonus * terms.delay
@@ -372,7 +372,9 @@ def cover_entries(ports, unserved, count, terms, slots):
                     unserved.value[entry] = unserved.ticks[entry]
             assign_entries(ports, unserved, count)
         else:
-            # Other rules choose a length first, and then match for the service within it.
+            # Other rules choose a length first, by upper bounds on the rates of some lengths, and
+            # then match for the service within it. COMPARED matches at several of these lengths,
+            # and takes the one whose matching really has the highest rate.
             _weigh(ports, unserved, count, terms.delay, terms.pressure)
             length = _choose_length(unserved, count, terms.delay, bonus, terms.rule == COMPARED)
             if terms.rule == COMPARED:

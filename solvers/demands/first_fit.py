@@ -217,16 +217,20 @@ def _first_fit_of_matrix(demand, bits_of_port, places, bucket_ends, rows, column
 def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
     """Put each entry of a full matrix, heaviest first, into the first slot that has room.
 
-    The plan of `cover_first_fit` for matrices of many entries, but for the order of entries whose
-    ticks are nearly the same. It takes a fourth of the memory; memory that is new to a process
-    takes longer than the sort itself. ``demand[source, destination]`` is in ticks, and `lines` has
-    its n rows first, then its n columns.
+    It does for matrices of many entries what `cover_first_fit` does for lists, in a fourth of the
+    memory: a process that allocates it for the first time waits longer for memory than for the
+    sort. Entries are sorted into buckets (`_sort_places`): those of nearly the same ticks may
+    come in another order than there. ``demand[source, destination]`` is in ticks, and `lines` has
+    the sums of its n rows first, then of its n columns.
     """
-    # Each entry is in one row, so the rows count all of them.
+    # Entries as numbers of a source and a destination, each of which takes `bits_of_port` bits,
+    # sorted by buckets. Each entry is in one row, so the rows count all of them.
     n_ports = len(demand)
     places = np.empty(int(lines.n_entries[:n_ports].sum()), np.int32)
     bucket_ends = np.zeros(_BUCKETS, np.int64)
     bits_of_port = max(1, (n_ports - 1).bit_length())
+
+    # The range of ticks above 0, which the buckets divide.
     heaviest = int(demand.max())
     lightest = int(demand.min())
     if lightest == 0:

@@ -21,7 +21,7 @@ last 2 ticks, which serve (3 * 2 + 2) / 3 for each tick with the delay, or 4, wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -287,18 +287,14 @@ class _OrderSearch:
         best_cost_s = np.inf
         best_order = np.arange(len(self._ticks))
         best_bonus = 0.0
-
         if len(best_order) < 2:
             n_moves = 0
 
-        def tries() -> Iterator[tuple[NDArray[np.int64], float]]:
-            """Yield each first order with all bonuses, then moves from the best so far."""
-            yield from product(self._first_orders(former), _BONUSES)
-            for _ in range(n_moves):
-                yield self._move(best_order, best_bonus)
-
-        # Tries of equal cost are gone on from, too, which leads out of plateaus.
-        for order, bonus in tries():
+        # The first orders and bonuses, then moves (None) from the best ones so far. A move to a
+        # plan of equal cost is kept, too, which leads out of plateaus.
+        first_tries = product(self._first_orders(former), _BONUSES)
+        for known in chain(first_tries, repeat(None, n_moves)):
+            order, bonus = known or self._move(best_order, best_bonus)
             served = self._serve(order, bonus)
             if served.cost_s <= best_cost_s:
                 best_cost_s = served.cost_s

@@ -231,18 +231,19 @@ def peel_listed(space, stop, permutations, weights):
     The matrix in `space` has equal line sums; its matching and its threshold carry over from term
     to term. Writes ``permutations[term, row]``, a column, and ``weights[term]``; returns how many
     terms there are when line sums are down to `stop` or the arrays are full, or -1 if there is no
-    further permutation. A threshold of 1 at the beginning lets all entries be used: each
-    permutation is then the first at hand. With that of `list_matrix` it is one whose smallest
-    entry is as large as can be.
+    further permutation. With the threshold that `list_matrix` has set, each permutation is one
+    whose smallest entry is as large as can be. With a threshold of 1 it is any permutation of
+    entries above 0.
     """
     state = space.state
     for term in range(len(weights)):
         if state[LINE_SUM] <= stop:
             return term
 
-        # Where the threshold had to fall by much, the matching has entries far above it, which are
-        # of more use in later terms: their rows are released, and choose anew the smallest entries
-        # that may be used. A perfect matching exists, so this one is perfect, too.
+        # Match the rows that wait, for which the threshold falls as far as it has to. If it falls
+        # by much, the matching has entries far above it, which are of more use in later terms:
+        # their rows are released, and choose anew the smallest entries that may be used. There is
+        # a perfect matching at this threshold, so that this one is perfect, too.
         threshold = state[THRESHOLD]
         if not _match_waiting(space):
             return -1

@@ -128,10 +128,11 @@ def cover_dividing(unserved: NDArray[np.int64], task: CoverTask, noise: float) -
     """Make slots one after another, which may end before their pairs have had all they need.
 
     Uses up ``unserved[port, port]``, the ticks that pairs lack, which is symmetric; it is 0 at the
-    end. Each slot takes the longest pairs whose ports are free, where ticks count with a normal
-    random number of the standard deviation `noise`, in mean lengths of pairs. It lasts as long as
-    pays best: by what it serves, and a delay for each pair that it completes, for its time. A pair
-    may thus be divided between several slots.
+    end. Each slot takes the longest pairs whose ports are free. To the ticks of a pair a random
+    number is added for that: normal, with the standard deviation `noise` times the mean ticks of
+    all pairs. The length of a slot is the one of highest rate (`best_length`), which counts the
+    ticks served and a bonus for each pair that is completed. A pair may thus be divided between
+    several slots.
     """
     matchings: list[NDArray[np.int32]] = []
     ticks: list[int] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -43,11 +44,11 @@ def solve(
 ) -> Solution:
     """Solve a demand exactly, for the objective that it states: the method ``"ilp"``.
 
-    The earliest completion is left to `solve_makespan`. For the fewest matchings, a sum of as few
-    weighted permutations (terms) as possible, three steps follow each other: a lower bound
-    on the number of terms by counting; sums that are drawn at random; and questions to CP-SAT
-    whether fewer terms will do, from the bound on. Each later step is left out if the best sum
-    meets the bound. On a fabric that does not hold every matching CP-SAT is left out, too: which
+    Completion times are left to `solve_makespan`. For the fewest matchings, a sum of as few
+    weighted permutations (terms) as possible, three steps follow each other: a lower bound on the
+    number of terms by counting; sums that are drawn at random; and questions to CP-SAT whether
+    fewer terms will do, from the bound on. Each later step is left out if the best sum meets the
+    bound. On a fabric that does not hold every matching CP-SAT is left out, too: which
     permutations could be terms is not known there.
     """
     if problem.objective != "matchings":
@@ -56,7 +57,8 @@ def solve(
 
         return solve_makespan(problem, limits, rng, on_event, start)
 
-    # How many sums are drawn: without a model that follows, as many as time allows.
+    # How many sums are drawn at random. `_WARM_STARTS`, if a model follows or there is no limit of
+    # time; without a model, as many as the time allows (None). A limit of iterations allows fewer.
     clock = limits.start()
     has_model = holds_every_matching(problem.fabric)
     most: int | None = _WARM_STARTS
@@ -89,17 +91,6 @@ def _refute_counts(
     bound: Any = solution.lower_bound
     stats = dict(solution.stats)
 
-    def ask(n_terms: int) -> Asked[Plan] | Limit:
-        """Look for a decomposition into so many terms; return model and outcome, or a limit."""
-        return _look_for_terms(problem, n_terms, clock, draw_seed(rng), on_event)
-
-    def note_refuted(n_terms: int) -> None:
-        """Raise the bound above a number of terms that CP-SAT has refuted."""
-        nonlocal bound
-        bound = float(n_terms + 1)
-        stats["bound_by"] = "cp-sat"
-        on_event(Bound(bound))
-
     # The numbers of terms worth asking for: from the bound to one less than the best plan has. No
     # more than `most_terms` of the shortest slot fit into the sum of a row. If the bound is
     # infinite the range is empty.
@@ -110,7 +101,10 @@ def _refute_counts(
 
     # The verdict has an `answer`, the decomposition that was found; or else a `count`, the number
     # of terms at which a limit ended the search; or neither, if all numbers are refuted.
+    refuted: list[int] = []
     with stoppable() as stop:
+        ask = partial(_look_for_terms, problem, clock, rng, on_event)
+        note_refuted = partial(_note_refuted, refuted, on_event)
         verdict = refute_in_turn(n_terms_to_try, ask, clock, note_refuted)
         stop.limit = verdict.limit
         if verdict.answer is not None:
@@ -120,6 +114,9 @@ def _refute_counts(
             # No decomposition keeps to the shortest slot.
             bound = math.inf
             stats["bound_by"] = "cp-sat"
+    if refuted:
+        bound = max(bound, float(refuted[-1] + 1))
+        stats["bound_by"] = "cp-sat"
     if best is None:
         return conclude(
             problem,
@@ -143,8 +140,14 @@ def _refute_counts(
     )
 
 
+def _note_refuted(refuted: list[int], on_event: OnEvent, n_terms: int) -> None:
+    """Add a number of terms to those that CP-SAT has refuted, and tell the bound above it."""
+    refuted.append(n_terms)
+    on_event(Bound(float(n_terms + 1)))
+
+
 def _look_for_terms(
-    problem: Demand, n_terms: int, clock: Clock, seed: int, on_event: OnEvent
+    problem: Demand, clock: Clock, rng: np.random.Generator, on_event: OnEvent, n_terms: int
 ) -> Asked[Plan] | Limit:
     """Look for a decomposition into so many terms, with weights that are guessed, then without.
 
@@ -153,6 +156,7 @@ def _look_for_terms(
     to have (`is_forced`; none at all are such ones, too) allow the answer that there is none.
     """
     demand = problem.ticks
+    seed = draw_seed(rng)
     for weights, is_forced in guess_weights(demand, n_terms):
         model = TermModel(demand, n_terms, problem.min_slot_ticks, weights)
         work = math.inf if is_forced else _GUESS_WORK

@@ -158,25 +158,24 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
     def __init__(self, problem: Demand, share: Fraction, slots: int, below: int) -> None:
         """Write the model: the slots of all planes, the rest for packets, and the end of both.
 
-        A plane is one of several equal switches side by side; each has its own sequence of slots,
-        and they share the demand. A slot holds a matching for some ticks. The rest that circuits
-        leave of a pair goes to the packet network. A *part* is a fraction of a tick in which the
-        end is counted: if packets carry p / q of what a circuit carries (`share`), a tick has p
-        parts, so that all times are whole.
+        Planes have a sequence of slots each, and share the demand. The rest that circuits leave of
+        a pair goes to the packet network.
         """
         super().__init__()
         self.problem = problem
         self.slots = slots
+
+        # The whole demand in ticks, ``demand[source, destination]``, and ``problem.ticks``, the
+        # part of it that may have circuits: pairs over their link budget are left to packets.
         demand = problem.directed_ticks
         self.pairs = [(int(i), int(j)) for i, j in np.argwhere(demand)]
-        # Demands over their link budget have no circuit; packets carry them.
         self.joined = [(int(i), int(j)) for i, j in np.argwhere(problem.ticks)]
         self.longest = max(int(demand.max(initial=0)), problem.min_slot_ticks)
         self.service: dict[tuple[int, int], list[Any]] = {pair: [] for pair in self.pairs}
         self.uses: list[list[dict[tuple[int, int], cp_model.IntVar]]] = []
         self.ticks: list[list[cp_model.IntVar]] = []
 
-        # With share p / q a tick is p parts, and a rest of r ticks takes packets r q parts.
+        # With a share of p / q a tick has p parts, so that all ends are whole numbers of parts.
         parts = share.numerator or 1
         end = self.model.new_int_var(0, below, "")
 
@@ -188,8 +187,8 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         for later, earlier in pairwise(lasts):
             self.model.add(later >= earlier)
 
-        # Packets take the rest that circuits leave, if there are any, until the end: a rest of r
-        # ticks takes r times the denominator of `share` in parts.
+        # Packets take the rest that circuits leave, if there are any, until the end. With a share
+        # of p / q they take r q parts of a tick for a rest of r ticks.
         to_packets = {}
         for pair in self.pairs:
             size = int(demand[pair])

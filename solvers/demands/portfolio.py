@@ -59,10 +59,11 @@ _SHARE_OF_RULE = 0.25
 """Each rule may take this part of the time that is left, whatever its estimate, which is the time
 of compiled kernels on a free machine."""
 _TRIED_PORTS = 80
+"""Demands of so many ports at least have trials of rules."""
 _DENSE = 0.2
+"""They have trials if more than this part of the pairs of ports has a demand."""
 _TRIED_S = 0.01
-"""Rules that are estimated to take longer are tried before, on demands of so many ports at least,
-of which more than this part of all pairs has a demand."""
+"""Rules that are estimated to take longer have a trial."""
 _TRIAL_PORTS = 32
 """A trial has so many ports (``benchmarks/demand_constants.py portfolio._TRIAL_PORTS 16 64 --ports
 96 170 --limit 0.2``)."""
@@ -168,14 +169,17 @@ def list_rules(size: Size) -> list[tuple[float, PlanRule]]:
 def _yield_rules(task: CoverTask, size: Size) -> Iterator[tuple[float, PlanRule]]:
     """Yield all rules with their estimates in seconds, the quickest first, but hopeless ones last.
 
-    Where most of many ports have a demand, a rule is first tried on some of the ports, at a small
-    part of its time. It comes last if its plan is no shorter there than those of quicker rules:
-    on the whole it would most likely be longer, too.
+    A dense demand of many ports has trials: a slow rule is first tried on the demand among a few
+    of the ports, which takes a small part of its time. It comes last if its plan is no shorter
+    there than those of quicker rules: on the whole it would most likely be longer, too.
     """
-    part = np.zeros((0, 0), dtype=np.int64)
-    if task.full_matrix is not None and size.n_ports >= _TRIED_PORTS:
-        ports = np.random.default_rng(0).permutation(size.n_ports)[:_TRIAL_PORTS]
-        part = np.ascontiguousarray(task.demand[np.ix_(ports, ports)])
+    if task.full_matrix is None or size.n_ports < _TRIED_PORTS:
+        yield from list_rules(size)
+        return
+
+    # The part of the demand for trials: that of a few ports which are drawn.
+    ports = np.random.default_rng(0).permutation(size.n_ports)[:_TRIAL_PORTS]
+    part = np.ascontiguousarray(task.full_matrix[np.ix_(ports, ports)])
     if np.count_nonzero(part) <= _DENSE * part.size:
         yield from list_rules(size)
         return

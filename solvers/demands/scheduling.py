@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from optmatch.model import (
     IDLE,
     RTOL,
     Bound,
+    Clock,
     InputError,
     Limits,
     OnEvent,
@@ -51,6 +52,9 @@ from optmatch.solvers.feedforward import holds_every_matching
 from optmatch.solvers.frame import ROUNDING, conclude, take_best
 from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.params import DemandParams
+
+if TYPE_CHECKING:
+    from optmatch.solvers.demands.realisable import Realiser
 
 _MOST_ORDERED_SLOTS = 2048
 """Plans of more slots keep their order: each two slots are compared to find a better one."""
@@ -80,20 +84,24 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
     heads = [plan.take(order[:count]) for count in range(len(order) + 1)]
     best = min(heads, key=lambda head: max(_ends(problem, head)))
 
-    def shortened(n_parts: int) -> Plan:
-        """Shorten all slots to so many parts of `_PARTS`, but not below the shortest slot."""
-        ticks = np.maximum(best.ticks * n_parts // _PARTS, problem.min_slot_ticks)
-        return Plan(best.matchings, ticks)
-
-    def circuits_end_last(n_parts: int) -> bool:
-        """Tell whether circuits end no earlier than packets with slots of so many parts."""
-        circuits_end, packets_end = _ends(problem, shortened(n_parts))
-        return circuits_end >= packets_end
-
     # Longer slots end later and leave packets less: search the factor at which both end together.
-    n_parts = bisect_left(range(_PARTS), True, key=circuits_end_last)
-    choices = best, shortened(n_parts), shortened(max(n_parts - 1, 0))
+    n_parts = bisect_left(range(_PARTS), True, key=partial(_circuits_end_last, problem, best))
+    choices = [best]
+    for n in (n_parts, max(n_parts - 1, 0)):
+        choices.append(_shorten_to_parts(problem, best, n))
     return min(choices, key=lambda choice: max(_ends(problem, choice)))
+
+
+def _shorten_to_parts(problem: Demand, plan: Plan, n_parts: int) -> Plan:
+    """Shorten all slots to `n_parts` of `_PARTS` parts, but not below the shortest slot."""
+    ticks = np.maximum(plan.ticks * n_parts // _PARTS, problem.min_slot_ticks)
+    return Plan(plan.matchings, ticks)
+
+
+def _circuits_end_last(problem: Demand, plan: Plan, n_parts: int) -> bool:
+    """Tell whether circuits end no earlier than packets if all slots are shortened to parts."""
+    circuits_end, packets_end = _ends(problem, _shorten_to_parts(problem, plan, n_parts))
+    return circuits_end >= packets_end
 
 
 def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
@@ -217,9 +225,9 @@ def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
 def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
     """Count the circuits that each two slots have in common.
 
-    Adds to ``n_shared[slot, other_slot]``, which is 0 before and symmetric. The time is that for
-    all circuits and for each pair of slots with a common one. Slots with the same circuit of a
-    source are chained, the last one first, in scratch: ``last_slot[destination]`` and
+    Adds to ``n_shared[slot, other_slot]``, which is 0 before and symmetric. The time grows with
+    the number of circuits, and with the number of pairs of equal circuits. Slots with the same
+    circuit of a source are chained, the last one first, in scratch: ``last_slot[destination]`` and
     ``slot_before[slot]``, -1 at the end. ``matchings[slot, source]`` is -1 for an idle port, which
     keeps no circuit if it stays idle.
     """
@@ -353,22 +361,86 @@ def solve_demand(
     former = former_plan(problem, start)
     if former is not None:
         former = repair(problem, former)
-    bound_s: float = problem.lower_bound()
-    proof: ConfigurationProof | None = None
+    search = _CandidateSearch(problem, clock)
     is_limited = limits.time_s is not None or limits.iterations is not None
+    candidates = search.candidates(build, former, None if is_limited else n_moves, rng)
 
-    def yield_candidates() -> Iterator[tuple[float, Candidate] | Bound | None]:
+    # A former solution of this very problem is an answer as it is. Nobody asks for its ticks.
+    known: tuple[float, Candidate] | None = None
+    if start is not None and start.problem == problem and start.objective is not None:
+        schedules = (start.schedule,) if start.answer is None else start.answer.schedules
+        known = start.objective, Candidate(schedules, start.objective, 0)
+
+    # The end of packets is no whole number of ticks.
+    rtol = ROUNDING if problem.packet_share == 0 else RTOL
+    best, limit, n_plans = take_best(
+        candidates, search.bound_s, clock, on_event, "plans", rtol=rtol, start=known
+    )
+    stats: dict[str, object] = {"plans": n_plans}
+
+    # No plan was made in time: the bound is all that there is.
+    if best is None:
+        return conclude(problem, name, None, search.bound_s, limit, stats=stats)
+    has_one_plane = problem.planes == 1
+    return conclude(
+        problem,
+        name,
+        best.objective,
+        search.bound_s,
+        limit,
+        rtol=rtol,
+        certificate=search.proof,
+        schedule=best.schedules[0] if has_one_plane else None,
+        answer=None if has_one_plane else PlaneSchedules(schedules=best.schedules),
+        stats=stats | {"slots": sum(schedule.n_slots for schedule in best.schedules)},
+    )
+
+
+class Candidate(NamedTuple):
+    """Schedules of all planes, and when they have carried everything."""
+
+    schedules: tuple[Schedule, ...]
+    """That of each plane."""
+    objective: float
+    """The completion time of all planes and packets, in seconds."""
+    ticks: int
+    """The sum of all slots and delays, as if one plane held them one after the other."""
+
+
+class _CandidateSearch:
+    """The schedules that a method makes for a demand, and what is proved meanwhile.
+
+    Attributes
+    ----------
+    bound_s : float
+        The highest lower bound of the completion time that is known.
+    proof : ConfigurationProof or None
+        The certificate of this bound; None where it is that of the problem itself.
+    """
+
+    def __init__(self, problem: Demand, clock: Clock) -> None:
+        """Begin with the bound of the problem, before any plan is made."""
+        self.problem = problem
+        self.clock = clock
+        self.bound_s: float = problem.lower_bound()
+        self.proof: ConfigurationProof | None = None
+
+    def candidates(
+        self, build: Build, former: Plan | None, n_moves: int | None, rng: np.random.Generator
+    ) -> Iterator[tuple[float, Candidate] | Bound | None]:
         """Yield an objective with its candidate for each plan, or None if it cannot be better.
 
-        The entries are listed when the first plan is asked for: a limit that is over only then
-        does not end the search without any plan.
+        `build` makes the plans, `former` comes before these, and `n_moves` bounds the moves, None
+        where a limit does. The entries are listed when the first plan is asked for: a limit that
+        is over only then does not end the search without any plan.
         """
+        problem = self.problem
         task = CoverTask.of(problem.ticks, problem.delay_ticks, problem.min_slot_ticks)
         task = task._replace(
-            deadline=clock.deadline_s,
+            deadline=self.clock.deadline_s,
             is_plain=is_plain(problem),
             former=former,
-            n_moves=None if is_limited else n_moves,
+            n_moves=n_moves,
             rng=rng,
         )
         realise = _choose_realiser(problem)
@@ -392,65 +464,24 @@ def solve_demand(
             least_ticks = min(least_ticks, candidate.ticks)
             yield candidate.objective, candidate
             if is_first and small_meshes.suits(problem):
-                yield from yield_mesh_bound()
+                yield from self._bound_mesh()
 
-    def yield_mesh_bound() -> Iterator[tuple[float, Candidate] | Bound]:
-        """Yield the bound of a small mesh, from prices of its entries, and the plan for them.
+    def _bound_mesh(self) -> Iterator[tuple[float, Candidate] | Bound]:
+        """Raise the bound on a small mesh by prices of entries; yield it, and the plan for them.
 
         Prices are dual variables of the linear programme over all matchings that the mesh holds.
         """
-        nonlocal bound_s, proof
+        problem = self.problem
         matchings = small_meshes.list_matchings(problem.fabric).matchings
-        prices = bound_by_prices(problem, clock, matchings)
-        if prices is not None and bound_of(prices, problem) > bound_s:
-            bound_s = bound_of(prices, problem)
-            proof = prices
-        yield Bound(bound_s)
-        plan, states = small_meshes.plan_on_mesh(problem, clock)
+        prices = bound_by_prices(problem, self.clock, matchings)
+        if prices is not None and bound_of(prices, problem) > self.bound_s:
+            self.bound_s = bound_of(prices, problem)
+            self.proof = prices
+        yield Bound(self.bound_s)
+        plan, states = small_meshes.plan_on_mesh(problem, self.clock)
         if len(plan.ticks):
             candidate = schedule_plan(problem, plan, states)
             yield candidate.objective, candidate
-
-    # A former solution of this very problem is an answer as it is. Nobody asks for its ticks.
-    known: tuple[float, Candidate] | None = None
-    if start is not None and start.problem == problem and start.objective is not None:
-        schedules = (start.schedule,) if start.answer is None else start.answer.schedules
-        known = start.objective, Candidate(schedules, start.objective, 0)
-
-    # The end of packets is no whole number of ticks.
-    rtol = ROUNDING if problem.packet_share == 0 else RTOL
-    best, limit, n_plans = take_best(
-        yield_candidates(), bound_s, clock, on_event, "plans", rtol=rtol, start=known
-    )
-    stats: dict[str, object] = {"plans": n_plans}
-
-    # No plan was made in time: the bound is all that there is.
-    if best is None:
-        return conclude(problem, name, None, bound_s, limit, stats=stats)
-    has_one_plane = problem.planes == 1
-    return conclude(
-        problem,
-        name,
-        best.objective,
-        bound_s,
-        limit,
-        rtol=rtol,
-        certificate=proof,
-        schedule=best.schedules[0] if has_one_plane else None,
-        answer=None if has_one_plane else PlaneSchedules(schedules=best.schedules),
-        stats=stats | {"slots": sum(schedule.n_slots for schedule in best.schedules)},
-    )
-
-
-class Candidate(NamedTuple):
-    """Schedules of all planes, and when they have carried everything."""
-
-    schedules: tuple[Schedule, ...]
-    """That of each plane."""
-    objective: float
-    """The completion time of all planes and packets, in seconds."""
-    ticks: int
-    """The sum of all slots and delays, as if one plane held them one after the other."""
 
 
 def is_plain(problem: Demand) -> bool:
@@ -479,15 +510,14 @@ def _choose_realiser(problem: Demand) -> Callable[[Plan], Candidate]:
         from optmatch.solvers.demands.realisable import Realiser  # other fabrics need no router
 
     # It keeps the routes of matchings that it has found, for later plans.
-    realiser = Realiser(problem)
+    return partial(_route_and_schedule, problem, Realiser(problem))
 
-    def finish(plan: Plan) -> Candidate:
-        """Route a plan; pairings on a switch that holds all of them stay as they are."""
-        if fabric.graph is None and is_mutual(plan):
-            return schedule_plan(problem, plan)
-        return schedule_plan(problem, realiser.realise(plan), realiser.states)
 
-    return finish
+def _route_and_schedule(problem: Demand, realiser: Realiser, plan: Plan) -> Candidate:
+    """Route a plan; pairings on a switch that holds all of them stay as they are."""
+    if problem.fabric.graph is None and is_mutual(plan):
+        return schedule_plan(problem, plan)
+    return schedule_plan(problem, realiser.realise(plan), realiser.states)
 
 
 def route_slots(fabric: Fabric, plan: Plan) -> NDArray[np.int8] | None:

@@ -90,34 +90,32 @@ def set_up(matrix: NDArray[np.int64]) -> PeelingWorkspace:
     every = np.add.reduceat(bit, np.arange(0, n, WORD))
     places = np.flatnonzero(matrix)
 
-    def vector(size: int, fill: int = 0) -> NDArray[np.int64]:
-        """Allocate a vector of one number, repeated."""
-        return np.full(size, fill, dtype=np.int64)
-
     # The first list is a chain through the places (row * n + column) of all entries above 0:
     # `first` has the first place of each list, `after` the next place of each place, -1 at the
     # end. The other lists are empty.
-    first = vector(LISTS, -1)
-    after = vector(matrix.size)
+    first = np.full(LISTS, -1, dtype=np.int64)
+    after = np.zeros(matrix.size, dtype=np.int64)
     first[0] = places[0]
     after[places] = np.append(places[1:], -1)
 
     # No row has a column yet, so that all columns are idle. `fresh`, `saved`, `reached`, `parent`,
     # `queue` and `waiting` belong to searches, each of which sets them anew. `state` has the sum
     # of a line, sum + 0, and the threshold, sum + 1, which is more than any entry.
+    zeros = np.zeros(n, dtype=np.int64)
+    nobody = zeros - 1
     return PeelingWorkspace(
         remaining=np.array(matrix, dtype=np.int64, order="C").ravel(),
         graph=np.zeros((n, len(every)), dtype=np.int64),
-        column_of=vector(n, -1),
-        row_of=vector(n, -1),
+        column_of=nobody.copy(),
+        row_of=nobody.copy(),
         idle=every.copy(),
         fresh=every.copy(),
         saved=every.copy(),
         every=every,
         reached=np.zeros(n, dtype=np.bool_),
-        parent=vector(n),
-        queue=vector(n),
-        waiting=vector(n),
+        parent=zeros.copy(),
+        queue=zeros.copy(),
+        waiting=zeros.copy(),
         word=columns // WORD,
         bit=bit,
         first=first,

@@ -428,10 +428,7 @@ class _ProofSearch:
         prices = root.bound.prices
         graph = self.router.graph
         links = np.flatnonzero(prices)
-        costs = [
-            self.master.cheapest(k, prices, frozenset(), feasibility=True)[0]
-            for k in range(len(self.master.circuits))
-        ]
+        costs = self.master.pay_prices(prices)
         unit = int(prices[links].min())
         circuits = [self.master.circuits[k] for k in np.flatnonzero(costs)]
         names = [

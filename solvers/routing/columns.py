@@ -34,6 +34,7 @@ from ortools.linear_solver import pywraplp
 from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, SolverError
 from optmatch.problems import AllToAll, RoutingProof
+from optmatch.solvers.routing.negotiation import ProvedBound
 from optmatch.solvers.routing.pathfinder import FAR, UNIT, MeshArrays, find_route
 from optmatch.solvers.routing.router import CellRouter
 
@@ -87,8 +88,9 @@ class Master:
 
     Notes
     -----
-    ``wiring`` is the graph with the costs of cells, and ``free`` the same graph where cells cost
-    nothing: then only prices of links count, as in a proof that there is no routing. ``_shut`` are
+    ``circuits[k]`` are the source and the destination port of circuit k. ``wiring`` is the graph
+    with the costs of cells, and ``without_cell_costs`` the same graph where cells cost nothing:
+    then only prices of links count, as in a proof that there is no routing. ``_shut`` are
     terminals that faults close to all circuits, ``_broken`` the columns that faults break, and
     ``_lp`` is the linear programme.
     """
@@ -105,7 +107,7 @@ class Master:
         to_go = np.where(router.wiring.to_go < FAR, 0, FAR)
         for array in (nothing, to_go):
             array.flags.writeable = False  # kernels are compiled for one type
-        self.free = router.wiring._replace(cell_cost=nothing, to_go=to_go)
+        self.without_cell_costs = router.wiring._replace(cell_cost=nothing, to_go=to_go)
 
         # The pool is empty: the routes in it are the keys of `_variables`.
         # To leave a circuit out costs more than four times the longest of the shortest routes.
@@ -158,7 +160,7 @@ class Master:
         # ``self._through[cell]`` lists the routes through a cell, hence only those through broken
         # cells have to be checked.
         self.wiring = wiring
-        self.free = self.free._replace(exits=wiring.exits)
+        self.without_cell_costs = self.without_cell_costs._replace(exits=wiring.exits)
         self._shut = shut
         self._broken = {
             column
@@ -263,6 +265,7 @@ class Master:
         the time or the rounds are used up.
         """
         self._lp.set_costs({v: c.cost / UNIT for c, v in self._variables.items()}, feasibility)
+        wiring = self.without_cell_costs if feasibility else self.wiring
         for _ in range(rounds):
             shares, prices = self._lp.solve()
 
@@ -273,7 +276,8 @@ class Master:
             value = -float(self.capacity * int(prices.sum()))
             has_new_columns = False
             for k in range(len(self.circuits)):
-                cost, terminals = self.cheapest(k, prices, closed.get(k, frozenset()), feasibility)
+                closed_to_circuit = closed.get(k, frozenset())
+                cost, terminals = self.find_cheapest_path(wiring, k, prices, closed_to_circuit)
                 value += cost
                 if terminals and cost / UNIT < shares[k] - 1e-6:
                     has_new_columns |= self.add(k, terminals)
@@ -288,19 +292,32 @@ class Master:
                 return True
         return False
 
-    def cheapest(
-        self, circuit: int, prices: NDArray[np.int64], closed: frozenset[int], feasibility: bool
+    def pay_prices(self, prices: NDArray[np.int64]) -> list[int]:
+        """List what each circuit pays at ``prices[link]`` alone, on its cheapest path.
+
+        The prices are a proof that there are no routes if the circuits have to pay more than all
+        links together would get that are passed as often as their capacity allows.
+        """
+        wiring = self.without_cell_costs
+        numbers = range(len(self.circuits))
+        return [self.find_cheapest_path(wiring, k, prices)[0] for k in numbers]
+
+    def find_cheapest_path(
+        self,
+        wiring: MeshArrays,
+        circuit: int,
+        prices: NDArray[np.int64],
+        closed: frozenset[int] = frozenset(),
     ) -> tuple[int, tuple[int, ...]]:
         """Find the cheapest path of a circuit at ``prices[link]``; return its cost and terminals.
 
-        Light may not leave a cell by a terminal in `closed` or in ``self._shut``. The cost, in
-        1/`UNIT` of a cell, includes the prices of all links passed; with `feasibility` it is these
-        prices alone, as cells of ``self.free`` cost nothing. It is `FAR`, and there are no
+        `wiring` is one of the two graphs of this class, with the costs of cells or without. Light
+        may not leave a cell by a terminal in `closed` or in ``self._shut``. The cost, in 1/`UNIT`
+        of a cell, includes the prices of all links passed. It is `FAR`, and there are no
         terminals, if there is no path.
         """
         source, destination = self.circuits[circuit]
         space = self.router.workspace
-        wiring = self.free if feasibility else self.wiring
         np.copyto(space.exit_cost, prices[self.wiring.link])
         for terminal in closed | self._shut:
             space.exit_cost[terminal] = FAR
@@ -329,21 +346,23 @@ class Master:
 
 
 def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
-    """Find a step such that all routings cost the shortest routes plus a multiple of this step.
+    """Find a step such that costs of routings differ by multiples of it.
 
-    ``circuits[circuit]``, shape (circuits, 2), are a source and a destination port. The step is in
-    1/`UNIT` of a cell: two cells where all ways between two ports have an even number of cells, or
-    all an odd one, as on grids of hexagons or squares; else one; with different costs of bar and
-    cross their greatest common divisor. If it is two cells and the shortest routes have 73 cells
-    in all, no routing has 74.
+    The cost of any routes of all circuits is that of the shortest routes plus a multiple of the
+    step. ``circuits[circuit]``, shape (circuits, 2), are a source and a destination port. The step
+    is in 1/`UNIT` of a cell: two cells where all ways between two ports have an even number of
+    cells, or all an odd one, as on grids of hexagons or squares; else one; with different costs of
+    bar and cross their greatest common divisor. If it is two cells and the shortest routes have 73
+    cells in all, no routing has 74.
     """
-    # All ways to a terminal have one parity if it changes with each step: wherever light steps
-    # from one terminal through one cell to the next one, the fewest cells from the port to both
-    # are one even and one odd number.
     costs = np.unique(router.wiring.cell_cost)
     if len(costs) > 1:
         return int(np.gcd.reduce(costs))
 
+    # Mark each terminal even or odd, by the fewest cells from a source port to it. If every step
+    # through one cell leads from an even terminal to an odd one or back, the number of cells on
+    # any way to a terminal is even or odd as the mark says: then all ways have one parity.
+    #
     # Light that leaves a cell at ``before`` enters the next one at ``entered``, and leaves that at
     # ``after``, in bar or in cross; ``walks.cells[source, terminal]`` counts the cells to there.
     graph = router.graph
@@ -352,8 +371,11 @@ def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
     entered = graph.mate[before]
     after = graph.exits[entered, np.arange(len(before)) % 2]
     reached = (entered >= 0) & (walks.cells[:, before] != UNREACHED)
-    flips = (walks.cells[:, before] + walks.cells[:, after]) % 2 == 1
-    return max(1, int(costs[0]) * (2 if (flips | ~reached).all() else 1))
+    changes_parity = (walks.cells[:, before] + walks.cells[:, after]) % 2 == 1
+    step = int(costs[0])
+    if (changes_parity | ~reached).all():
+        step *= 2
+    return max(1, step)
 
 
 class _Programme:
@@ -454,51 +476,54 @@ _MOST_PRICED = 600_000
 
 
 def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.int64]) -> bool:
-    """Tell whether prices found for other faults prove that the fewest slots do not do.
+    """Tell whether prices prove that there is no schedule in the fewest slots.
 
-    Most faults are not what a proof is about, so the prices that prove something with them often
-    prove it without them too; to see that takes a shortest path for each pair. Prices come as
-    ``by_terminal[terminal]``, in 1/`UNIT` of a cell, as links may have other numbers than before.
+    They are prices of links that have proved it for the same pairs on a fabric with other faults:
+    most faults have no part in such a proof, so that it often holds without them. Prices come as
+    ``by_terminal[terminal]``, in 1/`UNIT` of a cell, because links of this fabric may have other
+    numbers. To check the proof takes a shortest path for each pair.
     """
-    pairs = problem.pairs.astype(np.int64)
-    slots = problem.min_slots
-    master = Master(router, pairs, capacity=slots)
+    n_slots = problem.min_slots
+    master = Master(router, problem.pairs.astype(np.int64), capacity=n_slots)
     prices = np.zeros(len(router.workspace.use), dtype=np.int64)
     np.maximum.at(prices, router.wiring.link, by_terminal)
 
-    # Each link may be passed once in each slot. If the pairs have to pay more than that comes to,
-    # cells not counted, no schedule has so few slots.
-    paid = sum(
-        master.cheapest(k, prices, frozenset(), feasibility=True)[0] for k in range(len(pairs))
-    )
-    return paid > slots * int(prices.sum())
+    # Each link may be passed once in each slot. If the pairs have to pay more than all links in
+    # all slots come to, there is no schedule.
+    return sum(master.pay_prices(prices)) > n_slots * int(prices.sum())
 
 
 def bound_jointly(
     problem: AllToAll, router: CellRouter, target_cells: float, clock: Clock
-) -> tuple[float, RoutingProof | None]:
-    """Bound the cells on all routes of a schedule in the fewest slots, by column generation.
+) -> ProvedBound:
+    """Find a lower bound of the cells on all routes in the fewest slots, by column generation.
 
-    The results are the bound in cells, and link prices that prove it. The search ends once it has
-    proved `target_cells`, those of a known schedule, infinite if there is none. The bound is
-    infinite if the fewest slots are not enough; the proof is None if prices do not improve on the
-    bound of the problem itself, or the linear programme would be too large.
+    The search ends once the bound is `target_cells`, the number of cells of a known schedule, or
+    infinite if none is known. The bound is that of the problem itself where prices do not improve
+    on it, or the linear programme would be too large.
     """
     pairs = problem.pairs.astype(np.int64)
     least = problem.lower_bound()
     if len(pairs) * len(router.workspace.use) > _MOST_PRICED:
-        return least, None
+        return ProvedBound(least, None)
     step = cost_step(router, pairs)
     master = Master(router, pairs, capacity=problem.min_slots)
-    outcome = master.bound({}, target_cells * UNIT - step, clock, rounds=_JOINT_ROUNDS)
+
+    # No links are closed to any circuit. Totals differ by `step`, so that a bound above the next
+    # lower total proves the target.
+    no_links: Closed = {}
+    enough = target_cells * UNIT - step
+    outcome = master.bound(no_links, enough, clock, rounds=_JOINT_ROUNDS)
     if outcome.prices is None:
-        return least, None
+        return ProvedBound(least, None)
     proof = RoutingProof.of_prices(outcome.prices, infeasible=outcome.infeasible)
     if outcome.infeasible:
-        return np.inf, proof
+        return ProvedBound(np.inf, proof)
 
     # Totals differ from that of the shortest routes by multiples of `step`: a bound rises to the
     # next one.
     steps = np.ceil((outcome.value - 1e-6 - least * UNIT) / step)
     bound = least + max(0, int(steps)) * step / UNIT
-    return (bound, proof) if bound > least else (least, None)
+    if bound <= least:
+        return ProvedBound(least, None)
+    return ProvedBound(bound, proof)

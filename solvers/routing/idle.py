@@ -151,7 +151,8 @@ class ChipOptics(NamedTuple):
     errors_rad: NDArray[np.float64]
     """``errors_rad[cell, arm]``: the errors of the phases of both arms, in every state."""
     circuit_matrices: NDArray[np.complex128] | None
-    """``[cell, state, b side, a side]``: by `find_circuit_matrices`."""
+    """(cells, 2, 2, 2) ``[cell, state, b side, a side]``: the matrix of each cell without errors,
+    by `find_circuit_matrices`; None where the parts of no cell are known."""
     frequencies_hz: tuple[float, ...]
     """Distances from the central frequency at which light is solved for."""
     phases_known: bool
@@ -247,12 +248,15 @@ class ChipOptics(NamedTuple):
     def _matrices(
         self, states: NDArray[np.int8], errors_rad: NDArray[np.float64]
     ) -> NDArray[np.complex128]:
-        """Return ``T[cell, b side, a side]`` of all cells in the given states.
+        """Return what all cells make of light: complex amplitudes, shape (cells, 2, 2).
 
-        ``errors_rad[cell, arm]`` are the errors of the phases in both arms.
+        ``matrices[cell, b side, a side]`` is the amplitude that leaves at a place of side b, of
+        light of amplitude 1 that enters at a place of side a. ``states[cell]`` is 0 bar or 1
+        cross, and ``errors_rad[cell, arm]`` are the errors of the phases in both arms.
         """
-        # The device has the matrices of cells of the ideal circuit. Times the inverse of the ideal
-        # matrix they are errors alone, which apply to the circuit that a cell really has.
+        # The device gives matrices with errors, but of ideal cells. Times the inverse of the ideal
+        # matrix they are the errors alone; these are applied to the matrix that follows from the
+        # parts of each cell.
         of_device = self.cells.cell(states, errors_rad)
         if self.circuit_matrices is None:
             return of_device

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,15 @@ from optmatch.solvers.routing.causes import Refuted, refuse_dead_pairs
 from optmatch.solvers.routing.pathfinder import PATIENT, UNIT
 from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter
+
+
+class ProvedBound(NamedTuple):
+    """A lower bound of the cells on all routes of a schedule in the fewest slots."""
+
+    cells: float
+    """Infinite if there is no such schedule."""
+    proof: RoutingProof | None
+    """Prices of links; None where the bound is that of the problem itself."""
 
 
 def answer_at_once(

@@ -225,9 +225,16 @@ class Relief:
         Changes ``rows.states[row, cell]``, ``rows.lengths[row, port]`` and, of the last matching,
         ``rows.routes``. At most `max_moves` moves are tried for each; `row_scratch` is written.
         """
-        relief = self.chip, self._scratch
-        lining = ports, row_scratch
-        relieve_rows(self.router.wiring, self.router.workspace, relief, lining, rows, max_moves)
+        relieve_rows(
+            self.router.wiring,
+            self.router.workspace,
+            self.chip,
+            self._scratch,
+            ports,
+            row_scratch,
+            rows,
+            max_moves,
+        )
 
 
 @inner_kernel
@@ -556,7 +563,7 @@ def _begin(
 ):
     """Set the owners of all links; clear ``search.use``, and set the tolls to costs of cells.
 
-    ``scratch.owner[link]`` is the port of a circuit, or -1; ``scratch.toll[cell, state]`` a price.
+    All links on the route of a circuit are owned by its source port.
     """
     scratch.owner[:] = -1
     search.use[:] = 0
@@ -646,24 +653,26 @@ def relieve(
 def relieve_rows(
     graph: MeshArrays,
     search: RoutingSpace,
-    relief: tuple[Chip, ReliefSpace],
-    lining: tuple[PortTable, RowScratch],
+    chip: Chip,
+    scratch: ReliefSpace,
+    ports: PortTable,
+    row_scratch: RowScratch,
     rows: RowBatch,
     max_moves,
 ):
-    """Relieve the routes of each routed matching of a batch, `max_moves` moves at most for each.
+    """Improve the routes of each routed matching of a batch by rip-up and reroute (`relieve`).
 
     Routes are read out of ``rows.states[row, cell]``. These receive the states of the new routes,
     ``rows.lengths[row, port]`` their lengths, and ``rows.routes`` those of the last matching. Rows
-    whose outcome is not `ROUTED` stay as they are. All rows are relieved in one call, because a
-    call from Python costs as much as a move. `relief` and `lining` are what `relieve` and
-    `line_up`, which puts the longest circuits first, work with.
+    whose outcome is not `ROUTED` stay as they are. At most `max_moves` moves are tried for each.
+    All rows are improved in one call, because a call from Python costs as much as a move. `ports`
+    are those of the fabric; `scratch` and `row_scratch` are overwritten.
     """
-    chip, scratch = relief
-    ports, row_scratch = lining
     for row in range(len(rows.matchings)):
         if rows.outcome[row] != ROUTED:
             continue
+
+        # The circuits, the longest first, with their routes.
         partner = row_scratch.partner
         n_circuits = line_up(
             ports, rows.matchings[row], row_scratch.order, partner, row_scratch.taken

@@ -55,9 +55,9 @@ class RowRouter:
 
     A *row* is one matching, ``row[source] = destination``, -1 where idle, int32, shape (ports,).
     States are 0 bar, 1 cross, -1 free, int8, shape (cells,). This class is for fabrics without
-    cells: there every matching is held, and nothing has to be set. ``ports`` is the `PortTable`
-    that rows are checked against, and ``_scratch`` the arrays order, partner and taken of
-    `line_up`.
+    cells: there every matching is held, and nothing has to be set. Subclasses find routes through
+    cells. ``ports`` is the `PortTable` that rows are checked against, and ``_scratch`` the arrays
+    order, partner and taken of `line_up`.
     """
 
     width = 0
@@ -95,6 +95,9 @@ class RowRouter:
         outcome: NDArray[np.int8],
     ) -> None:
         """Route rows, each a matching for itself.
+
+        Without cells there are no states and no routes: rows are checked, and only `outcome` is
+        written. Subclasses write all four arrays.
 
         Parameters
         ----------
@@ -199,17 +202,20 @@ class ForwardRouter(RowRouter):
         read_rows(self._paths, RowBatch(rows, states, routes, lengths, outcome))
 
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
-        """Change by the rule; where it knows some ways only, a mesh router tries to do better.
+        """Route a row by the rule of the fabric, with few toggles from the present states.
 
-        ``present_states[cell]`` is 0 bar, 1 cross or -1, and ``row[source]`` a destination or -1.
-        Writes ``states[cell]``, ``routes[source, step]``, the terminals by which light leaves its
-        cells, and ``lengths[source]`` in cells. Dark cells, which no circuit passes, keep their
-        present states unless they are stuck. Returns `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or
-        `WRONG_STATES`.
+        Where the rule knows some routes only, a mesh router looks for fewer toggles, until the
+        time of `clock` is over. ``present_states[cell]`` is 0 bar, 1 cross or -1, and
+        ``row[source]`` a destination or -1. Writes ``states[cell]``, ``routes[source, step]``, the
+        terminals by which light leaves its cells, and ``lengths[source]`` in cells. Dark cells,
+        which no circuit passes, keep their present states unless they are stuck. Returns `ROUTED`,
+        `NOT_ROUTED`, `NO_MATCHING` or `WRONG_STATES`.
         """
         checked = super().change(present_states, row, states, routes, lengths)
         if checked != ROUTED:
             return checked
+
+        # By the rule, as a batch of one row: `is_held` is False if faults forbid what it finds.
         by_rule = change(self.fabric, row, present_states, visits=VISITS)
         is_held = bool(by_rule.held[0])
         lit = by_rule.states[0]
@@ -219,11 +225,11 @@ class ForwardRouter(RowRouter):
         stays = (lit == FREE) & ((stuck == FREE) | (stuck == present_states))
         states[:] = np.where(stays, present_states, lit)
 
-        # ``by_rule`` is a batch of one: `is_held` is False if faults forbid the way of the rule.
-        # The rule tries all ways only in Benes networks (`LOOPING`), where it turns loops. For
-        # other fabrics, and where faults forbid its way, the row is changed as on any mesh, too,
-        # and the states of fewer toggles count.
-        if not is_held or self._exact_fabric.type not in LOOPING:
+        # Only in Benes networks (`LOOPING`), where it turns loops, does the rule try all routes.
+        # For other fabrics, and where faults forbid its routes, the row is changed as on any mesh,
+        # too, and the states of fewer toggles count.
+        tries_all_routes = self._exact_fabric.type in LOOPING
+        if not (is_held and tries_all_routes):
             states_of_mesh = states.copy()
             routes_of_mesh = np.zeros((len(row), self._mesh.width), dtype=np.int32)
             outcome = self._mesh.change(

@@ -547,8 +547,9 @@ def _route_new_circuits(
         for place in range(len(new_ports)):
             _occupy_route(graph, space, scratch, new_ports[place])
 
-        # Each took the fewest cells for its toggles: only fewer toggles (1) are looked for now.
-        _refit(graph, space, scratch, best_order, states, 1)
+        # Each took the fewest cells for its toggles, so that only fewer toggles can help now.
+        fewer_toggles_only = True
+        _refit(graph, space, scratch, best_order, states, fewer_toggles_only)
         copy_routes(new_ports, scratch, routed)
     return fits
 
@@ -608,16 +609,24 @@ def fit_in_circuits(
 
 
 @inner_kernel
-def _refit(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, order, states, min_saved):
+def _refit(
+    graph: MeshArrays,
+    space: RoutingSpace,
+    scratch: RowScratch,
+    order,
+    states,
+    fewer_toggles_only,
+):
     """Put each circuit in turn on its path of the fewest toggles past all others.
 
     `order` lists source ports, ``states[cell]`` are the present states. Changes ``scratch.routes``
     and ``scratch.lengths``. Cells that were not set before, or lie on the routes of others
-    already, cost no toggle. A way is taken if it has fewer toggles, or as many and its cells cost
-    less. It is searched only where it may save `min_saved` toggles: 1, or 0 where a shorter path
-    is worth a search as well. All routes are occupied, before and afterwards.
+    already, cost no toggle. A path is taken if it has fewer toggles, or as many and its cells cost
+    less; the latter are not searched for with `fewer_toggles_only`. All routes are occupied,
+    before and afterwards.
     """
-    # It ends once all circuits in a row have stayed as they are.
+    # At most `_REFITS` rounds over all circuits. As long as the routes of the others stay as they
+    # are, a circuit finds the same path again: after a whole round without a change it is over.
     n_unchanged = 0
     for turn in range(_REFITS * len(order)):
         port = order[turn % len(order)]
@@ -628,7 +637,9 @@ def _refit(graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, order, s
         # cannot save them. The new way is written to ``space.spare``.
         present = scratch.routes[port, : scratch.lengths[port]]
         cost = sum_cell_costs(graph, scratch.toll, port, present)
-        max_toggles = cost // _TOGGLE - min_saved
+        max_toggles = cost // _TOGGLE
+        if fewer_toggles_only:
+            max_toggles -= 1
         length = 0
         if cost >= _TOGGLE and max_toggles >= 0:
             length, _toggles = find_fewest_toggles(
@@ -689,7 +700,8 @@ def finish_change(
     copy_routes(order, routed, scratch)
     _occupy_routes(graph, space, scratch, order, routed.states)
 
-    # Ways of as many toggles and cheaper cells count, too (0), as negotiation takes detours.
-    _refit(graph, space, scratch, order, routed.states, 0)
+    # Paths of as many toggles and cheaper cells count, too, as negotiation takes detours.
+    fewer_toggles_only = False
+    _refit(graph, space, scratch, order, routed.states, fewer_toggles_only)
     copy_routes(order, scratch, routed)
     write_states(graph, order, routed.routes, routed.lengths, routed.states)

@@ -20,6 +20,7 @@ from optmatch.solvers.all_to_all.planner import (
     three_slots,
 )
 from optmatch.solvers.all_to_all.slot_order import Sequence, lower_toggles
+from optmatch.solvers.routing.negotiation import ProvedBound
 from optmatch.solvers.routing.pathfinder import EFFORTS, UNIT
 from optmatch.solvers.routing.router import CellRouter
 from tests.helpers.modes import compiled_only
@@ -175,7 +176,7 @@ def test_without_a_limit_a_plan_near_its_bound_is_not_begun_anew(
 
     def count_starts(share: float, starts: int | None = 4, **limits: int) -> int:
         begun.clear()
-        proved = cells * (1 - share), None
+        proved = ProvedBound(cells * (1 - share), None)
         monkeypatch.setattr(factorise, "prove_bound", lambda *given: proved)
         factorise.schedule_all(
             problem, Limits(**limits), np.random.default_rng(0), ignore, name="", starts=starts
