@@ -1,5 +1,7 @@
 """Inputs of every format, changed at random: each is read, or refused by name.
 
+An answer that still loads is used in all ways that a user has: tables, pages, pictures, exports.
+
 ``python -m tests.helpers.fuzzing MINUTES`` runs for long, with new random numbers each time.
 """
 
@@ -18,24 +20,31 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import optmatch as om
+from optmatch.io.exports import EXPORTERS, exported
+from optmatch.kinds import view_of_solution
 from tests.helpers.drawn_rails import draw_rail_job, try_rail_job
-from tests.helpers.formats import Files, Seed, places_in, seeds
+from tests.helpers.formats import Files, Seed, places_in, read_and_verify, seeds
 
 MOST_SECONDS, MOST_MEBIBYTES = 5, 512
 METHODS = ("prefetch", "provisioned", "on-demand", "static")
 """Of rail jobs."""
 VALUES: list[Any] = [
-    None, True, False, 0, 1, -1, 2, 3, 7, 100, 0.5, -0.0, 1e-300, 1e308, 2**31, 2**53 + 1, 2**63,
-    2**64, 10**9, 10**400, math.nan, -math.inf, "", "x", "0", "1e9", "=1+1", "$\\foo$", "a\0b",
-    "\ud800", "\u202e\r\n", "a>b", "a,b", "../x", "x" * 5000, [], {}, [[1], [1, 2]], [[[[]]]],
+    None, True, False, 0, 1, -1, -2, 2, 3, 7, 100, 127, 128, 0.5, -0.0, 5e-324, 1e-300, 2e16,
+    1e308, 2**31 - 1, 2**31, -(2**31), 2**53 + 1, 2**63, -(2**63), 2**64, 10**9, 10**18, 10**26,
+    10**400, math.nan, -math.inf, "", "x", "0", "1e9", "=1+1", "$\\foo$", "a\0b", "\ud800",
+    "\u202e\r\n", "a>b", "a,b", "../x", "x" * 5000, [], {}, [[0]], [[1], [1, 2]], [[[[]]]],
     {"npz": "a"}, {"type": "ideal-switch", "n": 3},
 ]  # fmt: skip
+ANSWERS = ("answer", "schedule", "certificate")
+"""Keys of a file below which an answer stands."""
 TOKENS = [
     "", "0", "-1", "1e308", "1e-320", "nan", "inf", "9" * 30, "1" * 5000, "0x10", "1_0", "\u00b2",
     "[" * 3000, "{", "]", '"', "'", ",", ":", ";", "\t", "\r", "\0", "\u2028", "#", "%", "null",
@@ -82,8 +91,11 @@ def _change_json(content: bytes, rng: random.Random) -> bytes:
 
 
 def change_json(tree: Any, rng: random.Random) -> Any:
-    """Change one place of a tree, in place."""
+    """Change one place of a tree, in place; in half of the cases one below the answer."""
     places = list(places_in(tree))
+    answers = [tree[key] for key in ANSWERS if tree.get(key)] if isinstance(tree, dict) else []
+    if answers and rng.random() < 0.5:
+        places = list(places_in(rng.choice(answers))) or places
     holder: Any
     key: Any
     holder, key = rng.choice(places) if places else ({"": tree}, "")
@@ -99,6 +111,8 @@ def change_json(tree: Any, rng: random.Random) -> Any:
         holder[key] = copy.deepcopy(other[place])
     elif action in (4, 5) and isinstance(value, int | float):
         holder[key] = _near(value, rng)
+    elif action == 6 and isinstance(value, list):
+        holder[key] = [row[:-1] if isinstance(row, list) else row for row in value]
     else:
         holder[key] = copy.deepcopy(rng.choice(VALUES))
     return tree
@@ -177,15 +191,43 @@ def _change_bytes(content: bytes, rng: random.Random) -> bytes:
     return content[:at] + middle + content[to:] if rng.random() < 0.9 else content[:at]
 
 
-def try_input(seed: Seed, files: Files, folder: Path) -> Outcome:
-    """Read changed files, and return the faults."""
+def use_answer(answer: om.Solution, rng: random.Random) -> str:
+    """Do with an answer what a user may do, few pictures; return the first flaw."""
+    view = view_of_solution(answer)
+    rate = rng.choice((None, 1e9))
+    uses: list[Callable[[], object]] = [
+        answer.summary,
+        answer.to_dataframe,
+        *(partial(exported, answer, name, rate) for name in EXPORTERS),
+    ]
+    if view.page is not None:
+        uses.append(partial(view.page, answer))
+    if rng.random() < 0.1:
+        uses += [partial(view.draw, answer, slot, None) for slot in (None, 0)]
+    for use in uses:
+        try:
+            use()
+        except om.OptMatchError as exc:
+            if not str(exc):
+                return f"{use}: no message"
+        except Exception:
+            return f"{use}: {traceback.format_exc()}"
+    return ""
+
+
+def try_input(seed: Seed, files: Files, folder: Path, rng: random.Random) -> Outcome:
+    """Read changed files, use the answer in them, and return the faults."""
     for path in folder.iterdir():
         path.unlink()
     for name, content in files.items():
         (folder / name).write_bytes(content)
     flaw, refused, started, before = "", False, time.process_time(), memory(reset=True)
     try:
-        seed.read(folder / next(iter(files)))
+        path = folder / next(iter(files))
+        seed.read(path)
+        answer = om.load(path) if seed.read is read_and_verify else None
+        if isinstance(answer, om.Solution):
+            flaw = use_answer(answer, rng)
     except om.InputError as exc:
         refused = True
         if not exc.message or len(str(exc).encode()) > 20_000:
@@ -242,7 +284,7 @@ def main(minutes: float, kept: Path) -> int:
             seed = rng.choice(of_kind)
             files = mutate_files(seed.files, rng)
             signal.setitimer(signal.ITIMER_VIRTUAL, 60)
-            outcome = try_input(seed, files, now)
+            outcome = try_input(seed, files, now, rng)
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             tried[kind] += 1
             refused[kind] += outcome.refused

@@ -3,7 +3,6 @@
 A room of a question is a folder or a module of its name: ``problems/rails``, ``testing/rails.py``;
 and ``io/matrices``, which reads demands.
 One question may build on another, so no such room counts.
-Run as a program, it prints what it finds.
 """
 
 import ast
@@ -62,13 +61,3 @@ def name_kinds() -> dict[str, list[str]]:
             ):
                 found[kind.problem.kind].append(path.relative_to(ROOT).as_posix())
     return found
-
-
-def main() -> None:
-    """Print how many modules name each kind, and which."""
-    for kind, paths in name_kinds().items():
-        print(kind, len(paths), *paths)
-
-
-if __name__ == "__main__":
-    main()

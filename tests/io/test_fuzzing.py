@@ -17,7 +17,7 @@ INPUTS = examples(80, plain=80)
 @pytest.mark.parametrize("kind", SEEDS)
 def test_the_inputs_to_start_from_are_right(kind: str, tmp_path: Path) -> None:
     for seed in SEEDS[kind]:
-        assert try_input(seed, seed.files, tmp_path)[::3] == (False, "")
+        assert try_input(seed, seed.files, tmp_path, random.Random(0))[::3] == (False, "")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::numpy.exceptions.ComplexWarning")
@@ -27,7 +27,7 @@ def test_changed_inputs_are_read_or_refused(kind: str, tmp_path: Path) -> None:
     for number in range(INPUTS):
         rng = random.Random(f"{kind} {number}")
         seed = rng.choice(SEEDS[kind])
-        outcome = try_input(seed, mutate_files(seed.files, rng), tmp_path)
+        outcome = try_input(seed, mutate_files(seed.files, rng), tmp_path, rng)
         assert not outcome.flaw, (number, outcome.flaw)
         refused += outcome.refused
     assert 0 < refused < INPUTS

@@ -11,7 +11,7 @@ import pytest
 import optmatch as om
 from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.modes import examples
-from tests.helpers.reopened import STATES, describe, run
+from tests.helpers.reopened import STATES, Reopened, describe
 
 MESH = om.HexMesh(4, 4, ports=8)
 
@@ -23,10 +23,13 @@ def mesh_state() -> om.Reroute:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STATES)
-def test_what_is_written_is_read_back_after_random_operations(name: str) -> None:
+def test_what_is_written_is_read_back_after_random_operations(name: str, tmp_path: Path) -> None:
     """One in ten is followed by a reopen that must give an equal controller."""
-    (controller,) = run(examples(60, plain=10), seed=12, names=[name])
-    assert controller.violations == []
+    played = Reopened(name, tmp_path, seed=12)
+    for _ in range(examples(60, plain=10)):
+        played.operate()
+    played.controller.close()
+    assert played.violations == []
 
 
 FAULTS = [(a, b) for a in ("bar", "cross", None) for b in ("bar", "cross", None) if a != b]

@@ -21,7 +21,6 @@ from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.testing.reroutes import draw_rack_state
 from tests.helpers.command import call
-from tests.helpers.joined import fill_racks
 
 INSTANCES = Path(__file__).resolve().parents[3] / "instances" / "reroute"
 RACK = om.RackFabric()
@@ -377,6 +376,29 @@ def test_light_passes_the_switches_between_joined_racks() -> None:
     assert om.verify(cut.problem, cut).ok
     with pytest.raises(om.InputError, match="a box of"):
         fill_rack(fabric, [((0, 0, 0), (4, 2, 5))])
+
+
+def fill_racks(racks: int, spares: int, rng: np.random.Generator) -> om.Reroute:
+    """Fill so many joined racks each by itself; some jobs make room for more spares."""
+    one = fill_rack(om.RackFabric(joined=True))
+    fabric = om.RackFabric(racks=racks, joined=True)
+    at = np.arange(racks)[:, None, None]
+    circuits = (one.circuits + at * one.fabric.n_ports).reshape(-1, 2)
+    owners = (one.owners + at[:, :, 0] * (1 + one.owners.max())).ravel()
+    ways = [
+        tuple(fibre + rack * one.units.n_fibres for fibre in way)
+        for rack in range(racks)
+        for way in one.routes
+    ]
+    idle = {chip + 64 * rack for rack in range(racks) for chip in one.spares}
+    jobs = rng.permutation(np.unique(owners)).tolist()
+    gone = list[int]()
+    while len(idle) < spares:
+        gone.append(jobs.pop())
+        idle |= set((circuits[owners == gone[-1]] // fabric.ports_per_chip).ravel().tolist())
+    kept = np.flatnonzero(~np.isin(owners, gone))
+    reserve = tuple(sorted(idle)[:: max(1, len(idle) // spares)])[:spares]
+    return om.Reroute(fabric, circuits[kept], owners[kept], reserve, tuple(ways[k] for k in kept))
 
 
 def test_a_cut_is_proved_before_all_spares_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
