@@ -4,8 +4,6 @@ A figure is 390 pixels wide on a phone. Letters are measured at that width; 8 po
 pixels.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """The site opens from a disk: its navigation, types and formulas, and its search in Chromium."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

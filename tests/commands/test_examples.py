@@ -1,7 +1,5 @@
 """The help of each command ends with an example, and each of them runs."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The view of an operator: figures against plain counts, and what listeners are told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The service of the manual: many requests at once, and kills between them."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -1,7 +1,5 @@
 """Meshes have the cells, terminals and dead pairs that they must, and light is reciprocal."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 from itertools import product

@@ -1,7 +1,5 @@
 """An answer of every kind, found in a moment; two where an answer has two forms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

@@ -11,8 +11,6 @@ of the processor, so that a busy machine changes little. A line is printed for e
 another method served earlier by more than a thousandth, and counts now and then and at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Chips that differ from cell to cell, and all their states written down: an oracle."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

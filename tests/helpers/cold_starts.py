@@ -9,8 +9,6 @@ is at most 10 % and a tenth of a second longer. Prints a table, in Markdown, and
 that does not hold. It compiles all kernels twice, so it takes minutes; times are of the clock.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Collectives done on real numbers, and the best possible ones, by means too simple to err."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

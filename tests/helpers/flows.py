@@ -1,7 +1,5 @@
 """Solves of the command line of all kinds, each with its options."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple

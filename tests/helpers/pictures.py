@@ -4,8 +4,6 @@ Small ones are those of `tests.helpers.answers`. Those of about 100 and of about
 or resources are answered by quick methods: their pictures matter here, not how good they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache

@@ -5,8 +5,6 @@ messages and collectives, direct or forwarded, and all-to-alls over chords; with
 in which data change rail inside a server, it walks over the ports of all rails of a server.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from itertools import pairwise

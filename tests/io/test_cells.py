@@ -1,7 +1,5 @@
 """Tables of cells: what they mean, round trips, everything that is refused, and commands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every kind is shown: its problem, its answer, its page in a browser, and its notebook figure."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pictures: data functions, drawings, and refused files."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -4,8 +4,6 @@ What can be counted is counted here: letters, their overlaps and sizes, shapes, 
 high a picture is for its width.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Let the solver of a question race its rivals, and print the cells that it lost."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from datetime import date

@@ -1,7 +1,5 @@
 """What a race between a solver and its rivals found, and the table of the races that were lost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A method that fails is a logged defect, and `solve` takes the next best answer."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace

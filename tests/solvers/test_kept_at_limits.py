@@ -5,8 +5,6 @@ the start, the time is suddenly over, or the run is interrupted. So a moment is 
 run, however busy the machine is.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parameters of searches: declared by methods, set by users, refused where they are wrong."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A solve that starts from a former answer is never worse than it, as it is or repaired."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Reports of sweeps: the grid of sizes, gaps with their unit, and pages that fit a phone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Flows that arrive in time: weights, deadlines, coflows, and when each flow is complete."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import deque

@@ -1,7 +1,5 @@
 """The record of failures against a plain model of it: random events, in one or several threads."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

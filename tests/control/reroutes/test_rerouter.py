@@ -1,7 +1,5 @@
 """The controller's view: its proposals are right, and states follow applied changes."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading

@@ -4,8 +4,6 @@ The matrix is computed from the netlist as it is written, by a table of componen
 own: nothing here is taken from the reader, nor from the verifier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What interferometers are cells, and which phase sets which state: against a dense matrix."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

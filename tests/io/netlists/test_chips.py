@@ -1,7 +1,5 @@
 """Chips as other people write them: what a cell is, who is left out, and which way is bar."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exported plans send light where they say: in sax, if it is there, and by a dense matrix."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Names of cells and ports of netlists stand on the command line wherever numbers do."""
 
-from __future__ import annotations
-
 import json
 from contextlib import chdir
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Charts of demands over time: the data, the drawing, the files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

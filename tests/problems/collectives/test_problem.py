@@ -1,7 +1,5 @@
 """Collectives: refused fields, and bounds that nothing beats."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations, islice, product
 from typing import Any

@@ -1,7 +1,5 @@
 """Demands: exact ticks, refusals, and a lower bound that the best schedule never beats."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from fractions import Fraction

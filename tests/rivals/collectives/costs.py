@@ -1,7 +1,5 @@
 """What all rivals of collectives use: the cost of a round, and which ports lead elsewhere."""
 
-from __future__ import annotations
-
 import math
 
 import optmatch as om

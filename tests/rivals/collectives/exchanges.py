@@ -1,7 +1,5 @@
 """Rivals whose circuits change: hypercubes, Bruck, circulants, and greedy matchings."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Rivals that forward everything inside one round, or two, over a ring, a torus or a hypercube."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

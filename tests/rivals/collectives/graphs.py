@@ -1,7 +1,5 @@
 """Rivals over graphs of low diameter whose circuits never change: de Bruijn, Kautz, and trees."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cells of collectives, drawn from the whole product of what a problem may say, and races."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """Rivals over rings and paths whose circuits never change, and over tori."""
 
-from __future__ import annotations
-
 import math
 
 import optmatch as om

@@ -1,7 +1,5 @@
 """Rivals reproduce their known figures, and small cells of the grid are raced."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial

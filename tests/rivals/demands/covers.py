@@ -1,7 +1,5 @@
 """Covers of a demand: critical lines, maximum weight, Solstice, Eclipse, decompositions, Reco."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cells of demands, drawn from the whole product of what a problem may say, and races."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

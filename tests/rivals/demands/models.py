@@ -1,7 +1,5 @@
 """Twelve models of traffic, each as ``draw(n, rng)``: seconds of circuit time, float64 (n, n)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The slots of a rival's plan, what they cost, and whether they serve a demand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

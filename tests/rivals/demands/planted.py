@@ -1,7 +1,5 @@
 """Mixtures of few permutations, decoded by the weights that occur in many rows."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 

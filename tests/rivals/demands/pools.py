@@ -1,7 +1,5 @@
 """The best lengths for a pool of slots that simple covers found, by linear programs."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array

@@ -1,7 +1,5 @@
 """Rivals reproduce their known figures, and sixty small cells of the grid are raced."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A bound on the slots of an all-to-all, by a linear programme over flows of light."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog

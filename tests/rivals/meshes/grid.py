@@ -1,7 +1,5 @@
 """Cells of meshes: meshes, ports, faults and objectives drawn at random, and their races."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Negotiated congestion, first fit into slots, and an exact model, each in plain Python."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Rivals reproduce known figures, and small cells of the grid are raced."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ Every communication goes straight, over circuits from each member to the next on
 with the circuits that it ends with.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Iterator, Sequence

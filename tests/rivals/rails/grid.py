@@ -1,7 +1,5 @@
 """Cells of rail jobs, drawn from the whole product of what a job may say, and races."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from math import inf

@@ -1,7 +1,5 @@
 """Rivals whose circuits never change: rings in all orders, chords, and rails that differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache

@@ -5,8 +5,6 @@ machine; a communication needs all circuits on its way at once, for as long as i
 of a few GPUs are tried. The model shares no code with the solvers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 from math import ceil, inf

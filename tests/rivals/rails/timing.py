@@ -1,7 +1,5 @@
 """List scheduling of a training step: what is released first goes first, over all its ports."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple

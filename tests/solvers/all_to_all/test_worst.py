@@ -1,7 +1,5 @@
 """All-to-alls on measured chips: as few slots as without a chip, and the time divided."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plans whose data pass ranks inside a round: they are right, and take what was offered."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

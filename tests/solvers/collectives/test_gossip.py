@@ -1,7 +1,5 @@
 """Pairs of Knoedel graphs: everybody knows all after few rounds, and plans hold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

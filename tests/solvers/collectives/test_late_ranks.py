@@ -1,7 +1,5 @@
 """All-reduces with several late ranks."""
 
-from __future__ import annotations
-
 import pytest
 
 import optmatch as om

@@ -1,7 +1,5 @@
 """Routes of all-to-alls within capacities: the right data, and no circuit carries too much."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All-reduces that pass data on, and those that are composed of other collectives."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

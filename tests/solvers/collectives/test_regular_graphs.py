@@ -1,7 +1,5 @@
 """Regular graphs are regular, their ways are short, and gathers over them use that."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

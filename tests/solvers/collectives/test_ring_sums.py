@@ -1,7 +1,5 @@
 """All-reduces around one ring of two-way circuits, whose sums go both ways."""
 
-from __future__ import annotations
-
 import pytest
 
 import optmatch as om

@@ -1,7 +1,5 @@
 """Uneven all-to-alls of many ranks: matchings for large blocks, circulants for the rest."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

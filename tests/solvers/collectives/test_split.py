@@ -1,7 +1,5 @@
 """Blocks that split: against all sequences of a few matchings, and in the large."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations, pairwise, permutations, product
 from typing import Any

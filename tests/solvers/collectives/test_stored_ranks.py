@@ -1,7 +1,5 @@
 """Plans in which all ranks do the same store the chunks of the first ones alone."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

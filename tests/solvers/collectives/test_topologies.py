@@ -1,7 +1,5 @@
 """Graphs of several ports: what circuits they have, and how fast data spread over them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All-reduces by sums along walks of de Bruijn graphs."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

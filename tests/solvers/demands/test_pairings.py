@@ -1,7 +1,5 @@
 """Demands on ideal switches of bidirectional ports: a circuit joins two ports both ways."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Few terms for few ports, by a walk over the vertices of all decompositions."""
 
-from __future__ import annotations
-
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """All-to-alls in stages: parts arrive, ways are shortest, and the replay refuses what is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

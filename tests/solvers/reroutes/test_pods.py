@@ -1,7 +1,5 @@
 """Pods whose chips no light passes: whole racks take over, against a plain count of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

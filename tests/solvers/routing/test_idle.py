@@ -1,7 +1,5 @@
 """Free cells: the light of settings against other models, promises of flips, and random states."""
 
-from __future__ import annotations
-
 import pathlib
 import sys
 from dataclasses import replace

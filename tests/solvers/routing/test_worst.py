@@ -1,7 +1,5 @@
 """Matchings on a known chip: against all states, simple rivals, and the exact optics."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 from typing import Any

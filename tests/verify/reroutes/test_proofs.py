@@ -1,7 +1,5 @@
 """Proofs that no transition exists hold if and only if counting anew says so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations
 from types import SimpleNamespace

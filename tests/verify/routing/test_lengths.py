@@ -1,7 +1,5 @@
 """Shortest routes, and cells that two circuits pass where light goes one way."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

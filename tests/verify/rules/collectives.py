@@ -1,7 +1,5 @@
 """Collectives: what is sent and arrives, its circuits, planes by themselves, and times."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
