@@ -8,7 +8,7 @@ SCHEDULE := demo/$(NAME).schedule.json
 # What runs compiled code, and is quick enough to run in several modes (tests/conftest.py says which).
 KERNEL_TESTS := -m modes tests/solvers
 # What is slow and seldom changes from one commit to the next, in the order in which CI has time for it: `make nightly`.
-NIGHTLY := bounds python crosscheck names wheels fresh-docs attackers pictures caches bounds-of-all python-of-all rivals-of-all
+NIGHTLY := bounds python crosscheck names seldom wheels fresh-docs site attackers pictures caches bounds-of-all python-of-all rivals-of-all
 export NIGHTLY
 # Two processes; who has nothing left takes tests of the other, so neighbours share what they compile.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
@@ -120,13 +120,21 @@ nightly: $(READY_TO_TEST)
 names: $(READY_TO_TEST)
 	OPTMATCH_EXAMPLES=2 $(BIN)/pytest -q -rs tests/test_typing.py tests/test_packaging.py
 
+# All states of a mesh, and tables that take seconds.
+seldom: $(READY_TO_TEST)
+	OPTMATCH_EXAMPLES=2 $(PYTEST) -q tests/fabrics/test_fabrics.py tests/test_papers.py
+
+# The site that `make docs` builds: its navigation, formulas and search.
+site: $(READY_TO_TEST) $(READY_FOR_DOCS)
+	OPTMATCH_EXAMPLES=2 $(BIN)/pytest -q tests/test_site.py
+
 # More sizes of problems in every picture and page.
 pictures: $(READY_TO_TEST)
 	OPTMATCH_EXAMPLES=5 $(PYTEST) -q tests/plotting
 
-# Kernel caches that are empty, damaged, or in no place; each kind is solved on a fresh machine.
+# Kernel caches that are warm, empty, damaged, or in no place; each kind is solved on a fresh machine.
 caches: $(READY_TO_TEST)
-	OPTMATCH_EXAMPLES=5 $(BIN)/pytest -q tests/solvers/kernels
+	OPTMATCH_EXAMPLES=5 $(BIN)/pytest -q tests/solvers/kernels tests/control/test_warming.py
 	$(BIN)/python -m tests.helpers.cold_starts
 
 # Forged answers, files that are changed by two mutators, wrong calls from Python.

@@ -8,6 +8,7 @@ import pytest
 
 import optmatch as om
 from tests.helpers.benchmarks import ROOT, load_benchmark
+from tests.helpers.modes import nightly_only
 
 PAGE = (ROOT / "docs" / "papers.md").read_text("utf-8").splitlines()
 lumion = load_benchmark("papers.lumion")
@@ -42,6 +43,7 @@ def test_each_spare_of_the_page_is_a_row() -> None:
     assert in_page(lumion.spares_table()).count(True) == 4
 
 
+@nightly_only
 @pytest.mark.slow
 def test_slow_tables_are_those_of_the_page() -> None:
     assert in_page(opus.step_table(["h200-dp2"])).count(True) == 9

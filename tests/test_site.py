@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.modes import nightly_only
 from tests.plotting.test_viewer import browser
 
 __all__ = ["browser"]  # a fixture
+pytestmark = nightly_only
 ROOT = Path(__file__).resolve().parent.parent
 
 

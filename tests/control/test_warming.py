@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import optmatch as om
+from tests.helpers.modes import nightly_only
 
 CALLS = """
 import numpy as np
@@ -41,6 +42,7 @@ om.decompose([[1, 2], [2, 1]])
 """
 
 
+@nightly_only
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("warming", "routers", "more"),

@@ -14,6 +14,7 @@ import optmatch as om
 from optmatch.fabrics import UNREACHED, CellGraph, state_between
 from optmatch.fabrics.light import trace, trace_circuits
 from tests.helpers import oracles
+from tests.helpers.modes import nightly_only
 
 SIZES = list(product(range(1, 6), repeat=2))
 GRAPHS = [
@@ -91,6 +92,7 @@ def test_the_reachable_pairs_are_those_of_all_states(fabric: Any) -> None:
     assert np.array_equal(best, fabric.route_cells())
 
 
+@nightly_only
 @pytest.mark.slow
 def test_all_states_of_two_by_two_hexagons() -> None:
     """524,288 states make 233,213 matchings and connect 186 of 190 pairs."""

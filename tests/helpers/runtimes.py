@@ -1,12 +1,7 @@
-"""Buffers of runtimes before and after a collective, and ranks that are processes."""
+"""Buffers of runtimes before and after a collective, and a machine for programs of MSCCL."""
 
-import json
-import socket
-import subprocess
-import sys
+from collections import defaultdict, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,7 +9,6 @@ import numpy as np
 
 import optmatch as om
 
-RANK = Path(__file__).with_name("msccl_rank.py")
 EMPTY = -(1 << 40)
 
 
@@ -59,40 +53,49 @@ def units_of(problem: om.Collective) -> Any:
     return demand // np.gcd.reduce(demand.reshape(-1))
 
 
-@contextmanager
-def ranks(most: int) -> Iterator[Any]:
-    """Start processes; yield a function that lets them do a program and returns their buffers."""
-    pairs = {(a, b): socket.socketpair() for a in range(most) for b in range(most) if a != b}
-    workers: list[Any] = []
-    for rank in range(most):
-        ends = {f"to {b}": s.fileno() for (a, b), (s, _) in pairs.items() if a == rank}
-        ends |= {f"from {a}": r.fileno() for (a, b), (_, r) in pairs.items() if b == rank}
-        command = [sys.executable, "-S", "-E", str(RANK), str(rank), json.dumps(ends)]
-        pipe: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        workers.append(subprocess.Popen(command, pass_fds=list(ends.values()), **pipe))
-    for s, r in pairs.values():
-        s.close()
-        r.close()
+def run_msccl(program: str, buffers: list[dict[str, Any]], seed: int) -> None:
+    """Do a program of MSCCL in the buffers of its ranks: thread blocks take turns by chance.
 
-    def do(program: str, first: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        for worker, buffers in zip(workers, first, strict=False):
-            told = {name: values.tolist() for name, values in buffers.items()}
-            worker.stdin.write(json.dumps({"program": program, "buffers": told}) + "\n")
-            worker.stdin.flush()
-        answers = [
-            json.loads(worker.stdout.readline()) for worker, _ in zip(workers, first, strict=False)
-        ]
-        assert not any(answer["wrong"] for answer in answers), answers
-        return [answer["buffers"] for answer in answers]
+    A send never waits, as where channels have room; a receive waits for its data.
+    """
+    done: dict[tuple[int, int], int] = {}
+    sent: dict[tuple[str, str, str], deque[Any]] = defaultdict(deque)
 
-    try:
-        yield do
-    finally:
-        for worker in workers:
-            worker.stdin.close()
-            worker.kill()
-            worker.wait()
-            worker.stdout.close()
+    def do(rank: str, block: Any) -> Iterator[None]:
+        """Do the steps of a block; yield before each, and while it waits."""
+        held, ends = buffers[int(rank)], block.attrib
+        for step in block:
+            told = step.attrib
+            yield
+            awaited = int(rank), int(told["depid"])
+            while awaited[1] >= 0 and done.get(awaited, -1) < int(told["deps"]):
+                yield
+            count = int(told["cnt"])
+            source = held[told["srcbuf"]][int(told["srcoff"]) :][:count]
+            target = held[told["dstbuf"]][int(told["dstoff"]) :][:count]
+            if told["type"] == "s":
+                sent[rank, ends["send"], ends["chan"]].append(source.copy())
+            elif told["type"] in ("r", "rrc"):
+                arriving = sent[ends["recv"], rank, ends["chan"]]
+                while not arriving:
+                    yield
+                target[:] = arriving.popleft() + source * (told["type"] == "rrc")
+            elif told["type"] == "cpy":
+                target[:] = source
+            done[int(rank), int(ends["id"])] = int(told["s"])
+
+    gpus = ElementTree.fromstring(program).findall("gpu")
+    running = [do(gpu.attrib["id"], block) for gpu in gpus for block in gpu]
+    rng = np.random.default_rng(seed)
+    turns = 0
+    while running:
+        block = running[int(rng.integers(len(running)))]
+        if next(block, "done") == "done":
+            running.remove(block)
+            turns = 0
+        turns += 1
+        assert turns < 10_000 * len(gpus), "thread blocks wait for ever"
+    assert not any(sent.values()), "data that nobody receives"
 
 
 def scratch_of(program: str) -> list[int]:

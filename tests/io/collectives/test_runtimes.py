@@ -1,4 +1,4 @@
-"""Programs for other runtimes move real data: MSCCL by processes, MSCCL++ by a replay.
+"""Programs for other runtimes move real data: MSCCL and MSCCL++ by replays, in any order.
 
 Neither runs on a GPU here: what reads them there is C++ and CUDA. The replay of MSCCL++ keeps the
 rules of its reader, and lets the proxies put data at any time between a put and a flush.
@@ -18,7 +18,7 @@ from tests.helpers.collectives import compute
 from tests.helpers.msccl import run_program
 from tests.helpers.msccl_readers import RUNTIMES, check_program, without_dialect
 from tests.helpers.mscclpp import Machine, read
-from tests.helpers.runtimes import make, ranks, same, scratch_of, units_of
+from tests.helpers.runtimes import make, run_msccl, same, scratch_of, units_of
 
 SMALL = [
     ("all-reduce", "ring", 5),
@@ -55,8 +55,8 @@ def solve(operation: Any, method: str, n: int) -> om.Solution | None:
     return om.solve(problem, method, seed=0)
 
 
-def check_msccl(solution: om.Solution, do: Any) -> None:
-    """Let processes do the program, and compare the results with what is wanted.
+def check_msccl(solution: om.Solution, times: int) -> None:
+    """Do the program in several orders, and compare the results with what is wanted.
 
     Each dialect is read by the rules of its runtime, and has the same programs of ranks.
     """
@@ -66,11 +66,12 @@ def check_msccl(solution: om.Solution, do: Any) -> None:
         in_dialect = str(exported(solution, "msccl", dialect=dialect))
         check_program(in_dialect, dialect)
         assert without_dialect(in_dialect) == without_dialect(text)
-    first, last = make(
-        problem, len(solution.answer.chunk_bytes), units_of(problem), scratch_of(text)
-    )
-    for found, wanted in zip(do(text, first), last, strict=True):
-        assert same(found, wanted)
+    for seed in range(times):
+        first, last = make(
+            problem, len(solution.answer.chunk_bytes), units_of(problem), scratch_of(text)
+        )
+        run_msccl(text, first, seed)
+        assert all(same(*each) for each in zip(first, last, strict=True))
 
 
 def check_mscclpp(solution: om.Solution, times: int) -> None:
@@ -84,18 +85,11 @@ def check_mscclpp(solution: om.Solution, times: int) -> None:
         assert all(same(*each) for each in zip(first, last, strict=True))
 
 
-def test_processes_move_the_bytes() -> None:
-    with ranks(6) as do:
-        for case in SMALL:
-            solution = solve(*case)
-            assert solution is not None
-            check_msccl(solution, do)
-
-
 @pytest.mark.parametrize("case", SMALL, ids=str)
-def test_mscclpp_plans_keep_the_rules_and_give_the_results(case: Any) -> None:
+def test_plans_keep_the_rules_and_give_the_results(case: Any) -> None:
     solution = solve(*case)
     assert solution is not None
+    check_msccl(solution, 3)
     check_mscclpp(solution, 3)
 
 
@@ -159,13 +153,12 @@ def test_what_mscclpp_cannot_hold_is_refused() -> None:
 @pytest.mark.slow
 def test_fifty_plans() -> None:
     done = 0
-    with ranks(8) as do:
-        for (operation, methods), n in product(METHODS.items(), (2, 3, 4, 6, 8)):
-            for solution in [solve(operation, method, n) for method in methods]:
-                if solution is not None:
-                    check_msccl(solution, do)
-                    check_mscclpp(solution, 5)
-                    done += 1
+    for (operation, methods), n in product(METHODS.items(), (2, 3, 4, 6, 8)):
+        for solution in [solve(operation, method, n) for method in methods]:
+            if solution is not None:
+                check_msccl(solution, 2)
+                check_mscclpp(solution, 2)
+                done += 1
     assert done >= 50
 
 
