@@ -37,7 +37,7 @@ def kernel() -> Iterator[Any]:
 def test_a_notebook_runs_and_shows_its_pictures(path: Path, tmp_path: Path, kernel: Any) -> None:
     """A cell that calls for a picture has one among its outputs; none is given as a name.
 
-    Searches that go on until their limit have a fifth of the time.
+    Searches that go on until their limit have a tenth of the time.
     """
     import nbformat
     from nbclient import NotebookClient
@@ -45,7 +45,7 @@ def test_a_notebook_runs_and_shows_its_pictures(path: Path, tmp_path: Path, kern
     notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     start: Any = nbformat.v4.new_code_cell(QUICK.format(tmp_path))  # type: ignore[no-untyped-call]
     for cell in notebook.cells:
-        cell.source = LIMIT.sub(r"\g<0> / 5", cell.source)
+        cell.source = LIMIT.sub(r"\g<0> / 10", cell.source)
     notebook.cells.insert(0, start)
     client = NotebookClient(notebook, km=kernel, timeout=300)
     try:

@@ -125,10 +125,6 @@ def test_a_group_alone_prints_its_help(args: list[str]) -> None:
     assert done.stdout.rstrip("\n") == call(*args, "--help").stdout.rstrip("\n")
 
 
-def test_what_is_no_time_is_refused() -> None:
-    refused("'5x': a time >= 0 is expected", "solve", "--time-limit", "5x", "x")
-
-
 @pytest.mark.parametrize("args", [["solve"], ["solve", "--time-limit", "-1", "x"], ["dance"]])
 def test_wrong_usage_ends_with_2(args: list[str]) -> None:
     done = call(*args, code=2)

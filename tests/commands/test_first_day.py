@@ -223,21 +223,6 @@ def test_the_list_of_instances_fits_a_terminal() -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_dozens_of_options_are_in_sections() -> None:
-    lines = call("generate", "rail-job", "--help").stdout.splitlines()
-    heads = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    sections = [
-        "Options:",
-        "Parallelism:",
-        "Model:",
-        "Workload:",
-        "Network:",
-        "Fabric:",
-        "Output:",
-    ]
-    assert heads == sections
-
-
 def test_what_is_saved_comes_first(tmp_path: Path) -> None:
     problem = om.Routing(om.IdealSwitch(2), [1, 0])
     with pytest.raises(om.InputError, match="a problem or a solution comes first"):

@@ -1,7 +1,6 @@
 """Schedulers of demands: what each promises beyond the contract."""
 
 import itertools
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,12 @@ from optmatch.fabrics.fabric import find_staying
 from optmatch.model import Limit, Limits, counted_time
 from optmatch.problems import CountProof
 from optmatch.problems.demands import traffic
-from optmatch.solvers.demands.choices import CRITICAL
 from optmatch.solvers.demands.decomposer import Decomposer
-from optmatch.solvers.demands.entry_covers import yield_cover
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan, finish_plan, only_demanded, serve, tidy, trim
 from optmatch.solvers.demands.realisable import shorten
-from optmatch.solvers.demands.scheduling import former_plan, order_slots, spread
-from optmatch.solvers.demands.tasks import CoverTask
+from optmatch.solvers.demands.scheduling import former_plan, spread
 from optmatch.testing.demands import best_demand
 from optmatch.testing.routing import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
@@ -59,18 +55,6 @@ def noisy(n: int, seed: int = 0) -> NDArray[np.float64]:
 
 
 # -- pieces --------------------------------------------------------------------------------------
-
-
-@given(matrices())
-@settings(deadline=None, max_examples=40)
-def test_covers_serve_everything_in_few_slots(matrix: Matrix) -> None:
-    busiest = int(max((matrix > 0).sum(axis=0).max(), (matrix > 0).sum(axis=1).max()))
-    first = cover_heaviest_first(matrix)
-    fewest = next(yield_cover(CoverTask.of(matrix, 0), CRITICAL))
-    assert (serve(fewest) >= matrix).all()
-    assert (serve(first) >= matrix).all()
-    assert len(fewest.ticks) == busiest
-    assert len(first.ticks) <= 2 * busiest - 1
 
 
 @given(matrices(), st.integers(1, 5))
@@ -119,20 +103,6 @@ def test_planes_share_the_work(matrix: Matrix, planes: int, delay: int) -> None:
     assert max(ends) <= max(dealt)
 
 
-def test_slots_are_ordered_by_what_they_share() -> None:
-    """Matchings that differ in one place each come one after the other."""
-    base = np.arange(8, dtype=np.int32)
-    rows = [base]
-    for k in range(3):
-        following = rows[-1].copy()
-        following[[2 * k, 2 * k + 1]] = following[[2 * k + 1, 2 * k]]
-        rows.append(following)
-    shuffled = np.stack([rows[2], rows[0], rows[3], rows[1]])
-    order = order_slots(shuffled)
-    changes = [(shuffled[a] != shuffled[b]).sum() for a, b in pairwise(order)]
-    assert changes == [2, 2, 2]
-
-
 # -- methods -------------------------------------------------------------------------------------
 
 
@@ -158,14 +128,6 @@ def test_without_delay_the_line_bound_is_met() -> None:
     """The exact decomposition is in the portfolio."""
     solution = om.solve(ideal(noisy(8), delay_s=0.0), "best", seed=0)
     assert solution.status is om.Status.OPTIMAL
-
-
-def test_circuits_that_stay_shorten_schedules() -> None:
-    """Per circuit, what carries on during delays is used; the verifier agrees."""
-    matrix = [[5, 1, 1], [0, 6, 1], [1, 0, 7]]
-    stop = om.solve(ideal(matrix, delay_s=2.0), "best", seed=0).objective
-    stay = om.solve(ideal(matrix, delay_s=2.0, switching="per-circuit"), "best", seed=0).objective
-    assert stay <= stop
 
 
 @pytest.mark.parametrize("fabric", [om.Benes(8), om.HexMesh(3, 3, ports=8)], ids=lambda f: f.type)
