@@ -13,19 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.fields import check_names, csv_records, list_records, shorten
+from optmatch.io.fields import Record, check_names, csv_records, list_records, shorten
 from optmatch.io.matrices.reader import EXACT
 from optmatch.io.rails.chakra.step import TraceOptions, step_of
-from optmatch.io.rails.chakra.traces import (
-    COLLECTIVE,
-    COLLECTIVES,
-    COMPUTE,
-    MISSING,
-    RECEIVE,
-    SEND,
-    NodeRow,
-    Trace,
-)
+from optmatch.io.rails.chakra.traces import MISSING, NodeRow, Trace
 from optmatch.io.text import (
     check_content,
     decode,
@@ -41,8 +32,6 @@ from optmatch.problems.rails.training.step import DIMENSIONS, OPERATIONS, Step
 _COLUMNS = ("rank", "group", "operation", "count", "size_bytes", "compute_s", "peer")
 _MOST_REPEATS = 10**6
 """The most repeats of one line; a step has a few million operations in all."""
-_NODE_TYPES = {"compute": COMPUTE, "send": SEND, "recv": RECEIVE}
-"""Types of nodes of Chakra by operation; other operations are collectives."""
 
 
 def read_phase_list(
@@ -82,51 +71,31 @@ def read_phase_list(
                 check_names("key", list(record.entries), _COLUMNS, record.place)
         else:
             raise FormatError(f"suffix {suffix!r}: phases are in .csv or .json")
+    rows_of_rank: dict[int, list[NodeRow]] = defaultdict(list)
+    n_operations = 0
     with naming(file):
-        lines = [_read_line(record.number, record.entries, noun) for record in records]
+        for record in records:
+            where = f"{noun} {record.number}"
+            rows = _read_line(record, where)
+            n_operations += len(rows)
+            check_content("operations", n_operations, file)
+            rank = int(_read_number(record.entries, "rank", None, where))
+            rows_of_rank[rank] += rows
 
     # A rank that no line names is there if a group has it: it has nothing to do.
     ranks_of_groups = [rank for ranks in groups.values() for rank in ranks]
-    last_rank = max([*(line.rank for line in lines), *ranks_of_groups], default=-1)
-    check_content("ranks", last_rank + 1, file)
-    check_content("operations", sum(min(line.repeats, _MOST_REPEATS) for line in lines), file)
-    lines_of_rank: list[list[Line]] = [[] for _ in range(last_rank + 1)]
-    for line in lines:
-        lines_of_rank[line.rank].append(line)
-    idle = trace_of(MISSING, (), noun, file)
-    traces = [
-        trace_of(rank, lines_of_one, noun, file) if lines_of_one else idle
-        for rank, lines_of_one in enumerate(lines_of_rank)
-    ]
+    n_ranks = 1 + max([*rows_of_rank, *ranks_of_groups], default=-1)
+    check_content("ranks", n_ranks, file)
+    traces = [_chain(rows_of_rank.get(rank, ()), noun, file) for rank in range(n_ranks)]
     return step_of(traces, groups, options or TraceOptions())
 
 
-class Line(NamedTuple):
-    """One line: an operation of a rank, perhaps several times."""
+def _read_line(record: Record, where: str) -> list[NodeRow]:
+    """Read one line of a list of phases as nodes, and check the values that its operation needs.
 
-    place: int
-    """The number of the line in its file."""
-    rank: int
-    group: str
-    """The name of the group that communicates; empty for a computation."""
-    operation: str
-    """A name of `OPERATIONS`."""
-    repeats: int = 0
-    """How often the rank communicates; 0 for a computation."""
-    size_bytes: int = 0
-    compute_s: float = 0.0
-    """The computation before it."""
-    peer: int = MISSING
-    """The other rank of a message."""
-
-
-def _read_line(place: int, row: Mapping[str, Any], noun: str) -> Line:
-    """Read one line of a list of phases, and check the values that its operation needs.
-
-    ``row[name]`` are its values by column, texts of CSV or values of JSON; those that are left out
-    are absent. Messages call it ``line 3`` of CSV or ``entry 3`` of JSON, by `noun` and `place`.
+    Messages call it ``line 3`` of CSV or ``entry 3`` of JSON (`where`).
     """
-    where = f"{noun} {place}"
+    row = record.entries
     operation = row.get("operation")
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise FormatError(
@@ -138,22 +107,34 @@ def _read_line(place: int, row: Mapping[str, Any], noun: str) -> Line:
         raise FormatError(f"{operation} without a group", where=where)
 
     # A computation has no size and no group, and only messages have another rank.
-    line = Line(
-        place=place,
-        rank=int(_read_number(row, "rank", None, where)),
-        group=str(row.get("group", "")),
-        operation=operation,
-    )
     if not communicates:
         compute_s = _read_number(row, "compute_s", None, where, is_whole=False)
-        return line._replace(compute_s=compute_s)
+        return [NodeRow(record.number, "COMPUTE", duration_us=compute_s * 1e6)]
+    peer = MISSING
     if is_message:
-        line = line._replace(peer=int(_read_number(row, "peer", None, where)))
-    return line._replace(
-        repeats=int(_read_number(row, "count", 1, where)),
+        peer = int(_read_number(row, "peer", None, where))
+    communication = NodeRow(
+        node_id=record.number,
+        operation=operation.replace("-", "_").upper(),
         size_bytes=int(_read_number(row, "size_bytes", None, where)),
-        compute_s=_read_number(row, "compute_s", 0.0, where, is_whole=False),
+        group=str(row.get("group", "")),
+        peer=peer,
     )
+    count = int(_read_number(row, "count", 1, where))
+    compute_s = _read_number(row, "compute_s", 0.0, where, is_whole=False)
+    return _repeat_after(compute_s, communication, count, where)
+
+
+def _repeat_after(
+    compute_s: float, communication: NodeRow, count: int, where: str
+) -> list[NodeRow]:
+    """List the nodes of a line: a computation, if it takes time, and `count` communications."""
+    if count > _MOST_REPEATS:
+        raise FormatError(f"{count} operations: at most {_MOST_REPEATS}", where=where)
+    rows = [communication] * count
+    if compute_s:
+        rows.insert(0, NodeRow(communication.node_id, "COMPUTE", duration_us=compute_s * 1e6))
+    return rows
 
 
 def _read_number(
@@ -179,50 +160,18 @@ def _read_number(
     return number
 
 
-def trace_of(rank: int, lines: Sequence[Line], noun: str, path: str) -> Trace:
-    """Make the execution trace of one rank from lines that say what it does in order.
+def _chain(rows: Sequence[NodeRow], noun: str, path: str) -> Trace:
+    """Make the trace of a rank whose nodes each wait for the one before.
 
-    It is a chain: each node waits for the one before it. A line with 0.1 s of computation and an
-    all-reduce that is repeated 3 times becomes 4 nodes. The rank is `MISSING` if it does nothing;
     `path` is the file, and `noun` the word for a line, in messages.
     """
-    # One row for each node. A name of a group that is new gets the next number.
-    rows: list[NodeRow] = []
-    number_of_group: dict[str, int] = defaultdict(lambda: len(number_of_group))
-    for line in lines:
-        if line.repeats > _MOST_REPEATS:
-            raise FormatError(
-                f"{line.repeats} operations: at most {_MOST_REPEATS}",
-                where=f"{noun} {line.place}",
-                path=path,
-            )
-        if line.compute_s or line.operation == "compute":
-            rows.append(NodeRow(line.place, COMPUTE, duration_us=line.compute_s * 1e6))
-        kind = _NODE_TYPES.get(line.operation, COLLECTIVE)
-        collective = MISSING
-        if kind == COLLECTIVE:
-            collective = COLLECTIVES.index(line.operation.replace("-", "_").upper())
-        communication = NodeRow(
-            node_id=line.place,
-            kind=kind,
-            collective=collective,
-            size_bytes=line.size_bytes,
-            source=line.peer if kind == RECEIVE else MISSING,
-            destination=line.peer if kind == SEND else MISSING,
-            group=number_of_group[line.group] if line.group else MISSING,
-        )
-        rows += [communication] * line.repeats
-
-    # Node k waits for node k - 1, and node 0 for none: the parents of node k are
-    # ``parents[first_parent[k]:first_parent[k + 1]]``, with 0, 1, 2, ... in `parents` and
-    # 0, 0, 1, 2, ... in `first_parent`.
+    # The parents of node k are ``parents[first_parent[k]:first_parent[k + 1]]``, with 0, 1, 2, ...
+    # in `parents` and 0, 0, 1, 2, ... in `first_parent`.
     return Trace.of_rows(
         rows,
         path=path,
-        rank=rank,
         parents=np.arange(len(rows) - 1),
         first_parent=np.maximum(np.arange(len(rows) + 1) - 1, 0),
-        group_names=tuple(number_of_group),
         noun=noun,
     )
 
@@ -364,7 +313,7 @@ def read_recorded_step(
         # ``window_before_s[phase]`` is the time without communication before a phase; 0 before the
         # first phase of a recording, and where no times were recorded.
         window_before_s = np.nan_to_num([0.0, *windows_s(records)]).clip(min=0.0)
-        lines = []
+        rows = []
         for phase in range(first_phase, first_phase + n_phases_of_rank[rank]):
             record = records[phase]
 
@@ -387,15 +336,7 @@ def read_recorded_step(
             dimension = record.dimension.lower()
             if dimension in DIMENSIONS:
                 dimensions.setdefault(group, dimension)
-            line = Line(
-                place=record.line,
-                rank=rank,
-                group=group,
-                operation="all-gather",
-                repeats=record.n_operations,
-                size_bytes=collective_bytes,
-                compute_s=float(window_before_s[phase]),
-            )
+            row = NodeRow(record.line, "ALL_GATHER", size_bytes=collective_bytes, group=group)
 
             # A phase of a pipeline does not say with which rank it is: there may be one other.
             if _is_message(record):
@@ -405,10 +346,13 @@ def read_recorded_step(
                         f"group {group}: a pipeline of {len(peers) + 1} ranks; records fit two",
                         path=f"{file}:{record.line}",
                     )
-                verb = "send" if groups[group][0] == rank else "recv"
-                line = line._replace(operation=verb, size_bytes=message_bytes, peer=peers[0])
-            lines.append(line)
-        traces.append(trace_of(rank, lines, "line", file))
+                verb = "SEND" if groups[group][0] == rank else "RECV"
+                row = row._replace(operation=verb, size_bytes=message_bytes, peer=peers[0])
+            with naming(file):
+                rows += _repeat_after(
+                    float(window_before_s[phase]), row, record.n_operations, f"line {record.line}"
+                )
+        traces.append(_chain(rows, "line", file))
     return step_of(traces, groups, replace(options, dimensions=dimensions))
 
 

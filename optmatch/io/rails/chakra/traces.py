@@ -177,8 +177,10 @@ _DESCRIPTION = b"\x07\x0a\x051.0.0"
 """The message in front of each trace: its length, and the version of the schema."""
 _LONGEST_S = 1e12
 """Durations are whole microseconds of 64 bits."""
-_NODE_TYPES = {"send": SEND, "recv": RECEIVE, "compute": COMPUTE}
+_TYPE_OF = {"SEND": SEND, "RECV": RECEIVE, "COMPUTE": COMPUTE}
 """Types of nodes by operation; other operations are collectives."""
+_NUMBER_OF = {name: number for number, name in enumerate(COLLECTIVES)}
+"""`comm_type` by the names of collectives."""
 
 
 class Node(NamedTuple):
@@ -259,7 +261,7 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
     elif name == "recv":
         attributes |= {"comm_src": peer, "comm_dst": rank}
     elif name != "compute":
-        attributes["comm_type"] = COLLECTIVES.index(name.replace("-", "_").upper())
+        attributes["comm_type"] = _NUMBER_OF[name.replace("-", "_").upper()]
     if name in ("send", "recv"):
         attributes["comm_tag"] = int(step.match[operation])
 
@@ -267,7 +269,7 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
     parents = step.dep[step.dep_start[operation] : step.dep_start[operation + 1]]
     return Node(
         id=operation - first,
-        kind=_NODE_TYPES.get(name, COLLECTIVE),
+        kind=_TYPE_OF.get(name.upper(), COLLECTIVE),
         name=step.names[operation] if step.names else name,
         parents=(parents - first).tolist(),
         duration_us=round(float(step.duration_s[operation]) * 1e6),
@@ -514,16 +516,16 @@ _UNKNOWN_TYPE = 127
 
 
 class NodeRow(NamedTuple):
-    """A node of a trace of which only these columns of `Trace` are known."""
+    """A node of a trace that other formats tell; see `Trace.of_rows`."""
 
     node_id: int
-    kind: int
+    operation: str
+    """``"COMPUTE"``, ``"SEND"``, ``"RECV"``, or one of `COLLECTIVES`."""
     duration_us: float = 0.0
-    collective: int = MISSING
     size_bytes: int = MISSING
-    source: int = MISSING
-    destination: int = MISSING
-    group: int = MISSING
+    group: str = ""
+    peer: int = MISSING
+    """The other rank of a message."""
     root: int = MISSING
 
 
@@ -534,7 +536,6 @@ class Trace(NamedTuple):
     """
 
     path: str
-    rank: int
     node_id: NDArray[np.uint64]
     """The number of each node in the file."""
     kind: Integers
@@ -574,15 +575,28 @@ class Trace(NamedTuple):
     @classmethod
     def of_rows(cls, rows: Sequence[NodeRow], **others: Any) -> Trace:
         """Put nodes together, given row by row; `others` has the fields that rows do not have."""
-        columns: dict[str, Any] = {
-            name: np.array([getattr(row, name) for row in rows], dtype=np.int64)
-            for name in NodeRow._fields
-            if name != "duration_us"
-        }
-        columns["node_id"] = columns["node_id"].astype(np.uint64)
-        columns["duration_us"] = np.array([row.duration_us for row in rows], dtype=np.float64)
+        group_names = tuple(dict.fromkeys(row.group for row in rows if row.group))
+        number_of_group = {name: number for number, name in enumerate(group_names)}
+        kind = np.array([_TYPE_OF.get(row.operation, COLLECTIVE) for row in rows], np.int64)
+        peer = np.array([row.peer for row in rows], dtype=np.int64)
         unknown = np.full(len(rows), MISSING)
-        return cls(**columns, tag=unknown, operations=unknown, **others)
+        return cls(
+            node_id=np.array([row.node_id for row in rows], dtype=np.uint64),
+            kind=kind,
+            duration_us=np.array([row.duration_us for row in rows], dtype=np.float64),
+            collective=np.array(
+                [_NUMBER_OF.get(row.operation, MISSING) for row in rows], np.int64
+            ),
+            size_bytes=np.array([row.size_bytes for row in rows], dtype=np.int64),
+            source=np.where(kind == RECEIVE, peer, MISSING),
+            destination=np.where(kind == SEND, peer, MISSING),
+            group=np.array([number_of_group.get(row.group, MISSING) for row in rows], np.int64),
+            root=np.array([row.root for row in rows], dtype=np.int64),
+            tag=unknown,
+            operations=unknown,
+            group_names=group_names,
+            **others,
+        )
 
     def place(self, node: int) -> str:
         """Return the name of one node in messages."""
@@ -693,14 +707,14 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
     """
     file = path_name(path)
     content = _read_content(path)
-    rank = int(_parse_name(path)["rank"])
+    _parse_name(path)
     with accounting(file):
         if file.endswith(".json"):
             # The nodes become the same messages as in an .et file, which have the same checks.
             content = trace_bytes(json_nodes(content, file))
 
         # Numbers of nodes, which are there once each, in `parents` become places of nodes.
-        trace = decode_nodes(content, file, rank, skipped)
+        trace = decode_nodes(content, file, skipped)
         ids = trace.node_id
         order = np.argsort(ids, kind="stable")
         sorted_ids = ids[order]
@@ -836,7 +850,7 @@ class _NodeColumns:
         self.parents.extend(node.ctrl_deps)
         self.first_parent.append(len(self.parents))
 
-    def make_trace(self, path: str, rank: int, skipped: list[str] | None) -> Trace:
+    def make_trace(self, path: str, skipped: list[str] | None) -> Trace:
         """Return the nodes as a trace, whose `parents` are still numbers of nodes."""
         # The table has a row for each node; its transpose has the columns of a trace.
         names = (*ATTRIBUTES.values(), "kind", "duration_us")
@@ -844,7 +858,6 @@ class _NodeColumns:
         columns: dict[str, Any] = dict(zip(names, table, strict=True))
         return Trace(
             path=path,
-            rank=rank,
             node_id=np.array(self.node_id, dtype=np.uint64),
             parents=np.array(self.parents, dtype=np.uint64),
             first_parent=np.array(self.first_parent, dtype=np.int64),
@@ -855,10 +868,10 @@ class _NodeColumns:
         )
 
 
-def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None = None) -> Trace:
+def decode_nodes(content: bytes, path: str, skipped: list[str] | None = None) -> Trace:
     """Read a trace in Chakra's binary format; `parents` are still numbers of nodes.
 
-    `content` is the file of `rank`, and `path` its name for messages. `skipped` receives what is
+    `content` is the file, and `path` its name for messages. `skipped` receives what is
     left out, a line for each thing; None refuses it. The file is a sequence of protobuf messages,
     each behind its length. The first one describes the trace and is passed over. A file that is
     cut off is read up to there where parts may be left out.
@@ -912,7 +925,7 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
             raise FormatError(str(exc), where=f"node {node.id}", path=path) from None
     names = sorted(name.decode(errors="replace") for name in columns.attribute_names)
     take(ATTRIBUTE_NAMES, names, path=path)
-    return columns.make_trace(path, rank, skipped)
+    return columns.make_trace(path, skipped)
 
 
 def _locate_message(content: bytes, at: int) -> tuple[int, int]:

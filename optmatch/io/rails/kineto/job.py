@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 
 from optmatch.io.rails.chakra.demand import add_up
 from optmatch.io.rails.chakra.step import TraceOptions, step_of
-from optmatch.io.rails.chakra.traces import (
-    COLLECTIVE,
-    COLLECTIVES,
-    COMPUTE,
-    MISSING,
-    RECEIVE,
-    SEND,
-    NodeRow,
-    Trace,
-)
+from optmatch.io.rails.chakra.traces import MISSING, NodeRow, Trace
 from optmatch.io.rails.kineto.recordings import Activity, Call, Recording, read_recording
 from optmatch.model import FormatError
 from optmatch.problems.demands.traffic import Matrix
@@ -62,9 +53,6 @@ class Listed(NamedTuple):
     mean_s: float
     """How long they took, over all ranks, with the wait for the last one."""
 
-
-_NODE_TYPES = {"SEND": SEND, "RECV": RECEIVE}
-"""Types of nodes by the kind of a call; others are collectives."""
 
 _Collective = tuple[str, str, tuple[int, ...], int]
 """Operation, group, ranks and size of collectives that are alike."""
@@ -312,7 +300,6 @@ def _trace_of_recording(
     """
     steps: list[_Part | Call] = [*_cut_computation(recording), *recording.calls]
     steps.sort(key=lambda step: (step.start_us, step.end_us, step.event))
-    places = {name: place for place, name in enumerate(unique_names)}
 
     # Computation is a stream, and so are the collectives of a group, and its messages. A step
     # waits for the last one of each stream that had ended; earlier steps of a stream ended
@@ -337,36 +324,28 @@ def _trace_of_recording(
         ended.insert(bisect_right(ended, (step.end_us, place)), (step.end_us, place))
 
     rows = []
-    for step in steps:
+    sent_bytes = {}
+    for place, step in enumerate(steps):
         if isinstance(step, _Part):
-            rows.append(NodeRow(step.event, COMPUTE, step.busy_us, size_bytes=0))
+            rows.append(NodeRow(step.event, "COMPUTE", step.busy_us))
             continue
-        call = NodeRow(
-            node_id=step.event,
-            kind=_NODE_TYPES.get(step.kind, COLLECTIVE),
-            size_bytes=step.size_bytes,
-            group=places[step.group],
-            root=step.root,
+        if step.sent_bytes:
+            sent_bytes[place] = step.sent_bytes
+        rows.append(
+            NodeRow(
+                node_id=step.event,
+                operation=step.kind,
+                size_bytes=step.size_bytes,
+                group=unique_names[step.group],
+                peer=step.peer,
+                root=step.root,
+            )
         )
-        if step.kind == "SEND":
-            call = call._replace(source=recording.rank, destination=step.peer)
-        elif step.kind == "RECV":
-            call = call._replace(source=step.peer, destination=recording.rank)
-        else:
-            call = call._replace(collective=COLLECTIVES.index(step.kind))
-        rows.append(call)
-    sent_bytes = {
-        place: step.sent_bytes
-        for place, step in enumerate(steps)
-        if isinstance(step, Call) and step.sent_bytes
-    }
     return Trace.of_rows(
         rows,
         path=recording.path,
-        rank=recording.rank,
         parents=np.array(parents, dtype=np.int64),
         first_parent=np.array(first_parent),
-        group_names=tuple(unique_names.values()),
         sent_bytes=sent_bytes,
         noun="event",
         skipped=skipped,
