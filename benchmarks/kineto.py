@@ -15,8 +15,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from optmatch.io.rails.kineto.job import Times, measure
-from optmatch.io.rails.kineto.recordings import read_recording
+from optmatch.io.rails.kineto import Times, measure, read_recording
 from optmatch.model import FormatError
 
 

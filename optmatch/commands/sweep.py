@@ -67,8 +67,7 @@ def sweep(
     # `spec` is the file that lists problems and methods, and `output` the store of answers (None:
     # named like the spec). `jobs` is the number of processes, and `dask` the address of a cluster,
     # None for none. `retry` says whether tasks that failed are run again.
-    from optmatch.sweeps.specs import read_spec
-    from optmatch.sweeps.sweep import sweep as run
+    from optmatch.sweeps.sweep import read_spec, sweep as run
 
     tasks = read_spec(spec, generated)
     store = output or str(Path(spec).with_suffix(".sqlite"))

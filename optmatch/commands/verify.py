@@ -31,7 +31,7 @@ from optmatch.fabrics import Fabric
 from optmatch.model import CellDevice, Device, Solution, unit_of, write_score
 
 if TYPE_CHECKING:
-    from optmatch.io.switches.exports import NearestState
+    from optmatch.io.switches.plans import NearestState
     from optmatch.verify import Report
 
 _OPTICS_OPTIONS = (
@@ -313,7 +313,7 @@ def verify(
             solution = read_solution(file)
             code = _verify_schedule(file, solution, options, as_json)
             if against is not None:
-                from optmatch.io.switches.exports import compare_with_config
+                from optmatch.io.switches.plans import compare_with_config
 
                 nearest = compare_with_config(solution, against, ports=ports)
                 code_of_switch = _print_comparison(file, nearest, against, as_json)

@@ -24,7 +24,7 @@ from optmatch.io.netlists import gdsfactory
 from optmatch.io.rails import timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
 from optmatch.io.switches import polatis, sonic
-from optmatch.io.switches.exports import write_commands, write_sonic_configs
+from optmatch.io.switches.plans import write_commands, write_sonic_configs
 from optmatch.io.text import layout
 from optmatch.model import CellDevice, InputError, Solution
 from optmatch.model.files import check_target, is_stream, path_name, replace_file

@@ -1,17 +1,18 @@
 # The public names, each once: `__init__.py` reads this list, and imports a name on its first use.
-from .drivers.dry import DrySwitch as DrySwitch
 from .drivers.opening import (
     Conditions as Conditions,
+    DrySwitch as DrySwitch,
     open_switch as open_switch,
     read_losses as read_losses,
 )
 from .drivers.polatis import PolatisSwitch as PolatisSwitch
 from .drivers.sonic import SonicSwitch as SonicSwitch
-from .journal import MeasuredDelays as MeasuredDelays, measured_delays as measured_delays
 from .player import (
+    MeasuredDelays as MeasuredDelays,
     PlayedMoment as PlayedMoment,
     PlayOptions as PlayOptions,
     PlayReport as PlayReport,
+    measured_delays as measured_delays,
     play as play,
 )
 from .protocol import (

@@ -18,7 +18,7 @@ from optmatch.io.switches.circuits import (
     read_port_tables as read_port_tables,
     with_a_side_of,
 )
-from optmatch.io.switches.exports import NamedSwitch
+from optmatch.io.switches.plans import NamedSwitch
 from optmatch.model import InputError, OptMatchError
 from optmatch.model.limits import start_in_thread
 

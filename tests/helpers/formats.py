@@ -28,15 +28,14 @@ from optmatch.io import (
 from optmatch.io.cells import read_cells, write_cells
 from optmatch.io.exports import exported
 from optmatch.io.problems import write_device
-from optmatch.io.rails.chakra.demand import read_chakra, read_groups
-from optmatch.io.rails.chakra.step import read_step
+from optmatch.io.rails.chakra.step import read_chakra, read_groups, read_step
 from optmatch.io.rails.chakra.traces import COLLECTIVE, RECEIVE, SEND, Node, siblings, trace_bytes
 from optmatch.io.rails.phases import read_phase_list, read_recorded_step
 from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.text import digest
 from optmatch.model import DEVICES, CellDevice
 from optmatch.solvers.reroutes.states import hold_matching
-from optmatch.sweeps.specs import read_spec
+from optmatch.sweeps.sweep import read_spec
 from tests.helpers.chakra import workload_graph
 
 DATA = Path(__file__).resolve().parents[1] / "data"

@@ -26,7 +26,7 @@ import redis
 import optmatch as om
 from optmatch.io.switches.circuits import PortTable
 from optmatch.switches import PlayOptions, SonicSwitch, Watcher, WatchEvent, play
-from optmatch.switches.journal import read_entries
+from optmatch.switches.player import read_entries
 from tests.helpers.sonic_agent import RedisServer, SonicAgent
 
 N_OWN, N_PORTS = 12, 14

@@ -16,8 +16,8 @@ from optmatch.commands.shared.progress import Progress
 from optmatch.commands.sweep import generated
 from optmatch.model import InputError, Tick
 from optmatch.sweeps.reports import make_report
-from optmatch.sweeps.specs import read_spec
 from optmatch.sweeps.store import Row, Store
+from optmatch.sweeps.sweep import read_spec
 from tests.helpers.command import INSTANCES, call
 
 SPEC = """

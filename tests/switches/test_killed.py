@@ -13,7 +13,7 @@ import pytest
 
 import optmatch as om
 from optmatch.model.files import lock_at_once
-from optmatch.switches import DrySwitch, PlayOptions, journal as journals, play
+from optmatch.switches import DrySwitch, PlayOptions, play, player as journals
 from tests.helpers.sonic_agent import needs_redis
 from tests.switches.test_play import schedule_of, shifts
 

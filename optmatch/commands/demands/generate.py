@@ -289,8 +289,8 @@ def _read(
     if matrix is None:
         if any(layout_options.values()):
             raise click.UsageError("--name, --layout and --transposed are for --matrix")
-        from optmatch.io.rails.chakra.demand import read_groups
-        from optmatch.io.rails.kineto.job import read_kineto_demand
+        from optmatch.io.rails.chakra.step import read_groups
+        from optmatch.io.rails.kineto import read_kineto_demand
 
         ranks_of_group = None if groups is None else read_groups(groups)
         demand_bytes = read_kineto_demand(traces, ranks_of_group, skipped=skipped)

@@ -131,9 +131,8 @@ def rail_trace(
     # `gpus_per_server`, and `stride` is how far apart the ranks of a server are. `dimensions` has
     # pairs (group, kind of parallelism), and `leave_out` groups whose collectives take no time.
     # `output` is the problem file that is written. `options` are fields of the network of rails.
-    from optmatch.io.rails.chakra.demand import read_groups
-    from optmatch.io.rails.chakra.step import TraceOptions, read_step
-    from optmatch.io.rails.kineto.job import read_kineto_step
+    from optmatch.io.rails.chakra.step import TraceOptions, read_groups, read_step
+    from optmatch.io.rails.kineto import read_kineto_step
     from optmatch.io.rails.phases import read_phase_list, read_recorded_step
 
     # Exactly one source is there, and no options that are for another one.
@@ -194,8 +193,7 @@ def _list_calls(
     A rank is a GPU with its own trace. A row of the table is one call of a collective operation or
     of a message. What is left out of a trace is added to `skipped`; None refuses it.
     """
-    from optmatch.io.rails.kineto.job import Listed, list_calls, measure
-    from optmatch.io.rails.kineto.recordings import read_recording
+    from optmatch.io.rails.kineto import Listed, list_calls, measure, read_recording
 
     recordings = [read_recording(file, groups=ranks_of_group, skipped=skipped) for file in files]
     say_skipped(skipped)

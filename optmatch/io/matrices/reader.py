@@ -36,7 +36,7 @@ from optmatch.io.matrices.tables import (
     traffic_of_flows,
     warn_of_rate,
 )
-from optmatch.io.rails.chakra.demand import read_chakra, read_groups
+from optmatch.io.rails.chakra.step import read_chakra, read_groups
 from optmatch.io.rails.chakra.traces import is_trace, siblings
 from optmatch.io.text import (
     check_content,

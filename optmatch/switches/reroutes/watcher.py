@@ -28,9 +28,10 @@ from optmatch.control import Proposal, Rerouter
 from optmatch.control.reroutes.failed_parts import add_failure
 from optmatch.fabrics import RackFabric
 from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
-from optmatch.io.switches.exports import NamedSwitch, name_ports
 from optmatch.io.switches.plans import (
+    NamedSwitch,
     RackPart,
+    name_ports,
     rack_nodes,
     switches_of_state,
     switches_of_transition,

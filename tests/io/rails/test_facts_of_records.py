@@ -10,8 +10,12 @@ import pytest
 
 import optmatch as om
 from optmatch.io.rails.chakra.step import TraceOptions, read_step
-from optmatch.io.rails.kineto.job import list_calls, read_kineto_demand, read_kineto_step
-from optmatch.io.rails.kineto.recordings import read_recording
+from optmatch.io.rails.kineto import (
+    list_calls,
+    read_kineto_demand,
+    read_kineto_step,
+    read_recording,
+)
 
 
 def record(name: str, external_id: int, ts: int, **arguments: Any) -> dict[str, Any]:

@@ -562,6 +562,8 @@ class Trace(NamedTuple):
     root: Integers
     """The root of a collective; some producers tell it otherwise, see `roots_of`."""
     group_names: tuple[str, ...]
+    rank: int = MISSING
+    """The rank that the name of the file tells."""
     first_control: Integers | None = None
     """From ``first_control[k]`` on, what node k waits for stands in its `ctrl_deps`."""
     sent_bytes: Mapping[int, tuple[int, ...]] = MappingProxyType({})
@@ -707,7 +709,7 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
     """
     file = path_name(path)
     content = _read_content(path)
-    _parse_name(path)
+    rank = int(_parse_name(path)["rank"])
     with accounting(file):
         if file.endswith(".json"):
             # The nodes become the same messages as in an .et file, which have the same checks.
@@ -730,7 +732,7 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
             node = int(np.searchsorted(trace.first_parent, dependency, side="right")) - 1
             trace.skip(node, f"waits for node {trace.parents[dependency]}, which is not there")
         parents = order[place_in_sorted[is_known]].astype(np.int64)
-        trace = trace.keep_parents(is_known)._replace(parents=parents)
+        trace = trace.keep_parents(is_known)._replace(parents=parents, rank=rank)
     return trace if skipped is None else _without_attributes(trace)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.io import loads, read_chakra, read_matrix
-from optmatch.io.rails.chakra.demand import groups_text
+from optmatch.io.rails.chakra.step import groups_text
 from optmatch.io.rails.chakra.traces import (
     COMPUTE,
     RECEIVE,

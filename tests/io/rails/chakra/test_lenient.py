@@ -7,8 +7,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io import read_chakra, read_matrix
-from optmatch.io.rails.chakra.demand import groups_text
-from optmatch.io.rails.chakra.step import read_step
+from optmatch.io.rails.chakra.step import groups_text, read_step
 from optmatch.io.rails.chakra.traces import (
     COLLECTIVE,
     RECEIVE,

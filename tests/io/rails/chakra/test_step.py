@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import optmatch as om
-from optmatch.io.rails.chakra.demand import groups_text
-from optmatch.io.rails.chakra.step import TraceOptions, read_step
+from optmatch.io.rails.chakra.step import TraceOptions, groups_text, read_step
 from optmatch.io.rails.chakra.traces import (
     COLLECTIVE,
     COLLECTIVES,

@@ -13,8 +13,7 @@ from hypothesis import given, settings, strategies as st
 import optmatch as om
 from optmatch.io import read_chakra, read_matrix
 from optmatch.io.rails.chakra import traces
-from optmatch.io.rails.chakra.demand import groups_text, read_groups
-from optmatch.io.rails.chakra.step import read_step
+from optmatch.io.rails.chakra.step import groups_text, read_groups, read_step
 from optmatch.io.rails.chakra.traces import (
     COLLECTIVE,
     MISSING,

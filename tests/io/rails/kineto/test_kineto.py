@@ -12,14 +12,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 import optmatch as om
-from optmatch.io.rails.kineto.job import (
+from optmatch.io.rails.kineto import (
+    Activity,
+    Call,
+    Recording,
     list_calls,
     make_traces,
     measure,
     read_kineto_demand,
     read_kineto_step,
+    read_recording,
 )
-from optmatch.io.rails.kineto.recordings import Activity, Call, Recording, read_recording
 from optmatch.problems.rails.training.step import OPERATIONS
 from tests.helpers.command import DATA, call, process, refused
 

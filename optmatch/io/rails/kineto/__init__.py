@@ -1,1 +1,0 @@
-"""Traces of PyTorch's profiler (kineto): read as steps, demands, lists and times."""
