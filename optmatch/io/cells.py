@@ -17,7 +17,7 @@ from optmatch.fabrics.fabric import numbers_of_names
 from optmatch.fabrics.heaters import HeaterTable, plan_heater_steps
 from optmatch.fabrics.netlists.circuits import cell_circuits, find_differences
 from optmatch.io.fields import read_entry, read_records, shorten
-from optmatch.io.text import csv_text, layout, read_bytes
+from optmatch.io.text import csv_text, layout, read_bytes, refused_at
 from optmatch.model import (
     BAR,
     CELL_FIELDS,
@@ -175,10 +175,8 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
             text = str(row.get("cell", "")).strip()
             if not text:
                 raise FormatError("cell is missing", where=place)
-            try:
+            with refused_at(place):
                 cell = fabric.find_cell(text)
-            except InputError as exc:
-                raise FormatError(exc.message, where=place) from None
             if not 0 <= cell < fabric.n_cells:
                 allowed = f"cells are 0 .. {fabric.n_cells - 1}"
                 raise FormatError(f"cell {shorten(text)}: {allowed}", where=place)

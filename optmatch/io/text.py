@@ -160,12 +160,19 @@ def read_arrays(content: bytes, name: str) -> dict[str, NDArray[Any]]:
         raise FormatError(f"is damaged: {exc}", path=name) from exc
 
 
+@contextmanager
+def refused_at(where: str = "", path: str = "") -> Iterator[None]:
+    """Raise what is wrong with a value as an error of its file, at its place there."""
+    try:
+        yield
+    except InputError as exc:
+        raise FormatError(exc.message, where=where, path=path) from None
+
+
 def check_content(kind: str, count: int, name: str) -> None:
     """Raise `FormatError` if a file states or holds more than `check_size` allows."""
-    try:
+    with refused_at(path=name):
         check_size(kind, count, "")
-    except InputError as exc:
-        raise FormatError(str(exc), path=name) from exc
 
 
 def _check_header(stream: Any, size_bytes: int, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -252,27 +253,18 @@ def _list_segments(problem: Demand, schedules: Sequence[Schedule]) -> Iterator[_
         plane 1:   0 to 6 s circuits C     10 to 24 s circuits D
         segments:  0 to 6 s A and C, 6 to 10 s A, 10 to 15 s D, 15 to 24 s B and D
     """
-    if len(schedules) == 1:
-        yield from _list_plane_segments(problem, schedules[0])
-        return
     planes = [list(_list_plane_segments(problem, schedule)) for schedule in schedules]
 
-    # Between two neighbouring times at which some plane changes, all circuits stay.
+    # Between two neighbouring times at which some plane changes, all circuits stay. Of each plane
+    # the last segment that has begun by then counts, unless it has ended.
     ends = {(segment.start_s, segment.end_s) for plane in planes for segment in plane}
     changes_s = sorted({time_s for pair in ends for time_s in pair})
-
-    # Go through the segments of all planes at once: next_of_plane[plane] is the first segment of
-    # a plane that has not ended.
-    next_of_plane = [0] * len(planes)
     for start_s, end_s in pairwise(changes_s):
         circuits = []
-        for plane, segments in enumerate(planes):
-            k = next_of_plane[plane]
-            while k < len(segments) and segments[k].end_s <= start_s:
-                k += 1
-            next_of_plane[plane] = k
-            if k < len(segments) and segments[k].start_s <= start_s:
-                circuits.append(segments[k].circuits)
+        for segments in planes:
+            place = bisect_right(segments, start_s, key=lambda segment: segment.start_s) - 1
+            if place >= 0 and segments[place].end_s > start_s:
+                circuits.append(segments[place].circuits)
         if circuits:
             yield _Segment(start_s, end_s, np.concatenate(circuits))
 

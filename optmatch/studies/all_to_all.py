@@ -59,25 +59,37 @@ class Part(NamedTuple):
     """The seconds that are left for this part; None for no limit."""
 
 
-def _judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | None]:
+class _Judged(NamedTuple):
+    """A sample after it was judged."""
+
+    sample: tuple[Fault, ...]
+    outcome: str
+    """``"survived"``, ``"failed"`` or ``"unrepaired"``."""
+    how: str
+    """What has decided."""
+    outcomes_alone: list[str]
+    """The outcome of each fault of the sample by itself."""
+
+
+def _judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[list[_Judged], Limit | None]:
     """Judge sample by sample whether a schedule survives broken cells.
 
-    A sample is a few cells that break at once; its verdict tells whether the schedule can be
-    repaired ("survived"), with the repaired matchings and states of cells. Returns the counts, and
-    why samples are missing (time, or Ctrl-C); None if none are.
+    A sample is a few cells that break at once; it has survived if the schedule can be repaired,
+    with other matchings and states of cells. Returns the samples that were judged, and why others
+    are missing (time, or Ctrl-C); None if none are.
     """
     started = time.perf_counter()
     repair = _prepare_repair(part.solution, part.fixed, get_ident())
     repair.forget()  # so that no verdict depends on what this process has judged before
-    table = Table(part.solution.problem.fabric.n_cells, part.kinds)
+    judged: list[_Judged] = []
+    n_survived = 0
     try:
         for number, sample in enumerate(part.samples, start=part.first):
             if part.left_s is not None and time.perf_counter() - started > part.left_s:
-                return table, Limit.TIME
+                return judged, Limit.TIME
             verdict = repair.judge(tuple(sorted(sample)))
 
             # Repaired schedules number 0, 1, 2, 4, 8, ... go through the verifier.
-            n_survived = table.counts["survived"]
             is_power_of_two = n_survived.bit_count() <= 1
             if verdict.outcome == "survived" and is_power_of_two:
                 problem = part.solution.problem
@@ -111,11 +123,12 @@ def _judge_part(part: Part, on_event: OnEvent = ignore) -> tuple[Table, Limit | 
 
             # Each fault is also judged alone, which tells whether it would be enough.
             outcomes_alone = [repair.judge((fault,)).outcome for fault in sample]
-            table.add(sample, verdict, outcomes_alone)
+            n_survived += verdict.outcome == "survived"
+            judged.append(_Judged(sample, verdict.outcome, verdict.how, outcomes_alone))
             on_event(Tick("samples", number + 1, part.total))
     except KeyboardInterrupt:
-        return table, Limit.INTERRUPTED
-    return table, None
+        return judged, Limit.INTERRUPTED
+    return judged, None
 
 
 @lru_cache(maxsize=8)
@@ -127,65 +140,14 @@ def _prepare_repair(solution: Solution, fixed: bool, thread: int) -> Any:
     return Repair(solution.problem, solution.schedule, fixed=fixed)
 
 
-# How an array states what a fault does alone.
-_CODE_OF_OUTCOME = {"survived": 1, "failed": 0, "unrepaired": -1}
-
-
-class Table:
-    """Counts of samples, by outcome, by what decided, and by cell and kind.
-
-    Attributes
-    ----------
-    counts, how
-        Samples by outcome, and by what decided.
-    broken, lost, open : array of int, shape (cells, kinds)
-        Samples in which the cell was broken so; those of them that are proved to be lost; those
-        that are neither repaired nor proved to be lost.
-    alone : array of int8, shape (cells, kinds)
-        What this fault does alone: 1 survived, 0 failed, -1 unrepaired or not drawn.
-    """
-
-    def __init__(self, n_cells: int, kinds: tuple[FaultKind, ...]) -> None:
-        shape = (n_cells, len(kinds))
-        self.kinds = kinds
-        self.counts: Counter[str] = Counter()
-        self.how: Counter[str] = Counter()
-        self.broken = np.zeros(shape, dtype=np.int64)
-        self.lost = np.zeros(shape, dtype=np.int64)
-        self.open = np.zeros(shape, dtype=np.int64)
-        self.alone = np.full(shape, -1, dtype=np.int8)
-
-    def add(self, sample: Sequence[Fault], verdict: Any, outcomes_alone: Sequence[str]) -> None:
-        """Count a sample, all at once: Ctrl-C comes before or after."""
-        for fault, outcome in zip(sample, outcomes_alone, strict=True):
-            place = (fault.place, self.kinds.index(fault.kind))
-            self.broken[place] += 1
-            self.lost[place] += verdict.outcome == "failed"
-            self.open[place] += verdict.outcome == "unrepaired"
-            self.alone[place] = _CODE_OF_OUTCOME[outcome]
-        self.counts[verdict.outcome] += 1
-        self.how[verdict.how] += 1
-
-    def merge(self, later: Table) -> None:
-        """Count the samples of a later table, too.
-
-        Its verdicts on single faults replace earlier ones.
-        """
-        self.counts += later.counts
-        self.how += later.how
-        self.broken += later.broken
-        self.lost += later.lost
-        self.open += later.open
-        self.alone = np.where(later.broken > 0, later.alone, self.alone)
-
-
 CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
 """The faults that are drawn: a dead port takes part in no circuit, so it breaks none."""
 
 _NORMAL_95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
-# The words for the codes of `_CODE_OF_OUTCOME`.
+_CODE_OF_OUTCOME = {"survived": 1, "failed": 0, "unrepaired": -1}
+"""How `YieldStudy.alone` states what a fault does alone."""
 _WORD_OF_ALONE = {1: "survives", 0: "fails", -1: None}
 
 
@@ -526,7 +488,7 @@ def study_yield(
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     assert solution.schedule is not None
-    table = Table(n_cells, tuple(kinds))
+    kinds = tuple(kinds)
     started = time.perf_counter()
     limit = None
 
@@ -545,20 +507,35 @@ def study_yield(
             drawn = []
             for _ in range(n_samples):
                 places = rng.choice(n_cells, size=faults, replace=False).tolist()
-                numbers = rng.integers(len(table.kinds), size=faults).tolist()
+                numbers = rng.integers(len(kinds), size=faults).tolist()
                 pairs = zip(numbers, places, strict=True)
-                drawn.append(tuple(Fault(table.kinds[number], place) for number, place in pairs))
-            yield Part(solution, fixed, table.kinds, drawn, first, samples, remaining_s())
+                drawn.append(tuple(Fault(kinds[number], place) for number, place in pairs))
+            yield Part(solution, fixed, kinds, drawn, first, samples, remaining_s())
 
     # Parts come back in their order, hence a study that stops early is the first part of it.
+    judged: list[_Judged] = []
     try:
-        for part_table, limit in in_order(_judge_part, draw_parts(), executor, on_event=on_event):
-            table.merge(part_table)
+        for judged_part, limit in in_order(_judge_part, draw_parts(), executor, on_event=on_event):
+            judged += judged_part
             if limit is not None:
                 break
-            on_event(Tick("samples", table.counts.total(), samples))
+            on_event(Tick("samples", len(judged), samples))
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
+
+    # By cell and kind of fault: samples with it, those that are lost or open, and what it does
+    # alone.
+    broken, lost, open_ = np.zeros((3, n_cells, len(kinds)), dtype=np.int64)
+    alone = np.full((n_cells, len(kinds)), -1, dtype=np.int8)
+    for sample, outcome, _, outcomes_alone in judged:
+        for fault, outcome_alone in zip(sample, outcomes_alone, strict=True):
+            place = (fault.place, kinds.index(fault.kind))
+            broken[place] += 1
+            lost[place] += outcome == "failed"
+            open_[place] += outcome == "unrepaired"
+            alone[place] = _CODE_OF_OUTCOME[outcome_alone]
+    counts = Counter(one.outcome for one in judged)
+    how = Counter(one.how for one in judged)
     return YieldStudy(
         fabric=solution.problem.fabric,
         n_faults=faults,
@@ -566,15 +543,15 @@ def study_yield(
         seed=seed,
         limit=limit,
         time_s=time.perf_counter() - started,
-        kinds=table.kinds,
-        survived=table.counts["survived"],
-        failed=table.counts["failed"],
-        unrepaired=table.counts["unrepaired"],
-        broken=table.broken,
-        lost=table.lost,
-        open_=table.open,
-        alone=table.alone,
-        how=dict(sorted(table.how.items())),
+        kinds=kinds,
+        survived=counts["survived"],
+        failed=counts["failed"],
+        unrepaired=counts["unrepaired"],
+        broken=broken,
+        lost=lost,
+        open_=open_,
+        alone=alone,
+        how=dict(sorted(how.items())),
     )
 
 

@@ -33,7 +33,6 @@ from optmatch.io.matrices.tables import (
     size_unit,
     sparse_matrix,
     stated_unit,
-    traffic_of_flows,
     warn_of_rate,
 )
 from optmatch.io.rails.chakra.step import read_chakra, read_groups
@@ -634,7 +633,10 @@ def _choose(matrices: Mapping[str, Any], name: str | None) -> Any:
 def _read_text(content: bytes, path: str, layout: str | None = None) -> Traffic:
     """Read a table of text, or a trace of coflow-benchmark, whose coflows are added up."""
     if is_coflow_benchmark(content) and layout is None:
-        return traffic_of_flows(read_coflow_benchmark(content, path), path)
+        flows = read_coflow_benchmark(content, path)
+        shape = (flows.n_ports, flows.n_ports)
+        matrix = sparse_matrix(flows.source, flows.destination, flows.size_bytes, shape, path)
+        return Traffic(matrix, flows.names)
     with describing(content):
         return read_table(content, path, layout)
 

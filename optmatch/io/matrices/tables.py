@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.io.fields import shorten
-from optmatch.io.text import check_content, decode, read_bytes, unzip
-from optmatch.model import FormatError, InputError
+from optmatch.io.text import check_content, decode, read_bytes, refused_at, unzip
+from optmatch.model import FormatError
 from optmatch.model.accounts import Level, assume, take
 from optmatch.model.files import path_name
 from optmatch.problems.demands.matrices import add_places, names_of_ports
@@ -276,7 +276,7 @@ def sparse_matrix(
     """
     from scipy.sparse import csr_array  # an import of 0.1 s, which full matrices do without
 
-    try:
+    with refused_at(path=path):
         entries = add_places(
             shape,
             np.asarray(sources, dtype=np.int64),
@@ -284,8 +284,6 @@ def sparse_matrix(
             np.asarray(demand_bytes, dtype=np.float64),
             "matrix",
         )
-    except InputError as exc:
-        raise FormatError(exc.message, path=path) from exc
     return csr_array((entries.amounts, (entries.sources, entries.destinations)), shape=shape)
 
 
@@ -1054,10 +1052,3 @@ def _coflow_flows(words: list[str], n_ports: int, place: str) -> Iterator[tuple[
         size_bytes = _amount(megabytes, place) * _MEGABYTE / n_mappers
         for mapper in mappers:
             yield int(mapper), int(rack), size_bytes
-
-
-def traffic_of_flows(flows: FlowList, path: str) -> Traffic:
-    """Add up flows, whenever they arrive, as one demand."""
-    shape = (flows.n_ports, flows.n_ports)
-    matrix = sparse_matrix(flows.source, flows.destination, flows.size_bytes, shape, path)
-    return Traffic(matrix, flows.names)

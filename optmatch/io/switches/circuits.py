@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from optmatch.io.fields import csv_records
-from optmatch.io.text import read_bytes
+from optmatch.io.text import read_bytes, refused_at
 from optmatch.model import FormatError, InputError, check_size, integer, naming
 from optmatch.model.declarations import form_of
 from optmatch.model.files import path_name
@@ -393,8 +393,6 @@ def read_port_tables(
                 if port not in rows:
                     of_switch = f" of switch {switch}" if switch else ""
                     raise FormatError(f"port {port}{of_switch} is missing")
-            try:
+            with refused_at(switch):
                 tables[switch] = PortTable([rows[port] for port in range(len(rows))])
-            except InputError as error:
-                raise FormatError(error.message, where=switch) from None
     return tables

@@ -33,7 +33,7 @@ from optmatch.io.switches.circuits import (
     number_ports,
     sort_circuits,
 )
-from optmatch.io.text import layout, parse_json, pointer, read_bytes
+from optmatch.io.text import layout, parse_json, pointer, read_bytes, refused_at
 from optmatch.model import FormatError, InputError, check_size, naming, number
 from optmatch.model.files import path_name
 from optmatch.problems import Reroute
@@ -189,10 +189,8 @@ def circuit_of_row(key: str, row: Any, where: str) -> CrossConnect:
     A row without fields, as the commands of some switches leave it, is read by its key, such as
     ``1A-2B``.
     """
-    try:
+    with refused_at(where):
         circuit = circuit_named(key)
-    except InputError as error:
-        raise FormatError(error.message, where=where) from None
     if not isinstance(row, Mapping):
         raise FormatError("an object with a_side and b_side is expected", where=where)
     for field, side in circuit._asdict().items():
@@ -281,15 +279,6 @@ class Conditions(NamedTuple):
     """Whether the stated accuracy is added, so that no loss is larger than it is said to be."""
 
 
-class _Measured(NamedTuple):
-    """One row of the table."""
-
-    circuit: CrossConnect
-    frequency_thz: float
-    temperature_c: float
-    loss_db: float
-
-
 def read_losses(
     path: str | os.PathLike[str],
     ports: PortTable | None = None,
@@ -367,28 +356,46 @@ def matrix_of_losses(
     [[195.0, 196.0], [196.0, 197.0]]
     """
     conditions = conditions or Conditions()
-    measured = [_read_row(key, row, conditions) for key, row in rows.items()]
+    circuits = []
+    measured_thz = []
+    measured_c = []
+    losses_db = []
+    for key, row in rows.items():
+        place = pointer("", LOSS_TABLE, key)
+        parts = key.split("|")
+        if len(parts) != 3:
+            raise FormatError("a key CIRCUIT|THZ|CELSIUS is expected", where=place)
+        if not isinstance(row, Mapping) or "loss_dB" not in row:
+            raise FormatError("an object with loss_dB is expected", where=place)
+
+        # Entries of the database are texts, also those that are numbers.
+        try:
+            circuits.append(circuit_named(parts[0]))
+            measured_thz.append(number("frequency", float(parts[1])))
+            measured_c.append(number("temperature", float(parts[2]), at_least=-300.0))
+            measured_db = number("loss_dB", float(row["loss_dB"]))
+            accuracy_db = number("accuracy_dB", float(row.get("accuracy_dB", 0.0)))
+        except InputError as error:
+            raise FormatError(error.message, where=place) from None
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"a number is expected: {error}", where=place) from None
+        losses_db.append(measured_db + accuracy_db * conditions.add_accuracy)
     if ports is None:
-        ports = number_ports((side for row in measured for side in row.circuit), LOSS_TABLE)
+        ports = number_ports((side for circuit in circuits for side in circuit), LOSS_TABLE)
 
     # loss_db[frequency, temperature, source, destination], not a number where nothing was measured
-    frequencies_thz, index_of_thz = np.unique(
-        [row.frequency_thz for row in measured], return_inverse=True
-    )
-    temperatures_c, index_of_c = np.unique(
-        [row.temperature_c for row in measured], return_inverse=True
-    )
+    frequencies_thz, index_of_thz = np.unique(measured_thz, return_inverse=True)
+    temperatures_c, index_of_c = np.unique(measured_c, return_inverse=True)
     shape = (len(frequencies_thz), len(temperatures_c), ports.n_ports, ports.n_ports)
     check_size("entries", math.prod(shape), LOSS_TABLE)
     loss_db = np.full(shape, np.nan)
 
     # Rows of ports that are none of ours are passed over.
-    for row, *point in zip(measured, index_of_thz, index_of_c, strict=True):
-        source = ports.port_of_side.get(row.circuit.a_side)
-        destination = ports.port_of_side.get(row.circuit.b_side)
-        if source is None or destination is None:
-            continue  # a port of the switch that is none of ours
-        loss_db[(*point, source, destination)] = row.loss_db
+    for row, circuit in enumerate(circuits):
+        source = ports.port_of_side.get(circuit.a_side)
+        destination = ports.port_of_side.get(circuit.b_side)
+        if source is not None and destination is not None:
+            loss_db[index_of_thz[row], index_of_c[row], source, destination] = losses_db[row]
 
     # Only the first circuit that lacks a measurement is named.
     for source, destination in np.argwhere(np.isnan(loss_db).any(axis=(0, 1)))[:1].tolist():
@@ -401,34 +408,6 @@ def matrix_of_losses(
     # Each call interpolates along the first axis and removes it.
     loss_db = _interpolate(loss_db, frequencies_thz, conditions.frequency_thz, "frequency_thz")
     return _interpolate(loss_db, temperatures_c, conditions.temperature_c, "temperature_c")
-
-
-def _read_row(key: str, row: Any, conditions: Conditions) -> _Measured:
-    """Read one row of the table of factory losses, with its accuracy added if asked for.
-
-    The key is circuit, frequency in THz and temperature in degrees Celsius, as
-    ``1A-2B|193.1|25.00``. A row has texts: ``{"loss_dB": "1.2", "accuracy_dB": "0.1"}``.
-    """
-    place = pointer("", LOSS_TABLE, key)
-    parts = key.split("|")
-    if len(parts) != 3:
-        raise FormatError("a key CIRCUIT|THZ|CELSIUS is expected", where=place)
-    if not isinstance(row, Mapping) or "loss_dB" not in row:
-        raise FormatError("an object with loss_dB is expected", where=place)
-    # Entries of the database are texts, also those that are numbers.
-    try:
-        circuit = circuit_named(parts[0])
-        frequency_thz = number("frequency", float(parts[1]))
-        temperature_c = number("temperature", float(parts[2]), at_least=-300.0)
-        loss_db = number("loss_dB", float(row["loss_dB"]))
-        accuracy_db = number("accuracy_dB", float(row.get("accuracy_dB", 0.0)))
-    except InputError as error:
-        raise FormatError(error.message, where=place) from None
-    except (TypeError, ValueError) as error:
-        raise FormatError(f"a number is expected: {error}", where=place) from None
-    if conditions.add_accuracy:
-        loss_db += accuracy_db
-    return _Measured(circuit, frequency_thz, temperature_c, loss_db)
 
 
 def _interpolate(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.fields import shorten
-from optmatch.io.text import decode, describe_content, parse_json, read_bytes, unzip
+from optmatch.io.text import decode, describe_content, parse_json, read_bytes, refused_at, unzip
 from optmatch.model import FormatError, InputError, SolverUnavailable
 from optmatch.model.accounts import Level, accounting, take
 from optmatch.model.files import file_path, path_name
@@ -443,10 +443,8 @@ def _read_node(entry: Any, place: _Place) -> Node:
             involved = involved.get("values", [])
         if not isinstance(involved, list) or not all(isinstance(one, bool) for one in involved):
             raise place.fail(f"involved_dim = {shorten(involved)}: a list of true and false")
-        try:
+        with refused_at(place.where, place.path):
             check_dimensions(involved, has_group=bool(attributes.get("pg_name")))
-        except FormatError as exc:
-            raise place.fail(exc.message) from None
 
     return Node(
         id=_read_count(entry, "id", place),
@@ -921,10 +919,8 @@ def decode_nodes(content: bytes, path: str, skipped: list[str] | None = None) ->
                 raise FormatError(f"{rule}{hint}", path=path) from exc
             skipped.append(str(error))
             break
-        try:
+        with refused_at(f"node {node.id}", path):
             columns.append(node)
-        except FormatError as exc:
-            raise FormatError(str(exc), where=f"node {node.id}", path=path) from None
     names = sorted(name.decode(errors="replace") for name in columns.attribute_names)
     take(ATTRIBUTE_NAMES, names, path=path)
     return columns.make_trace(path, skipped)
