@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from optmatch.io.rails.chakra.step import TraceOptions, step_of
-from optmatch.io.rails.chakra.traces import (
+from optmatch.io.rails.chakra import (
     COLLECTIVE,
     COMPUTE,
     SEND,
     Node,
+    TraceOptions,
     read_trace,
+    step_of,
     trace_bytes,
 )
 

@@ -171,7 +171,7 @@ def _describe_data(file: str) -> dict[str, Any] | None:
     again.
     """
     from optmatch.io.matrices.reader import holds_traffic, read_traffic
-    from optmatch.io.rails.chakra.traces import is_trace, read_trace
+    from optmatch.io.rails.chakra import is_trace, read_trace
     from optmatch.io.rails.kineto import is_recording, read_recording
 
     if file == STDIN or is_stream(file):

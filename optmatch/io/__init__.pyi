@@ -19,6 +19,6 @@ from .problems import (
     read_device as read_device,
     write_device as write_device,
 )
-from .rails.chakra.step import read_chakra as read_chakra
+from .rails.chakra import read_chakra as read_chakra
 from .sharing import read_jobs as read_jobs, read_resources as read_resources
 from .text import parse_json as parse_json

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from optmatch.io.rails.chakra.traces import (
+from optmatch.io.rails.chakra import (
     COLLECTIVE,
     COLLECTIVES,
     SEND,

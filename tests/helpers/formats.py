@@ -28,8 +28,17 @@ from optmatch.io import (
 from optmatch.io.cells import read_cells, write_cells
 from optmatch.io.exports import exported
 from optmatch.io.problems import write_device
-from optmatch.io.rails.chakra.step import read_chakra, read_groups, read_step
-from optmatch.io.rails.chakra.traces import COLLECTIVE, RECEIVE, SEND, Node, siblings, trace_bytes
+from optmatch.io.rails.chakra import (
+    COLLECTIVE,
+    RECEIVE,
+    SEND,
+    Node,
+    read_chakra,
+    read_groups,
+    read_step,
+    siblings,
+    trace_bytes,
+)
 from optmatch.io.rails.phases import read_phase_list, read_recorded_step
 from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.text import digest

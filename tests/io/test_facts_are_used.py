@@ -19,7 +19,7 @@ import pytest
 import optmatch as om
 from optmatch.io.matrices.reader import read_traffic
 from optmatch.io.matrices.tables import read_flows
-from optmatch.io.rails.chakra.traces import read_trace
+from optmatch.io.rails.chakra import read_trace
 from optmatch.io.rails.kineto import read_recording
 
 N_MUTANTS = 60 * int(os.environ.get("OPTMATCH_EXAMPLES", "1"))

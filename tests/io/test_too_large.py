@@ -15,7 +15,7 @@ import pytest
 import optmatch as om
 from optmatch.fabrics import NetlistError, netlist_from_tree
 from optmatch.io import dumps, loads, read_chakra, read_matrix, read_netlist
-from optmatch.io.rails.chakra.step import read_groups
+from optmatch.io.rails.chakra import read_groups
 from optmatch.io.rails.phases import read_phase_list, read_recorded_step
 from tests.helpers.command import call
 from tests.helpers.fuzzing import memory

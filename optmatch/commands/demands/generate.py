@@ -255,7 +255,7 @@ def _size_of_unit(unit: str | None, matrix: str | None) -> float:
 
     Models and traces say themselves how many bytes there are, so that a unit is a usage error.
     """
-    from optmatch.io.rails.chakra.traces import is_trace
+    from optmatch.io.rails.chakra import is_trace
 
     if unit is None:
         return _BYTES_OF_UNIT["B"]
@@ -281,7 +281,7 @@ def _read(
     `lenient`, what a trace does not tell is left out and listed on stderr.
     """
     from optmatch.io import read_matrix, read_traffic
-    from optmatch.io.rails.chakra.traces import is_trace
+    from optmatch.io.rails.chakra import is_trace
 
     skipped: list[str] | None = [] if lenient else None
     port_names = None
@@ -289,7 +289,7 @@ def _read(
     if matrix is None:
         if any(layout_options.values()):
             raise click.UsageError("--name, --layout and --transposed are for --matrix")
-        from optmatch.io.rails.chakra.step import read_groups
+        from optmatch.io.rails.chakra import read_groups
         from optmatch.io.rails.kineto import read_kineto_demand
 
         ranks_of_group = None if groups is None else read_groups(groups)

@@ -131,7 +131,7 @@ def rail_trace(
     # `gpus_per_server`, and `stride` is how far apart the ranks of a server are. `dimensions` has
     # pairs (group, kind of parallelism), and `leave_out` groups whose collectives take no time.
     # `output` is the problem file that is written. `options` are fields of the network of rails.
-    from optmatch.io.rails.chakra.step import TraceOptions, read_groups, read_step
+    from optmatch.io.rails.chakra import TraceOptions, read_groups, read_step
     from optmatch.io.rails.kineto import read_kineto_step
     from optmatch.io.rails.phases import read_phase_list, read_recorded_step
 

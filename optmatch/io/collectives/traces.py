@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optmatch.io.rails.chakra.traces import RECEIVE, SEND, Node, trace_bytes
+from optmatch.io.rails.chakra import RECEIVE, SEND, Node, trace_bytes
 from optmatch.model import Solution
 from optmatch.problems.collectives.plan import plan_of
 

@@ -35,8 +35,7 @@ from optmatch.io.matrices.tables import (
     stated_unit,
     warn_of_rate,
 )
-from optmatch.io.rails.chakra.step import read_chakra, read_groups
-from optmatch.io.rails.chakra.traces import is_trace, siblings
+from optmatch.io.rails.chakra import is_trace, read_chakra, read_groups, siblings
 from optmatch.io.text import (
     check_content,
     decode,

@@ -19,8 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.fields import check_object, shorten
-from optmatch.io.rails.chakra.step import ALL_RANKS, TraceOptions, add_up, step_of
-from optmatch.io.rails.chakra.traces import LARGEST, MISSING, NodeRow, Trace
+from optmatch.io.rails.chakra import (
+    ALL_RANKS,
+    LARGEST,
+    MISSING,
+    NodeRow,
+    Trace,
+    TraceOptions,
+    add_up,
+    step_of,
+)
 from optmatch.io.text import (
     check_content,
     describe_tree,

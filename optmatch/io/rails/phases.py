@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from optmatch.io.fields import Record, check_names, csv_records, list_records, shorten
 from optmatch.io.matrices.reader import EXACT
-from optmatch.io.rails.chakra.step import TraceOptions, step_of
-from optmatch.io.rails.chakra.traces import MISSING, NodeRow, Trace
+from optmatch.io.rails.chakra import MISSING, NodeRow, Trace, TraceOptions, step_of
 from optmatch.io.text import (
     check_content,
     decode,

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.io.rails.chakra.step import groups_text
-from optmatch.io.rails.chakra.traces import step_traces
+from optmatch.io.rails.chakra import groups_text, step_traces
 from optmatch.io.text import csv_text
 from optmatch.model import InputError, Solution, number
 from optmatch.problems import Demand, RailJob, Step

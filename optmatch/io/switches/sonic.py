@@ -391,11 +391,11 @@ def matrix_of_losses(
     loss_db = np.full(shape, np.nan)
 
     # Rows of ports that are none of ours are passed over.
-    for row, circuit in enumerate(circuits):
+    for k, circuit in enumerate(circuits):
         source = ports.port_of_side.get(circuit.a_side)
         destination = ports.port_of_side.get(circuit.b_side)
         if source is not None and destination is not None:
-            loss_db[index_of_thz[row], index_of_c[row], source, destination] = losses_db[row]
+            loss_db[index_of_thz[k], index_of_c[k], source, destination] = losses_db[k]
 
     # Only the first circuit that lacks a measurement is named.
     for source, destination in np.argwhere(np.isnan(loss_db).any(axis=(0, 1)))[:1].tolist():

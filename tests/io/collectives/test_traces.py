@@ -10,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch.io import read_chakra
 from optmatch.io.exports import export, exported
-from optmatch.io.rails.chakra.traces import read_traces
+from optmatch.io.rails.chakra import read_traces
 from tests.helpers.readers import check_trace, circuit_schedules
 
 RATE = 25e9

@@ -16,7 +16,7 @@ from hypothesis import given
 
 import optmatch as om
 from optmatch.io.exports import EXPORTERS, export, exported
-from optmatch.io.rails.chakra.step import TraceOptions, read_groups, read_step
+from optmatch.io.rails.chakra import TraceOptions, read_groups, read_step
 from optmatch.model import Status
 from optmatch.problems import Group, PlaneSchedules, RailJob, Step
 from optmatch.problems.rails.execution.plan import MANY_OPERATIONS

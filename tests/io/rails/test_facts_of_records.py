@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.io.rails.chakra.step import TraceOptions, read_step
+from optmatch.io.rails.chakra import TraceOptions, read_step
 from optmatch.io.rails.kineto import (
     list_calls,
     read_kineto_demand,

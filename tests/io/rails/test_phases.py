@@ -10,8 +10,14 @@ from hypothesis import given, strategies as st
 
 import optmatch as om
 from optmatch.io import loads
-from optmatch.io.rails.chakra.step import TraceOptions, groups_text
-from optmatch.io.rails.chakra.traces import COLLECTIVE, Node, step_traces, trace_bytes
+from optmatch.io.rails.chakra import (
+    COLLECTIVE,
+    Node,
+    TraceOptions,
+    groups_text,
+    step_traces,
+    trace_bytes,
+)
 from optmatch.io.rails.phases import (
     PhaseRecord,
     phases_of_step,

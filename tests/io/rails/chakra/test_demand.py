@@ -10,11 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.io import loads, read_chakra, read_matrix
-from optmatch.io.rails.chakra.step import groups_text
-from optmatch.io.rails.chakra.traces import (
+from optmatch.io.rails.chakra import (
     COMPUTE,
     RECEIVE,
     Node,
+    groups_text,
     siblings,
 )
 from tests.helpers.chakra import collective, send, trace, workload_graph

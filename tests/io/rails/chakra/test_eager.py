@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from optmatch.io.rails.chakra.step import TraceOptions, read_step
-from optmatch.io.rails.chakra.traces import COMPUTE, RECEIVE, SEND, Node
+from optmatch.io.rails.chakra import COMPUTE, RECEIVE, SEND, Node, TraceOptions, read_step
 from optmatch.simulation.rails.replay import simulate_rails
 from tests.helpers.chakra import trace
 from tests.helpers.rails import make_job

@@ -7,13 +7,14 @@ import pytest
 
 import optmatch as om
 from optmatch.io import read_chakra, read_matrix
-from optmatch.io.rails.chakra.step import groups_text, read_step
-from optmatch.io.rails.chakra.traces import (
+from optmatch.io.rails.chakra import (
     COLLECTIVE,
     RECEIVE,
     SEND,
     Node,
+    groups_text,
     messages,
+    read_step,
     trace_bytes,
 )
 from optmatch.problems.rails.training.step import OPERATIONS, Step

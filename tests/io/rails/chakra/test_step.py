@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 import optmatch as om
-from optmatch.io.rails.chakra.step import TraceOptions, groups_text, read_step
-from optmatch.io.rails.chakra.traces import (
+from optmatch.io.rails.chakra import (
     COLLECTIVE,
     COLLECTIVES,
     RECEIVE,
     SEND,
     Node,
+    TraceOptions,
+    groups_text,
+    read_step,
     step_traces,
     trace_bytes,
 )

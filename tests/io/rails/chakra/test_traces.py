@@ -12,14 +12,16 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.io import read_chakra, read_matrix
-from optmatch.io.rails.chakra import traces
-from optmatch.io.rails.chakra.step import groups_text, read_groups, read_step
-from optmatch.io.rails.chakra.traces import (
+from optmatch.io.rails.chakra import (
     COLLECTIVE,
     MISSING,
     NODE_TYPES,
     Node,
+    decode_nodes,
+    groups_text,
     messages,
+    read_groups,
+    read_step,
     read_trace,
     siblings,
     trace_bytes,
@@ -121,7 +123,7 @@ def framed(content: bytes) -> bytes:
 @given(st.lists(encoded(), max_size=6))
 def test_any_order_of_fields(given: list[tuple[bytes, dict[str, Any]]]) -> None:
     stream = trace_bytes([]) + b"".join(framed(content) for content, _ in given)
-    found = traces.decode_nodes(stream, "run.0.et")
+    found = decode_nodes(stream, "run.0.et")
     wanted = [last for _, last in given]
     for column, name in (
         (found.node_id, "id"),

@@ -1,1 +1,0 @@
-"""Chakra execution traces: read as steps or demands, and written."""
