@@ -85,7 +85,9 @@ def read_phase_list(
     ranks_of_groups = [rank for ranks in groups.values() for rank in ranks]
     n_ranks = 1 + max([*rows_of_rank, *ranks_of_groups], default=-1)
     check_content("ranks", n_ranks, file)
-    traces = [_chain(rows_of_rank.get(rank, ()), noun, file) for rank in range(n_ranks)]
+    traces = [_chain((), noun, file)] * n_ranks
+    for rank, rows in rows_of_rank.items():
+        traces[rank] = _chain(rows, noun, file)
     return step_of(traces, groups, options or TraceOptions())
 
 
