@@ -44,8 +44,6 @@ from optmatch.solvers.collectives.spreading import (
 )
 from optmatch.solvers.collectives.topologies import IntArray
 
-GATHERS = ("all-reduce", "reduce-scatter", "all-gather")
-"""The collectives that are made of all-gathers, forwards or backwards."""
 ALGORITHMS = (
     "ring",
     "halving-doubling",
@@ -116,15 +114,15 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
     different ones over its lanes; all others take those of the sends.
     """
     n = problem.n_ranks
-    operation = problem.operation
+    flow = problem.flow
     if n == 1:
         return Rounds(np.empty((0, 5), dtype=np.int64), 1)
 
     # Two ranks add up whole buffers in one exchange, where halves would take two; and a line of
     # two ranks would only cut the buffer of a broadcast into pieces that follow one another.
-    if algorithm == "whole-buffers" or (n == 2 and operation == "all-reduce"):
+    if algorithm == "whole-buffers" or (n == 2 and flow.sums_for_all):
         return _exchange_whole_buffers(problem)
-    if operation == "broadcast":
+    if flow.from_root:
         if algorithm == "halving-doubling" and n > 2:
             return one_after_another(_scatter_halves(problem), _gather(n, algorithm))
         if algorithm == "ring" and n > 2:
@@ -136,9 +134,9 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
         return without_nothing(problem, _send_directly(problem, algorithm))
 
     # The blocks of an all-to-all take the routes of the gather, but for few ranks in pairs.
-    if operation == "all-to-all" and algorithm == "knodel" and n <= MOST_ROUTED_RANKS:
+    if flow.has_pairs and algorithm == "knodel" and n <= MOST_ROUTED_RANKS:
         return without_nothing(problem, _exchange_over_pairs(problem))
-    if operation == "all-to-all":
+    if flow.has_pairs:
         # Which block comes to which rank, when and from where; the circuits of a round are those
         # of its sends.
         receipts = spread(SEQUENCES[algorithm](n))
@@ -150,12 +148,7 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
         return without_nothing(problem, rounds)
 
     # Sums are a gather over the reversed circuits that runs backwards, so that all data go onward.
-    if operation == "all-gather":
-        return _gather(n, algorithm)
-    scatter = _gather(n, algorithm, adds=True)
-    if operation == "reduce-scatter":
-        return scatter
-    return one_after_another(scatter, _gather(n, algorithm))
+    return one_after_another(*(_gather(n, algorithm, adds=adds) for adds in flow.adds))
 
 
 def _exchange_over_pairs(problem: Collective) -> Rounds:
@@ -217,36 +210,38 @@ def fits(problem: Collective, algorithm: str) -> bool:
     send to one rank and receive from another.
     """
     n = problem.n_ranks
-    operation = problem.operation
+    flow = problem.flow
     is_power_of_two = n & (n - 1) == 0
     if problem.steps is not None:
         return False
     if algorithm == "ring":
         # A block for the rank o places onward takes o sends: n (n - 1) / 2 for each source.
-        if operation == "all-to-all" and n * n * (n - 1) // 2 > MOST_SENDS:
+        if flow.has_pairs and n * n * (n - 1) // 2 > MOST_SENDS:
             return False
         # A two-way ring takes two lanes in turn, and a third one if it is odd; a line does not.
-        n_lanes_of_ring = 2 if operation == "broadcast" else 2 + n % 2
+        n_lanes_of_ring = 2 if flow.from_root else 2 + n % 2
         return not problem.two_way or n <= 2 or problem.lanes >= n_lanes_of_ring
     if algorithm == "halving-doubling":
         return is_power_of_two
     # Ranks send onward and receive from behind, which pairs of two-way circuits cannot do at once;
     # the tree of a broadcast has pairs alone.
     if algorithm == "bruck":
-        return not problem.two_way or n <= 2 or operation == "broadcast"
+        return not problem.two_way or n <= 2 or flow.from_root
     if algorithm == "near-sums":  # as fast as bruck, but over circuits that stay
-        return not problem.two_way and operation in GATHERS
+        return not problem.two_way and bool(flow.adds)
     if algorithm == "whole-buffers":
-        return operation == "all-reduce"
+        return flow.sums_for_all
     if algorithm == "knodel":  # a power of two has halving and doubling, one way has Bruck
-        has_few_ranks = operation == "all-to-all" and 2 < n <= MOST_ROUTED_RANKS
+        has_few_ranks = flow.has_pairs and 2 < n <= MOST_ROUTED_RANKS
         is_alone = not is_power_of_two or has_few_ranks
-        return problem.two_way and is_alone and operation != "broadcast"
+        return problem.two_way and is_alone and not flow.from_root
     if algorithm == "swing":
-        return is_power_of_two and operation in GATHERS
+        return is_power_of_two and bool(flow.adds)
 
     # The two that are left send everything straight to its place.
-    return operation == "all-to-all" if algorithm == "pairwise" else operation != "broadcast"
+    if algorithm == "pairwise":
+        return flow.has_pairs
+    return not flow.from_root
 
 
 def _make_line(problem: Collective) -> Rounds:
@@ -315,7 +310,7 @@ def group_of_halves(problem: Collective) -> int:
     n = problem.n_ranks
     group = (1 << (n - 1).bit_length()) // 4
     fits_groups = 2 * group < n <= 3 * group
-    if problem.operation == "all-reduce":
+    if problem.flow.sums_for_all:
         fits_groups = n == 3 * group
     return group if group >= 2 and fits_groups and not problem.align_bytes else 0
 
@@ -566,13 +561,12 @@ def _send_directly(problem: Collective, algorithm: str) -> Rounds:
     # In an all-to-all each pair of ranks has a chunk; a gather sends that of the source, and sums
     # that of the destination. The sums of an all-reduce end with the circuits with which its
     # copies begin.
-    if problem.operation == "all-to-all":
+    if problem.flow.has_pairs:
         exchange = [(source, target, source * n + target) for source, target in sends_of_round]
         return as_rounds(exchange, COPY, n * n)._replace(matchings=given)
     copies = [(source, target, source) for source, target in sends_of_round]
     gather = as_rounds(copies, COPY, n)._replace(matchings=given)
     sums = [(source, target, target) for source, target in sends_of_round[::-1]]
     scatter = as_rounds(sums, REDUCE, n)._replace(matchings=given and given[::-1])
-    if problem.operation == "all-reduce":
-        return one_after_another(scatter, gather)
-    return scatter if problem.operation == "reduce-scatter" else gather
+    phase = {True: scatter, False: gather}
+    return one_after_another(*(phase[adds] for adds in problem.flow.adds))

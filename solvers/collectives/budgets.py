@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Clock, Limits, ignore, uncounted
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.solvers.collectives.plans import Laid
+from optmatch.solvers.collectives.rounds import unroll_circuits
 
 _LONGEST_S = 10.0
 """How long the parts of one plan are placed at most."""
@@ -32,9 +33,6 @@ _MOVES = 5_000
 _TENURE_SHARE = 0.6
 _TENURE_DRAW = 10
 """A move back is tabu for 0.6 times the parts in conflict, and up to ten moves more."""
-
-_OF_BLOCKS = ("all-gather", "reduce-scatter")
-"""Operations whose chunks are pieces of the block of a rank."""
 
 
 class RankLosses(NamedTuple):
@@ -97,10 +95,10 @@ def explain_unreachable(problem: Collective) -> str:
     reaches = ~losses.is_cut | (island[:, np.newaxis] == island)
     for middle in range(problem.n_ranks):  # Warshall's transitive closure
         reaches |= reaches[:, middle, np.newaxis] & reaches[middle]
-    if problem.operation == "broadcast":
+    if problem.flow.from_root:
         reaches = reaches[problem.root, np.newaxis]  # one row, whose number is no rank
     for source, destination in np.argwhere(~reaches)[:1].tolist():
-        source = problem.root if problem.operation == "broadcast" else source
+        source = problem.root if problem.flow.from_root else source
         return (
             f"over the link budget: no circuits lead from rank {source} to rank {destination},"
             " directly or over others"
@@ -164,7 +162,7 @@ def _place_parts(
     )
     is_free = np.full(n_ranks, are_alike)
     is_free[[int(rank) for rank in problem.late_s]] = False
-    if problem.operation == "broadcast":
+    if problem.flow.from_root:
         is_free[problem.root] = False
 
     limits = Limits(time_s=max(0.0, min(_LONGEST_S, clock.remaining_s)))
@@ -370,12 +368,10 @@ def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | 
     """
     if len(pairs) != n_ranks or len(np.unique(pairs[:, 0])) != n_ranks:
         return None
-    next_rank = dict(pairs.tolist())
-    ring = [0]
-    while len(ring) < n_ranks and next_rank[ring[-1]] != 0:
-        ring.append(next_rank[ring[-1]])
-    is_ring = len(ring) == n_ranks and next_rank[ring[-1]] == 0
-    return np.array(ring) if is_ring else None
+    lines = unroll_circuits(pairs[np.argsort(pairs[:, 0]), 1])
+    if lines.ring_length[0] != n_ranks:
+        return None
+    return np.argsort(lines.place)
 
 
 def _renumber(
@@ -396,10 +392,10 @@ def _renumber(
     n_chunks = len(plan.chunk_bytes)
     chunk = np.arange(n_chunks)
     new_chunk = chunk
-    if problem.operation == "all-to-all":
+    if problem.flow.has_pairs:
         source, destination = np.divmod(chunk, n_ranks)
         new_chunk = rank_of_part[source] * n_ranks + rank_of_part[destination]
-    elif problem.operation in _OF_BLOCKS:
+    elif problem.flow.has_owners:
         rank, piece = np.divmod(chunk, n_chunks // n_ranks)
         new_chunk = rank_of_part[rank] * (n_chunks // n_ranks) + piece
 

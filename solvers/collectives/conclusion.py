@@ -202,19 +202,17 @@ def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8
     """
     with uncounted():
         from optmatch.solvers.feedforward import has_exact_router
+        from optmatch.solvers.routing.methods import route_by_negotiation, route_forward
 
-    dark = np.full(problem.fabric.n_ports, IDLE, dtype=np.int32)
-    if has_exact_router(Routing(problem.fabric, dark)):
-        with uncounted():
-            from optmatch.solvers.routing.methods import route_forward as route
-    else:
-        with uncounted():
-            from optmatch.solvers.routing.methods import route_by_negotiation as route
     # Each matching is a routing problem of its own. One without routes makes the plan impossible.
     rng = np.random.default_rng(0)
     states = np.zeros((len(matchings), problem.fabric.n_cells), dtype=np.int8)
     for epoch, matching in enumerate(matchings):
-        routed = route(Routing(problem.fabric, matching), Limits(), rng, ignore).schedule
+        routing = Routing(problem.fabric, matching)
+        route: Callable[..., Solution] = route_by_negotiation
+        if has_exact_router(routing):
+            route = route_forward
+        routed = route(routing, Limits(), rng, ignore).schedule
         if routed is None or routed.cell_states is None:
             return None
         states[epoch] = routed.cell_states[0]

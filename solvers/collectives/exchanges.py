@@ -24,8 +24,12 @@ from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import Circulant, list_shifts
-from optmatch.solvers.collectives.level_routes import LEVEL, LevelRoutes, find_level_routes
-from optmatch.solvers.collectives.negotiated_routes import find_fewest_blocks
+from optmatch.solvers.collectives.level_routes import (
+    LEVEL,
+    LevelRoutes,
+    find_fewest_blocks,
+    find_level_routes,
+)
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (

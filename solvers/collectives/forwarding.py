@@ -290,7 +290,7 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
     n = problem.n_ranks
     for topology in list_topologies(problem):
         for strides in list_strides(n):
-            if problem.operation == "all-to-all" and len(strides) > 1:
+            if problem.flow.has_pairs and len(strides) > 1:
                 break
             yield Relay(CircuitSequence.of([topology], two_way=problem.two_way), strides)
     if problem.demand_bytes is not None:
@@ -326,7 +326,7 @@ def list_forwarding_offers(
     n = problem.n_ranks
     keeps_promises = not problem.late_s and isinstance(problem.start, str)
     for relay in list_relays(problem):
-        for pieces in sorted({1, 1 if problem.operation == "all-to-all" else problem.lanes}):
+        for pieces in sorted({1, 1 if problem.flow.has_pairs else problem.lanes}):
             if not is_affordable(n * (n - 1) * pieces, clock):
                 continue
             for offer in _offer_relay(problem, relay, pieces, below_s):
@@ -339,9 +339,9 @@ def _offer_relay(
     problem: Collective, relay: Relay, pieces: int, below_s: float
 ) -> Iterator[Offer[Laid]]:
     """Offer the plans of a relay that may take less than `below_s` seconds."""
-    if problem.operation == "all-to-all":
+    if problem.flow.has_pairs:
         return _offer_exchange(problem, relay, below_s)
-    if problem.operation == "broadcast":
+    if problem.flow.from_root:
         return _offer_broadcasts(problem, relay, pieces, below_s)
 
     # Gathers, and the sums that are made of them.

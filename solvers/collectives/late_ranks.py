@@ -35,7 +35,7 @@ def takes_several_late_ranks(problem: Collective) -> bool:
     """Tell whether a problem is an all-reduce with late ranks that this method takes."""
     n_late = len(problem.late_s)
     few = n_late < problem.n_ranks - n_late and problem.n_ranks <= MOST_LATE_ROUNDS_RANKS
-    return problem.operation == "all-reduce" and n_late > 0 and few and not problem.two_way
+    return problem.flow.sums_for_all and n_late > 0 and few and not problem.two_way
 
 
 def find_late_plan(problem: Collective, clock: Clock) -> Laid:

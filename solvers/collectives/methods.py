@@ -6,7 +6,9 @@ Words that are used here:
   `FoundPlan`: a plan, its statistics, a lower bound in seconds (0 if none is proved), and the
   limit that it met, if any;
 - a *promise* is what is known of the plan of a method before it is made: the seconds that it takes
-  at least, and the seconds of CPU to make it;
+  at least, and the seconds of CPU to make it. A plan whose promise is no better than what is known
+  need not be made. Known algorithms count rounds, changes of circuits and bytes for it; a search
+  promises the bound of the problem;
 - a *block* is the data of one rank in a gather, or what one rank sends to one other in an
   all-to-all; a *chunk* is what one send of a plan carries, and a *part* some bytes of a chunk;
 - a *plane* is a switch of its own with ports of all ranks, and a *step* a round with its circuits
@@ -37,10 +39,11 @@ from optmatch.model import (
 )
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
-from optmatch.solvers.collectives import circulant, passing
+from optmatch.solvers.collectives import circulant
 from optmatch.solvers.collectives.algorithms import (
     ALGORITHMS,
-    GATHERS,
+    MOST_ROUTED_RANKS,
+    choose_line_pieces,
     fits,
     group_of_halves,
     list_rounds,
@@ -48,28 +51,38 @@ from optmatch.solvers.collectives.algorithms import (
 )
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
-from optmatch.solvers.collectives.exchanges import (
-    lay_circulant_exchange,
-    list_exchange_offers,
-)
+from optmatch.solvers.collectives.exchanges import lay_circulant_exchange, list_exchange_offers
 from optmatch.solvers.collectives.forwarding import list_forwarding_offers
-from optmatch.solvers.collectives.gathers import list_gather_offers, list_mixed_radix_offers
 from optmatch.solvers.collectives.islands import find_island_plan
 from optmatch.solvers.collectives.late_ranks import find_late_plan, takes_several_late_ranks
 from optmatch.solvers.collectives.offers import RESERVE, Offer, take_best_offer, try_offers
 from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
-from optmatch.solvers.collectives.promises import Promise, promise
 from optmatch.solvers.collectives.rewire import choice_effort_s, choose, least_time_s, rewire
 from optmatch.solvers.collectives.rounds import (
     SENDS_PER_S,
     Rounds,
     is_affordable,
     one_after_another,
+    ranks_to_store,
+    seconds_of,
 )
 from optmatch.solvers.collectives.skewed import find_skewed_plan
 from optmatch.solvers.collectives.split import SplitSearch
+from optmatch.solvers.collectives.spreading import (
+    choose_radix_rounds,
+    list_gather_offers,
+    list_mixed_radix_offers,
+)
 from optmatch.solvers.collectives.stragglar import schedule
+from optmatch.solvers.collectives.sums import (
+    choose_torus,
+    choose_torus_within,
+    join,
+    last_circuits,
+    list_torus_rounds,
+    sum_up,
+)
 from optmatch.solvers.frame import is_defect, log_defect
 from optmatch.solvers.method import Run
 
@@ -98,15 +111,18 @@ def _run(
     start: Solution | None = None,
 ) -> Solution:
     """Solve a problem by the method with a given name."""
-    # A finder is a function that takes a collective and a clock, and returns a plan.
-    find: Find = partial(_find_best, on_event, start)
-    if name in FINDERS:
-        find = FINDERS[name].find
-    # One rank, or no bytes: any algorithm gives the same plan, so nothing is searched.
-    nothing_to_send = problem.n_ranks == 1 or not problem.size_bytes
-    if nothing_to_send and problem.steps is None:
-        find = partial(_follow_algorithm, "ring" if problem.n_ranks == 1 else "direct")
-    return run(problem, limits, on_event, name, lambda clock: find(problem, clock, math.inf))
+
+    def find(clock: Clock) -> FoundPlan:
+        """Find the plan of the method; any algorithm gives the same one if nothing is sent."""
+        if problem.steps is None and problem.n_ranks == 1:
+            return _follow_algorithm("ring", problem, clock, math.inf)
+        if problem.steps is None and not problem.size_bytes:
+            return _follow_algorithm("direct", problem, clock, math.inf)
+        if name == "best":
+            return _find_best(problem, clock, on_event, start)
+        return FINDERS[name].find(problem, clock, math.inf)
+
+    return run(problem, limits, on_event, name, find)
 
 
 def suits(problem: Collective, name: str) -> bool:
@@ -124,22 +140,22 @@ def suits(problem: Collective, name: str) -> bool:
     # Methods cut the blocks of an uneven all-to-all (`is_cut`) if parts may have any size. Those
     # without a condition take all problems that come here.
     n = problem.n_ranks
-    operation = problem.operation
-    is_sum = operation == "all-reduce" and n > 1
-    is_one_way_exchange = operation == "all-to-all" and not problem.two_way and n > 1
+    flow = problem.flow
+    is_sum = flow.sums_for_all and n > 1
+    is_one_way_exchange = flow.has_pairs and not problem.two_way and n > 1
     is_even = problem.demand_bytes is None
     is_cut = not is_even and not problem.align_bytes
     has_graphs = n > 2 and problem.fabric.graph is None
     conditions = {
         "overlap": problem.planes > 1,
-        "stragglar": operation == "all-reduce" and bool(problem.late_s),
+        "stragglar": flow.sums_for_all and bool(problem.late_s),
         "late-ranks": takes_several_late_ranks(problem),
-        "mixed-radix": operation in GATHERS and not problem.two_way and n > 1,
+        "mixed-radix": bool(flow.adds) and not problem.two_way and n > 1,
         "circulant": is_one_way_exchange and is_even,
         "split": is_one_way_exchange and is_cut and n <= MOST_SPLIT_RANKS,
         "skewed": is_one_way_exchange and is_cut,
-        "topologies": has_graphs and operation != "broadcast" and problem.lanes > 1,
-        "pipelined": has_graphs and operation == "broadcast",
+        "topologies": has_graphs and not flow.from_root and problem.lanes > 1,
+        "pipelined": has_graphs and flow.from_root,
         "forwarding": has_graphs
         and problem.hop_s is not None
         and (problem.lanes > 1 or not problem.two_way),
@@ -161,7 +177,7 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
         alone = replace(problem, ports=1, planes=1, fabric=fabric, start=start)
     rounds = {name: list_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
     # A tree of whole buffers is longer than one that sends halves, but easier to forward.
-    if problem.operation == "broadcast" and group_of_halves(alone):
+    if problem.flow.from_root and group_of_halves(alone):
         rounds["tree"] = make_tree(alone)
     return rounds
 
@@ -255,12 +271,6 @@ def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) ->
     return FoundPlan(lay(problem, rounds), stats)
 
 
-def _find_mixed_radix(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
-    """Plan a gather, or sums made of gathers, with few rounds and few changes of circuits."""
-    laid, _ = take_best_offer(list_mixed_radix_offers(problem), clock)
-    return FoundPlan(laid, {"algorithm": "mixed-radix"}, limit=clock.exceeded(0))
-
-
 def _find_one_pass(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Plan an all-reduce over the rings of a torus, each side in the better one of two ways.
 
@@ -274,12 +284,12 @@ def _find_one_pass(problem: Collective, clock: Clock, below_s: float) -> FoundPl
     """
     # Sides are chosen by a formula, and laying out the sends takes most of the time.
     n = problem.n_ranks
-    sides = passing.choose(problem)
+    sides = choose_torus(problem)
     limit: Limit | None = None
     if not is_affordable(sides.count_sends(n), clock, reserve=RESERVE):
-        sides = passing.choose_within(problem, SENDS_PER_S * clock.remaining_s / RESERVE)
+        sides = choose_torus_within(problem, SENDS_PER_S * clock.remaining_s / RESERVE)
         limit = Limit.TIME
-    plan = lay(problem, passing.list_rounds(n, sides))
+    plan = lay(problem, list_torus_rounds(n, sides))
     return FoundPlan(plan, {"algorithm": "one-pass"}, limit=limit)
 
 
@@ -303,7 +313,7 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPl
         gather = replace(problem, operation="all-gather", size_bytes=whole)
         if gather.lower_bound() < below_s:
             gathers = _try_all(gather, clock, below_s=below_s).plans
-            plans += [passing.sum_up(_fastest(gathers))] if gathers else []
+            plans += [sum_up(_fastest(gathers))] if gathers else []
 
     # Ranks are late only for the first half. The circuits of the second half are free here, so
     # that its bound holds whichever circuits are up when it begins.
@@ -314,11 +324,11 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPl
         scatters = _try_all(scatter, clock).plans
     for cut in sorted({_cut_of(plan) for plan in scatters.values()}):
         first = _fastest({name: plan for name, plan in scatters.items() if _cut_of(plan) == cut})
-        circuits = passing.last_circuits(first, problem.planes)
+        circuits = last_circuits(first, problem.planes)
         gathers = _try_all(replace(gather, start=circuits), clock).plans
         gathers = {name: plan for name, plan in gathers.items() if _cut_of(plan) == cut}
         if gathers:
-            plans.append(passing.join(problem, first.plan, _fastest(gathers).plan))
+            plans.append(join(problem, first.plan, _fastest(gathers).plan))
     best = min(plans, key=lambda laid: laid.plan.time_s, default=None)
     return FoundPlan(best, {"algorithm": "composed"})
 
@@ -374,7 +384,7 @@ def _find_offered(
 
 def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Iterator[Offer[Laid]]:
     """List plans of ranks with several ports, over graphs that stay or change a few times."""
-    if problem.operation == "all-to-all":
+    if problem.flow.has_pairs:
         return list_exchange_offers(problem, clock, below_s)
     return list_gather_offers(problem, clock, below_s)
 
@@ -443,8 +453,10 @@ FINDERS: dict[str, PlanFinder] = {
         "an all-reduce with several late ranks, whose data spread while they send",
         find_late_plan,
     ),
-    "mixed-radix": PlanFinder(
-        "rings whose steps grow: the fewest rounds of an all-gather or a sum", _find_mixed_radix
+    "mixed-radix": _offered(
+        "mixed-radix",
+        "rings whose steps grow: the fewest rounds of an all-gather or a sum",
+        lambda problem, clock, below_s: list_mixed_radix_offers(problem),
     ),
     "circulant": _planned(
         "circulant", "an all-to-all on shifts, chosen together with the routes", _find_circulant
@@ -629,18 +641,13 @@ def _fastest(plans: dict[str, FoundPlan]) -> Laid:
 
 
 def _find_best(
-    on_event: OnEvent,
-    start: Solution | None,
-    problem: Collective,
-    clock: Clock,
-    below_s: float,
+    problem: Collective, clock: Clock, on_event: OnEvent, start: Solution | None
 ) -> FoundPlan:
     """Find the fastest plan of all methods that suit a problem.
 
     The plan of a former solution, `start`, is a candidate, too, if it still holds; `on_event` is
     told of it. The statistics of the result name the other plans with their times, and the methods
-    that were left out for want of time. `below_s` is that of every `Find`; it is not used, as
-    there is no other plan to beat.
+    that were left out for want of time.
     """
     # A former plan that can be taken up is the first candidate.
     known: dict[str, FoundPlan] = {}
@@ -678,3 +685,176 @@ def _find_best(
     if clock.stopped:
         limit = Limit.INTERRUPTED
     return FoundPlan(best.laid, stats, bound_s, limit)
+
+
+LIGHT_TORUS = 16
+"""An all-reduce over a torus is tried if there is time for a plan with one chunk for so many
+ranks. Between 1,024 ranks it takes 2 % longer for 1 GB than with a chunk for each rank, and has a
+sixteenth of the sends; with 8 it would be 0.5 % and an eighth."""
+BROADCAST_PIECES = 64
+"""Into how many pieces broadcasts are cut at most, but for very large ones."""
+
+
+class Promise(NamedTuple):
+    """The time and work of a plan, as far as they are known before it is made."""
+
+    seconds: float
+    """The plan takes no less, in seconds of the collective."""
+    effort_s: float
+    """About how many seconds of CPU it takes to make the plan and to check it."""
+    is_formula: bool = True
+    """Whether the plan takes just so long if nothing is late; otherwise only a bound is known."""
+
+
+class RoundCount(NamedTuple):
+    """The rounds of a known algorithm; all ranks do the same.
+
+    Example: an all-reduce of 8 ranks by halving and doubling has 3 rounds that scatter sums and 3
+    that gather them, 4 changes of circuits, as the two rounds in the middle have the same, 14
+    eighths of the buffer from each rank, and 112 sends.
+    """
+
+    n_rounds: int
+    n_changes: int
+    """Changes of circuits between rounds."""
+    sent_bytes: float
+    """What a rank sends over all its lanes in all rounds, on average of ranks at least."""
+    n_sends: float
+    """The sends of a plan; to lay them out takes most of the time of making it."""
+
+
+def promise(problem: Collective, name: str, bound_s: float) -> Promise:
+    """Return, before a plan is made, a time that it will not beat, and the work of making it.
+
+    `name` is the method, and `bound_s` the lower bound of the problem, which no plan beats.
+    """
+    # Fewer than three ranks, steps that are given, and islands have plans of their own.
+    n = problem.n_ranks
+    if n < 3 or problem.steps is not None or problem.island > 1:
+        return Promise(bound_s, 0.0, is_formula=False)
+
+    # No torus is faster than the one that is chosen without a limit. If there is no time for its
+    # sends, the method takes one of fewer chunks; the effort is that of few.
+    if name == "one-pass":
+        seconds = choose_torus(problem).seconds
+        lightest = choose_torus(problem, most_chunks=max(1, n // LIGHT_TORUS))
+        effort_s = lightest.count_sends(n) / SENDS_PER_S
+        return Promise(max(bound_s, seconds * (1 - 1e-9)), effort_s)
+
+    # Searches that begin with large circulants make them at once, as they store the blocks of one
+    # rank; over one port no formula is faster than these.
+    counted = _count_rounds(problem, name)
+    if counted is None:
+        begins_at_once = _stores_blocks(problem, name)
+        return Promise(bound_s, _search_s(problem, name), is_formula=begins_at_once)
+
+    # Rounds of an uneven all-to-all may have no bytes at all, so that bytes alone count there.
+    # Seconds are lowered by a billionth, since plans add them up in another order.
+    is_even = problem.demand_bytes is None
+    seconds = problem.sending_s(counted.sent_bytes)
+    if is_even:
+        circuit_bytes = counted.sent_bytes / problem.lanes
+        seconds = seconds_of(problem, counted.n_rounds, circuit_bytes, n_changes=counted.n_changes)
+    effort_s = counted.n_sends / SENDS_PER_S
+    return Promise(max(bound_s, seconds * (1 - 1e-9)), effort_s, is_formula=is_even)
+
+
+def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
+    """Count the rounds of the algorithm `name`; None if they are not known beforehand.
+
+    Gathers move n - 1 blocks from each rank in all, by whichever algorithm. In an all-to-all a
+    block is sent once for each hop on its way.
+    """
+    n = problem.n_ranks
+    size_bytes = problem.size_bytes
+    n_bits = (n - 1).bit_length()
+    if problem.flow.from_root and name == "ring":
+        # Two-way lanes are shared by both neighbours of a rank on the line. If their number is
+        # odd, some neighbours have one circuit more; half of the lanes is the average.
+        pieces = choose_line_pieces(problem)
+        n_rounds = n - 2 + pieces
+        sent_bytes = n_rounds * size_bytes / pieces
+        if problem.two_way:
+            sent_bytes *= 2
+        return RoundCount(n_rounds, 0, sent_bytes, n * pieces)
+    if name == "whole-buffers" or (problem.flow.from_root and name == "bruck"):
+        # If n is no power of two some ranks send to others before a sum, and get it after that.
+        # Three groups of a power of two send halves in one round.
+        n_rounds = n_bits
+        if group_of_halves(problem):
+            sent_bytes = (n_rounds - 0.5) * size_bytes
+            return RoundCount(n_rounds, n_rounds - 1, sent_bytes, 2 * n_rounds * n)
+        if name == "whole-buffers" and n != 1 << n_bits:
+            n_rounds += 1
+        return RoundCount(n_rounds, n_rounds - 1, n_rounds * size_bytes, n_rounds * n)
+
+    # What is left are gathers and all-to-alls: for how many rounds each of their configurations is
+    # held. With 8 ranks of one port `ring` has (7,), `pairwise` and `direct` have seven times 1,
+    # and `bruck` has (1, 1, 1).
+    held_of: dict[str, tuple[int, ...]] = {"ring": (n - 1,), "pairwise": (1,) * (n - 1)}
+    held_of["direct"] = (1,) * -(-(n - 1) // problem.lanes)
+    held_of |= dict.fromkeys(("halving-doubling", "swing", "bruck", "near-sums"), (1,) * n_bits)
+    if name == "mixed-radix":
+        held_of[name] = choose_radix_rounds(problem)
+    if problem.flow.from_root or name not in held_of:
+        return None
+    n_rounds = sum(held_of[name])
+    n_changes = len(held_of[name]) - 1
+    n_direct_blocks = n_rounds * problem.lanes  # of `direct`, which sends one over each lane
+
+    # An all-reduce is two gathers. Few blocks are listed where those of one rank stand for all.
+    if problem.flow.adds:
+        phases = problem.n_gathers
+        n_sends = phases * n * (n - 1)
+        if name == "mixed-radix" and ranks_to_store(n * n):
+            n_sends = phases * n
+        n_blocks = n - 1
+        if name == "direct":
+            n_blocks = n_direct_blocks
+        sent_bytes = phases * n_blocks * size_bytes / n
+        return RoundCount(phases * n_rounds, phases * n_changes, sent_bytes, n_sends)
+
+    # All circuits together carry the bytes of each block as often as it has hops. Example: around
+    # a ring of 8 ranks a block for the rank 5 places onward takes 5 hops; by Bruck's algorithm,
+    # which sends it 1 place and then 4, it takes 2.
+    is_even = problem.demand_bytes is None
+    ranks = np.arange(n)
+    source = ranks[:1] if is_even else ranks
+    distance = (ranks - source[:, None]) % n
+    hops = {
+        "ring": distance,
+        "bruck": np.bitwise_count(distance),
+        "halving-doubling": np.bitwise_count(ranks ^ source[:, None]),
+    }.get(name, distance > 0)
+    n_hops = int(hops.sum(dtype=np.int64)) * n // len(source)
+    sent_bytes = n_hops * size_bytes / n / n
+    if not is_even:
+        sent_bytes = float((problem.demand * hops).sum()) / n
+    elif name == "direct":
+        sent_bytes = n_direct_blocks * size_bytes / n
+    return RoundCount(n_rounds, n_changes, sent_bytes, n_hops)
+
+
+def _stores_blocks(problem: Collective, name: str) -> bool:
+    """Tell whether a search begins with a circulant that stores the blocks of one rank alone."""
+    n = problem.n_ranks
+    if name == "circulant":  # an all-to-all on shifts 1, 2, 4, ...
+        return bool(ranks_to_store(n * n * (n - 1).bit_length() // 2))
+    return name == "topologies" and problem.demand_bytes is None and bool(ranks_to_store(n * n))
+
+
+def _search_s(problem: Collective, name: str) -> float:
+    """Estimate how many seconds of CPU a search takes until it has its first plan."""
+    n = problem.n_ranks
+    blocks = n * n * problem.n_gathers
+    if problem.flow.from_root:
+        # Halving and doubling cuts the buffer into a chunk for each rank, which reaches all.
+        blocks = n * (n if name == "halving-doubling" else BROADCAST_PIECES)
+    if _stores_blocks(problem, name):
+        blocks = n
+    hops = math.log2(n) if problem.flow.has_pairs else 1.0
+    # These make plans of several algorithms or operations, of which they take the best.
+    several_tries = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0}.get(name, 1.0)
+    if name == "knodel" and n <= MOST_ROUTED_RANKS:
+        several_tries = 40.0
+    return blocks * hops * several_tries / SENDS_PER_S

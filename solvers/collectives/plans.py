@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import Collective, CollectivePlan
-from optmatch.solvers.collectives.rounds import Rounds, chunk_sizes, ready_s, seconds_of
+from optmatch.solvers.collectives.rounds import (
+    Rounds,
+    chunk_sizes,
+    ready_s,
+    seconds_of,
+    unroll_circuits,
+)
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -120,34 +126,14 @@ def _lay_circuits_of_round(problem: Collective, target: IntArray) -> IntArray:
         circuits[:, senders] = target[senders]
         circuits[:, target[senders]] = senders
         return circuits
-    for rank, lane in _alternate_lanes(target):
-        circuits[lane, rank] = target[rank]
-        circuits[lane, target[rank]] = rank
+    # Along rings and lines neighbours have the lanes 0 and 1 in turn, and the last send around an
+    # odd ring has lane 2.
+    lines = unroll_circuits(target)
+    closes_odd_ring = (lines.ring_length % 2 == 1) & (lines.steps == lines.ring_length - 1)
+    lane = np.where(closes_odd_ring, 2, lines.steps % 2)[senders]
+    circuits[lane, senders] = target[senders]
+    circuits[lane, target[senders]] = senders
     return circuits
-
-
-def _alternate_lanes(target: IntArray) -> list[tuple[int, int]]:
-    """Give each send along rings and lines a lane, so that neighbours have different ones.
-
-    ``target[rank]`` tells to whom a rank sends, -1 for nobody. Returns pairs of sender and lane:
-    the lanes 0 and 1 in turn, and lane 2 for the last send around an odd ring.
-    """
-    lane_of: list[tuple[int, int]] = []
-    seen = np.zeros(len(target), dtype=np.bool_)
-    is_receiver = np.isin(np.arange(len(target)), target)
-    # Senders to which nobody sends begin lines, and come first. All that are left are on rings.
-    for start in np.argsort(is_receiver, kind="stable").tolist():
-        chain: list[int] = []
-        rank = start
-        while rank >= 0 and not seen[rank] and target[rank] >= 0:
-            seen[rank] = True
-            chain.append(rank)
-            rank = int(target[rank])
-        is_odd_ring = len(chain) % 2 == 1 and rank == start
-        for place, sender in enumerate(chain):
-            closes = is_odd_ring and place == len(chain) - 1
-            lane_of.append((sender, 2 if closes else place % 2))
-    return lane_of
 
 
 class _HopLoads(NamedTuple):

@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import REDUCE
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import Rounds, ready_s, seconds_of
+from optmatch.solvers.collectives.rounds import (
+    CircuitLines,
+    Rounds,
+    ready_s,
+    seconds_of,
+    unroll_circuits,
+)
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -228,7 +234,7 @@ def _time_over(
     ``adds[round]`` whether any of it is added up.
     """
     # One entry for each send: its round, source, target and bytes.
-    lines = _unroll(circuits)
+    lines = unroll_circuits(circuits)
     turn, rank = np.nonzero(partner >= 0)
     target = partner[turn, rank]
     amount = sent_bytes[turn, rank]
@@ -257,7 +263,7 @@ def _time_over(
 
 
 def _load_circuits(
-    lines: _Lines,
+    lines: CircuitLines,
     turn: IntArray,
     ends: tuple[IntArray, IntArray],
     amount: FloatArray,
@@ -320,43 +326,3 @@ def _bytes_of_hop_rounds(
     moved = np.zeros(n_rounds)
     np.add.at(moved, turn_in_order, (hops_in_order - hops_of_next) * sizes[largest])
     return moved
-
-
-class _Lines(NamedTuple):
-    """Rings and lines of circuits, laid one after another; arrays by rank."""
-
-    place: IntArray
-    """The place of a rank among all ranks, ring after ring and line after line."""
-    first: IntArray
-    """The first place of the ring or line of a rank."""
-    ring_length: IntArray
-    """How many ranks the ring of a rank has; 0 for ranks on lines."""
-
-
-def _unroll(circuits: IntArray) -> _Lines:
-    """Lay the rings and lines that circuits make one after another, and number their places.
-
-    ``circuits[rank]`` is the rank to which it transmits, -1 for none.
-    """
-    n = len(circuits)
-    lines = _Lines(np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64))
-    next_rank = circuits.tolist()
-    has_source = {rank for rank in next_rank if rank >= 0}
-    n_placed = 0
-    # Ranks to which nobody transmits begin lines, and come first (False is less than True). All
-    # ranks that are then left are on rings, which may begin anywhere.
-    for start in sorted(range(n), key=lambda rank: rank in has_source):
-        if lines.place[start] >= 0:
-            continue
-        # Follow the circuits until a line ends, or a ring comes back to its start.
-        first = n_placed
-        members = []
-        rank = start
-        while rank >= 0 and lines.place[rank] < 0:
-            lines.place[rank] = n_placed
-            n_placed += 1
-            members.append(rank)
-            rank = next_rank[rank]
-        lines.first[members] = first
-        lines.ring_length[members] = n_placed - first if rank == start else 0
-    return lines

@@ -102,6 +102,51 @@ class Rounds(NamedTuple):
         return total.astype(np.float64).reshape(self.n_rounds, n)
 
 
+class CircuitLines(NamedTuple):
+    """Rings and lines of circuits, laid one after another; arrays by rank."""
+
+    place: IntArray
+    """The place of a rank among all ranks, ring after ring and line after line."""
+    first: IntArray
+    """The first place of the ring or line of a rank."""
+    ring_length: IntArray
+    """How many ranks the ring of a rank has; 0 for ranks on lines."""
+
+    @property
+    def steps(self) -> IntArray:
+        """How many circuits lead to each rank from the beginning of its ring or line."""
+        return self.place - self.first
+
+
+def unroll_circuits(circuits: IntArray) -> CircuitLines:
+    """Lay the rings and lines that circuits make one after another, and number their places.
+
+    ``circuits[rank]`` is the rank to which it transmits, -1 for none.
+    """
+    n = len(circuits)
+    lines = CircuitLines(np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    next_rank = circuits.tolist()
+    has_source = {rank for rank in next_rank if rank >= 0}
+    n_placed = 0
+    # Ranks to which nobody transmits begin lines, and come first (False is less than True). All
+    # ranks that are then left are on rings, which may begin anywhere.
+    for start in sorted(range(n), key=lambda rank: rank in has_source):
+        if lines.place[start] >= 0:
+            continue
+        # Follow the circuits until a line ends, or a ring comes back to its start.
+        first = n_placed
+        members = []
+        rank = start
+        while rank >= 0 and lines.place[rank] < 0:
+            lines.place[rank] = n_placed
+            n_placed += 1
+            members.append(rank)
+            rank = next_rank[rank]
+        lines.first[members] = first
+        lines.ring_length[members] = n_placed - first if rank == start else 0
+    return lines
+
+
 def seconds_of(
     problem: Collective,
     n_rounds: int | IntArray,
@@ -176,20 +221,23 @@ def list_rows(*columns: NDArray[np.int64] | int) -> NDArray[np.int64]:
     return np.stack(np.broadcast_arrays(*columns), axis=1)
 
 
-def one_after_another(first: Rounds, second: Rounds) -> Rounds:
-    """Let one collective follow another: a reduce-scatter and an all-gather are an all-reduce."""
-    later = second.sends.copy()
-    later[:, 0] += first.n_rounds
-    matchings = None
-    if first.matchings is not None and second.matchings is not None:
-        matchings = [*first.matchings, *second.matchings]
-    links = None
-    if first.links is not None and second.links is not None:
-        later_links = second.links.copy()
-        later_links[:, 0] += len(first.sends)
-        links = np.concatenate([first.links, later_links])
-    sends = np.concatenate([first.sends, later])
-    return Rounds(sends, first.chunk_count, matchings, first.stored_ranks, links=links)
+def one_after_another(first: Rounds, *others: Rounds) -> Rounds:
+    """Let collectives follow each other: a reduce-scatter and an all-gather are an all-reduce."""
+    together = first
+    for second in others:
+        later = second.sends.copy()
+        later[:, 0] += together.n_rounds
+        matchings = None
+        if together.matchings is not None and second.matchings is not None:
+            matchings = [*together.matchings, *second.matchings]
+        links = None
+        if together.links is not None and second.links is not None:
+            later_links = second.links.copy()
+            later_links[:, 0] += len(together.sends)
+            links = np.concatenate([together.links, later_links])
+        sends = np.concatenate([together.sends, later])
+        together = together._replace(sends=sends, matchings=matchings, links=links)
+    return together
 
 
 def ranks_to_store(n_sends: int) -> int:
@@ -209,7 +257,7 @@ def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> NDArr
     n = problem.n_ranks
     if problem.demand_bytes is not None:
         sizes = problem.demand_bytes.reshape(-1)
-    elif problem.operation == "all-to-all":
+    elif problem.flow.has_pairs:
         sizes = np.full(count, problem.size_bytes / n)
         sizes[:: n + 1] = 0.0  # a rank sends nothing to itself
     else:  # the stored ranks have their n-ths of the buffer, in `count` chunks together

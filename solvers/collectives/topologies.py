@@ -5,6 +5,10 @@ Two-way circuits: paths, circulants with both directions of each shift, complete
 ranks, de Bruijn graphs without directions, and random regular graphs, whose diameter is close to
 the least that the degree allows (Bollobas and de la Vega 1982).
 
+A few hundred exchanges of the ends of two circuits of a random graph often take one round more off
+its diameter (local search for the order/degree problem): with 64 ranks and four two-way ports it
+falls from 5 or 6 to 4, which is the least that counting allows.
+
 A *lane* is a port of a rank on some plane, with the number ``plane * ports + port``, where a plane
 is a switch of its own. A *shift* is how many places onward around the ring of all ranks a circuit
 leads.
@@ -13,6 +17,7 @@ leads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -21,8 +26,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, uncounted
 from optmatch.problems import Collective
-from optmatch.solvers.collectives.regular_graphs import find_regular_graph
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.collectives.rounds import unroll_circuits
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 IntArray = NDArray[np.int64]
 
@@ -289,7 +294,7 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         # (`is_second`) therefore exchanges its two lanes. A cycle of an odd number of ranks has
         # two neighbours of the same kind somewhere, and cannot be laid.
         if onward // problem.ports != back // problem.ports:
-            is_second = _place_in_cycle(n, shift) % 2 == 1
+            is_second = unroll_circuits((ranks + shift) % n).steps % 2 == 1
             if (is_second[peer[onward]] == is_second).any():
                 return None
             swapped = peer[back, is_second]
@@ -313,21 +318,6 @@ def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, 
         if lane // problem.ports == free_lanes[place + 1] // problem.ports:
             return lane, free_lanes[place + 1]
     return (free_lanes[0], free_lanes[1]) if len(free_lanes) > 1 else None
-
-
-def _place_in_cycle(n: int, shift: int) -> IntArray:
-    """Return how far each rank is from the least rank of its cycle, if all go some places onward.
-
-    Example for 6 ranks and 2 places onward: the cycles are 0 2 4 and 1 3 5, and the result is
-    ``[0, 0, 1, 1, 2, 2]``.
-
-    The result ``place[rank]`` is the number of steps.
-    """
-    place = np.zeros(n, dtype=np.int64)
-    cycles = int(np.gcd(n, shift))
-    for step in range(n // cycles):
-        place[(np.arange(cycles) + step * shift) % n] = step
-    return place
 
 
 def _lay_path(problem: Collective) -> Topology | None:
@@ -529,3 +519,190 @@ def _in_path_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
             rank = second if rank == first else first
             following = next((each for each in circuits_of[rank] if each not in done), None)
     return ordered
+
+
+EFFORT = 5_000_000
+"""Unions of sets of 64 ranks in one search, about 30 ms. With half of it the graph of 64 ranks
+and four ports still has diameter 4; with forty times of it those of 256 ranks get no better."""
+MOST_EXCHANGES = 10_000
+"""The most exchanges that one search tries."""
+NOT_CONNECTED = 1 << 20
+"""In place of a diameter: some rank never hears of another one."""
+_BITS = 64
+
+
+class Farness(NamedTuple):
+    """How far the ranks of a graph are from each other; less is better, the first field first."""
+
+    diameter: int
+    """The most hops from any rank to any other one; `NOT_CONNECTED` if there is no way."""
+    n_farthest: int
+    """How many ordered pairs of ranks are exactly so far apart; if there is no way from some ranks
+    to others, how many pairs that are."""
+
+
+class ReachedSets(NamedTuple):
+    """Scratch of `measure_farness`: sets of ranks as bits, shape (ranks, words)."""
+
+    now: NDArray[np.uint64]
+    """Bit ``other % 64`` of ``now[rank, other // 64]``: the other is within so many hops."""
+    next: NDArray[np.uint64]
+    """The same sets after one hop more, while they are made."""
+
+
+@inner_kernel
+def measure_farness(peer, sets):
+    """Return the diameter of a graph in hops, and how many ordered pairs are so far apart.
+
+    ``peer[lane, rank]`` is the rank to which a port leads; `sets` is scratch. All ranks are
+    searched from at the same time, by breadth-first search. After h steps each rank has a set of
+    the ranks that it reaches in h hops or fewer, as bits. Steps go on until no pair of ranks is
+    missing in these sets; their number is the diameter. The pairs that were still missing one step
+    earlier are exactly so far apart. On a ring of 4 ranks with circuits both ways the diameter is
+    2, with 4 pairs.
+    """
+    # In 0 hops each rank reaches itself. Rank r is bit r modulo the size of a word.
+    n_lanes, n = peer.shape
+    n_words = sets.now.shape[1]
+    sets.now[:, :] = 0
+    for rank in range(n):
+        sets.now[rank, rank // _BITS] |= np.uint64(1) << np.uint64(rank % _BITS)
+
+    n_missing = n * (n - 1)  # ordered pairs of ranks whose first one has not reached the second
+    diameter = 0
+    while True:
+        # A rank reaches in one hop more what its peers have reached until now.
+        n_missing_before = n_missing
+        n_missing = n * n
+        for rank in range(n):
+            for word in range(n_words):
+                reached = sets.now[rank, word]
+                for lane in range(n_lanes):
+                    reached |= sets.now[peer[lane, rank], word]
+                sets.next[rank, word] = reached
+                # Each step of this loop takes the lowest bit away: one pair that is not missing.
+                while reached:
+                    reached &= reached - np.uint64(1)
+                    n_missing -= 1
+        diameter += 1
+        if n_missing == 0:
+            return Farness(diameter, n_missing_before)
+        # A step that reaches no further pair is followed by none that does.
+        if n_missing == n_missing_before:
+            return Farness(NOT_CONNECTED, n_missing)
+        for rank in range(n):
+            for word in range(n_words):
+                sets.now[rank, word] = sets.next[rank, word]
+
+
+@inner_kernel
+def join_ends(peer, lanes, pair, ends):
+    """Let the circuits of a lane at two ranks lead to given ends, and back over another lane.
+
+    Changes ``peer[lane, rank]``, the rank to which a port leads. `lanes` are the lane onward and
+    the lane back: the same of two-way circuits that join pairs, -1 back of one-way circuits.
+    """
+    onward, back = lanes
+    for k in range(2):
+        peer[onward, pair[k]] = ends[k]
+        if back >= 0:
+            peer[back, ends[k]] = pair[k]
+
+
+@kernel
+def shorten_ways(peer, two_way, draws, sets):
+    """Shorten the ways in a graph: exchange ends of circuits as long as ranks get no farther.
+
+    Changes ``peer[lane, rank]``, the rank to which a port leads; each lane is a permutation
+    without fixed ranks, of two-way circuits a perfect matching or, for an odd number of ranks, a
+    cycle. Rows of `draws` are a lane and two ranks a and c, whose circuits a -> b and c -> d
+    become a -> d and c -> b, unless they share an end; and whether the partner d takes the place
+    of c where circuits join pairs. This is a local search: an exchange is
+    taken back if the diameter grows, or more pairs of ranks are so far apart as it says; it is
+    kept if they are equally many, so that the search can cross plateaus. `sets` (`ReachedSets`) is
+    scratch. Returns the `Farness` in the end.
+    """
+    best = measure_farness(peer, sets)
+    has_pairs = two_way and peer.shape[1] % 2 == 0
+    for number in range(len(draws)):
+        lane = draws[number, 0]
+        second = draws[number, 2]
+        if has_pairs and draws[number, 3] == 1:
+            second = peer[lane, second]
+        pair = (draws[number, 1], second)
+        ends = (peer[lane, pair[0]], peer[lane, pair[1]])
+        if pair[0] == pair[1] or pair[0] == ends[1] or pair[1] == ends[0]:
+            continue
+
+        # Two-way circuits join an even number of ranks in pairs; an odd one takes a cycle over two
+        # lanes. Only lanes that lead onward are drawn, and those back are half of all further.
+        lane_back = -1
+        if two_way:
+            lane_back = lane
+            if not has_pairs:
+                lane_back += peer.shape[0] // 2
+        join_ends(peer, (lane, lane_back), pair, (ends[1], ends[0]))
+        farness = measure_farness(peer, sets)
+        if farness.diameter < best.diameter or (
+            farness.diameter == best.diameter and farness.n_farthest <= best.n_farthest
+        ):
+            best = farness
+        else:
+            join_ends(peer, (lane, lane_back), pair, ends)
+    return best
+
+
+@lru_cache(maxsize=256)
+def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
+    """Search for circuits over which all ranks reach each other in few hops.
+
+    Returns the bytes of ``peer[lane, rank]``, int64, with `degree` lanes, since results are kept
+    for further calls and bytes cannot be changed. The search begins with random circuits. Then it
+    exchanges the ends of two of them, again and again, and takes an exchange back if ranks get
+    farther from each other by it (a local search).
+
+    The circuits of a lane lead from each rank to one other, and to each rank from one. Two-way
+    circuits of a lane join ranks in pairs. If n is odd that is not possible: lane k then leads
+    onward along a cycle through all ranks, and lane k + degree / 2 back.
+    """
+    # The random graph, lane by lane: cycles or pairs along a random order of all ranks.
+    rng = np.random.default_rng(seed)
+    peer = np.empty((degree, n), dtype=np.int64)
+    has_cycles = two_way and n % 2 == 1
+    n_drawn_lanes = degree
+    if has_cycles:
+        n_drawn_lanes = degree // 2  # the others lead back
+    for lane in range(n_drawn_lanes):
+        order = rng.permutation(n)
+        if two_way and not has_cycles:
+            left, right = order.reshape(2, -1)
+            peer[lane, left] = right
+            peer[lane, right] = left
+            continue
+        peer[lane, order] = np.roll(order, -1)  # one cycle through all ranks
+        if has_cycles:
+            peer[lane + n_drawn_lanes, order] = np.roll(order, 1)
+
+    # There are as many exchanges as the effort allows. Each is followed by a search from all
+    # ranks, which takes about as many steps as the diameter; a step unites sets of `n_words` words
+    # for each rank and lane. With d circuits a rank reaches about d^h others in h hops, over
+    # two-way circuits (d - 1)^h, which gives the diameter. Exchanges are drawn beforehand: a lane,
+    # two ranks, and whether the partner of the second one takes its place.
+    n_words = -(-n // _BITS)
+    about_diameter = 1 + int(np.log(n) / np.log(max(2, degree - two_way)))
+    effort_of_exchange = n * n_words * degree * about_diameter
+    n_exchanges = min(MOST_EXCHANGES, EFFORT // effort_of_exchange)
+    limits = (n_drawn_lanes, n, n, 2)
+    draws = np.column_stack([rng.integers(limit, size=n_exchanges) for limit in limits])
+    empty = np.zeros((n, n_words), dtype=np.uint64)
+    shorten_ways(peer, two_way, draws, ReachedSets(empty, empty.copy()))
+    return peer.tobytes()
+
+
+def find_regular_graph(n: int, degree: int, *, two_way: bool, seed: int) -> IntArray:
+    """Return a graph of small diameter in which each rank has `degree` circuits.
+
+    The result ``peer[lane, rank]`` is the rank to which each port leads.
+    """
+    kept = _find_graph(n, degree, two_way, seed)
+    return np.frombuffer(kept, dtype=np.int64).reshape(degree, n).copy()

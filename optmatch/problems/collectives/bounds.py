@@ -182,14 +182,14 @@ def _measure_traffic(problem: CollectiveFields) -> _Traffic:
     # 2 (n - 1) messages: a byte of an all-reduce is sent so often.
     n_others = problem.n_ranks - 1
     least_bytes = problem.n_gathers * n_others * problem.block_bytes
-    if problem.operation == "broadcast" and n_others:
+    if problem.flow.from_root and n_others:
         least_bytes = problem.size_bytes
     n_known = problem.n_ranks
     sorted_bytes = np.zeros((2, n_others))
     idle_bytes = 0.0
-    tells_all = problem.operation != "broadcast"
+    tells_all = not problem.flow.from_root
     demand = problem.demand_bytes
-    if demand is None and problem.operation == "all-to-all":
+    if demand is None and problem.flow.has_pairs:
         # All blocks are equal.
         sorted_bytes[:] = problem.block_bytes
         tells_all = problem.size_bytes > 0
@@ -290,9 +290,9 @@ def _bound_configurations(
     rounds = _count_rounds(problem, traffic, configurations)
     if rounds < 0:
         return []
-    if problem.operation == "broadcast" and configurations == 1 and problem.hop_s is None:
+    if problem.flow.from_root and configurations == 1 and problem.hop_s is None:
         return [_bound_pipeline(problem, rounds)]
-    if problem.operation == "all-reduce" and configurations == 1 and problem.hop_s is None:
+    if problem.flow.sums_for_all and configurations == 1 and problem.hop_s is None:
         return [_bound_static_sums(problem, rounds)]
 
     # A plan takes this time beside that of its bytes: `fixed_s`, and `round_s` for each round. If
@@ -541,9 +541,9 @@ def _bound_late(problem: CollectiveFields) -> BoundTerms:
         received = problem.demand_bytes[:, last_rank]
         own_bytes = max(float(sent.sum()), float(received.sum()))
         n_partners = max(int((sent > 0).sum()), 1)
-    elif problem.operation in ("all-reduce", "broadcast"):
+    elif problem.flow.sums_for_all or problem.flow.from_root:
         own_bytes = problem.size_bytes
-        if problem.operation == "broadcast" and last_rank != problem.root:
+        if problem.flow.from_root and last_rank != problem.root:
             n_partners = 1
     else:
         own_bytes = problem.block_bytes * (n_ranks - 1)

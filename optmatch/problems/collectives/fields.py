@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,37 @@ from optmatch.model import (
 Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"]
 """The kind of operation."""
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
+
+class DataFlow(NamedTuple):
+    """What an operation asks for, whatever its plan: who has which data, before and after."""
+
+    adds: tuple[bool, ...] = ()
+    """The all-gathers that it is made of, one after another, and whether each one runs backwards
+    and adds up: an all-reduce is a reduce-scatter and an all-gather. Empty if it is none."""
+    has_pairs: bool = False
+    """Whether each rank has a block for each other one. Chunks are ``source * n + destination``
+    then, in all-to-alls."""
+    has_owners: bool = False
+    """Whether each block is that of a rank, at first or in the end. Chunks are pieces of blocks
+    then, rank by rank; otherwise, without pairs, they are pieces of the whole buffer."""
+    from_root: bool = False
+    """Whether all data are those of the root, in broadcasts."""
+
+    @property
+    def sums_for_all(self) -> bool:
+        """Whether every rank gets the whole sum, as in an all-reduce."""
+        return len(self.adds) > 1
+
+
+DATA_FLOWS: dict[Operation, DataFlow] = {
+    "all-reduce": DataFlow(adds=(True, False)),
+    "reduce-scatter": DataFlow(adds=(True,), has_owners=True),
+    "all-gather": DataFlow(adds=(False,), has_owners=True),
+    "all-to-all": DataFlow(has_pairs=True),
+    "broadcast": DataFlow(from_root=True),
+}
+"""What each operation asks for."""
 
 _Steps = Annotated[GivenOrNone[np.float64], Axes(2, 2), Range(0)]
 _Demand = Annotated[GivenOrNone[np.float64], Axes(2), Range(0)]
@@ -76,9 +107,14 @@ class CollectiveFields(Displayed):
         return self.planes * self.ports
 
     @property
+    def flow(self) -> DataFlow:
+        """What the operation asks for."""
+        return DATA_FLOWS[self.operation]
+
+    @property
     def n_gathers(self) -> int:
         """Of how many gathers it is made, forwards or backwards: an all-reduce of two."""
-        return 2 if self.operation == "all-reduce" else 1
+        return max(1, len(self.flow.adds))
 
     @property
     def circuit_s(self) -> float:

@@ -129,7 +129,7 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
             break
         # For an all-to-all, the hops from an island to all others together, if all can be reached.
         n_hops = 0.0
-        if problem.operation == "all-to-all" and len(hops) == islands - 1:
+        if problem.flow.has_pairs and len(hops) == islands - 1:
             n_hops = float(hops.sum())
         seconds = delays_s + _bound_rounds(problem, configurations, n_hops)
         terms.append(BoundTerms(seconds, "cut", configurations))
@@ -157,7 +157,7 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
     Nobody knows how many rounds the best plan has, so the least of these bounds is the result. The
     bounds of an all-reduce are raised by linear programmes, up to `MOST_PROGRAMMED` rounds.
     """
-    is_sum = problem.operation == "all-reduce"
+    is_sum = problem.flow.sums_for_all
 
     # Up to this number of rounds all bounds are listed. One and two rounds have formulas of their
     # own; of an all-reduce, all numbers of rounds that a programme may raise are wanted.
@@ -231,13 +231,13 @@ def _bound_bytes(
     members = problem.island
     n_others = problem.n_islands - 1
     block_bytes = problem.block_bytes
-    if problem.operation == "all-to-all":
+    if problem.flow.has_pairs:
         return _exchange_s(problem, configurations, n_hops, rounds), 0.0
-    if problem.operation == "all-reduce" and rounds == 1:
+    if problem.flow.sums_for_all and rounds == 1:
         # All islands send all that they have to all others.
         sent_bytes = n_others * problem.n_islands * block_bytes
         return sent_bytes / problem.rate_bytes_per_s, 0.0
-    if problem.operation == "all-reduce":
+    if problem.flow.sums_for_all:
         return _bound_sum(problem, rounds)
 
     # A gather. In one round all of an island goes over the circuits of some pair, of which one has

@@ -308,16 +308,7 @@ def plan_of(solution: Solution) -> CollectivePlan:
     plan = solution.answer
     if not isinstance(plan, CollectivePlan) or not len(plan.sends):
         raise InputError(f"status {solution.status.value}: there are no sends")
-    # The limit below which each column of sends has to stay.
-    epochs, _, ranks = plan.circuits.shape
-    limits = (len(plan.epoch_of_round), ranks, ranks, len(plan.chunk_bytes), len(KINDS))
-    for name, column, limit in zip(SEND_COLUMNS, plan.sends.T, limits, strict=True):
-        if column.max() >= limit:
-            _refuse("sends", f"{name} {column.max()}", f"less than {limit}")
-    if plan.epoch_of_round.max() >= epochs:
-        _refuse("epoch_of_round", int(plan.epoch_of_round.max()), f"less than {epochs}")
-    if ranks != solution.problem.n_ranks:  # type: ignore[attr-defined]
-        _refuse("circuits", f"{ranks} ranks", "those of the problem")
+    plan.check_fits(solution.problem)
     return plan.spelled_out(solution.problem.operation)  # type: ignore[attr-defined]
 
 

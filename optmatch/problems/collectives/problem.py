@@ -189,7 +189,7 @@ def _set_sizes(problem: Collective) -> None:
     n = problem.n_ranks
     demand = problem.demand_bytes
     if demand is not None:
-        if problem.operation != "all-to-all":
+        if not problem.flow.has_pairs:
             _refuse("demand_bytes", "given", "none but of an all-to-all")
         if demand.shape != (n, n) or demand.diagonal().any():
             _refuse("demand_bytes", demand.shape, f"{n} x {n} bytes, 0 on the diagonal")
@@ -259,7 +259,7 @@ def _check_islands(problem: Collective) -> None:
             _refuse(name, "given", "none between islands")
 
     # Neither broadcasts nor late ranks, and an ideal switch.
-    if problem.operation == "broadcast" or problem.late_s:
+    if problem.flow.from_root or problem.late_s:
         name = "late_s" if problem.late_s else "operation"
         _refuse(name, getattr(problem, name), "no broadcast, and no late ranks, between islands")
     if problem.fabric.graph is not None:
@@ -271,7 +271,7 @@ def _check_islands(problem: Collective) -> None:
 def _set_root(problem: Collective) -> None:
     """Refuse a root that is no rank, or that does not broadcast."""
     root = problem.root
-    if root >= problem.n_ranks or (root and problem.operation != "broadcast"):
+    if root >= problem.n_ranks or (root and not problem.flow.from_root):
         _refuse("root", root, f"a rank of {problem.n_ranks}, of a broadcast")
 
 

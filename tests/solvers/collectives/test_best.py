@@ -8,9 +8,9 @@ import pytest
 
 import optmatch as om
 from optmatch.solvers.collectives import methods
+from optmatch.solvers.collectives.methods import promise
 from optmatch.solvers.collectives.offers import Offer, take_best_offer
 from optmatch.solvers.collectives.plans import Laid
-from optmatch.solvers.collectives.promises import promise
 from optmatch.solvers.collectives.rounds import SENDS_PER_S
 from tests.helpers.collectives import compute
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.solvers.collectives.circulant import split_rounds
-from optmatch.solvers.collectives.gathers import list_mixed_radix_offers
+from optmatch.solvers.collectives.spreading import list_mixed_radix_offers
 from tests.helpers.contributions import own_blocks, raw, replay
 from tests.helpers.modes import examples
 

@@ -7,12 +7,12 @@ import pytest
 
 import optmatch as om
 from optmatch.model import Limits
-from optmatch.solvers.collectives.level_routes import LevelRoutes
-from optmatch.solvers.collectives.negotiated_routes import (
+from optmatch.solvers.collectives.level_routes import (
+    LevelRoutes,
     find_fewest_blocks,
     find_routes_within_capacity,
 )
-from optmatch.solvers.collectives.regular_graphs import find_regular_graph
+from optmatch.solvers.collectives.topologies import find_regular_graph
 
 
 def measure_hops(peer: np.ndarray) -> np.ndarray:

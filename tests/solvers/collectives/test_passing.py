@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.collectives.passing import Sides, choose, choose_within, list_rounds
 from optmatch.solvers.collectives.plans import lay
+from optmatch.solvers.collectives.sums import (
+    Sides,
+    choose_torus,
+    choose_torus_within,
+    list_torus_rounds,
+)
 from tests.helpers.collectives import compute
 from tests.helpers.modes import examples
 
@@ -40,7 +45,7 @@ def test_sums_are_right(n: int) -> None:
                 two_way=two_way,
             )  # fmt: skip
             solution = om.solve(problem, "one-pass", seed=0)
-            sides = choose(problem)
+            sides = choose_torus(problem)
             assert compute(problem, solution.answer) and om.verify(problem, solution).ok
             assert solution.objective == pytest.approx(sides.seconds)
             assert np.prod((*sides.scattered, sides.windowed[0], *sides.passed)) == n
@@ -71,9 +76,9 @@ def test_the_sides_are_the_fastest() -> None:
                         if side % windows == 0
                     ]
                 for option in options:
-                    rounds = list_rounds(24, option)
+                    rounds = list_torus_rounds(24, option)
                     least = min(least, _seconds(problem, rounds.sends, rounds.chunk_count))
-        assert choose(problem).seconds == pytest.approx(least)
+        assert choose_torus(problem).seconds == pytest.approx(least)
 
 
 def _seconds(problem: om.Collective, sends: np.ndarray[Any, Any], chunks: int) -> float:
@@ -142,9 +147,9 @@ def test_compositions_of_our_own_operations_are_never_faster(seed: int) -> None:
 
 def test_a_torus_of_few_sends_is_nearly_as_fast() -> None:
     problem = om.Collective("all-reduce", 1024, 1e9, alpha_s=1e-6, delay_s=1e-5)
-    fastest = choose(problem)
+    fastest = choose_torus(problem)
     assert fastest.count_sends(1024) > 2_000_000
-    light = choose_within(problem, 600_000)
+    light = choose_torus_within(problem, 600_000)
     assert light.count_sends(1024) < 600_000
     assert fastest.seconds < light.seconds < 1.002 * fastest.seconds
 
@@ -153,8 +158,8 @@ def test_a_torus_of_few_sends_is_nearly_as_fast() -> None:
 def test_plans_of_few_sends_are_right_and_keep_their_promise(two_way: bool) -> None:
     problem = om.Collective("all-reduce", 32, 1e8, alpha_s=1e-6, delay_s=1e-5, two_way=two_way)
     for most_sends in (2200, 1200, 600, 0):
-        sides = choose_within(problem, most_sends)
-        plan = lay(problem, list_rounds(32, sides)).plan
+        sides = choose_torus_within(problem, most_sends)
+        plan = lay(problem, list_torus_rounds(32, sides)).plan
         assert len(plan.sends) <= sides.count_sends(32)
         assert plan.time_s == pytest.approx(sides.seconds)
         assert om.verify(problem, plan).ok and compute(problem, plan)

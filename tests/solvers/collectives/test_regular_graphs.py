@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.collectives.regular_graphs import find_regular_graph
+from optmatch.solvers.collectives.topologies import find_regular_graph
 
 
 def _measure_diameter(peer: np.ndarray) -> int:

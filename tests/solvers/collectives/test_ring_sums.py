@@ -3,7 +3,7 @@
 import pytest
 
 import optmatch as om
-from optmatch.solvers.collectives.ring_sums import list_ring_offers
+from optmatch.solvers.collectives.sums import list_ring_offers
 from tests.helpers.collectives import compute
 
 

@@ -13,12 +13,11 @@ from optmatch.problems.collectives.problem import check_circuits
 from optmatch.solvers.collectives import level_routes
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.exchanges import list_exchange_offers
-from optmatch.solvers.collectives.gathers import list_gather_offers
 from optmatch.solvers.collectives.level_routes import LevelRoutes, find_level_routes
 from optmatch.solvers.collectives.offers import Offer
-from optmatch.solvers.collectives.passing import list_turned_torus_offers
 from optmatch.solvers.collectives.plans import Laid
-from optmatch.solvers.collectives.spreading import CircuitSequence, spread
+from optmatch.solvers.collectives.spreading import CircuitSequence, list_gather_offers, spread
+from optmatch.solvers.collectives.sums import list_turned_torus_offers
 from optmatch.solvers.collectives.topologies import list_topologies, split_into_matchings
 from tests.helpers.collectives import compute
 from tests.helpers.modes import examples

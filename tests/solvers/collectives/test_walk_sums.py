@@ -9,7 +9,7 @@ import pytest
 import optmatch as om
 from optmatch.io.exports import exported
 from optmatch.problems.collectives.plan import COPY, REPLACE
-from optmatch.solvers.collectives.walk_sums import find_walk_graph, list_walk_offers
+from optmatch.solvers.collectives.sums import find_walk_graph, list_walk_offers
 from tests.helpers.collectives import compute
 
 GRAPHS = [
