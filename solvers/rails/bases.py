@@ -42,8 +42,8 @@ def list_components(seats: Seats, joins: NDArray[np.bool_] | None = None) -> Int
 
     Only nodes with ``joins[node]`` count; None if all do.
     """
-    node_of_member = np.repeat(np.arange(len(seats.how)), seats.n_members)
-    member = seats.member
+    node_of_member = np.repeat(np.arange(len(seats.nodes.how)), seats.n_members)
+    member = seats.nodes.member
     if joins is not None:
         member = member[joins[node_of_member]]
         node_of_member = node_of_member[joins[node_of_member]]
@@ -64,7 +64,9 @@ def list_families(seats: Seats) -> list[Ints]:
     groups: dict[str, dict[int, None]] = {}
     riding = seats.riding
     group_of_node = step.group[folded.part[riding]].tolist()
-    for group, sent_bytes in zip(group_of_node, seats.bytes_sent[riding].tolist(), strict=True):
+    for group, sent_bytes in zip(
+        group_of_node, seats.nodes.bytes_sent[riding].tolist(), strict=True
+    ):
         name = step.groups[group].name.rpartition(".")[0] or step.groups[group].dimension
         traffic[name] = traffic.get(name, 0.0) + sent_bytes
         groups.setdefault(name, {})[group] = None

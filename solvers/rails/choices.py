@@ -155,7 +155,7 @@ class Decoder:
     def __init__(self, seats: Seats) -> None:
         self.seats = seats
         network = seats.job.network
-        n_nodes = len(seats.how)
+        n_nodes = len(seats.nodes.how)
         n_seats = len(seats.rail)
 
         # The tail of a node is the longest path from its end to the end of the step: its earliest
@@ -164,21 +164,12 @@ class Decoder:
         change_s = network.delay_s
         if network.switching == "all-stop":
             change_s = np.inf
-        after = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
+        after = longest_paths(seats.nodes.duration_s, seats.pairs[:, ::-1].copy())
         assert after is not None  # else the bound of the job has named the ranks that wait
-        self._exchange_sizes = np.unique(seats.n_members[seats.how == EXCHANGE]).tolist()
+        self._exchange_sizes = np.unique(seats.n_members[seats.nodes.how == EXCHANGE]).tolist()
         self.graph = StepGraph(
-            duration_s=seats.duration_s,
+            nodes=seats.nodes,
             tail_s=after.start_s,
-            bytes_sent=seats.bytes_sent,
-            latency_s=seats.latency_s,
-            crosses=seats.crosses,
-            how=seats.how,
-            first_member=seats.first_member,
-            member=seats.member,
-            first_successor=seats.first_successor,
-            successor=seats.successor,
-            n_predecessors=np.bincount(seats.pairs[:, 1], minlength=n_nodes),
             menu=list_menu(self._exchange_sizes),
             change_s=change_s,
         )
@@ -199,7 +190,8 @@ class Decoder:
         self.result = Result(
             start_s=np.zeros(n_nodes),
             end_s=np.zeros(n_nodes),
-            taken=np.zeros(n_nodes, np.int64),
+            ring=np.zeros(n_nodes, np.int64),
+            ports=np.zeros(n_nodes, np.int64),
             change_start_s=np.zeros(0),
             change=np.zeros((0, 3), np.int64),
         )
@@ -250,11 +242,15 @@ class Decoder:
             routes = route_exchange(strides, n_members)
             if routes is not None:
                 load[n_members] = routes.busiest_port_parts
+
+        # Bundles take the ports of a GPU in turn.
+        first_port = np.append(0, np.cumsum(widths))
         return RailLayout(
             order=np.array([order for order, _ in rings]),
             cycle=np.array([cycle for _, cycle in rings]),
             next_seat=np.array([close_ring(order, cycle) for order, cycle in rings]),
             width=np.array(widths),
+            ports=(1 << first_port[1:]) - (1 << first_port[:-1]),
             stride=np.array(strides),
             rate=np.array(widths) * self.seats.job.network.port_bytes_per_s,
             load=load,
@@ -365,7 +361,7 @@ class Search:
         families = list_families(seats)
         self.component = list_components(seats)
         self.cuts = list_cuts(self.component, families)
-        if seats.crosses.any():
+        if seats.nodes.crosses.any():
             self.cuts = _cross_cuts(self.cuts)
             self.component = self.cuts[-1]
         self.orders = list(list_orders(seats, families))
@@ -524,14 +520,14 @@ class Search:
         asks for the next one: ``scores[k]`` is the time of choice k.
         """
         seats = self.seats
-        free = longest_paths(seats.duration_s, seats.pairs)
+        free = longest_paths(seats.nodes.duration_s, seats.pairs)
         assert free is not None
 
         # Three priorities of nodes, of which the least goes first: the node with the longest path
         # to the end of the step; the node that could start first if all circuits were there; or
         # the order in which the ranks' programs list them (``part[node]`` is the number of one
         # operation of the node).
-        critical = -seats.duration_s - self.decoder.graph.tail_s
+        critical = -seats.nodes.duration_s - self.decoder.graph.tail_s
         earliest = free.start_s
         in_program = seats.folded.part.astype(float)
         shapes = list(self._list_shapes())
@@ -555,7 +551,7 @@ class Search:
         # time from their end to the end of the step.
         best = np.argsort(scores[n_former : n_former + len(shapes)], kind="stable").tolist()
         ordered = list(product((critical, earliest), self.orders))[1:]
-        message_s = self.delay_s * (seats.how == MESSAGE)
+        message_s = self.delay_s * (seats.nodes.how == MESSAGE)
         hastes_s = [
             n_delays * message_s + part * self.decoder.graph.tail_s
             for n_delays, part in product((1, 3), (0.0, 0.01, 0.1, 1.0))
@@ -675,7 +671,7 @@ class Search:
         )
 
         # The same route for all, unless each takes the first ring that joins its members.
-        n_nodes = len(self.seats.how)
+        n_nodes = len(self.seats.nodes.how)
         route = np.full(n_nodes, shape.route)
         if shape.route == _FIRST:
             route = self._fit(layout)
@@ -692,8 +688,8 @@ class Search:
         and 3 gets ring 0, one of seats 1 and 3 ring 1, and one of seats 0 and 3 `EITHER`.
         """
         seats = self.seats
-        routes = np.full(len(seats.how), EITHER)
-        first_member = seats.first_member[self.riding]
+        routes = np.full(len(seats.nodes.how), EITHER)
+        first_member = seats.nodes.first_member[self.riding]
 
         # Backwards, so that the first ring that fits is written last. ``layout.cycle[ring, seat]``
         # is the number of the cycle that a seat is on. All members are on one cycle if the least
@@ -701,10 +697,10 @@ class Search:
         # cycle that joins all replicas. The members of all communications stand one after another
         # in one array, and `reduceat` goes through it from each first member to the next one.
         for number in reversed(range(len(layout.cycle))):
-            cycle_of_member = layout.cycle[number][seats.member]
+            cycle_of_member = layout.cycle[number][seats.nodes.member]
             least = np.minimum.reduceat(cycle_of_member, first_member)
             most = np.maximum.reduceat(cycle_of_member, first_member)
-            is_joined = (least >= len(self.component)) == seats.crosses[self.riding]
+            is_joined = (least >= len(self.component)) == seats.nodes.crosses[self.riding]
             routes[self.riding[(least == most) & is_joined]] = number
         return routes
 
@@ -830,19 +826,19 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
     all, and those of 8 members 30 GB, the groups of 8. None without all-to-alls of more than two
     members, or if a seat is in two of these groups: its ports would have to lead to both.
     """
-    exchanges = np.flatnonzero(seats.how == EXCHANGE)
+    exchanges = np.flatnonzero(seats.nodes.how == EXCHANGE)
     if not len(exchanges):
         return None
 
     # By number of members, the bytes of all all-to-alls of so many.
     size_of_exchange = seats.n_members[exchanges]
-    sent_by_size = np.bincount(size_of_exchange, seats.bytes_sent[exchanges])
+    sent_by_size = np.bincount(size_of_exchange, seats.nodes.bytes_sent[exchanges])
     sizes = np.unique(size_of_exchange)
     n_members = int(sizes[sent_by_size[sizes].argmax()])  # also if none of them sends a byte
     nodes = exchanges[size_of_exchange == n_members]
 
     # Micro-batches repeat an all-to-all of the same group: each group is listed once.
-    members = seats.member[seats.first_member[nodes][:, None] + np.arange(n_members)]
+    members = seats.nodes.member[seats.nodes.first_member[nodes][:, None] + np.arange(n_members)]
     groups = np.unique(members, axis=0)
     if len(np.unique(groups)) < groups.size:
         return None

@@ -55,8 +55,9 @@ Chord
     of its members.
 
 Kernels take records: `graph` is a `StepGraph`, `node` a `Node`, `layout` a `RailLayout`, `choice`
-a `RailChoice`, `ports` a `BundlePorts`, `best` a `BestRoute`, `scratch` a `Scratch` and `result` a
-`Result`. Every search for routes adds to ``scratch.work[0]`` the circuits that it looks at.
+a `RailChoice`, `ports` a `BundlePorts`, `route` a `Route`, `best` the best `Route` so far,
+`scratch` a `Scratch` and `result` a `Result`. Every search for routes adds to ``scratch.work[0]``
+the circuits that it looks at.
 """
 
 from __future__ import annotations
@@ -70,11 +71,12 @@ from optmatch.solvers.kernels.decorators import inlined_kernel, inner_kernel, ke
 from optmatch.solvers.rails.exchanges import Menu
 from optmatch.solvers.rails.paths import Floats, Ints, pop_node, push_node
 
-EITHER = -2
 STRAIGHT = -1
+EITHER = -2
 CHORDS = -4
-"""The route that a plan lets a node go: as it ends soonest, straight, or over chords. Numbers from
-0 on are rings; -3 is left to the shapes of `optmatch.solvers.rails.choices`."""
+"""What stands in the place of the number of a ring, from 0 on, for a node that goes straight, that
+may go as it ends soonest, or that goes over all chords which serve it; -3 is left to the shapes of
+`optmatch.solvers.rails.choices`."""
 NO_RAIL = -1
 RING = 0
 MESSAGE = 1
@@ -87,21 +89,20 @@ _BESIDE = 15
 (measured on the presets; it only decides when a search ends)."""
 
 
-class StepGraph(NamedTuple):
-    """The nodes of a step: computations, and communications as one; it never changes."""
+class StepNodes(NamedTuple):
+    """The nodes of a step: computations, and communications of several seats as one."""
 
     duration_s: Floats
-    """``duration_s[node]`` in seconds, of nodes that ride no rail; shape (nodes,)."""
-    tail_s: Floats
-    """``tail_s[node]`` in seconds: the step lasts at least so much longer when the node has
-    ended."""
+    """``duration_s[node]``: its time with all links up, in seconds; shape (nodes,)."""
     bytes_sent: Floats
     """``bytes_sent[node]``: the bytes that each member sends if data go over a ring of the
-    members."""
+    members; 0 beside rails."""
     latency_s: Floats
     """``latency_s[node]`` in seconds: the latency of all its messages, over one hop each."""
     crosses: NDArray[np.bool_]
-    """``crosses[node]``: whether data go around the members of all replicas, not of one."""
+    """``crosses[node]``: whether data go around the members of all replicas, not of one. Only
+    those of replica 0 are in `member` then; data go on from the last of them to the first one of
+    the next replica."""
     how: NDArray[np.int8]
     """``how[node]``: `NO_RAIL`, `RING`, `MESSAGE` or `EXCHANGE`."""
     first_member: Ints
@@ -117,6 +118,16 @@ class StepGraph(NamedTuple):
     """Nodes, as `first_successor` says; shape (pairs of nodes,)."""
     n_predecessors: Ints
     """``n_predecessors[node]``: for how many nodes it waits."""
+
+
+class StepGraph(NamedTuple):
+    """A step, with what is known of it before any choice is made."""
+
+    nodes: StepNodes
+    """Its nodes, and which of them wait for each other."""
+    tail_s: Floats
+    """``tail_s[node]`` in seconds: the step lasts at least so much longer when the node has
+    ended."""
     menu: Menu
     """The stages in which all-to-alls may go straight."""
     change_s: float
@@ -134,6 +145,9 @@ class RailLayout(NamedTuple):
     """``next_seat[ring, seat]``: the circuit of a seat on a ring, -1 if it is not on it."""
     width: Ints
     """``width[bundle]``: how many ports of each GPU it has; they sum to the ports of a GPU."""
+    ports: Ints
+    """``ports[bundle]``: these ports as bits. Bundles take the ports in turn: with widths 3 and 1
+    they are 0b0111 and 0b1000."""
     stride: Ints
     """``stride[bundle]``: how many members further on the circuits of a chord lead; 0 if it is
     none."""
@@ -150,7 +164,7 @@ class RailChoice(NamedTuple):
     layout: RailLayout
     """The circuits that there may be."""
     route: Ints
-    """``route[node]``: `EITHER`, `STRAIGHT`, `CHORDS`, or the number of a ring from 0 on."""
+    """``route[node]``: the number of a ring, `STRAIGHT`, `CHORDS`, or `EITHER` of these."""
     priority: Floats
     """``priority[node]``: of nodes that could start at one time, the least goes first."""
     haste_s: Floats
@@ -204,11 +218,12 @@ class Result(NamedTuple):
     """``start_s[node]`` in seconds from the start of the step."""
     end_s: Floats
     """``end_s[node]`` in seconds from the start of the step."""
-    taken: Ints
-    """``taken[node]``: the route that the node takes, ``bundle * (rings + 1) + choice``. The
-    choice is 0 if it goes straight, and 1 + r if it goes over ring r. Chords are coded as straight
-    on one more bundle than there are; not written for nodes that ride no rail. With 2 bundles and
-    3 rings, 6 is bundle 1 over ring 1, 4 is bundle 1 straight, and 8 is over chords."""
+    ring: Ints
+    """``ring[node]``: the ring that its data go over, `STRAIGHT` or `CHORDS`; not written for
+    nodes that ride no rail."""
+    ports: Ints
+    """``ports[node]``: the ports of each GPU that it uses, as bits; not written for nodes that
+    ride no rail."""
     change_start_s: Floats
     """``change_start_s[change]``: when ports begin to set up a circuit, in seconds. There is room
     for as many as the caller wants to see; further ones are only counted."""
@@ -235,18 +250,22 @@ class Node(NamedTuple):
     """As in `RailChoice`."""
 
 
-class BestRoute(NamedTuple):
-    """The route by which a node ends soonest, of those that were tried."""
+class Route(NamedTuple):
+    """A way for the data of a node, and when they go."""
 
-    taken: int
-    """The route, coded as in `Result`; -1 if none was found."""
+    bundle: int
+    """The bundle whose ports they go over; of no meaning for chords, which are bundles of their
+    own."""
+    ring: int
+    """The ring that they go over, `STRAIGHT` or `CHORDS`."""
     start_s: float
     """When the node is ready and all circuits are free and up, in seconds."""
     end_s: float
-    """When the last data have arrived, in seconds."""
-    score_s: float
-    """The end, plus the price of new circuits where there are any: what routes are compared by."""
-    row: int
+    """When the last data have arrived, in seconds; infinite if the route cannot serve."""
+    n_missing: int
+    """Circuits that have to be set up; an all-to-all in stages has 1 at least, as circuits change
+    on its way."""
+    menu_row: int
     """The row of the menu for an all-to-all that goes straight; else 0."""
 
 
@@ -254,9 +273,10 @@ class RouteTimes(NamedTuple):
     """When the circuits of a route are free and up."""
 
     free_s: float
-    """When the last circuit is free and up, in seconds from the start of the step."""
+    """When the last circuit is free and up, in seconds from the start of the step; infinite if
+    the route cannot serve, or not soon enough."""
     max_hops: int
-    """Most hops from one member to the next; 0 if the route cannot serve, or not soon enough."""
+    """Most hops from one member to the next."""
     n_missing: int
     """Circuits that have to be set up, of those that were looked at."""
 
@@ -310,15 +330,14 @@ def _find_destination(node):
 
 
 @inlined_kernel
-def _time_ring(graph, node, layout, place, scratch, give_up_s):
+def _time_ring(graph, node, layout, bundle, ring, scratch, give_up_s):
     """Find when all circuits of a communication on one ring are free and up; returns `RouteTimes`.
 
-    `place` is (bundle, ring). Around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3
-    takes all five circuits; 1 and 4 forward, and the most hops between members are two. A route
-    that cannot serve, or is not free before `give_up_s` (seconds from the start of the step), has
-    0 hops. One circuit of a cycle crosses if it joins all replicas, none if it stays in one.
+    Around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five circuits; 1
+    and 4 forward, and the most hops between members are two. A route that cannot serve, or is not
+    free before `give_up_s` (seconds from the start of the step), is free at an infinite time. One
+    circuit of a cycle crosses if it joins all replicas, none if it stays in one.
     """
-    bundle, ring = place
     ports = scratch.ports
     mark = scratch.mark
     n_seats = ports.receiver.shape[1]
@@ -332,7 +351,7 @@ def _time_ring(graph, node, layout, place, scratch, give_up_s):
     for index in range(1, len(members)):
         if layout.cycle[ring, members[index]] != cycle:
             scratch.work[0] += index
-            return RouteTimes(0.0, 0, 0)
+            return RouteTimes(free_s=np.inf, max_hops=0, n_missing=0)
 
     # Walk along the ring to the receiver of a message, or once round to the first member. The
     # circuit of a seat is the next seat, plus `n_seats` if that is one of the next replica.
@@ -347,7 +366,7 @@ def _time_ring(graph, node, layout, place, scratch, give_up_s):
         if circuit >= n_seats:
             # Data of one replica may not leave it; those of all have to do so once.
             if not may_cross:
-                return RouteTimes(0.0, 0, 0)
+                return RouteTimes(free_s=np.inf, max_hops=0, n_missing=0)
             may_cross = False
         if ports.receiver[bundle, seat] != circuit:
             n_missing += 1
@@ -358,7 +377,7 @@ def _time_ring(graph, node, layout, place, scratch, give_up_s):
         hops += 1
         scratch.work[0] += 1
         if free_s >= give_up_s:
-            return RouteTimes(free_s, 0, n_missing)
+            return RouteTimes(free_s=np.inf, max_hops=0, n_missing=0)
 
         # For a collective `hops` is the hops since the last member, and begins anew at each
         # member: the pair that is farthest apart decides the latency. For a message it is all hops
@@ -371,8 +390,8 @@ def _time_ring(graph, node, layout, place, scratch, give_up_s):
         if seat == destination:
             # A cycle that stays in one replica cannot serve a collective of all replicas.
             if may_cross:
-                return RouteTimes(0.0, 0, 0)
-            return RouteTimes(free_s, max(hops, max_hops), n_missing)
+                return RouteTimes(free_s=np.inf, max_hops=0, n_missing=0)
+            return RouteTimes(free_s=free_s, max_hops=max(hops, max_hops), n_missing=n_missing)
 
 
 @inlined_kernel
@@ -396,8 +415,7 @@ def _time_straight(graph, node, stride, scratch, bundle):
 
     With stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
     message needs the circuit from sender to receiver alone; its stride is 1. There is always one
-    hop, and as many circuits as members count as looked at. ``ports.receiver[bundle, seat]`` is
-    the circuit that is up, -1 if none.
+    hop. Adds the number of members to ``scratch.work[0]``.
     """
     ports = scratch.ports
     free_s = 0.0
@@ -409,7 +427,7 @@ def _time_straight(graph, node, stride, scratch, bundle):
             n_missing += 1
         free_s = max(free_s, _when_up(graph, ports, bundle, sender, circuit))
     scratch.work[0] += len(node.members)
-    return RouteTimes(free_s, 1, n_missing)
+    return RouteTimes(free_s=free_s, max_hops=1, n_missing=n_missing)
 
 
 @inlined_kernel
@@ -418,34 +436,31 @@ def _try_rings(graph, node, choice, bundle, scratch, best):
 
     Each port passes the bytes of the communication once, and those of an all-to-all of n members
     n / 2 times: data for the member d places further on take d hops, and the mean of d from 1 to
-    n - 1 is n / 2. Returns the better of `best` (taken, start_s, end_s, score_s, row) and these.
+    n - 1 is n / 2. Returns the better one of the route `best` and these.
     """
     layout = choice.layout
     rate = layout.rate[bundle]
-    n_rings = len(layout.next_seat)
     port_bytes = node.bytes_sent
     if node.how == EXCHANGE:
         port_bytes *= len(node.members) / 2
-    for ring in range(n_rings):
+    for ring in range(len(layout.next_seat)):
         # A seat that is on no cycle of the ring, as of a chord in few groups, cannot start there:
         # its ``next_seat[ring, seat]`` is -1.
         may_take = node.route in (EITHER, ring)
         if not may_take or layout.next_seat[ring, node.members[0]] < 0:
             continue
 
-        # A route whose circuits are free only when the best one so far has ended, its price
-        # included, is given up.
-        times = _time_ring(graph, node, layout, (bundle, ring), scratch, best.score_s)
+        # A ring whose circuits are free no sooner than the best route so far has ended, the price
+        # of its new circuits included, cannot be better: its walk is given up.
+        give_up_s = _score(best, node, choice)
+        times = _time_ring(graph, node, layout, bundle, ring, scratch, give_up_s)
 
         # The node lasts as long as its bytes need over the ports of the bundle, and each message
         # for each hop between the two members farthest apart.
-        if times.max_hops > 0:
-            start_s = max(node.ready_s, times.free_s)
-            lasts_s = port_bytes / rate + times.max_hops * node.latency_s
-            taken = bundle * (n_rings + 1) + 1 + ring
-            menu_row = 0  # only all-to-alls in stages, which use no ring, have another one
-            route = (taken, start_s, start_s + lasts_s, menu_row)
-            best = _take_if_sooner(best, node, choice, route, times.n_missing)
+        start_s = max(node.ready_s, times.free_s)
+        end_s = start_s + (port_bytes / rate + times.max_hops * node.latency_s)
+        route = Route(bundle, ring, start_s, end_s, times.n_missing, 0)
+        best = _take_better(best, route, node, choice)
     return best
 
 
@@ -454,20 +469,20 @@ def _try_straight(graph, node, choice, bundle, scratch, best):
     """Try circuits from each member to the next one on a bundle, or the stages of an all-to-all.
 
     All rows of the menu for the number of members are tried for an all-to-all; circuits change
-    between its stages. Returns the better of `best` and these.
+    between its stages. Returns the better one of the route `best` and these.
     """
     n = len(node.members)
     menu = graph.menu
     layout = choice.layout
     rate = layout.rate[bundle]
-    taken = bundle * (len(layout.next_seat) + 1)
 
     # Messages and collectives that go around: one circuit from each sender to the next member.
     if node.how != EXCHANGE:
         times = _time_straight(graph, node, 1, scratch, bundle)
         start_s = max(node.ready_s, times.free_s)
         end_s = start_s + node.bytes_sent / rate + node.latency_s
-        return _take_if_sooner(best, node, choice, (taken, start_s, end_s, 0), times.n_missing)
+        route = Route(bundle, STRAIGHT, start_s, end_s, times.n_missing, 0)
+        return _take_better(best, route, node, choice)
 
     # In an all-to-all of n members each sends n - 1 blocks, one after another; `part_s` is the
     # time of one block over one circuit. Circuits change between stages. The change to the first
@@ -487,7 +502,8 @@ def _try_straight(graph, node, choice, bundle, scratch, best):
                 end_s += menu.hops[row, stage] * part_s + graph.change_s
 
         # Circuits change between stages: the route has the price of new ones in any case.
-        best = _take_if_sooner(best, node, choice, (taken, start_s, end_s, row), 1)
+        route = Route(bundle, STRAIGHT, start_s, end_s, max(times.n_missing, 1), row)
+        best = _take_better(best, route, node, choice)
     return best
 
 
@@ -550,26 +566,28 @@ def _try_chords(graph, node, choice, scratch, best):
         send_s = node.bytes_sent / (rate / n_chords)  # a chord is one port, as all of them are
         lasts_s = layout.load[n] * (send_s + n_chords * node.latency_s) / (n - 1)
 
-    # Chords are coded as straight on one more bundle than there are.
     start_s = max(node.ready_s, free_s)
-    taken = len(layout.rate) * (len(layout.next_seat) + 1)
-    return _take_if_sooner(best, node, choice, (taken, start_s, start_s + lasts_s, 0), n_missing)
+    route = Route(0, CHORDS, start_s, start_s + lasts_s, n_missing, 0)
+    return _take_better(best, route, node, choice)
 
 
 @inlined_kernel
-def _take_if_sooner(best, node, choice, route, n_missing):
-    """Return the better of the best route so far and a new one (taken, start_s, end_s, row).
+def _score(route, node, choice):
+    """Return the end of a route by which it is compared with others, in seconds; less is better.
 
-    The route that ends sooner is better; of a node that may take any route, one that lacks
-    circuits counts a price later: with a price of 2 s, a route that ends at 9 s is compared as 11
-    s. The one so far stays if both are equal.
+    Of a node that may take any route, one that lacks circuits counts a price later: with a price
+    of 2 s, a route that ends at 9 s counts as one that ends at 11 s.
     """
-    taken, start_s, end_s, row = route
-    score_s = end_s
-    if n_missing and node.route == EITHER:
-        score_s += choice.price_s
-    if score_s < best.score_s:
-        return BestRoute(taken, start_s, end_s, score_s, row)
+    if route.n_missing and node.route == EITHER:
+        return route.end_s + choice.price_s
+    return route.end_s
+
+
+@inlined_kernel
+def _take_better(best, route, node, choice):
+    """Return the better one of two routes by their scores; `best` if they are equal."""
+    if _score(route, node, choice) < _score(best, node, choice):
+        return route
     return best
 
 
@@ -579,10 +597,10 @@ def _choose_route(graph, node, choice, scratch):
 
     ``scratch.mark[seat]`` is one number for all members and another one for other seats. A node
     that is sent over a ring may also go straight if that ring serves it on no bundle. Nothing is
-    held yet. Returns a `BestRoute`, whose `taken` is -1 if no route serves.
+    held yet. Returns a `Route`, which ends at an infinite time if none serves.
     """
-    # At first there is none, and any route is better: its score is infinite.
-    best = BestRoute(-1, 0.0, 0.0, np.inf, 0)
+    # At first there is none, and any route is better.
+    best = Route(0, STRAIGHT, 0.0, np.inf, 0, 0)
     n_bundles = len(choice.layout.rate)
     scratch.work[0] += 1
     for bundle in range(n_bundles):
@@ -591,7 +609,7 @@ def _choose_route(graph, node, choice, scratch):
         # A node that the plan sends over a ring goes straight only if that ring can serve it on no
         # bundle: this is known at the last one.
         is_last = bundle == n_bundles - 1
-        has_ring = node.route >= 0 and (best.taken >= 0 or not is_last)
+        has_ring = node.route >= 0 and (best.end_s < np.inf or not is_last)
         has_chords = node.route == CHORDS and not node.crosses
         if not has_chords and not has_ring:
             best = _try_straight(graph, node, choice, bundle, scratch, best)
@@ -606,8 +624,8 @@ def _choose_route(graph, node, choice, scratch):
 
 
 @inlined_kernel
-def _hold(scratch, place, end_s, result):
-    """Hold a circuit (bundle, sender, circuit) until `end_s`.
+def _hold(scratch, bundle, sender, circuit, end_s, result):
+    """Hold a circuit of a seat on a bundle until `end_s`.
 
     If it is not up, it is set up as soon as its two ports are free, in place of the circuits that
     these held: if 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, the receiving port of 1 and the
@@ -617,7 +635,6 @@ def _hold(scratch, place, end_s, result):
     # ``ports.receiver[bundle, seat]`` is the circuit of the sending port, which may cross, and
     # ``ports.sender[bundle, seat]`` the seat from which the receiving port is lit; -1 if dark.
     ports = scratch.ports
-    bundle, sender, circuit = place
     receiver = _end_of(circuit, ports)
     former_circuit = ports.receiver[bundle, sender]
     former_sender = ports.sender[bundle, receiver]
@@ -644,22 +661,20 @@ def _hold(scratch, place, end_s, result):
 
 @inlined_kernel
 def _hold_ring(node, layout, route, scratch, result):
-    """Hold the circuits of a route (bundle, ring, end_s) until it ends, new ones too.
+    """Hold the circuits of a route over a ring until it ends, new ones too.
 
     Each circuit changes as soon as its own two ports are free, even if others of the ring are free
     later. Adds the seats that forward to ``scratch.n_forwarding[0]``: around 0 -> 1 -> 2 -> 3 -> 0
     two of them for a collective of 0 and 2.
     """
-    bundle, ring, end_s = route
-
     # Every hop reaches a seat. Those to which data are sent (the receiver of a message, or each
     # member of a collective) do not forward and are taken off here: there is one for each sender.
     scratch.n_forwarding[0] -= _count_senders(node)
     destination = _find_destination(node)
     seat = node.members[0]
     while True:
-        circuit = layout.next_seat[ring, seat]
-        _hold(scratch, (bundle, seat, circuit), end_s, result)
+        circuit = layout.next_seat[route.ring, seat]
+        _hold(scratch, route.bundle, seat, circuit, route.end_s, result)
         scratch.n_forwarding[0] += 1
         seat = _end_of(circuit, scratch.ports)
         if seat == destination:
@@ -674,26 +689,26 @@ def _hold_stride(node, bundle, stride, end_s, scratch, result):
     """
     for index in range(_count_senders(node)):
         circuit = _join_straight(node, index, stride, scratch.ports)
-        _hold(scratch, (bundle, node.members[index], circuit), end_s, result)
+        _hold(scratch, bundle, node.members[index], circuit, end_s, result)
 
 
 @inlined_kernel
 def _hold_straight(graph, node, layout, route, scratch, result):
     """Hold the circuits of a straight route until it ends, new ones too.
 
-    `route` is (bundle, `BestRoute`). Circuits of each stage are held until it ends, and change
-    then to those of the next one. With a delay of 2 s and stages of 5 s and 4 s, an all-to-all
-    that starts at 10 s sends until 15 s, changes until 17 s and ends at 21 s. Row 0 of the menu,
-    that of all other nodes, has one stage of stride 1.
+    Circuits of each stage are held until it ends, and change then to those of the next one. With a
+    delay of 2 s and stages of 5 s and 4 s, an all-to-all that starts at 10 s sends until 15 s,
+    changes until 17 s and ends at 21 s. Row 0 of the menu, that of all other nodes, has one stage
+    of stride 1.
     """
-    bundle, best = route
-    strides = graph.menu.stride[best.row]
-    hops = graph.menu.hops[best.row]
+    bundle = route.bundle
+    strides = graph.menu.stride[route.menu_row]
+    hops = graph.menu.hops[route.menu_row]
 
     # The time of one block over one circuit: each member of an all-to-all sends n - 1 of them.
     n_others = max(len(node.members) - 1, 1)
     part_s = (node.bytes_sent / layout.rate[bundle] + node.latency_s) / n_others
-    stage_end_s = best.start_s
+    stage_end_s = route.start_s
 
     # The row of the menu ends with strides of 0.
     n_stages = 1
@@ -703,16 +718,22 @@ def _hold_straight(graph, node, layout, route, scratch, result):
         stage_end_s += hops[stage] * part_s
         _hold_stride(node, bundle, strides[stage], stage_end_s, scratch, result)
         stage_end_s += graph.change_s
-    _hold_stride(node, bundle, strides[n_stages - 1], best.end_s, scratch, result)
+    _hold_stride(node, bundle, strides[n_stages - 1], route.end_s, scratch, result)
 
 
 @inlined_kernel
 def _hold_chords(node, layout, end_s, scratch, result):
-    """Hold the circuits of all chords that serve a collective until `end_s`, new ones too."""
+    """Hold the circuits of all chords that serve a collective until `end_s`, new ones too.
+
+    Returns the ports of these chords at each GPU, as bits.
+    """
+    used_ports = 0
     for bundle in range(len(layout.rate)):
         stride = layout.stride[bundle]
         if _serves_as_chord(stride, node.how == EXCHANGE, len(node.members)):
             _hold_stride(node, bundle, stride, end_s, scratch, result)
+            used_ports += layout.ports[bundle]
+    return used_ports
 
 
 # The schedule
@@ -751,25 +772,23 @@ def _restore_initial_circuits(graph, layout, scratch, result):
             if circuit >= 0 and ports.receiver[bundle, seat] != circuit:
                 up_s = _when_up(graph, ports, bundle, seat, circuit)
                 last_up_s = max(last_up_s, up_s)
-                _hold(scratch, (bundle, seat, circuit), up_s, result)
+                _hold(scratch, bundle, seat, circuit, up_s, result)
     return last_up_s
 
 
 @inlined_kernel
-def _start_communication(graph, node, layout, best, scratch, result):
-    """Set up and hold the circuits of the route that was chosen; writes `scratch` and `result`."""
-    # ``best.taken`` is ``bundle * n_routes + ring + 1``, with ring -1 for straight. Chords have
-    # the number of bundles as their bundle. With 2 bundles and 3 rings, 6 is bundle 1 and ring 1,
-    # and 8 is chords.
-    n_routes = len(layout.next_seat) + 1
-    bundle = best.taken // n_routes
-    ring = best.taken % n_routes - 1
-    if bundle == len(layout.rate):
-        _hold_chords(node, layout, best.end_s, scratch, result)
-    elif ring >= 0:
-        _hold_ring(node, layout, (bundle, ring, best.end_s), scratch, result)
+def _start_communication(graph, node, layout, route, scratch, result):
+    """Set up and hold the circuits of the route that was chosen; writes `scratch` and `result`.
+
+    Returns the ports of each GPU that it uses, as bits.
+    """
+    if route.ring == CHORDS:
+        return _hold_chords(node, layout, route.end_s, scratch, result)
+    if route.ring == STRAIGHT:
+        _hold_straight(graph, node, layout, route, scratch, result)
     else:
-        _hold_straight(graph, node, layout, (bundle, best), scratch, result)
+        _hold_ring(node, layout, route, scratch, result)
+    return layout.ports[route.bundle]
 
 
 @inlined_kernel
@@ -781,7 +800,7 @@ def _queue(graph, choice, scratch, node, size, top):
     ``scratch.heap[top:]``. With 5 nodes, of which 3 and 1 are in the heap and node 4 is on the
     stack, size is 2 and top is 4.
     """
-    if graph.how[node] == NO_RAIL:
+    if graph.nodes.how[node] == NO_RAIL:
         top -= 1
         scratch.heap[top] = node
         return size, top
@@ -807,6 +826,7 @@ def decode(graph, choice, limits, scratch, result):
     number of changes, those at the end of the step included, and of seats that forward.
     """
     most_s, most_forwarding = limits
+    nodes = graph.nodes
     heap = scratch.heap
     key_s = scratch.key_s
     n_nodes = len(heap)
@@ -824,7 +844,7 @@ def decode(graph, choice, limits, scratch, result):
     for number in range(n_nodes):
         start_s[number] = 0.0
         key_s[number] = -choice.haste_s[number]
-        scratch.n_waiting[number] = graph.n_predecessors[number]
+        scratch.n_waiting[number] = nodes.n_predecessors[number]
         if scratch.n_waiting[number] == 0:
             size, top = _queue(graph, choice, scratch, number, size, top)
     while size or top < n_nodes:
@@ -832,7 +852,7 @@ def decode(graph, choice, limits, scratch, result):
         if top < n_nodes:
             number = heap[top]
             top += 1
-            end_s[number] = start_s[number] + graph.duration_s[number]
+            end_s[number] = start_s[number] + nodes.duration_s[number]
             scratch.work[0] += _BESIDE
         else:
             # The first communication of the queue is tried with the circuits as they are now:
@@ -840,23 +860,22 @@ def decode(graph, choice, limits, scratch, result):
             # number.
             size = pop_node(heap, key_s, choice.priority, size)
             number = heap[size]
-            members = graph.member[graph.first_member[number] : graph.first_member[number + 1]]
+            members = nodes.member[nodes.first_member[number] : nodes.first_member[number + 1]]
             for seat in members:
                 scratch.mark[seat] = number
             node = Node(
                 members=members,
-                crosses=graph.crosses[number],
-                how=graph.how[number],
-                bytes_sent=graph.bytes_sent[number],
-                latency_s=graph.latency_s[number],
+                crosses=nodes.crosses[number],
+                how=nodes.how[number],
+                bytes_sent=nodes.bytes_sent[number],
+                latency_s=nodes.latency_s[number],
                 ready_s=start_s[number],
                 route=choice.route[number],
             )
             best = _choose_route(graph, node, choice, scratch)
-            result.taken[number] = best.taken
 
             # No route serves the node: the plan cannot be kept.
-            if best.taken < 0:
+            if best.end_s == np.inf:
                 return np.inf
 
             # Its circuits are free later than it was queued for: another node may start sooner,
@@ -869,7 +888,9 @@ def decode(graph, choice, limits, scratch, result):
 
             # The node starts. The tail is the least time from its end to the end of the step: if
             # that ends too late, the schedule is given up.
-            _start_communication(graph, node, choice.layout, best, scratch, result)
+            used_ports = _start_communication(graph, node, choice.layout, best, scratch, result)
+            result.ring[number] = best.ring
+            result.ports[number] = used_ports
             start_s[number] = best.start_s
             end_s[number] = best.end_s
             scratch.work[0] += _NODE
@@ -880,8 +901,8 @@ def decode(graph, choice, limits, scratch, result):
 
         # The node has ended. A node that has waited for it alone is queued, by when it is ready
         # less its haste.
-        for place in range(graph.first_successor[number], graph.first_successor[number + 1]):
-            later = graph.successor[place]
+        for place in range(nodes.first_successor[number], nodes.first_successor[number + 1]):
+            later = nodes.successor[place]
             start_s[later] = max(start_s[later], end_s[number])
             key_s[later] = start_s[later] - choice.haste_s[later]
             scratch.n_waiting[later] -= 1
@@ -894,34 +915,30 @@ def decode(graph, choice, limits, scratch, result):
 
 
 @kernel
-def trace(graph, member_row, taken, next_seat, mark, rows):
-    """List the seats that forward as rows (operation of the sender, seat, bundle, turn).
+def trace(nodes, member_row, result, next_seat, mark, rows):
+    """List the seats that forward as rows (operation of the sender, seat, ports as bits, turn).
 
     If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the
-    operation of 0. The turn is 1 if the seat is one of the next replica, else 0.
-    ``taken[node]`` is that of `Result`, and ``next_seat[ring, seat]`` that of `RailLayout`;
-    ``member_row[place]`` is the operation of the member at ``graph.member[place]``. `rows`, of
-    shape (room, 4), is written as far as there is room, node by node; the number of all rows is
-    returned, so that a first call without room counts them. ``mark[seat]`` is scratch, -1 at
-    first.
+    operation of 0. The turn is 1 if the seat is one of the next replica, else 0. `nodes` are
+    `StepNodes`, and ``next_seat[ring, seat]`` is that of `RailLayout`; ``member_row[place]`` is
+    the operation of the member at ``nodes.member[place]``. `rows`, of shape (room, 4), is written
+    as far as there is room, node by node; the number of all rows is returned, so that a first call
+    without room counts them. ``mark[seat]`` is scratch, -1 at first.
     """
     n_rows = 0
-    n_routes = len(next_seat) + 1
     n_seats = next_seat.shape[1]
-    for node in range(len(graph.how)):
-        # ``taken`` is ``bundle * n_routes + 1 + ring``. A remainder of 0 is straight or over
-        # chords: circuits lead from member to member, and nobody forwards.
-        if graph.how[node] == NO_RAIL or taken[node] % n_routes == 0:
+    for node in range(len(nodes.how)):
+        # Where circuits lead from member to member, straight or over chords, nobody forwards.
+        ring = result.ring[node]
+        if nodes.how[node] == NO_RAIL or ring < 0:
             continue
-        bundle = taken[node] // n_routes
-        ring = taken[node] % n_routes - 1
 
         # Destinations are marked: the receiver of a message, or each member of a collective. There
         # are as many senders.
-        first = graph.first_member[node]
-        members = graph.member[first : graph.first_member[node + 1]]
+        first = nodes.first_member[node]
+        members = nodes.member[first : nodes.first_member[node + 1]]
         destinations = members
-        if graph.how[node] == MESSAGE:
+        if nodes.how[node] == MESSAGE:
             destinations = members[1:]
         for seat in destinations:
             mark[seat] = node
@@ -937,11 +954,11 @@ def trace(graph, member_row, taken, next_seat, mark, rows):
                 if n_rows < len(rows):
                     rows[n_rows, 0] = member_row[first + place]
                     rows[n_rows, 1] = seat
-                    rows[n_rows, 2] = bundle
+                    rows[n_rows, 2] = result.ports[node]
                     rows[n_rows, 3] = turn
                 n_rows += 1
 
-                # The data go on to the next seat.
+                # The data go on to the next seat, which is at most once one of another replica.
                 circuit = next_seat[ring, seat]
                 turn += circuit // n_seats
                 seat = circuit % n_seats

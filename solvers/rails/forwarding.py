@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.solvers.rails.choices import Decoder, Search
 from optmatch.solvers.rails.chords import route_exchange
-from optmatch.solvers.rails.decoder import EXCHANGE, RailChoice, RailLayout, Result, trace
+from optmatch.solvers.rails.decoder import CHORDS, EXCHANGE, RailChoice, RailLayout, Result, trace
 from optmatch.solvers.rails.paths import Floats, Ints
 from optmatch.solvers.rails.replicas import find_replicas
 from optmatch.solvers.rails.seats import Seats, seat_ranks
@@ -137,28 +136,23 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     last_up_s = result.change_start_s.max(initial=-np.inf) + seats.job.network.delay_s
     last_end_s = result.end_s.max(initial=0.0)
 
-    # GPUs that forward on one rail, as rows of (row of the operation, seat, bundle, turn): counted
+    # GPUs that forward on one rail, as rows of (row of the operation, seat, ports, turn): counted
     # first, then listed.
     layout = choice.layout
     next_seat = layout.next_seat
     forwarding = np.empty((0, 4), np.int64)
     mark = np.full(len(seats.rail), -1)
-    n_rows = trace(decoder.graph, seats.row, result.taken, next_seat, mark, forwarding)
+    n_rows = trace(seats.nodes, seats.row, result, next_seat, mark, forwarding)
     forwarding = np.empty((n_rows, 4), np.int64)
-    trace(decoder.graph, seats.row, result.taken, next_seat, mark, forwarding)
+    trace(seats.nodes, seats.row, result, next_seat, mark, forwarding)
 
-    # The ports of a bundle as bits: bundles take the ports in turn. With widths 3 and 1 these are
-    # 0b0111 and 0b1000. Operations beside rails use none.
-    first_port = np.append(0, np.cumsum(layout.width))
-    ports_of_bundle = (1 << first_port[1:]) - (1 << first_port[:-1])
-    ports_of_node = _list_masks(decoder, layout, ports_of_bundle)
+    # The ports of operations as bits; those beside rails use none.
     rides = seats.job.step().rail[folded.own] >= 0
-    ports_of_row = np.where(rides, ports_of_node[folded.nodes], 0).astype(np.int32)
+    ports_of_row = np.where(rides, result.ports[folded.nodes], 0).astype(np.int32)
 
-    # How all-to-alls are routed over chords, once for each number of members, ascending. A route
-    # is ``bundle * (rings + 1) + choice``, with the number of bundles as the bundle of chords.
-    over_chords = result.taken // (len(layout.order) + 1) == len(layout.width)
-    sizes = seats.n_members[over_chords & (seats.how == EXCHANGE)]
+    # How all-to-alls are routed over chords, once for each number of members, ascending.
+    is_over_chords = (seats.nodes.how == EXCHANGE) & (result.ring == CHORDS)
+    sizes = seats.n_members[is_over_chords]
     routes = [route_exchange(layout.stride.tolist(), n) for n in np.unique(sizes).tolist()]
 
     # Values by row, of one rank for all that do the same, are copied to the operations of all.
@@ -168,48 +162,17 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
         end_s=folded.spread(result.end_s[folded.nodes]),
         ports=folded.spread(ports_of_row),
         step_s=float(max(last_end_s, last_up_s)),
-        relays=_spread_relays(seats, forwarding, ports_of_bundle),
+        relays=_spread_relays(seats, forwarding),
         chords=tuple(chords for chords in routes if chords is not None),
     )
 
 
-def _list_masks(decoder: Decoder, layout: RailLayout, masks: Ints) -> Ints:
-    """List the ports of each communication as bits, given those of each bundle (`masks`).
-
-    A node uses the ports of its bundle, or those of all chords that serve it, as its number in
-    `Result.taken` says: with 2 bundles and 3 rings, 6 is bundle 1 (6 // 4), and 8 is chords (8 //
-    4 = 2). Entries of nodes that ride no rail have no meaning.
-    """
-    seats = decoder.seats
-
-    # Every node gets the ports of its bundle. Nodes over chords have a bundle number one too
-    # great; they get the ports of the last bundle for the moment, so that the index is valid.
-    bundle = decoder.result.taken // (len(layout.order) + 1)
-    over_chords = (bundle == len(masks)) & (seats.how >= 0)
-    used = masks[np.minimum(bundle, len(masks) - 1)]
-    n_members = seats.n_members
-
-    # Nodes over chords get the ports of the chords that serve them. An all-to-all of n members is
-    # served by all chords whose stride is no multiple of n, which lead to another member; other
-    # collectives go around a ring, for which stride and n have no divisor in common: of 8 members
-    # stride 3 makes one ring, stride 2 two rings of four. Stride 0 is no chord.
-    for node in np.flatnonzero(over_chords).tolist():
-        n = int(n_members[node])
-        is_exchange = seats.how[node] == EXCHANGE
-        serving = [
-            stride % n > 0 and (is_exchange or gcd(stride, n) == 1)
-            for stride in layout.stride.tolist()
-        ]
-        used[node] = masks[serving].sum()
-    return used
-
-
-def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[np.int32]:
+def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
     """Copy relays of the folded step to all ranks of each seat.
 
-    ``ports_of_bundle[bundle]`` has a bit for each of its ports. Rows of (row of the operation,
-    seat, bundle, turn) become rows of (operation, rank, ports as bits), sorted by operation. With
-    turn 1 the GPU that forwards is one of the next replica.
+    Rows of (row of the operation, seat, ports as bits, turn) become rows of (operation, rank,
+    ports as bits), sorted by operation. With turn 1 the GPU that forwards is one of the next
+    replica.
     """
     # Rows name operations of the first rank of a seat. All other ranks of the seat have the
     # operation at the same place in their programs.
@@ -220,7 +183,7 @@ def _spread_relays(seats: Seats, rows: Ints, ports_of_bundle: Ints) -> NDArray[n
     first_rank = np.array(folded.first)[seat]
     place_in_program = operation - step.rank_start[first_rank]
     forwarding_seat = rows[:, 1]
-    ports = ports_of_bundle[rows[:, 2]]
+    ports = rows[:, 2]
     turn = rows[:, 3]
 
     # The ranks of a seat in the order of their rails and replicas: copy k is of replica

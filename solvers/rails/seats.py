@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import ranks_of_rails
@@ -28,9 +27,9 @@ from optmatch.problems.rails.training.step import (
     ring_bytes,
 )
 from optmatch.problems.rails.training.times import durations_s, pick_ranks
-from optmatch.solvers.rails.decoder import EXCHANGE, MESSAGE, NO_RAIL, RING
+from optmatch.solvers.rails.decoder import EXCHANGE, MESSAGE, NO_RAIL, RING, StepNodes
 from optmatch.solvers.rails.fold import Folded, fold, list_places
-from optmatch.solvers.rails.paths import Floats, Ints
+from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.replicas import find_replicas, keep_whole
 
 
@@ -41,29 +40,10 @@ class Seats(NamedTuple):
     """The job whose step it is."""
     folded: Folded
     """Its step, folded so that each class of ranks is a seat."""
-    duration_s: Floats
-    """By node its time with all links up, in seconds; shape (nodes,)."""
-    bytes_sent: Floats
-    """By node, the bytes that each member sends over a ring of the members; 0 beside rails."""
-    latency_s: Floats
-    """By node the latency of its messages over one hop, in seconds."""
-    crosses: NDArray[np.bool_]
-    """By node: whether it goes around the members of all replicas. Only those of replica 0 are in
-    `member` then; data go on from the last of them to the first one of the next replica."""
-    how: NDArray[np.int8]
-    """By node: `RING`, `MESSAGE`, `EXCHANGE`, or `NO_RAIL` for a node that rides no rail."""
-    first_member: Ints
-    """Node k has the members ``member[first_member[k]:first_member[k + 1]]``, in the order of its
-    group; of a message the sender comes first. Shape (nodes + 1,)."""
-    member: Ints
-    """Seats, all nodes one after another."""
+    nodes: StepNodes
+    """Its nodes."""
     row: Ints
-    """By member the row of its operation in `Folded.own`; as long as `member`."""
-    first_successor: Ints
-    """The nodes ``successor[first_successor[k]:first_successor[k + 1]]`` wait for node k. Shape
-    (nodes + 1,)."""
-    successor: Ints
-    """Nodes, as `first_successor` says; shape (pairs,)."""
+    """``row[place]``: the row in `Folded.own` of the operation of ``nodes.member[place]``."""
     pairs: Ints
     """Pairs of nodes, shape (pairs, 2): the second one waits for the first."""
     rail: Ints
@@ -78,12 +58,12 @@ class Seats(NamedTuple):
     @property
     def riding(self) -> Ints:
         """The nodes that ride a rail."""
-        return np.flatnonzero(self.how != NO_RAIL)
+        return np.flatnonzero(self.nodes.how != NO_RAIL)
 
     @property
     def n_members(self) -> Ints:
         """By node, how many members it has: 0 if it rides no rail."""
-        return np.diff(self.first_member)
+        return np.diff(self.nodes.first_member)
 
 
 def seat_ranks(job: RailJob) -> Seats:
@@ -154,9 +134,7 @@ def seat_ranks(job: RailJob) -> Seats:
     first_rank = np.array(folded.first, np.int64)
     number = np.empty((replicas.n_all, len(first_rank)), np.int64)
     number[replicas.number, folded.class_of] = number_of_rank
-    return Seats(
-        job=job,
-        folded=folded,
+    nodes = StepNodes(
         duration_s=duration_s[np.searchsorted(own_operations, first_operation)],
         bytes_sent=np.where(rides, bytes_sent, 0.0),
         latency_s=count_messages(kind, n_members) * job.network.latency_on_rails_s,
@@ -164,9 +142,15 @@ def seat_ranks(job: RailJob) -> Seats:
         how=np.where(rides, how, NO_RAIL).astype(np.int8),
         first_member=np.append(0, np.cumsum(n_members_here)),
         member=seat_of_row[order],
-        row=rows[order],
         first_successor=np.searchsorted(folded.before[by_predecessor], np.arange(n_nodes + 1)),
         successor=folded.after[by_predecessor],
+        n_predecessors=np.bincount(folded.after, minlength=n_nodes),
+    )
+    return Seats(
+        job=job,
+        folded=folded,
+        nodes=nodes,
+        row=rows[order],
         pairs=np.stack([folded.before, folded.after], axis=1),
         rail=rail_of_rank[first_rank],
         number=number,

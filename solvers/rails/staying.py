@@ -28,8 +28,8 @@ def bound_step(seats: Seats) -> float:
     least_s = seats.job.lower_bound()
 
     # The longest path of the step, with all-to-alls as long as the ports take for them.
-    is_exchange = seats.how == EXCHANGE
-    lasts_s = seats.duration_s.copy()
+    is_exchange = seats.nodes.how == EXCHANGE
+    lasts_s = seats.nodes.duration_s.copy()
     if is_exchange.any():
         lasts_s[is_exchange] = time_exchanges(seats, network.delay_s)
         timed = longest_paths(lasts_s, seats.pairs)
@@ -51,8 +51,8 @@ def bound_step(seats: Seats) -> float:
     # collective is the least time from the start of the step to it. Its tail is the least time
     # from its end to the end of the step: its start on longest paths with all pairs reversed. The
     # delay of all-to-alls is infinite, as no circuit changes.
-    from_start = longest_paths(seats.duration_s, seats.pairs)
-    to_end = longest_paths(seats.duration_s, seats.pairs[:, ::-1].copy())
+    from_start = longest_paths(seats.nodes.duration_s, seats.pairs)
+    to_end = longest_paths(seats.nodes.duration_s, seats.pairs[:, ::-1].copy())
     assert from_start is not None
     assert to_end is not None
     lasts_s[is_exchange] = time_exchanges(seats, np.inf)
@@ -61,16 +61,18 @@ def bound_step(seats: Seats) -> float:
     # is no message. Seats that communicate, directly or through others, have the same number in
     # ``component[seat]``, that of the least of them, and the first member stands for all. A node
     # that takes no time needs no circuits, and joins nobody.
-    takes_time = seats.duration_s > 0
-    collectives = np.flatnonzero((seats.how >= 0) & (seats.how != MESSAGE) & takes_time)
+    takes_time = seats.nodes.duration_s > 0
+    collectives = np.flatnonzero(
+        (seats.nodes.how >= 0) & (seats.nodes.how != MESSAGE) & takes_time
+    )
     component = list_components(seats, takes_time)
-    ring = component[seats.member[seats.first_member[collectives]]]
+    ring = component[seats.nodes.member[seats.nodes.first_member[collectives]]]
 
     # On a ring of 64 GPUs the ways from each of 8 members to the next one are 64 hops together:
     # one of them is 8 hops at least, and each message waits for the latency of so many.
     n_members = seats.n_members[collectives]
     least_hops = -(-np.bincount(component)[ring] // n_members)
-    lasts_s[collectives] += (least_hops - 1) * seats.latency_s[collectives]
+    lasts_s[collectives] += (least_hops - 1) * seats.nodes.latency_s[collectives]
     staying_s = 0.0
     for number in np.unique(ring).tolist():
         jobs = collectives[ring == number]
@@ -91,10 +93,10 @@ def time_exchanges(seats: Seats, delay_s: float) -> Floats:
     """
     network = seats.job.network
     n_ports = network.ports_per_gpu
-    nodes = np.flatnonzero(seats.how == EXCHANGE)
+    nodes = np.flatnonzero(seats.nodes.how == EXCHANGE)
     n_members = seats.n_members[nodes]
-    send_s = seats.bytes_sent[nodes] / network.rail_bytes_per_s
-    latency_s = seats.latency_s[nodes]
+    send_s = seats.nodes.bytes_sent[nodes] / network.rail_bytes_per_s
+    latency_s = seats.nodes.latency_s[nodes]
     least_s = np.empty(len(nodes))
     for n in np.unique(n_members).tolist():
         rows = n_members == n

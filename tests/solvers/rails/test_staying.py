@@ -137,8 +137,8 @@ def test_no_stages_are_quicker_than_the_least_time_of_an_exchange(n: int) -> Non
         dp=n, ep=n, model=model, batch=n, gpus_per_server=1, latency_s=0.0, port_bytes_per_s=1e3
     )
     seats = seat_ranks(job)
-    node = int(np.flatnonzero(seats.how == EXCHANGE)[0])
-    part_s = seats.bytes_sent[node] / 1e3 / (n - 1)
+    node = int(np.flatnonzero(seats.nodes.how == EXCHANGE)[0])
+    part_s = seats.nodes.bytes_sent[node] / 1e3 / (n - 1)
     for delay_s in (0.0, part_s / 3, part_s, 3 * part_s, 1e3):
         best = np.inf
         for many in range(1, n):
