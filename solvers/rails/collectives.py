@@ -15,7 +15,6 @@ Ring
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -103,7 +102,7 @@ def choose_rounds(
 
     # The latency of a ring is that of its messages, one after another.
     latency_s = float(count_messages(kind, n)) * job.network.latency_on_rails_s
-    around = face_rings(n, lanes.number, duplex=lanes.duplex)
+    around = face_ring(n, lanes.number)
     if kind != ALL_TO_ALL or n <= 2:
         return CommunicationRounds(around, (total,), latency_s)
 
@@ -128,8 +127,8 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
     Ranks of one class need the same changes of circuits. A rank whose messages go to 7, 3, 7, one
     after another, has the description 0, 1, 0, and so has one with 40, 12, 40. The partners of its
     collectives follow; before all of them stands for each collective the number of its group and
-    kind, counted as they appear. With more `lanes` a collective has more partners, those of
-    further rings. The list is empty if each is one ring, as neighbours are compared anyway.
+    kind, counted as they appear. With more `lanes` an all-to-all by shifts has more partners at a
+    time. The list is empty if each is a ring, as neighbours are compared anyway.
     """
     step = job.step()
     is_collective = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
@@ -148,7 +147,7 @@ def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
             table_of_sort[sort] = _facings(job, group, kind, lanes)
         table_of_key[number] = table_of_sort[sort]
 
-    # One ring in both directions needs no more: classes compare the neighbours of ranks already.
+    # A ring needs no more: classes compare the neighbours of ranks already.
     if all(_are_neighbours(table) for table in table_of_sort.values()):
         return []
 
@@ -192,13 +191,13 @@ def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> Ints:
     n = len(group.ranks)
     tables = [choose_rounds(job, kind, group, 1.0, lanes).facing]
     if kind == ALL_TO_ALL:
-        tables = [face_rings(n, lanes.number, duplex=lanes.duplex), face_shifts(n, lanes.number)]
+        tables = [face_ring(n, lanes.number), face_shifts(n, lanes.number)]
     return _rows(*tables)
 
 
 def _are_neighbours(rows: Ints) -> bool:
     """Tell whether all rows of peers are the ring 0, 1, ..., n - 1 or its reverse."""
-    ring = face_rings(rows.shape[1], 2, duplex=False)
+    ring = face_ring(rows.shape[1], 1)
     return len(_rows(ring, rows)) == len(_rows(ring))
 
 
@@ -210,72 +209,14 @@ def _rows(*tables: Ints) -> Ints:
     return different_rows
 
 
-def hamiltonian_cycles(n: int) -> Ints:
-    """List Hamiltonian cycles of the complete graph of n points that share no edge.
+def face_ring(n: int, lanes: int) -> Facing:
+    """Put a group into a ring on all lanes, in one round: the next and the previous place of each.
 
-    Walecki's construction: Alspach (2008), The wonderful Walecki construction, *Bulletin of the
-    ICA* 52, 7-20. A zigzag through an even rim of points is closed by one in the middle, and
-    turned step by step. ``cycles[k, i]`` is point i of cycle k, shape (max(1, (n - 1) // 2), n);
-    cycle 0 is 0, 1, ..., n - 1. If n is even, one more point is put into the middle of each
-    zigzag.
-    """
-    # Fewer than five points have one cycle only.
-    half = (n - 1) // 2
-    if half < 2:
-        return np.arange(n)[None]
-    rim = 2 * half
-    steps = np.arange(rim)
-
-    # The zigzag 0, 1, -1, 2, -2, ... visits all points of the rim; turning it by k gives cycle k.
-    zigzag = np.where(steps % 2, (steps + 1) // 2, -(steps // 2)) % rim
-
-    # The point in the middle has number `rim` and comes first in each cycle; then comes the first
-    # half of the turned zigzag, the further point if n is even, and the second half.
-    cycles = np.full((half, n), rim)
-    turned = (zigzag + np.arange(half)[:, None]) % rim
-    cycles[:, 1 : half + 1] = turned[:, :half]
-    cycles[:, n - half :] = turned[:, half:]
-    if n % 2 == 0:
-        cycles[:, half + 1] = rim + 1
-
-    # Points are renamed so that the first cycle is 0, 1, ..., n - 1.
-    names: Ints = np.argsort(cycles[0])
-    return np.take(names, cycles)
-
-
-@lru_cache
-def successors(n: int, ring: int) -> Ints:
-    """Return by place the place to which it sends on a ring; rings share no circuit.
-
-    They are the cycles of `hamiltonian_cycles`; after the last one the first one comes again.
-    """
-    orders = hamiltonian_cycles(n)
-    around = orders[ring % len(orders)]
-    onward = np.empty(n, dtype=np.int64)
-    onward[around] = around[list_partners("ring", n, 1)]
-    return onward
-
-
-def face_rings(n: int, lanes: int, *, duplex: bool) -> Facing:
-    """Put a group into rings, in one round: the next and the previous place of each, lane by lane.
-
-    Lanes 0 and 1 turn ring 0 forward and backward, lanes 2 and 3 ring 1, and so on; a lane of two
-    bidirectional ports turns a ring of its own. With 3 members and one lane, ``facing[0, 0, 0]``
-    is 1, 2, 0 and ``facing[0, 1, 0]`` is 2, 0, 1.
+    With 3 members and one lane, ``facing[0, 0, 0]`` is 1, 2, 0 and ``facing[0, 1, 0]`` is 2, 0, 1.
     """
     facing = np.empty((1, 2, lanes, n), dtype=np.int64)
-    for lane in range(lanes):
-        # A pair of lanes of one direction turns one ring: the odd lane sends where the even one
-        # receives. A lane of two bidirectional ports turns a ring by itself.
-        ring = lane
-        is_backward = False
-        if not duplex:
-            ring = lane // 2
-            is_backward = lane % 2 == 1
-        following = successors(n, ring)
-        preceding = np.argsort(following)
-        facing[0, 0, lane] = preceding if is_backward else following
-        facing[0, 1, lane] = following if is_backward else preceding
+    facing[0, 0] = list_partners("ring", n, 1)
+    facing[0, 1] = list_partners("ring", n, -1)
     return facing
 
 

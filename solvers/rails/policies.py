@@ -43,7 +43,6 @@ from optmatch.problems.rails.training.step import SEND
 from optmatch.solvers.rails.paths import Floats, Ints, longest_paths
 from optmatch.solvers.rails.timetable import Draft, Lines, draw_lines
 from optmatch.solvers.rails.transfers import (
-    Transfer,
     Transfers,
     fold_transfers,
     hold_circuits,
@@ -84,15 +83,12 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
     # are then shared by direction.
     is_shared = n_lanes > 1 and any(len(peers) > 1 for peers in peers_at_end.values())
 
-    def choose(transfer: Transfer) -> int:
-        """Return the lanes of one communication as bits: all, or those of its direction."""
-        if transfer.kind < SEND or not is_shared:
-            return all_lanes
-        if transfer.ahead:
-            return even_lanes
-        return all_lanes & ~even_lanes
-
-    return {node: choose(transfer) for node, transfer in transfers.by_node.items()}
+    lanes = dict.fromkeys(transfers.by_node, all_lanes)
+    if is_shared:
+        for node, transfer in transfers.by_node.items():
+            if transfer.kind >= SEND:
+                lanes[node] = even_lanes if transfer.ahead else all_lanes & ~even_lanes
+    return lanes
 
 
 def plan_policy(

@@ -206,8 +206,7 @@ def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
 
     ``lanes[row]`` and the result have an entry for each operation of the first ranks of classes.
     The ports are those at which an operation sends, or at which it receives a message. With ports
-    of one direction and two lanes, a send over lane 0 has the bits 0b01, and the receive of that
-    message 0b10 (`list_lane_ports`).
+    of one direction, a message over lanes 0 and 2 has the bits 0b101 at both ends.
     """
     operations = transfers.folded.own
     kind = transfers.folded.step.kind[operations]
@@ -231,18 +230,13 @@ def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
 def list_lane_ports(lanes: Lanes) -> list[tuple[int, int]]:
     """List by lane the port of a GPU at which it transmits, and the port at which it arrives.
 
-    A lane of one direction arrives at the neighbour of its port, as a ring and its reverse need:
-    lane 0 at port 1, and lane 1 at port 0; the last of an odd number of lanes arrives at the port
-    of its own number. A bidirectional lane k has port 2k towards those that come next in a ring or
-    pipeline (side 0), and port 2k + 1 towards those before.
+    Lane k of one direction is port k. A bidirectional lane k has port 2k towards those that come
+    next in a ring or pipeline (side 0), and port 2k + 1 towards those before.
     """
     numbers = range(lanes.number)
     if lanes.duplex:
         return [(2 * lane, 2 * lane + 1) for lane in numbers]
-    neighbours = [lane ^ 1 for lane in numbers]
-    if lanes.number % 2:
-        neighbours[-1] = lanes.number - 1
-    return list(zip(numbers, neighbours, strict=True))
+    return [(lane, lane) for lane in numbers]
 
 
 def _describe_rail(transfers: Transfers, rail: int, ranks: Ints) -> bytes:
@@ -270,6 +264,51 @@ def _describe_rail(transfers: Transfers, rail: int, ranks: Ints) -> bytes:
     return blake2b(b"".join(part.tobytes() for part in parts)).digest()
 
 
+class _FacingPorts:
+    """The ports of the GPUs on one rail, while their lanes are turned one after another.
+
+    Attributes
+    ----------
+    facing
+        ``facing[side, lane, gpu]``: the GPU that a GPU faces where it transmits (side 0) or
+        receives (side 1), both as numbers on the rail; -1 if none.
+    """
+
+    def __init__(self, transfers: Transfers, ranks: Ints) -> None:
+        """Let nobody face anybody; GPU k is that of ``ranks[k]``, and `ranks` are ascending."""
+        self.facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
+        self._transfers = transfers
+        self._ranks = ranks
+
+        # By end, lane and spot: the GPUs of the class, and the GPU that each of them faces.
+        self._peers_of: dict[tuple[int, int, Spot], tuple[Ints, Ints]] = {}
+
+    def turn(self, turns: Turns, number: int) -> None:
+        """Make the turn of row `number` of `turns`, for all GPUs of its class."""
+        end = int(turns.end[number])
+        lane = int(turns.lane[number])
+        spot = (int(turns.place[number]), int(turns.round_number[number]))
+
+        # Each rank of the class has the operation of the spot at the same place in its program,
+        # with a partner of its own. Many turns of a step have the same spot.
+        if (end, lane, spot) not in self._peers_of:
+            folded = self._transfers.folded
+            members = np.flatnonzero(folded.class_of[self._ranks] == end // 2)
+            operations = folded.step.rank_start[self._ranks[members]] + spot[0]
+            peers = face(self._transfers, operations, end % 2, lane, spot[1])
+            self._peers_of[end, lane, spot] = members, np.searchsorted(self._ranks, peers)
+        members, peers = self._peers_of[end, lane, spot]
+        self.facing[end % 2, lane, members] = peers
+
+    def list_circuits(self) -> Ints:
+        """List by lane and GPU the GPU to which its circuit leads: one that faces it, or -1."""
+        receiver, sender = self.facing
+
+        # Index -1 (nobody) is valid but has no meaning: the first test leaves it out.
+        faces_back = np.take_along_axis(sender, receiver, axis=1) == np.arange(len(self._ranks))
+        return np.where((receiver != IDLE) & faces_back, receiver, IDLE)
+
+
 def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimeline:
     """Follow the turns of a draft on some rails that are alike: list the states of their switches.
 
@@ -277,43 +316,12 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimel
     that begin at one time make one state, which is asked for when the first of them is. If GPU 0
     turns to 1 at 2 s, and GPU 1 to 0 at 3 s, the circuit between them is in the state of 3 s.
     """
-    # ``facing[side, lane, gpu]``: the GPU that a GPU faces where it transmits (side 0) or receives
-    # (side 1), both as numbers on the rail; -1 if none.
-    transfers = draft.transfers
-    gpus = np.arange(len(ranks))
-    facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
-
-    # By end, lane and spot: the GPUs of the class, and the GPU that each of them faces.
-    peers_of: dict[tuple[int, int, Spot], tuple[Ints, Ints]] = {}
-
-    def turn(turns: Turns, number: int) -> None:
-        """Make the turn of row `number` of `turns`: `facing` changes for all GPUs of its class."""
-        end = int(turns.end[number])
-        lane = int(turns.lane[number])
-        spot = (int(turns.place[number]), int(turns.round_number[number]))
-
-        # Each rank of the class has the operation of the spot at the same place in its program,
-        # with a partner of its own. Many turns of a step have the same spot.
-        if (end, lane, spot) not in peers_of:
-            members = np.flatnonzero(transfers.folded.class_of[ranks] == end // 2)
-            operations = transfers.job.step().rank_start[ranks[members]] + spot[0]
-            peers = face(transfers, operations, end % 2, lane, spot[1])
-            peers_of[end, lane, spot] = members, np.searchsorted(ranks, peers)
-        members, peers = peers_of[end, lane, spot]
-        facing[end % 2, lane, members] = peers
-
-    def list_circuits() -> Ints:
-        """List by lane and GPU the GPU to which its circuit leads: one that faces it, or -1."""
-        receiver, sender = facing
-
-        # Index -1 (nobody) is valid but has no meaning: the first test leaves it out.
-        is_mutual = (receiver != IDLE) & (np.take_along_axis(sender, receiver, axis=1) == gpus)
-        return np.where(is_mutual, receiver, IDLE)
-
     # The first state is as the step before has left it; it needs no change.
+    transfers = draft.transfers
+    ports = _FacingPorts(transfers, ranks)
     for number in range(len(draft.initial.end)):
-        turn(draft.initial, number)
-    states = [list_circuits()]
+        ports.turn(draft.initial, number)
+    states = [ports.list_circuits()]
     asked_s = [0.0]
     starts_s = [0.0]
 
@@ -324,14 +332,14 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimel
     is_here = np.isin(turns.end // 2, transfers.folded.class_of[ranks])
     by_start = np.argsort(turns.starts_s, kind="stable")
     by_start = by_start[is_here[by_start]].tolist()
-    for start_s, together in groupby(by_start, key=lambda number: float(turns.starts_s[number])):
+    for start_s, together in groupby(by_start, key=turns.starts_s.tolist().__getitem__):
         first_asked_s = np.inf
         for number in together:
-            turn(turns, number)
+            ports.turn(turns, number)
             first_asked_s = min(first_asked_s, float(turns.asked_s[number]))
 
         # A turn of one side alone may change no circuit.
-        state = list_circuits()
+        state = ports.list_circuits()
         if stops or not np.array_equal(state, states[-1]):
             states.append(state)
             asked_s.append(first_asked_s)

@@ -17,9 +17,7 @@ End
     One side of the ports of a class: where they transmit, or where they receive. End 2c + s is
     side s of class c; side 0 transmits, side 1 receives.
 Lane
-    The port of one number at all GPUs; a node runs on one lane or on several. Lanes of odd number
-    turn rings the other way round, so two lanes hold a ring in both directions, and two more
-    another ring.
+    The port of one number at all GPUs; a node runs on one lane or on several.
 Peer
     On each lane a node has a peer at each of its ends: the rank to whom or from whom the first
     rank of the class sends or receives. Two nodes with the same peer at an end need the same
