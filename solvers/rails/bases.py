@@ -89,12 +89,13 @@ def list_families(seats: Seats) -> list[Ints]:
 def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     """List orders of all seats, each once.
 
-    Four sorts follow one another: groups of one family one after another, sorted by their places
-    in a second one, as the rows of a grid (`_list_grids`); groups of one dimension in the order of
-    the job (`_list_rows`); blocks that have one member of each group (`_list_spread`); and all
-    orders, or a few random ones (`_list_others`). With groups 0 1 and 2 3 of one family, and 0 2
-    and 1 3 of another one, 0 1 2 3 is a grid and 0 3 1 2 is spread. `families` are those of
-    `list_families`.
+    Which orders are good depends on who communicates. `families` are those of `list_families`;
+    say, the rows 0 1 2 and 3 4 5 of six seats, and the columns 0 3, 1 4 and 2 5:
+
+    - members of one group stand together, as 0 1 2 3 4 5 for the rows (`_list_grids`);
+    - groups as the job lists them, some of them backwards: 0 1 2 5 4 3 (`_list_rows`);
+    - members of one group stand far apart: 0 5 1 3 2 4 (`_list_spread`);
+    - orders without a rule: all of few seats, else two random ones (`_list_others`).
     """
     seen = set()
     n_seats = len(seats.rail)

@@ -664,21 +664,24 @@ def _hold_ring(node, layout, route, scratch, result):
     """Hold the circuits of a route over a ring until it ends, new ones too.
 
     Each circuit changes as soon as its own two ports are free, even if others of the ring are free
-    later. Adds the seats that forward to ``scratch.n_forwarding[0]``: around 0 -> 1 -> 2 -> 3 -> 0
-    two of them for a collective of 0 and 2.
+    later. Writes the ports of `scratch`, and the changes to `result`. Adds the seats that forward
+    to ``scratch.n_forwarding[0]``: around 0 -> 1 -> 2 -> 3 -> 0 two of them for a collective of 0
+    and 2, as four circuits lead to four seats, of which two are members.
     """
-    # Every hop reaches a seat. Those to which data are sent (the receiver of a message, or each
-    # member of a collective) do not forward and are taken off here: there is one for each sender.
-    scratch.n_forwarding[0] -= _count_senders(node)
+    n_hops = 0
     destination = _find_destination(node)
     seat = node.members[0]
     while True:
         circuit = layout.next_seat[route.ring, seat]
         _hold(scratch, route.bundle, seat, circuit, route.end_s, result)
-        scratch.n_forwarding[0] += 1
+        n_hops += 1
         seat = _end_of(circuit, scratch.ports)
         if seat == destination:
             break
+
+    # Each hop reaches a seat, which forwards unless data are sent to it: to the receiver of a
+    # message, or to each member of a collective, which are as many as senders.
+    scratch.n_forwarding[0] += n_hops - _count_senders(node)
 
 
 @inlined_kernel

@@ -98,10 +98,10 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
 def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     """Sort ranks into classes, and list the operations of their first ranks as rows and nodes.
 
-    ``labels[rank]``, if there are any, tell apart ranks that would be alike otherwise. Four ranks
-    that compute and then gather are one class of two rows, which are two nodes. If they computed
-    for different times, they would be four classes of eight rows, but five nodes: the gathering is
-    one.
+    ``labels[rank]`` tell apart ranks that would be alike otherwise; an empty sequence tells none
+    apart. Four ranks that compute and then gather are one class of two rows, which are two nodes.
+    If they computed for different times, they would be four classes of eight rows: four
+    computations and four parts of one gathering, which are five nodes.
     """
     # Programs without labels are the same for all labels: they are numbered once for a job.
     step = job.step()
@@ -116,17 +116,18 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in first_ranks]
     row_operations = np.concatenate([*spans, np.empty(0, np.int64)]).astype(np.int64)
 
-    # Each row gets a key, and rows with equal keys are one node. The parts of a communication have
-    # its hash as key; a computation, which is a node of its own, has the number of its row. Among
-    # 2**64 values a hash hardly ever is one of these numbers, which are small; if one were, the
-    # plan would be wrong and its replay would say so. Nodes are numbered in the order of rows, so
-    # that neighbours in a program are neighbours in memory.
+    # Rows with equal keys are one node. The key of a computation, which is a node of its own, is
+    # the number of its row; that of a part of a communication (``match >= 0``) is the 64-bit hash
+    # of the communication. A hash that is the number of a row by chance would make a wrong plan,
+    # and its replay would say so. Nodes are numbered in the order of rows, so that neighbours in a
+    # program are neighbours in memory.
     match = step.match[row_operations]
     row_numbers = np.arange(len(row_operations), dtype=np.uint64)
     key_of_row = np.where(match >= 0, hash_of_match[match], row_numbers)
     node_of_row = number_first(key_of_row)
 
-    # Pairs of nodes as single numbers, so that each is kept once.
+    # Pairs of nodes as single numbers, so that `unique` keeps each pair once: with 10 nodes, that
+    # node 3 comes before node 7 is the number 37.
     first_row_of_node = np.unique(node_of_row, return_index=True)[1]
     n_nodes = max(1, len(first_row_of_node))
     former, later = orders(step, row_operations)
@@ -233,18 +234,20 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
             shape_of_group[step.group[start:end]],
             step.dep_start[start : end + 1] - first_dependency,
             step.dep[first_dependency:last_dependency] - start,
-            *_faced(step, places, riding),
+            *_describe_partners(step, places, riding),
         )
         yield b"".join(part.tobytes() for part in parts)
 
 
-def _faced(step: Step, places: Places, riding: Ints) -> list[Ints]:
-    """Describe the partners of a rank's operations on rails by the order in which they appear.
+def _describe_partners(step: Step, places: Places, riding: Ints) -> list[Ints]:
+    """Describe with whom a rank communicates on rails, without the names of ranks and groups.
 
-    `riding` are the operations of one rank that use a rail. The first array has for each of them
-    the number of its contact, a partner or a group, by appearance. The second one tells which
-    ranks the partners lead to: the other rank of a message, the next and the previous member of a
-    collective.
+    `riding` are the operations of one rank that use a rail. A *contact* is the other rank of a
+    message, or the group of a collective. The first array has for each operation the number of its
+    contact, counted as they appear. The second one, of shape (2 * contacts,), has the ranks next
+    to this one: first by contact the other rank, or the next member of the group, then by contact
+    the other rank again, or the previous member; these ranks are numbered as they appear, too.
+    Ranks that send to 9, to 5 and to 9, and to 40, 12 and 40, both have 0, 1, 0 and 0, 1, 0, 1.
     """
     group = step.group[riding]
     peer = step.peer[riding]
@@ -263,16 +266,17 @@ def _faced(step: Step, places: Places, riding: Ints) -> list[Ints]:
     first = first[order]
     renamed = np.argsort(order)[contact_of.reshape(-1)]
 
-    # Both faces of a message are its other rank. A collective has none (-1): its faces are looked
-    # up by place, on the circle of members, the next member and the previous one.
-    faces = np.stack([peer[first], peer[first]])
+    # Both neighbours of a message are its other rank. A collective has no peer (-1): its
+    # neighbours are looked up by place, on the circle of members, the next member and the previous
+    # one.
+    neighbours = np.stack([peer[first], peer[first]])
     collectives = np.flatnonzero(peer[first] < 0)
     group_met = group[first[collectives]]
     place = places.place(step, riding[first[collectives]])
     n_members = (places.member[group_met] >= 0).sum(axis=1)
-    faces[0, collectives] = places.member[group_met, (place + 1) % n_members]
-    faces[1, collectives] = places.member[group_met, (place - 1) % n_members]
-    return [renamed, number_first(faces.reshape(-1))]
+    neighbours[0, collectives] = places.member[group_met, (place + 1) % n_members]
+    neighbours[1, collectives] = places.member[group_met, (place - 1) % n_members]
+    return [renamed, number_first(neighbours.reshape(-1))]
 
 
 def _number(keys: Iterable[bytes]) -> Ints:

@@ -139,15 +139,18 @@ def plan_static(transfers: Transfers) -> Draft | None:
     """
     n_lanes = transfers.lanes.number
 
-    # Messages and collectives are never of one kind: this is quick to see.
+    # Messages and collectives are never of one kind: with one lane that leaves no plan, which is
+    # quick to see.
     is_message = {transfer.kind >= SEND for transfer in transfers.by_node.values()}
     if len(is_message) > n_lanes:
         return None
 
-    # All-to-alls go around a ring here, which needs no change. Other collectives may still be done
-    # in rounds with different partners, which are nodes beyond those of the folded step.
+    # `hold_circuits` lets all-to-alls go around a ring, which needs no change. Other collectives
+    # may still be done in rounds with different partners. Each round after the first is a node
+    # beyond those of the folded step: `first` has an entry for it, and `last` has none.
     transfers = hold_circuits(transfers)
-    if len(transfers.first) > len(transfers.last):
+    has_rounds = len(transfers.first) > len(transfers.last)
+    if has_rounds:
         return None
     kinds = _list_kinds(transfers)
     shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], n_lanes)
@@ -158,13 +161,14 @@ def plan_static(transfers: Transfers) -> Draft | None:
     # lanes are taken has the bits 0b11100.
     lanes: dict[int, int] = {}
     first_lane = 0
-    for nodes, share in zip(kinds, shares, strict=True):
-        bits = (1 << share) - 1 << first_lane
+    for nodes, n_lanes_of_kind in zip(kinds, shares, strict=True):
+        bits = sum(1 << lane for lane in range(first_lane, first_lane + n_lanes_of_kind))
         lanes |= dict.fromkeys(nodes, bits)
-        first_lane += share
+        first_lane += n_lanes_of_kind
 
     # A lane still serves one communication after another, in the order in which they would start
-    # with all circuits there. The plan has no changes of circuits: ``last[:0]`` is empty.
+    # with all circuits there: `draw_lines` lists by lane of each end who uses it in turn, and
+    # `pairs` says that each waits for the one before. No lane is turned to another peer.
     uses = transfers.uses
     place = transfers.rank(find_earliest_starts(transfers))
     lines = draw_lines(uses, place[uses.node], lanes)
@@ -172,7 +176,7 @@ def plan_static(transfers: Transfers) -> Draft | None:
     timed = longest_paths(transfers.lasting(lanes), pairs)
     if timed is None:
         return None
-    no_turns = lines.turns(lines.last[:0], np.empty(0), np.empty(0))
+    no_turns = lines.turns(np.empty(0, np.int64), np.empty(0), np.empty(0))
     return Draft(transfers, timed, lanes, lines.initial(), no_turns)
 
 

@@ -80,8 +80,10 @@ def seat_ranks(job: RailJob) -> Seats:
     """
     step = job.step()
 
-    # A rank is described by its number on its rail: ranks with the same number on rails that are
-    # alike become one seat.
+    # Ranks become one seat if they have the same number on rails that are alike. They are told
+    # apart by labels (`_describe_ranks`): bytes of this number, and of the numbers of the members
+    # of their groups. A rank has the number of the rank at its place in replica 0, which is
+    # ``replicas.first[rank]``, so that all replicas are folded into that one.
     number_of_rank = np.full(step.n_ranks, -1)
     rail_of_rank = np.full(step.n_ranks, -1)
     for rail, ranks in ranks_of_rails(step).items():
@@ -103,11 +105,12 @@ def seat_ranks(job: RailJob) -> Seats:
     few_ranks, own_operations = pick_ranks(step, folded.first)
     duration_s = durations_s(few_ranks, job.network, job.collectives)
     kind = step.kind[first_operation].astype(np.int64)
+    # A computation has group -1, which reads the last entry.
     group_sizes = np.array([*(len(group.ranks) for group in step.groups), 1])
     n_members = group_sizes[step.group[first_operation]]
     rides = step.rail[first_operation] >= 0
 
-    # Bytes around a ring, and how a node goes. (Kinds from `SEND` on are messages.)
+    # Bytes around a ring, and how a node goes: an all-to-all of two members is a ring.
     bytes_sent = ring_bytes(kind, step.size_bytes[first_operation], n_members)
     how = np.where(kind >= SEND, MESSAGE, RING)
     how = np.where((kind == ALL_TO_ALL) & (n_members > 2), EXCHANGE, how)

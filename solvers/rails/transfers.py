@@ -235,24 +235,26 @@ def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[
 
 
 def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Folded:
-    """Refine classes until the ranks of one class are on rails with the same classes.
+    """Split classes until the ranks of one class are on rails with the same classes.
 
     ``labels[rank]`` are those with which `folded` was made. If classes 0 and 1 are on one rail,
-    and another rail has ranks of class 0 alone, these are told apart from those of the first one.
+    and another rail has ranks of class 0 alone, the ranks of class 0 on the one rail become
+    another class than those on the other.
     """
     ranks_on_rail = ranks_of_rails(job.step())
     while True:
-        # By rank the classes of all ranks on its rails.
-        neighbours = [b""] * len(folded.class_of)
+        # By rank, as bytes: the classes of all ranks on its rails.
+        classes_on_rails = [b""] * len(folded.class_of)
         for rail, classes in _classes_of_rails(folded).items():
             for rank in ranks_on_rail[rail].tolist():
-                neighbours[rank] += classes
+                classes_on_rails[rank] += classes
 
-        # Done when class and rails together tell no more ranks apart than classes alone.
-        n_kinds = len({*zip(folded.class_of.tolist(), neighbours, strict=True)})
-        if n_kinds == len(folded.first):
+        # If no class has ranks whose rails differ, there are as many pairs of class and rails as
+        # classes. Else the step is folded anew, with the rails as further labels.
+        pairs = {*zip(folded.class_of.tolist(), classes_on_rails, strict=True)}
+        if len(pairs) == len(folded.first):
             return folded
-        folded = fold(job, _join_labels(labels, neighbours))
+        folded = fold(job, _join_labels(labels, classes_on_rails))
 
 
 def _classes_of_rails(folded: Folded) -> dict[int, bytes]:
@@ -488,10 +490,10 @@ def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
 
 
 def _is_partner_next(step: Step, op: int) -> bool:
-    """Tell whether the partner of a message comes right after its rank in their pipeline.
+    """Tell whether operation `op`, one end of a message, leads to the next rank of its group.
 
-    The pipeline may be closed, so that the first member follows the last one. Of two members, only
-    the second one follows the first.
+    The members of the group are a closed chain, in which the first one comes after the last one.
+    Of two members, only the second one comes after the first.
     """
     members: tuple[int, ...] = step.groups[step.group[op]].ranks
     place = members.index(int(step.rank[op]))

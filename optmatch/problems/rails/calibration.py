@@ -55,21 +55,11 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
         text = f"step_s = {step_s:g}: {_LONGEST_S:g} s at most are expected"
         raise InputError(text, where="step_s")
 
-    def late_s(factor: float) -> float:
-        """Return by how much a step is longer than the measured one, in seconds.
-
-        `factor` says how many times as long computations last as at the peak.
-        """
-        return slowed(factor).lower_bound() - step_s
-
-    def slowed(factor: float) -> RailJob:
-        """Return the job whose computations last `factor` times as long as at the peak."""
-        return replace(job, workload=replace(job.workload, efficiency=min(1.0, 1 / factor)))
-
     # The secant method on the factor by which computations are slower than at the peak. The time
     # of a step is convex and piecewise linear in it, and the factor is never below 1, the peak.
+    # ``factor_late_s`` is by how much a step with `factor` is longer than the measured one.
     factor = 1.0
-    factor_late_s = late_s(factor)
+    factor_late_s = _slow_down(job, factor).lower_bound() - step_s
     if factor_late_s > _EXACT * step_s:
         text = f"step_s = {step_s:g}: with all of the peak a step takes {factor_late_s + step_s:g}"
         raise InputError(text, where="step_s")
@@ -80,11 +70,16 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
     # A straight line through the last two factors and their times gives the next guess. The search
     # ends when the step is exact, or does not depend on the factor any more.
     for _ in range(_TRIES):
-        guess_late_s = late_s(guess)
+        guess_late_s = _slow_down(job, guess).lower_bound() - step_s
         if abs(guess_late_s) <= _EXACT * step_s or guess_late_s == factor_late_s:
             break
         change = guess_late_s * (guess - factor) / (guess_late_s - factor_late_s)
         factor = guess
         factor_late_s = guess_late_s
         guess = max(1.0, guess - change)
-    return slowed(guess)
+    return _slow_down(job, guess)
+
+
+def _slow_down(job: RailJob, factor: float) -> RailJob:
+    """Return the job whose computations last `factor` times as long as at the peak."""
+    return replace(job, workload=replace(job.workload, efficiency=min(1.0, 1 / factor)))

@@ -10,6 +10,7 @@ it has *parts*, counted from 0, and the *share* of a pause says how much of it i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
@@ -93,9 +94,7 @@ class RailTriggers(Value):
         """Check the order of tables, and that states are matchings, the last like the first.
 
         Numbers of triggers have to exist and may not fall from row to row; after the last change
-        the circuits are those of the beginning. No state is built for this: the circuits that come
-        to a receive port (+1) and leave it (-1) are added up in the order of triggers, which takes
-        memory for the changes only, and not for every state.
+        the circuits are those of the beginning.
 
         Raises
         ------
@@ -121,11 +120,13 @@ class RailTriggers(Value):
                     where=f"{name}[{bad}]",
                 )
 
-        # Numbers may not fall from one row to the next. In `place` they may not be equal either: a
-        # step of 0, which is below 1 (True), is wrong there. In `changes` it is right, as a
-        # trigger may have several rows.
-        for name, column in (("place", self.place), ("changes", self.changes[:, 2])):
-            for bad in np.flatnonzero(np.diff(column) < (name == "place"))[:1] + 1:
+        # Places ascend. The rows of a trigger stand together: its number may not fall.
+        not_ascending = {
+            "place": np.diff(self.place) <= 0,
+            "changes": np.diff(self.changes[:, 2]) < 0,
+        }
+        for name, is_wrong in not_ascending.items():
+            for bad in np.flatnonzero(is_wrong)[:1] + 1:
                 where = f"{name}[{bad}]"
                 raise InputError(f"{where} is not after the one before", where=where)
 
@@ -138,29 +139,17 @@ class RailTriggers(Value):
         if not np.array_equal(ended, self.circuits):
             raise InputError("changes: the last state is not the first", where="changes")
 
-        # Two circuits may never lead to one receive port. This list has an entry for each circuit
-        # that comes to a receive port (+1) or leaves it (-1), with the trigger at which it does;
-        # -1 for circuits that are there from the beginning.
-        before = np.flatnonzero(self.circuits >= 0)
-        port = np.concatenate([self.circuits[before], old, new])
-        since = np.concatenate([np.full(len(before), -1), trigger, trigger])
-        added = np.repeat([1, -1, 1], [len(before), len(old), len(new)])
-
-        # Sorted by port and then by trigger, a running sum that starts anew at each port counts
-        # how many circuits lead to the port. Example: port 5 has +1 at trigger -1, -1 at trigger 3
-        # and +1 at trigger 3, hence the sums 1, 0, 1. In the middle of trigger 3 the sum means
-        # nothing: it is `settled` only at the last entry of a trigger.
-        order = np.lexsort((since, port))
-        port = port[order]
-        since = since[order]
-        added = added[order]
-        sources = np.cumsum(added)
-        sources -= (sources - added)[np.searchsorted(port, port)]
-        settled = (np.diff(port, append=-2) != 0) | (np.diff(since, append=-2) != 0)
-
-        # The states, which take much memory, are made only to say which one is wrong.
-        if (settled & (port >= 0) & (sources > 1)).any():
-            check_matchings(self.states())
+        # Two circuits may never lead to one receive port. The circuits to port p are counted in
+        # entry p + 1, trigger by trigger; entry 0 is of circuits that lead nowhere. The states,
+        # which take much memory, are made only to say which one is wrong.
+        n_circuits_to = np.bincount(self.circuits + 1, minlength=len(self.circuits) + 1)
+        bounds = np.searchsorted(trigger, np.arange(len(self.place) + 1)).tolist()
+        for begin, end in pairwise(bounds):
+            np.subtract.at(n_circuits_to, old[begin:end] + 1, 1)
+            np.add.at(n_circuits_to, new[begin:end] + 1, 1)
+            lit = new[begin:end][new[begin:end] != IDLE]
+            if (n_circuits_to[lit + 1] > 1).any():
+                check_matchings(self.states())
 
     def turns(self) -> tuple[Rows, Rows, Rows, Rows]:
         """List by row of changes the trigger, transmit port, and receive port before and after it.

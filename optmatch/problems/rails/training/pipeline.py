@@ -141,8 +141,10 @@ def _delay_weights(passes: list[Pass], stage: int) -> list[Pass]:
 def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]:
     """List the passes of all stages of the V-shaped schedule (ZB-V).
 
-    In each turn a stage does the first pass of `_TURNS` that is ready, and keeps activations of 2
-    pp micro-batches at most.
+    The pipeline has `pp` stages and two parts for each: stage s has the parts s and 2 pp - 1 - s
+    of the model. In each turn a stage does the first pass of `_TURNS` that is ready, which prefers
+    gradients of inputs to forward passes and these to gradients of weights; it keeps activations
+    of 2 pp micro-batches at most. Returned are by stage its passes, in order.
     """
     # ``done[kind, where]`` counts the micro-batches that were through with such a pass of part
     # `where` of the model before this turn. They go in order, so it is also the next micro-batch.

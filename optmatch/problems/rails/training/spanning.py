@@ -33,12 +33,17 @@ def span_rails(
 ) -> list[list[Operation]]:
     """Cut communications that span servers and rails into parts inside servers and on rails.
 
-    ``programs[stage]`` lists operations, and so does the result. Messages of pipelines are
-    forwarded over ranks of the sender's server.
+    ``programs[stage]`` lists operations, and so does the result. Families that have groups named
+    "family-server.0" and "family-rail.0" are cut: all groups of a family have equally many
+    members, and are all inside servers or all on rails. Messages of pipelines are forwarded over
+    ranks of the sender's server; `spanning` says whether the parts of collectives follow each
+    other ("hierarchical") or go side by side.
 
     Example: an all-reduce of 2 servers of 4 GPUs is split into collectives among the 4 GPUs of
     each server, family "dp-server", and all-reduces of 2 GPUs on each rail, family "dp-rail".
     """
+    # By family: the members of each of its groups, which all have as many. The name of a group is
+    # that of its family, a dot, and a number.
     groups = list(groups)
     members = {group.name.partition(".")[0]: len(group.ranks) for group in groups}
     on_rails = {group.name.partition(".")[0] for group in groups if group.rail >= 0}

@@ -559,9 +559,11 @@ class _Program:
         return self._put(Operation(kind, after, "pp", size, toward=toward, tag=message.tag))
 
     def _put(self, operation: Operation) -> tuple[int, ...]:
-        """Append an operation, and return its number.
+        """Append an operation to the program, and return its number as a tuple of one.
 
-        With one stream it waits for the communication before.
+        If the workload has one stream, all communication of a rank is one queue: what it sends
+        then waits for its communication before, and so do its collectives, but receives do not.
+        Keeps the number of a computation as `last_computation`.
         """
         number = (len(self.operations),)
         if self.workload.one_stream and operation.kind not in (COMPUTE, RECV):

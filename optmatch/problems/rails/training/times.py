@@ -148,29 +148,37 @@ def orders(
 
 
 def streams(step: Step, operations: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return the stream of each operation.
+    """Return the number of the stream of each of some operations, or of all.
 
-    Streams differ by rank, dimension, rail or server, and partner of messages.
+    Operations of one stream have equal numbers; which numbers these are has no meaning, and there
+    are gaps. Streams differ by rank, by dimension and name of the group (computation has one of
+    its own), by rail or server, and of messages by partner and direction.
     """
     rows = slice(None) if operations is None else operations
     kind = step.kind[rows]
-    stream_of_group = number_streams(step.groups)
 
-    # A rank has two streams for each number: inside its server, and on its rail.
-    stream = 2 * stream_of_group[step.group[rows]] + (step.rail[rows] >= 0)
-    n_streams_of_rank = 2 * int(stream_of_group[-1]) + 2
-    stream = step.rank[rows].astype(np.int64) * n_streams_of_rank + stream
+    # Of computation, whose group is -1, the number is the last one of the list, that of no group.
+    stream_of_group = number_streams(step.groups)
+    stream = stream_of_group[step.group[rows]]
+    on_rail = step.rail[rows] >= 0
 
     # Messages have a stream for each other rank and direction; `peer` is -1 and `direction` 0 of
     # all others.
-    direction = np.where(kind >= SEND, kind, 0).astype(np.int64)
-    return (stream * (step.n_ranks + 1) + step.peer[rows] + 1) * len(OPERATIONS) + direction
+    direction = np.where(kind >= SEND, kind, 0)
+
+    # All of these are the digits of one number, which counts (rank, stream, rail, peer, direction)
+    # in the order of these tuples.
+    n_of_digit = (step.n_ranks, int(stream_of_group[-1]) + 1, 2, step.n_ranks + 1, len(OPERATIONS))
+    digits = (step.rank[rows], stream, on_rail.astype(np.int8), step.peer[rows] + 1, direction)
+    numbers: NDArray[np.int64] = np.ravel_multi_index(digits, n_of_digit)
+    return numbers
 
 
 def pick_ranks(step: Step, ranks: Sequence[int]) -> tuple[Step, NDArray[np.int64]]:
-    """Return the step of some ranks, ascending, alone, and the numbers of its operations.
+    """Return a step that has the operations of some ranks alone, and their former numbers.
 
-    ``operations[k]`` is the number that operation k of the new step has in the old one.
+    `ranks` ascend, and keep their numbers, as do groups and peers, which may be ranks that have no
+    operations any more. Operation k of the new step had the number ``operations[k]``.
     """
     chosen = np.array(ranks, np.int64)
     start = step.rank_start[chosen]
