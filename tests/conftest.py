@@ -27,6 +27,10 @@ gc.disable()
 
 raise_defects()
 
+# Kernels that are compiled in numba's plain way, as it has other parts than we know, fail a test:
+# here by `filterwarnings`, and in processes that tests start by this.
+os.environ.setdefault("PYTHONWARNINGS", "error:numba:RuntimeWarning")
+
 METHODS = Path(__file__).parent / "solvers"
 
 

@@ -43,6 +43,18 @@ compiler._CacheImpl._locator_classes = ()
 }
 
 
+def test_other_parts_of_numba_fail_a_test_that_starts_a_process(tmp_path: Path) -> None:
+    script = tmp_path / "twice.py"
+    script.write_text(RUN.format(change=CHANGES["a class"]))
+    kernels = {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0", "OPTMATCH_JIT": "1"}
+    out = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=os.environ | kernels
+    )
+    assert out.returncode
+    assert "RuntimeWarning" in out.stderr
+    assert "other private parts" in out.stderr
+
+
 def run(change: str, kept: Path) -> tuple[str, float, int, str]:
     """Return the answer, the time of the processor, the number of compilations, and warnings."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(kept), "NUMBA_DISABLE_JIT": "0"}
