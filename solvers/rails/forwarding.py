@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +22,10 @@ from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.solvers.rails.choices import Decoder, Search
 from optmatch.solvers.rails.chords import route_exchange
 from optmatch.solvers.rails.decoder import CHORDS, EXCHANGE, RailChoice, RailLayout, Result, trace
-from optmatch.solvers.rails.paths import Floats, Ints
+from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.replicas import find_replicas
 from optmatch.solvers.rails.seats import Seats, seat_ranks
-from optmatch.solvers.rails.timetable import join_ports
+from optmatch.solvers.rails.timetable import join_ports, list_states
 
 _WORK = 6e9
 """Nodes and circuits that a search looks at in all."""
@@ -244,10 +243,11 @@ def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[R
             state_of_bundle[seats.number[:, on_rail]] = _find_receivers(seats, ring[on_rail])
 
         # Each change is repeated for all replicas, change by change: senders and receivers come as
-        # ``gpu[replica, change]``, which ``order="F"`` reads column by column. The result is
-        # ``states[state, bundle, gpu]`` and when each state begins, in seconds.
-        states, times = _list_states(
+        # ``gpu[replica, change]``, which ``order="F"`` reads column by column.
+        times_s = np.unique(start_s[changed_here])
+        states, kept = list_states(
             first_state,
+            times_s,
             np.repeat(start_s[changed_here], n_replicas),
             (
                 np.repeat(bundle[changed_here], n_replicas),
@@ -258,13 +258,14 @@ def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[R
 
         # The ranks of a seat are on all rails that are alike. Changes count as asked for when they
         # begin.
+        starts_s = np.append(0.0, times_s[kept])
         equal_rails = np.unique(seats.rail_of[seats.folded.class_of == on_rail[0]])
         timelines.append(
             RailTimeline(
                 rails=tuple(equal_rails.tolist()),
                 matchings=join_ports(seats.job, states, circuits),
-                asked_s=times,
-                starts_s=times,
+                asked_s=starts_s,
+                starts_s=starts_s,
             )
         )
     return tuple(timelines)
@@ -279,35 +280,3 @@ def _find_receivers(seats: Seats, circuits: Ints) -> Ints:
     n_replicas = len(seats.number)
     replica = (np.arange(n_replicas)[:, None] + turn) % n_replicas
     return np.where(circuits >= 0, seats.number[replica, seat], IDLE)
-
-
-def _list_states(
-    first_state: Ints, start_s: Floats, changes: tuple[Ints, Ints, Ints]
-) -> tuple[Ints, Floats]:
-    """List the circuits of a rail after each time at which some change, and these times.
-
-    ``first_state[bundle, gpu]`` is the state at 0 s, ``start_s[change]`` when a change begins.
-    ``states[state, bundle, gpu]`` is the GPU that a bundle leads to, -1 for none. Changes are
-    bundles, senders and receivers by ascending start; a receiver loses the circuit that it had.
-    """
-    bundle, sender, receiver = changes
-    state = first_state.copy()
-    states = [first_state]
-    times = [0.0]
-
-    # Changes that begin at one time stand together: ``start_s[first:end]``. No start is below 0,
-    # so that the first change always begins a new time.
-    first_at_time = np.flatnonzero(np.diff(start_s, prepend=-1.0)).tolist()
-    for first, end in pairwise([*first_at_time, len(start_s)]):
-        together = slice(first, end)
-
-        # Receivers lose their former circuits before new ones are written: later, the new ones
-        # would be lost as well.
-        for changed in np.unique(bundle[together]).tolist():
-            taken = receiver[together][bundle[together] == changed]
-            state[changed][np.isin(state[changed], taken)] = IDLE
-        state[bundle[together], sender[together]] = receiver[together]
-        if not np.array_equal(state, states[-1]):
-            states.append(state.copy())
-            times.append(float(start_s[first]))
-    return np.array(states), np.array(times)

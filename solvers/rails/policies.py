@@ -176,8 +176,8 @@ def plan_static(transfers: Transfers) -> Draft | None:
     timed = longest_paths(transfers.lasting(lanes), pairs)
     if timed is None:
         return None
-    no_turns = lines.turns(np.empty(0, np.int64), np.empty(0), np.empty(0))
-    return Draft(transfers, timed, lanes, lines.initial(), no_turns)
+    turn_s = np.full(len(lines.place), -np.inf)
+    return Draft(transfers, timed, lanes, lines, turn_s, asked_s=-turn_s)
 
 
 class _Kind(NamedTuple):
@@ -426,5 +426,10 @@ def plan_in_order(transfers: Transfers, order: Sequence[Ints], rule: ChangeRule)
     starts_s = timed.start_s[change]
     if rule == "free":
         asked_s = starts_s
-    turns = lines.turns(turned_row, starts_s[change_of_turn], asked_s[change_of_turn])
-    return Draft(transfers, timed, lanes, lines.initial(), turns)
+
+    # The times of changes become those of the turns that they consist of.
+    turn_s = np.full(len(lines.place), -np.inf)
+    turn_s[turned_row] = starts_s[change_of_turn]
+    turn_asked_s = np.full(len(lines.place), np.inf)
+    turn_asked_s[turned_row] = asked_s[change_of_turn]
+    return Draft(transfers, timed, lanes, lines, turn_s, turn_asked_s)

@@ -3,9 +3,9 @@
 `draw_lines` sorts the uses of the ports of each class by lane, so that it is seen where a port has
 to face another rank than before. The rules of `optmatch.solvers.rails.policies` time these turns
 and make a `Draft` of the folded step. `Draft.build` writes it out: each operation gets the times
-and ports of its node, and for each pattern of equal rails the turns are followed by time. After
-each of them the circuits of the switch, two ports that face each other, are a new state; circuits
-that nobody has time to use are taken out. `join_ports` numbers them by the ports of the switch.
+and ports of its node, and for each pattern of equal rails the circuits of the switch are followed
+by time. A circuit is set up when both of its ends have turned to each other; it takes the place of
+those that its two ports held. `join_ports` numbers circuits by the ports of the switch.
 
 Words of this module; class, end, side, lane, peer and spot are those of
 `optmatch.solvers.rails.transfers`:
@@ -13,8 +13,7 @@ Words of this module; class, end, side, lane, peer and spot are those of
 Line
     The uses of one lane of one end, one after another.
 Turn
-    An end of a class is turned on one lane: its ports give up their circuits and face other
-    ranks. Two ports that face each other have a circuit.
+    An end of a class turns on one lane: its ports give up their circuits and face other ranks.
 State
     All circuits of the switch of one rail at a time.
 """
@@ -23,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from itertools import groupby
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -35,28 +34,7 @@ from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks
 from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.solvers.rails.collectives import Lanes
 from optmatch.solvers.rails.paths import Floats, Ints, Timed
-from optmatch.solvers.rails.transfers import Spot, Transfers, Uses, face, list_sides
-
-
-class Turns(NamedTuple):
-    """Ends of classes are turned to face others, each on one lane.
-
-    Each field is a column of shape (turns,).
-    """
-
-    starts_s: Floats
-    """When each change begins, in seconds from the start of the step."""
-    asked_s: Floats
-    """When each change is asked for, in seconds from the start of the step."""
-    end: Ints
-    """``2 * class + side``, as in `Uses`."""
-    lane: Ints
-    """The lane that is turned."""
-    place: Ints
-    """With `round_number` the spot, which tells the peer: the place of an operation in the program
-    of the class."""
-    round_number: Ints
-    """The round of that operation, from 0."""
+from optmatch.solvers.rails.transfers import Transfers, Uses, face, list_sides
 
 
 class Lines(NamedTuple):
@@ -85,18 +63,9 @@ class Lines(NamedTuple):
         faced[self.first] = self.uses.peer[self.last]
         return faced
 
-    def turns(self, rows: Ints, starts_s: Floats, asked_s: Floats) -> Turns:
-        """Turn the lanes of ``rows[k]`` to the peers that are used there, from ``starts_s[k]`` on.
-
-        Each is asked for at ``asked_s[k]``.
-        """
-        used = self.uses.select(rows)
-        return Turns(starts_s, asked_s, used.end, used.lane, used.place, used.round_number)
-
-    def initial(self) -> Turns:
-        """Turn each lane to the peer of its last use, at 0 s, as the step before has left it."""
-        at_once = np.zeros(len(self.last))
-        return self.turns(self.last, at_once, at_once)
+    def find_last(self, rows: Ints) -> Ints:
+        """Find the last row of the line of each of some rows."""
+        return self.last[np.searchsorted(self.last, rows)]
 
     def pairs(self) -> Ints:
         """List pairs of nodes that use a lane one after the other; shape (pairs, 2).
@@ -145,15 +114,19 @@ class Draft(NamedTuple):
     circuits, may follow."""
     lanes: Mapping[int, int]
     """By communication its lanes, as bits: bit k for lane k."""
-    initial: Turns
-    """Peers of all ends when the step begins, as the step before has left them."""
-    turns: Turns
-    """All changes in the step, in any order."""
+    lines: Lines
+    """Who uses which lane of which end, in turn. The step begins with the circuits that it ends
+    with."""
+    turn_s: Floats
+    """``turn_s[row]`` by row of `lines`: when the lane begins to turn to its peer, in seconds from
+    the start of the step; minus infinite if it faces the peer already."""
+    asked_s: Floats
+    """``asked_s[row]``: when this turn is asked for, in seconds; infinite if there is none."""
 
     @property
     def step_s(self) -> float:
         """When the last node ends and the last circuit is up, in seconds."""
-        changed_s = float(self.turns.starts_s.max(initial=-np.inf))
+        changed_s = float(self.turn_s.max(initial=-np.inf))
         ends_s = self.timed.end_s[: len(self.transfers.first)]
         return max(float(ends_s.max(initial=0.0)), changed_s + self.transfers.job.network.delay_s)
 
@@ -264,130 +237,154 @@ def _describe_rail(transfers: Transfers, rail: int, ranks: Ints) -> bytes:
     return blake2b(b"".join(part.tobytes() for part in parts)).digest()
 
 
-class _FacingPorts:
-    """The ports of the GPUs on one rail, while their lanes are turned one after another.
-
-    Attributes
-    ----------
-    facing
-        ``facing[side, lane, gpu]``: the GPU that a GPU faces where it transmits (side 0) or
-        receives (side 1), both as numbers on the rail; -1 if none.
-    """
-
-    def __init__(self, transfers: Transfers, ranks: Ints) -> None:
-        """Let nobody face anybody; GPU k is that of ``ranks[k]``, and `ranks` are ascending."""
-        self.facing = np.full((2, transfers.lanes.number, len(ranks)), IDLE)
-        self._transfers = transfers
-        self._ranks = ranks
-
-        # By end, lane and spot: the GPUs of the class, and the GPU that each of them faces.
-        self._peers_of: dict[tuple[int, int, Spot], tuple[Ints, Ints]] = {}
-
-    def turn(self, turns: Turns, number: int) -> None:
-        """Make the turn of row `number` of `turns`, for all GPUs of its class."""
-        end = int(turns.end[number])
-        lane = int(turns.lane[number])
-        spot = (int(turns.place[number]), int(turns.round_number[number]))
-
-        # Each rank of the class has the operation of the spot at the same place in its program,
-        # with a partner of its own. Many turns of a step have the same spot.
-        if (end, lane, spot) not in self._peers_of:
-            folded = self._transfers.folded
-            members = np.flatnonzero(folded.class_of[self._ranks] == end // 2)
-            operations = folded.step.rank_start[self._ranks[members]] + spot[0]
-            peers = face(self._transfers, operations, end % 2, lane, spot[1])
-            self._peers_of[end, lane, spot] = members, np.searchsorted(self._ranks, peers)
-        members, peers = self._peers_of[end, lane, spot]
-        self.facing[end % 2, lane, members] = peers
-
-    def list_circuits(self) -> Ints:
-        """List by lane and GPU the GPU to which its circuit leads: one that faces it, or -1."""
-        receiver, sender = self.facing
-
-        # Index -1 (nobody) is valid but has no meaning: the first test leaves it out.
-        faces_back = np.take_along_axis(sender, receiver, axis=1) == np.arange(len(self._ranks))
-        return np.where((receiver != IDLE) & faces_back, receiver, IDLE)
-
-
 def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimeline:
-    """Follow the turns of a draft on some rails that are alike: list the states of their switches.
+    """List the states of the switches of some rails that are alike.
 
-    GPU k of the first of these rails is that of ``ranks[k]``, and `ranks` are ascending. Turns
-    that begin at one time make one state, which is asked for when the first of them is. If GPU 0
-    turns to 1 at 2 s, and GPU 1 to 0 at 3 s, the circuit between them is in the state of 3 s.
+    GPU k of the first of these rails is that of ``ranks[k]``, and `ranks` are ascending. Circuits
+    that are set up at one time make one state, which is asked for when the first turn of this time
+    is. If GPU 0 turns to 1 at 2 s, and GPU 1 to 0 at 3 s, their circuit is set up at 3 s.
     """
-    # The first state is as the step before has left it; it needs no change.
     transfers = draft.transfers
-    ports = _FacingPorts(transfers, ranks)
-    for number in range(len(draft.initial.end)):
-        ports.turn(draft.initial, number)
-    states = [ports.list_circuits()]
-    asked_s = [0.0]
-    starts_s = [0.0]
+    uses = draft.lines.uses
+    is_here = np.isin(uses.end // 2, transfers.folded.class_of[ranks])
 
-    # Only ends of classes on these rails turn here. A rail that stops as a whole does so for a
-    # turn that changes no circuit, too: the times of the draft count that stop, and it is a state.
-    turns = draft.turns
-    stops = transfers.job.network.switching == "all-stop"
-    is_here = np.isin(turns.end // 2, transfers.folded.class_of[ranks])
-    by_start = np.argsort(turns.starts_s, kind="stable")
-    by_start = by_start[is_here[by_start]].tolist()
-    for start_s, together in groupby(by_start, key=turns.starts_s.tolist().__getitem__):
-        first_asked_s = np.inf
-        for number in together:
-            ports.turn(turns, number)
-            first_asked_s = min(first_asked_s, float(turns.asked_s[number]))
+    # The circuits of this rail, each row with the row of the end at which they arrive. Many rows
+    # have the same circuits: these are listed once, by where their peers are looked up.
+    row, arriving_row = _pair_rows(transfers, draft.lines)
+    arriving_row = arriving_row[is_here[row]]
+    row = row[is_here[row]]
+    spots = [
+        (uses.end[rows], uses.lane[rows], uses.place[rows], uses.round_number[rows])
+        for rows in (row, arriving_row)
+    ]
+    _, example, number = np.unique(
+        np.concatenate(spots), axis=1, return_index=True, return_inverse=True
+    )
+    number = number.reshape(-1)
+    circuits = [
+        _list_circuits(transfers, ranks, uses, int(row[k]), int(arriving_row[k]))
+        for k in example.tolist()
+    ]
 
-        # A turn of one side alone may change no circuit.
-        state = ports.list_circuits()
-        if stops or not np.array_equal(state, states[-1]):
-            states.append(state)
-            asked_s.append(first_asked_s)
-            starts_s.append(start_s)
+    # The step begins with the circuits that both of their ends used last.
+    first_state = np.full((transfers.lanes.number, len(ranks)), IDLE)
+    last_use = draft.lines.find_last(row)
+    is_last = uses.node[last_use] == uses.node[row]
+    is_last &= uses.node[draft.lines.find_last(arriving_row)] == uses.node[row]
+    for k in np.flatnonzero(is_last).tolist():
+        sender, receiver = circuits[number[k]]
+        first_state[uses.lane[row[k]], sender] = receiver
+
+    # Circuits are set up when the later one of their ends turns, in the order of time.
+    set_up_s = np.maximum(draft.turn_s[row], draft.turn_s[arriving_row])
+    order = np.argsort(set_up_s, kind="stable")
+    order = order[set_up_s[order] >= 0]
+    senders = [circuits[number[k]][0] for k in order.tolist()]
+    receivers = [circuits[number[k]][1] for k in order.tolist()]
+    n_circuits = [len(sender) for sender in senders]
+    none = [np.empty(0, np.int64)]
+
+    # All turns of one time are asked for when the first of them is. A rail that stops as a whole
+    # does so for a turn without a circuit, too: times of communication count that, and it is a
+    # state.
+    is_turn = is_here & (draft.turn_s >= 0)
+    times_s, time_of_turn = np.unique(draft.turn_s[is_turn], return_inverse=True)
+    asked_s = np.full(len(times_s), np.inf)
+    np.minimum.at(asked_s, time_of_turn.reshape(-1), draft.asked_s[is_turn])
+    states, kept = list_states(
+        first_state,
+        times_s,
+        np.repeat(set_up_s[order], n_circuits),
+        (
+            np.repeat(uses.lane[row[order]], n_circuits),
+            np.concatenate(senders + none),
+            np.concatenate(receivers + none),
+        ),
+        keeps_all=transfers.job.network.switching == "all-stop",
+    )
 
     # A circuit of a lane leads from the port that sends on it to the one that receives.
-    lanes = transfers.lanes
-    lane_ports = list_lane_ports(lanes)
-    circuits = [(lane, sends, receives) for lane, (sends, receives) in enumerate(lane_ports)]
-    matchings = join_ports(transfers.job, np.array(states), circuits, duplex=lanes.duplex)
-    states_kept = np.arange(len(states))
-    if not stops:
-        states_kept = _drop_short(matchings, np.array(starts_s), transfers.job.network.delay_s)
+    lane_ports = list_lane_ports(transfers.lanes)
+    bundles = [(lane, sends, receives) for lane, (sends, receives) in enumerate(lane_ports)]
     return RailTimeline(
         rails=tuple(rails),
-        matchings=matchings[states_kept],
-        asked_s=np.array(asked_s)[states_kept],
-        starts_s=np.array(starts_s)[states_kept],
+        matchings=join_ports(transfers.job, states, bundles, duplex=transfers.lanes.duplex),
+        asked_s=np.append(0.0, asked_s[kept]),
+        starts_s=np.append(0.0, times_s[kept]),
     )
 
 
-def _drop_short(matchings: NDArray[np.int32], starts_s: Floats, delay_s: float) -> Ints:
-    """Take out circuits that are given up before they are up; list the states that are left.
+def _pair_rows(transfers: Transfers, lines: Lines) -> tuple[Ints, Ints]:
+    """Pair the rows of sides 0 with those of sides 1 to which their circuits lead.
 
-    Ports of several GPUs are turned one after another, and on the way two of them may face each
-    other although nobody needs that circuit. A circuit that lasts less than the delay is none, nor
-    is a state that then equals the one before. `matchings`, shape (states, ports), is changed in
-    place; ``starts_s[state]`` is when the change to each state begins.
+    Returns ``row[pair]`` and ``arriving_row[pair]``, rows of `lines`. Both rows are of one node
+    and lane, and the second one is of the class of the peer. The first of several such rows counts
+    (a message of a class to itself stands on a line twice).
     """
-    n_states = len(matchings)
+    uses = lines.uses
+    row = np.flatnonzero(uses.end % 2 == 0)
+    arriving_end = 2 * transfers.folded.class_of[uses.peer[row]] + 1
 
-    # For each port the states in which it gets another peer, and for each of these the state in
-    # which it gets the next one (`n_states` if there is none). With peers 4, 4, 7, 4 in states 0
-    # to 3 these are 0, 2, 3, and next 2, 3, 4. A peer lasts from the start of one to the other.
-    gets_peer = np.ones(matchings.shape, dtype=bool)
-    np.not_equal(matchings[1:], matchings[:-1], out=gets_peer[1:])
-    port, state = np.nonzero(gets_peer.T)
-    is_last_of_port = np.append(port[1:] != port[:-1], True)[: len(port)]
-    next_state = np.where(is_last_of_port, n_states, np.append(state[1:], 0)[: len(state)])
-    lasts_s = np.append(starts_s, np.inf)[next_state] - starts_s[state]
+    # Rows are looked up by (node, end, lane), as one number.
+    shape = (len(transfers.first), 2 * len(transfers.folded.first), transfers.lanes.number)
+    key = np.ravel_multi_index((uses.node, uses.end, uses.lane), shape)
+    arriving_key = np.ravel_multi_index((uses.node[row], arriving_end, uses.lane[row]), shape)
+    by_key = np.argsort(key, kind="stable")
+    return row, by_key[np.searchsorted(key[by_key], arriving_key)]
 
-    # The first state is no change, and a circuit that ends the step lasts on.
-    is_circuit = matchings[state, port] != IDLE
-    is_short = is_circuit & (state > 0) & (lasts_s < delay_s * (1 - 1e-9))
-    for k in np.flatnonzero(is_short).tolist():
-        matchings[state[k] : next_state[k], port[k]] = IDLE
-    differs = (matchings[1:] != matchings[:-1]).any(axis=1)
-    return np.append(0, 1 + np.flatnonzero(differs))
+
+def _list_circuits(
+    transfers: Transfers, ranks: Ints, uses: Uses, row: int, arriving_row: int
+) -> tuple[Ints, Ints]:
+    """List the circuits between two ends as GPUs that send, and GPUs that receive.
+
+    ``ranks[gpu]`` are those of the rail; `row` of `uses` is of a side 0, `arriving_row` of a side
+    1. GPUs that do not face each other have no circuit, as one that waits for a later round.
+    """
+    rank_start = transfers.folded.step.rank_start
+    lane = int(uses.lane[row])
+    sender = ranks[transfers.folded.class_of[ranks] == uses.end[row] // 2]
+    operations = rank_start[sender] + uses.place[row]
+    receiver = face(transfers, operations, 0, lane, int(uses.round_number[row]))
+    operations = rank_start[receiver] + uses.place[arriving_row]
+    faced_by_receiver = face(transfers, operations, 1, lane, int(uses.round_number[arriving_row]))
+    is_mutual = faced_by_receiver == sender
+    return np.searchsorted(ranks, sender[is_mutual]), np.searchsorted(ranks, receiver[is_mutual])
+
+
+def list_states(
+    first_state: Ints,
+    times_s: Floats,
+    start_s: Floats,
+    changes: tuple[Ints, Ints, Ints],
+    *,
+    keeps_all: bool = False,
+) -> tuple[Ints, Ints]:
+    """List the circuits of a rail after each time at which some change, and which times these are.
+
+    ``first_state[bundle, gpu]`` is the state at 0 s, and ``start_s[change]`` says when a change
+    begins: at one of the ascending `times_s`. Changes are bundles, senders and receivers by
+    ascending start; a receiver loses the circuit that it had. In ``states[state, bundle, gpu]``
+    comes first `first_state`, then the state after each of ``times_s[kept]``. Times after which
+    the state is that before are left out unless `keeps_all`.
+    """
+    bundle, sender, receiver = changes
+    state = first_state.copy()
+    states = [first_state]
+    kept = []
+    bounds = np.searchsorted(start_s, np.append(times_s, np.inf)).tolist()
+    for time, (first, end) in enumerate(pairwise(bounds)):
+        # Receivers lose their former circuits before new ones are written: later, the new ones
+        # would be lost as well.
+        together = slice(first, end)
+        for changed in np.unique(bundle[together]).tolist():
+            taken = receiver[together][bundle[together] == changed]
+            state[changed][np.isin(state[changed], taken)] = IDLE
+        state[bundle[together], sender[together]] = receiver[together]
+        if keeps_all or not np.array_equal(state, states[-1]):
+            states.append(state.copy())
+            kept.append(time)
+    return np.array(states), np.array(kept, np.int64)
 
 
 def join_ports(
