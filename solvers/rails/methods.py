@@ -35,6 +35,7 @@ from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.policies import (
     CHANGE_RULES,
     NO_SPLIT,
+    Policy,
     find_earliest_starts,
     plan_by_time,
     plan_policy,
@@ -71,14 +72,15 @@ def solve_by(
 
     The answer is the fastest of the plans of `_list_plans` that the switches can hold; it is
     optimal if it is as fast as the bound. `start` is a former solution, whose order of operations
-    `"prefetch"` tries first; each better plan is told to `on_event`. Raises `InputError` if a
-    communication is so short beside a step with changes that its end is lost in rounding.
+    `"prefetch"` tries first; `rng` draws the moves of its search. Each better plan is told to
+    `on_event`. Raises `InputError` if a communication is so short, beside a step with changes,
+    that its start and end are the same number.
     """
-    limit: Limit | None = limits.start().exceeded(0)
     plan: RailPlan | None = None
+    limit = Limit.TIME
     stats: dict[str, Any] = {}
     try:
-        if limit is not Limit.TIME:
+        if limits.start().exceeded(0) is not Limit.TIME:
             n_plans = 0
 
             # Each plan that is better so far becomes the answer, if the fabric can hold all of its
@@ -97,9 +99,10 @@ def solve_by(
                     " routes of those that stay"
                 )
 
-            # A search with a clock ends when the time is used up.
+            # A search with a clock ends when the time is used up; all else when nothing is left.
             searched = method in ("prefetch", "ilp") and can_forward(problem)
-            limit = Limit.TIME if searched and limits.time_s is not None else Limit.EXHAUSTED
+            if not searched or limits.time_s is None:
+                limit = Limit.EXHAUSTED
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     except TimeUp:
@@ -109,8 +112,10 @@ def solve_by(
     is_small = problem.n_gpus <= _MOST_GPUS_BEYOND_LIMIT
     if plan is None and limit is Limit.TIME and limits.time_s and is_small:
         with unlimited():
-            simple = plan_policy(problem, "static" if method == "static" else "provisioned")
-            plan = simple and route_plan(problem, simple)
+            policy: Policy = "static" if method == "static" else "provisioned"
+            simple = plan_policy(problem, policy)
+            if simple is not None:
+                plan = route_plan(problem, simple)
 
     # The bound takes time as well. If that is up, a plan is judged by the plain bound, with all
     # links up.
@@ -137,7 +142,7 @@ def solve_by(
         problem=problem,
         answer=plan,
         status=status,
-        limit=None if proved else limit or Limit.EXHAUSTED,
+        limit=None if proved else limit,
         objective=None if plan is None else plan.step_s,
         lower_bound=bound if plan is None else min(bound, plan.step_s),
         method=method,
@@ -191,9 +196,17 @@ def _list_plans(
         if plan is not None:
             yield plan
         return
-    transfers = fold_transfers(problem)
+
+    # On many GPUs little else comes out of a short limit than rings that never change, which are
+    # the first choice of a search.
+    known_s = np.inf
+    if limits.time_s is not None and problem.n_gpus > _MOST_GPUS_BEYOND_LIMIT:
+        for plan in plan_forwarded(problem, np.inf, rng, most=1):
+            known_s = plan.step_s
+            yield plan
 
     # The order of a former plan may still be the best; its times are worked out anew.
+    transfers = fold_transfers(problem)
     if start is not None and start.answer is not None:
         times = start.answer.start_s  # the order of a former plan, with the operations of now
         if len(times) == problem.step().n_operations:
@@ -205,7 +218,8 @@ def _list_plans(
         yield best.build()
 
     # Searches are for plans that may be faster than this: none is at the bound.
-    known_s = np.inf if best is None else best.step_s
+    if best is not None:
+        known_s = min(known_s, best.step_s)
     least_s = problem.lower_bound() * (1 + RTOL)
     if known_s > least_s:
         # The search leaves time to the one after it, if data may change rail in this job.

@@ -52,6 +52,8 @@ ChangeRule = Literal["free", "provisioned", "on-demand"]
 """When circuits change: each lane alone, once its last communication has ended (free), or all
 lanes of a class together, once the next communication is ready (on demand) or waits for
 computation alone (provisioned)."""
+Policy = Literal["static", "on-demand", "provisioned"]
+"""What a simple controller does: circuits never change, or by one of two rules."""
 CHANGE_RULES: tuple[ChangeRule, ...] = ("provisioned", "on-demand", "free")
 """All of these; a clock that runs out leaves the last ones out."""
 NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
@@ -91,9 +93,7 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
     return lanes
 
 
-def plan_policy(
-    job: RailJob, policy: Literal["static", "on-demand", "provisioned"]
-) -> RailPlan | None:
+def plan_policy(job: RailJob, policy: Policy) -> RailPlan | None:
     """Make the plan of a policy; None if it is static and ports cannot be split.
 
     `"static"` splits ports once among the kinds of communication, `"on-demand"` changes circuits
