@@ -142,7 +142,8 @@ def _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed):
         size = pop_node(heap, key_s, priority, size)
         node = heap[size]
         rail = rail_of[node]  # -1 beside all rails: the last entry of arrays by rail
-        if priority[node] >= n_nodes:
+        is_start = priority[node] >= n_nodes
+        if is_start:
             # A change is joined to one that has begun at this moment, or is going to; else it
             # begins once the one under way has ended. A communication waits for the end of a
             # change of its rail.

@@ -81,13 +81,15 @@ def test_a_rail_that_stops_for_no_circuit_has_a_state_for_it(
 
 def test_what_starts_together_is_asked_for_by_the_first() -> None:
     draft = plan_programs(fold_transfers(small_job(2, 2, 2, delay_s=1e-3)), "on-demand")
-    starts = draft.turns.starts_s
-    turns = draft.turns._replace(asked_s=starts + np.arange(len(starts))[::-1])
+    turned = np.flatnonzero(draft.turn_s >= 0)
+    asked_s = draft.asked_s.copy()
+    asked_s[turned] = draft.turn_s[turned] + np.arange(len(turned))[::-1]
     asked: dict[float, float] = {}
-    for at, when in zip(starts.tolist(), turns.asked_s.tolist(), strict=True):
+    for at, when in zip(draft.turn_s[turned].tolist(), asked_s[turned].tolist(), strict=True):
         asked[at] = min(asked.get(at, when), when)
-    assert len(asked) < len(starts)
-    for timeline in draft._replace(turns=turns).build().rails:
+    assert len(asked) < len(turned)
+    for timeline in draft._replace(asked_s=asked_s).build().rails:
+        assert timeline.n_reconfigurations
         for at, when in zip(timeline.starts_s[1:], timeline.asked_s[1:], strict=True):
             assert when == asked[at]
 
