@@ -197,14 +197,6 @@ def _list_plans(
             yield plan
         return
 
-    # On many GPUs little else comes out of a short limit than rings that never change, which are
-    # the first choice of a search.
-    known_s = np.inf
-    if limits.time_s is not None and problem.n_gpus > _MOST_GPUS_BEYOND_LIMIT:
-        for plan in plan_forwarded(problem, np.inf, rng, most=1):
-            known_s = plan.step_s
-            yield plan
-
     # The order of a former plan may still be the best; its times are worked out anew.
     transfers = fold_transfers(problem)
     if start is not None and start.answer is not None:
@@ -213,13 +205,23 @@ def _list_plans(
             former = plan_by_time(transfers, times[transfers.folded.part], "free")
             if former is not None:
                 yield former.build()
+
+    # On many GPUs a short limit leaves time for little: one plan without forwarding, and the one
+    # with which a search begins, rings that never change.
+    known_s = np.inf
+    if limits.time_s is not None and problem.n_gpus > _MOST_GPUS_BEYOND_LIMIT:
+        first = plan_programs(transfers, CHANGE_RULES[0])
+        known_s = first.step_s
+        yield first.build()
+        for plan in plan_forwarded(problem, known_s, rng, most=1):
+            known_s = plan.step_s
+            yield plan
     best = plan_straight(transfers)
     if best is not None:
+        known_s = min(known_s, best.step_s)
         yield best.build()
 
     # Searches are for plans that may be faster than this: none is at the bound.
-    if best is not None:
-        known_s = min(known_s, best.step_s)
     least_s = problem.lower_bound() * (1 + RTOL)
     if known_s > least_s:
         # The search leaves time to the one after it, if data may change rail in this job.
