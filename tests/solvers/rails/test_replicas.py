@@ -68,6 +68,6 @@ def test_seats_are_those_of_one_replica(monkeypatch: pytest.MonkeyPatch) -> None
     step = job.step()
     for node in seats.riding.tolist():
         group = step.groups[step.group[seats.folded.part[node]]]
-        assert seats.crosses[node] == (group.name.startswith(("dp", "edp")))
+        assert seats.nodes.crosses[node] == (group.name.startswith(("dp", "edp")))
         if group.dimension != "pp":
-            assert seats.n_members[node] * (2 if seats.crosses[node] else 1) == len(group.ranks)
+            assert seats.n_members[node] * (2 if seats.nodes.crosses[node] else 1) == len(group.ranks)
