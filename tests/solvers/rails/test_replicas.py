@@ -70,4 +70,5 @@ def test_seats_are_those_of_one_replica(monkeypatch: pytest.MonkeyPatch) -> None
         group = step.groups[step.group[seats.folded.part[node]]]
         assert seats.nodes.crosses[node] == (group.name.startswith(("dp", "edp")))
         if group.dimension != "pp":
-            assert seats.n_members[node] * (2 if seats.nodes.crosses[node] else 1) == len(group.ranks)
+            n_replicas = 1 + seats.nodes.crosses[node]
+            assert seats.n_members[node] * n_replicas == len(group.ranks)
