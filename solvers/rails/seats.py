@@ -120,16 +120,16 @@ def seat_ranks(job: RailJob) -> Seats:
     # the members of all nodes one after another.
     rows = np.flatnonzero(step.rail[folded.own] >= 0)
     operations = folded.own[rows]
-    nodes = folded.nodes[rows]
+    node_of_row = folded.nodes[rows]
     place = np.where(
         step.kind[operations] >= SEND,
         step.kind[operations] == RECV,
         list_places(step).place(step, operations),
     )
-    order = np.lexsort([place, nodes])
+    order = np.lexsort([place, node_of_row])
     seat_of_row = folded.class_of[step.rank[operations]]
     n_nodes = len(first_operation)
-    n_members_here = np.bincount(nodes, minlength=n_nodes)
+    n_members_here = np.bincount(node_of_row, minlength=n_nodes)
 
     # Node ``before[pair]`` is waited for by ``after[pair]``. Sorted by the former, all that wait
     # for a node stand together. Rail and number of a seat are those of its first rank.
