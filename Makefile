@@ -226,7 +226,7 @@ python: $(READY_TO_TEST)
 # What both processes of `unit` would compile, each for itself, while other checks still run: kernels, and the modules
 # of the tests, of which pytest keeps what it compiles. If one cannot be imported, `unit` says which.
 kernels: $(READY_TO_TEST)
-	.ci/timed kernels $(BIN)/optmatch warm-up --quiet
+	.ci/timed kernels $(BIN)/python -c 'import optmatch; optmatch.warm_up(controllers=True)'
 	.ci/timed modules sh -c '$(BIN)/pytest -qq --collect-only notebooks tests >/dev/null || true'
 
 notebooks: $(READY_TO_TEST)

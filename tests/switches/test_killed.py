@@ -14,6 +14,7 @@ import pytest
 import optmatch as om
 from optmatch.model.files import lock_at_once
 from optmatch.switches import DrySwitch, PlayOptions, play, player as journals
+from tests.helpers.modes import examples
 from tests.helpers.sonic_agent import needs_redis
 from tests.switches.test_play import schedule_of, shifts
 
@@ -24,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
 @needs_redis
 def test_nothing_is_lost_by_kills() -> None:
-    command = [sys.executable, "-m", "tests.helpers.killed_players", "12", "1"]
+    kills = str(examples(6, plain=6))
+    command = [sys.executable, "-m", "tests.helpers.killed_players", kills, "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
