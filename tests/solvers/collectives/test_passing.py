@@ -15,7 +15,7 @@ from optmatch.solvers.collectives.sums import (
     list_torus_rounds,
 )
 from tests.helpers.collectives import compute
-from tests.helpers.modes import examples
+from tests.helpers.modes import examples, nightly_only
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from tests.helpers.modes import examples
     [
         (64, 1e4, 1e-4, 141e-6, "best"),
         (128, 1e5, 1e-4, 204e-6, "best"),
-        (1024, 1e5, 1e-2, 4.82e-3, "one-pass"),
+        pytest.param(1024, 1e5, 1e-2, 4.82e-3, "one-pass", marks=nightly_only),
     ],
 )
 def test_small_buffers_are_passed_on(

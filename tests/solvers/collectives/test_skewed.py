@@ -7,7 +7,7 @@ import pytest
 
 import optmatch as om
 from tests.helpers.collectives import compute
-from tests.helpers.modes import examples
+from tests.helpers.modes import examples, nightly_only
 from tests.rivals.collectives.exchanges import greedy_matchings_s
 
 
@@ -37,10 +37,13 @@ def test_blocks_arrive_whole(seed: int) -> None:
     assert om.verify(problem, solution).ok and compute(problem, solution.answer)
 
 
-def test_many_ranks_are_no_slower_than_greedy_matchings() -> None:
-    problem = draw_zipf(96, 0)
+@pytest.mark.parametrize(
+    ("n", "at_most_s"), [(32, np.inf), pytest.param(96, 4.15e-3, marks=nightly_only)]
+)
+def test_many_ranks_are_no_slower_than_greedy_matchings(n: int, at_most_s: float) -> None:
+    problem = draw_zipf(n, 0)
     solution = om.solve(problem, "skewed", seed=0)
-    assert solution.objective <= min(greedy_matchings_s(problem), 4.15e-3)
+    assert solution.objective <= min(greedy_matchings_s(problem), at_most_s)
     assert om.verify(problem, solution).valid
 
 
