@@ -86,7 +86,7 @@ def test_flows_that_come_at_once_are_a_demand() -> None:
     assert om.verify(problem, problem.schedule(matchings, ticks)).ok
 
 
-@pytest.mark.parametrize(("load", "size"), [(0.5, 2.0), (0.8, 2.0), (0.9, 20.0)])
+@pytest.mark.parametrize(("load", "size"), [(0.5, 2.0), (0.9, 20.0)])
 def test_heavy_flows_wait_less(load: float, size: float) -> None:
     flows = draw_flows(load, size)
     weight = np.random.default_rng(1).choice([1.0, 10.0], len(flows.time_s))
@@ -99,7 +99,7 @@ def test_heavy_flows_wait_less(load: float, size: float) -> None:
     assert weighted.figures["completed"] == len(flows.time_s)
 
 
-@pytest.mark.parametrize(("load", "size"), [(0.5, 2.0), (0.8, 2.0), (0.9, 20.0)])
+@pytest.mark.parametrize(("load", "size"), [(0.5, 2.0), (0.9, 20.0)])
 def test_fewer_flows_are_late(load: float, size: float) -> None:
     flows = draw_flows(load, size)
     rng = np.random.default_rng(1)
