@@ -123,7 +123,7 @@ names: $(READY_TO_TEST)
 # All states of a mesh, collectives of a thousand ranks, and tables that take seconds.
 seldom: $(READY_TO_TEST)
 	OPTMATCH_EXAMPLES=2 $(PYTEST) -q tests/fabrics/test_fabrics.py tests/test_papers.py tests/solvers/collectives/test_passing.py \
-	  tests/solvers/collectives/test_skewed.py
+	  tests/solvers/collectives/test_skewed.py tests/solvers/collectives/test_topologies.py
 
 # The site that `make docs` builds: its navigation, formulas and search.
 site: $(READY_TO_TEST) $(READY_FOR_DOCS)

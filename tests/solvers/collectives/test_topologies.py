@@ -20,7 +20,7 @@ from optmatch.solvers.collectives.spreading import CircuitSequence, list_gather_
 from optmatch.solvers.collectives.sums import list_turned_torus_offers
 from optmatch.solvers.collectives.topologies import list_topologies, split_into_matchings
 from tests.helpers.collectives import compute
-from tests.helpers.modes import examples
+from tests.helpers.modes import examples, nightly_only
 
 ALPHA_S = 2.7e-6
 
@@ -193,7 +193,11 @@ def test_every_offer_keeps_its_promise_and_moves_the_right_data(seed: int) -> No
         (ask("all-reduce", 64, 1e5, ports=2, delay_s=1e-3), 36.4e-6),
         (ask("all-to-all", 64, 1e7, ports=2, delay_s=1e-2), 0.739e-3),
         (ask("all-to-all", 64, 1e9, ports=2, delay_s=1e-2), 43.5e-3),
-        (ask("all-to-all", 64, 1e9, ports=4, two_way=True, delay_s=1e-2), 15.7e-3),
+        pytest.param(
+            ask("all-to-all", 64, 1e9, ports=4, two_way=True, delay_s=1e-2),
+            15.7e-3,
+            marks=nightly_only,
+        ),
         # Data spread evenly along Kautz and de Bruijn graphs, not against them.
         (ask("all-gather", 129, 1e5, ports=6, delay_s=1e-6), 8.49e-6),
         (ask("reduce-scatter", 127, 1e5, ports=6, delay_s=1e-6), 8.49e-6),
@@ -244,7 +248,7 @@ def test_halves_that_are_cut_differently_are_not_joined() -> None:
     ("n", "ports", "two_way", "most_s"),
     [
         (256, 2, True, 2.2e-3),
-        (300, 1, False, 5e-3),
+        pytest.param(300, 1, False, 5e-3, marks=nightly_only),
         (64, 4, False, 0.8e-3),
         (255, 2, True, 2.5e-3),
     ],
