@@ -63,11 +63,9 @@ ROUNDS_TRIED = 5
 """Numbers of rounds that are tried for that, from the fewest to half of the ranks."""
 
 
-def _list_shifts(n: int, shifts: list[int], rounds_of_shift: int = 1) -> CircuitSequence:
-    """Send some places onward around the ring of all ranks, by one shift after another."""
-    partner = (np.arange(n) + np.array(shifts)[:, None]) % n
-    held = (rounds_of_shift,) * len(shifts)
-    return CircuitSequence("", partner[:, None], held, shifts=np.array(shifts)[:, None])
+def _list_shifts(n: int, shifts: list[int]) -> CircuitSequence:
+    """Send some places onward around the ring of all ranks, in a round for each shift."""
+    return CircuitSequence.onward("", n, shifts, (1,) * len(shifts))
 
 
 def _list_pairs(partners: list[IntArray]) -> CircuitSequence:
@@ -90,7 +88,7 @@ def _list_swing_partners(n: int) -> list[IntArray]:
 
 SEQUENCES: dict[str, Callable[[int], CircuitSequence]] = {
     # Always to the next rank, in n - 1 rounds (Patarasuk and Yuan 2009).
-    "ring": lambda n: _list_shifts(n, [1], n - 1),
+    "ring": lambda n: CircuitSequence.onward("", n, [1], (n - 1,)),
     # 1, 2, 4, ... places onward, in ceil(log2 n) rounds for any n (Bruck et al. 1997). Of 5 ranks,
     # 0 sends its block to 1, then two blocks to 2, and then to 4 the one block that this lacks.
     "bruck": lambda n: _list_shifts(n, _list_powers(n)),

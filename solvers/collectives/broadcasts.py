@@ -34,7 +34,6 @@ from optmatch.solvers.collectives.spreading import (
     UNKNOWN,
     CircuitSequence,
     Receipts,
-    SpreadPhase,
     lay_phases,
     receive_over_circuits,
 )
@@ -179,7 +178,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
                 seconds=receipts.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
                 n_sends=receipts.n_rows,
                 name=sequence.name,
-                build=partial(lay_phases, problem, [SpreadPhase(receipts)], pieces),
+                build=partial(lay_phases, problem, [receipts], pieces),
             )
 
 

@@ -1,10 +1,9 @@
 """All-to-alls over several ports: blocks go one hop in a round, over circuits with level loads.
 
-Over a graph that stays each block takes a shortest way to its destination. In each round all
-blocks that are not there yet go one hop on, each over the circuit of its rank that has carried
-least in this round among those that lead nearer. Over circulants that change all ranks do the
-same, so an *offset* stands for the blocks of all ranks that go so many places onward: it is a sum
-of shifts of the configurations, as few as possible.
+Over a graph that stays each block takes a shortest way to its destination, that of an all-gather,
+or a better way by the prices of loads (module `level_routes`). Over circulants that change all
+ranks do the same, so an *offset* stands for the blocks of all ranks that go so many places onward:
+it is a sum of shifts of the configurations, as few as possible.
 
 A *block* is what one rank sends to one other. A *lane* is a port of a rank on some plane, and a
 *move* the blocks of some offsets that go over one lane in one round.
@@ -14,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,9 +42,11 @@ from optmatch.solvers.collectives.rounds import (
 from optmatch.solvers.collectives.spreading import (
     CircuitSequence,
     Receipts,
+    list_exchanged,
     list_gathered,
     list_rounds,
     receive_over_circuits,
+    spread,
 )
 from optmatch.solvers.collectives.topologies import (
     FAR,
@@ -61,41 +63,6 @@ MOST_CONFIGURATIONS = 12
 """Numbers of configurations of circulants that are tried."""
 SHIFT_SETS = 4
 """Sets of shifts whose rounds are counted, for each number of configurations."""
-
-
-@kernel
-def move_blocks(peer, distance, demand, holder, load):
-    """Move all data of an all-to-all one hop nearer to their destinations, which is one round.
-
-    Each block takes a circuit of its holder that leads one hop nearer: of several, the one that
-    has carried the fewest bytes in this round. Blocks choose in turn, and later ones see what
-    earlier ones have put on circuits: all blocks that go one place onward first, then those that
-    go two places, and so on, so that the turn changes from source to source.
-
-    ``peer[lane, rank]`` is where a circuit leads, -1 if the port is dark; ``distance[destination,
-    rank]`` the fewest hops; ``demand[source, destination]`` in bytes. Changes
-    ``holder[source, destination]``, the rank that holds a block, and sets ``load[lane, rank]`` to
-    the bytes over each circuit of the round.
-    """
-    n_lanes, n = peer.shape
-    load[:, :] = 0.0
-    for shift in range(1, n):
-        for source in range(n):
-            destination = (source + shift) % n
-            rank = holder[source, destination]
-            if rank == destination or demand[source, destination] == 0.0:
-                continue
-            # The least loaded circuit of the rank among those that lead one hop nearer.
-            nearer = distance[destination, rank] - 1
-            best = -1
-            for lane in range(n_lanes):
-                neighbour = peer[lane, rank]
-                if neighbour < 0 or distance[destination, neighbour] != nearer:
-                    continue
-                if best < 0 or load[lane, rank] < load[best, rank]:
-                    best = lane
-            load[best, rank] += demand[source, destination]
-            holder[source, destination] = peer[best, rank]
 
 
 def list_exchange_offers(
@@ -147,30 +114,22 @@ def _lay_static(
 ) -> Laid:
     """Make the plan of an all-to-all over circuits that stay.
 
-    In a first plan all blocks move one hop nearer in each round, over the circuit that has carried
-    least. It is the answer if all circuits carry about the same number of bytes. Else better ways
-    are searched, on which blocks may wait or make a detour: in as many rounds, and in one round
-    more; and, if all blocks are alike, in about twice as many rounds, each circuit with so few
-    whole blocks as counting allows.
+    In a first plan all blocks take shortest ways, those of an all-gather. It is the answer if all
+    circuits carry about the same number of bytes. Else better ways are searched, on which blocks
+    may wait or make a detour: in as many rounds, and in one round more; and, if all blocks are
+    alike, in about twice as many rounds, each circuit with so few whole blocks as counting allows.
 
     ``distance[destination, rank]`` is the fewest hops from a rank to a destination. `target_s` is
     the time of a plan whose circuits carry the same bytes, with which plans are compared.
     """
-    # The first plan. holder[source, destination] is the rank that holds the block, at first its
-    # source; blocks whose holder has changed are the sends of the round. The demand has source
-    # first, so it is transposed; the farthest block says how many rounds.
-    n = problem.n_ranks
-    holder = np.repeat(np.arange(n), n).reshape(n, n)
-    load = np.empty(topology.peer.shape)
-    sends: list[tuple[IntArray, IntArray, IntArray]] = []
+    # The first plan: the block of a rank for another one takes the way on which the block of the
+    # rank would spread to it.
     n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
-    for _ in range(n_rounds):
-        before = holder.copy()
-        move_blocks(topology.peer, distance, problem.demand, holder, load)
-        moved = before != holder
-        source, destination = np.nonzero(moved)
-        sends.append((before[moved], holder[moved], source * n + destination))
-    best = _lay_block_sends(problem, topology, sends)
+    receipts = spread(CircuitSequence.of([topology], two_way=problem.two_way))
+    assert receipts is not None
+    exchanged = list_exchanged(receipts, receipts.n_turns)
+    first = list_rounds(receipts, exchanged, problem.n_ranks**2)
+    best = _lay_blocks(problem, topology, first)
 
     # Better routes, as long as the plan takes more than `LEVEL` times the time of level loads, one
     # percent more. Large blocks leave loads level but for one block, which can be much; blocks
@@ -194,23 +153,18 @@ def _keep_faster(
     """Return the plan of given routes if it is faster than the best one, else this one."""
     if routes is None:
         return best
-    laid = _lay_block_sends(problem, topology, routes.sends)
+    laid = _lay_blocks(problem, topology, as_rounds(routes.sends, COPY, problem.n_ranks**2))
     return min(best, laid, key=lambda candidate: candidate.plan.time_s)
 
 
-def _lay_block_sends(
-    problem: Collective,
-    topology: Topology,
-    sends: list[tuple[IntArray, IntArray, IntArray]],
-) -> Laid:
-    """Lay out and time the sends of an all-to-all over circuits that stay.
+def _lay_blocks(problem: Collective, topology: Topology, rounds: Rounds) -> Laid:
+    """Lay out and time the sends of an all-to-all over circuits that stay, one hop in a round.
 
-    `sends` has for each round the ranks that send, those that receive, and the chunks,
-    ``source * n + destination``. Where sends may be forwarded inside a round, each block goes
-    straight to its destination in one round, over the circuits of its hops.
+    Where sends may be forwarded inside a round, each block goes straight to its destination in one
+    round, over the circuits of its hops.
     """
     n = problem.n_ranks
-    rounds = as_rounds(sends, COPY, n**2)
+    rounds = rounds._replace(links=None)
     if problem.hop_s is None:
         matchings = [topology.peer] * rounds.n_rounds
         return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
@@ -392,14 +346,15 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     if count_shifts(shifts.reshape(-1), exponents, distance, loads_of_shifts) >= FAR:
         return None
 
-    return _receive_offsets(topologies, exponents.reshape(n, n_configs, lanes))
+    sequence = CircuitSequence.of(topologies)
+    return _receive_offsets(sequence, exponents.reshape(n, n_configs, lanes))
 
 
-def _receive_offsets(topologies: list[Topology], exponents: NDArray[np.integer[Any]]) -> Receipts:
+def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[Any]]) -> Receipts:
     """Share out the hops of all offsets among the rounds of circulants, one after another.
 
     ``exponents[offset, configuration, lane]`` tells how often the blocks that go so many places
-    onward take the shift of a lane in ``topologies[configuration]``. A configuration stays until
+    onward take ``shifts[configuration, lane]`` of the sequence. A configuration stays until
     all hops over its shifts are made; in each of its rounds every offset that has hops left makes
     one of them. All ranks do the same, so the chunk of a receipt is the offset of a block from
     rank 0.
@@ -407,7 +362,8 @@ def _receive_offsets(topologies: list[Topology], exponents: NDArray[np.integer[A
     # hops_left[offset, configuration, lane] counts those that are left, and distance_gone[offset]
     # how many places onward the data are by now.
     n, n_configs, _ = exponents.shape
-    shifts = np.array([topology.shifts for topology in topologies])
+    shifts = sequence.shifts
+    assert shifts is not None
     hops_left = exponents.copy()
     distance_gone = np.zeros(n, dtype=np.int64)
     columns: list[tuple[IntArray, ...]] = []
@@ -434,11 +390,11 @@ def _receive_offsets(topologies: list[Topology], exponents: NDArray[np.integer[A
         rounds_held.append(len(columns) - n_rounds_before)
 
     # A block is one piece, and n ranks do what is listed for one of them.
-    sequence = CircuitSequence.of(topologies, tuple(rounds_held))
     turn, source, target, offset = (
         np.concatenate(column) for column in zip(*columns, strict=True)
     )
-    return receive_over_circuits(sequence, np.array(loads), 1, n, (turn, source, target, offset))
+    held = replace(sequence, held=tuple(rounds_held))
+    return receive_over_circuits(held, np.array(loads), 1, n, (turn, source, target, offset))
 
 
 def _choose_lane_of_offsets(left: NDArray[np.integer[Any]]) -> IntArray:
@@ -484,10 +440,7 @@ def _lay_routes(problem: Collective, receipts: Receipts) -> Laid:
 def lay_circulant_exchange(problem: Collective, circulant: Circulant) -> Laid:
     """Make the plan of an all-to-all in which all lanes of a configuration have the same shift."""
     # Lanes with the same shift share what the first of them is given.
-    all_shifts = [(shift,) * problem.lanes for shift in circulant.shifts.tolist()]
-    ranks = np.arange(problem.n_ranks)
-    topologies = [
-        Topology("circulant", (ranks + np.array(shifts)[:, None]) % len(ranks), shifts)
-        for shifts in all_shifts
-    ]
-    return _lay_routes(problem, _receive_offsets(topologies, circulant.exponents[:, :, None]))
+    sequence = CircuitSequence.onward(
+        "circulant", problem.n_ranks, circulant.shifts, (1,), problem.lanes
+    )
+    return _lay_routes(problem, _receive_offsets(sequence, circulant.exponents[:, :, None]))

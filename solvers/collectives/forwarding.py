@@ -32,7 +32,6 @@ from optmatch.solvers.collectives.spreading import (
     Carried,
     CircuitSequence,
     Receipts,
-    SpreadPhase,
     lay_phases,
     list_exchanged,
     list_links,
@@ -459,7 +458,7 @@ def _offer_broadcasts(
             routes.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
             routes.n_rows,
             relay.name,
-            partial(lay_phases, problem, [SpreadPhase(routes)], pieces),
+            partial(lay_phases, problem, [routes], pieces),
         )
 
     # The second plan: each rank gets its own part in one round, then all parts are gathered. The
@@ -481,5 +480,5 @@ def _offer_broadcasts(
     scatter = scatter._replace(chunk=scatter.target * pieces + scatter.chunk % pieces)
     chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
     seconds = scatter.seconds(problem, chunk_bytes) + gather.seconds(problem, chunk_bytes)
-    build = partial(lay_phases, problem, [SpreadPhase(scatter), SpreadPhase(gather)], n * pieces)
+    build = partial(lay_phases, problem, [scatter, gather], n * pieces)
     yield Offer(seconds, gather.n_rows, f"{relay.name} of parts", build)

@@ -146,7 +146,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
 def _count_sends(problem: Collective, plan: _Plan) -> int:
     """Return the sends of all ranks for which a plan of the data of one island stands."""
     n_rows = sum(len(move.rows) for move in plan.scheme.moves)
-    islands = problem.n_ranks // problem.island
+    islands = problem.n_islands
     return n_rows * islands * len(plan.waves) * len(plan.turns)
 
 
@@ -162,7 +162,7 @@ def _effort_s(problem: Collective, plan: _Plan) -> float:
     """
     n_sends = _count_sends(problem, plan)
     if _ranks_to_store(problem, plan):
-        n_sends //= problem.n_ranks // problem.island
+        n_sends //= problem.n_islands
     if n_sends > MOST_SENDS:
         return math.inf
     work = n_sends
@@ -186,9 +186,7 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
     island.
     """
     schemes = list[Scheme]()
-    for scheme in list_schemes(
-        problem.flow.has_pairs, problem.n_ranks // problem.island, problem.island
-    ):
+    for scheme in list_schemes(problem.flow.has_pairs, problem.n_islands, problem.island):
         schemes.append(scheme)
         if clock.remaining_s <= 0.0:
             break
@@ -253,7 +251,7 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     # long enough: load * sizes + latency <= length. All times are parts of the present time of
     # the plan, so that the numbers are near 1.
     plan_s = _time_s(problem, plan)
-    block_bytes = problem.size_bytes / problem.n_ranks
+    block_bytes = problem.block_bytes
     rates_bytes_per_s = (problem.island_rate_bytes_per_s, problem.rate_bytes_per_s)
     latencies_s = (problem.island_alpha_s, problem.alpha_s)
     rows = list[NDArray[np.float64]]()
@@ -432,7 +430,7 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
     """
     # Rails and links take a latency and the time of the bytes, but nothing where they are idle.
     busiest_link, busiest_rail = (plan.loads @ plan.waves).max(axis=2)
-    block_bytes = problem.size_bytes / problem.n_ranks
+    block_bytes = problem.block_bytes
     rails_s = problem.alpha_s + busiest_rail * block_bytes / problem.rate_bytes_per_s
     rails_s *= busiest_rail > 0
     links_s = problem.island_alpha_s + busiest_link * block_bytes / problem.island_rate_bytes_per_s
@@ -455,7 +453,7 @@ def _bound_all_sizes_s(problem: Collective, plan: _Plan) -> float:
     Rails are busy for the latencies of their rounds and the bytes of their busiest end in all
     rounds together; so are links, and rounds of the other kind alone add their latencies.
     """
-    block_bytes = problem.size_bytes / problem.n_ranks
+    block_bytes = problem.block_bytes
     has_links, has_rails = np.asarray(plan.loads.any(axis=(2, 3)))
     # The blocks of an end in all rounds, the same in each wave as if it were all of the data.
     link_blocks, rail_blocks = plan.loads[..., 0].sum(axis=1).max(axis=1)
@@ -484,7 +482,7 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
 
     # In each wave of a move the same sends are made, in another round and of other bytes. The
     # lists begin with empty arrays, because a plan may have no move at all.
-    block_bytes = problem.size_bytes / problem.n_ranks
+    block_bytes = problem.block_bytes
     first_byte_of_wave = block_bytes * (np.cumsum(plan.waves) - plan.waves)
     bytes_of_wave = block_bytes * plan.waves
     rows = [np.empty((0, 5), np.int64)]
@@ -524,7 +522,7 @@ def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
     """
     # A rail leads some islands onward, to the same place there. With 3 islands of 2 ranks and the
     # shifts 1 and 0, rank 0 sends to 2, 2 to 4, 4 to 0, and ranks 1, 3 and 5 to nobody.
-    islands = problem.n_ranks // problem.island
+    islands = problem.n_islands
     island, place = np.divmod(np.arange(problem.n_ranks), problem.island)
     circuits = np.full((plan.n_rounds, problem.n_ranks), -1)
     for turn, shifts in plan.shifts_of_turn.items():

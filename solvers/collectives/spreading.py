@@ -27,7 +27,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import LONGEST_S, Clock
 from optmatch.problems import Collective
@@ -97,6 +97,15 @@ class CircuitSequence:
         peer = np.array([topology.peer for topology in topologies])
         all_shifts = np.array(shifts) if all(shifts) else None
         return cls(name, peer, held, shifts=all_shifts, two_way=two_way)
+
+    @classmethod
+    def onward(
+        cls, name: str, n: int, shifts: ArrayLike, held: tuple[int, ...], lanes: int = 1
+    ) -> CircuitSequence:
+        """Make a sequence in which all lanes lead ``shifts[configuration]`` places onward."""
+        shifts_of_lanes = np.repeat(np.asarray(shifts)[:, None], lanes, axis=1)
+        peer = (np.arange(n) + shifts_of_lanes[:, :, None]) % n
+        return cls(name, peer, held, shifts=shifts_of_lanes)
 
     def config_of_round(self, n_rounds: int) -> IntArray:
         """Return the number of the configuration that is there in each of so many rounds.
@@ -217,13 +226,6 @@ class Receipts(NamedTuple):
         return seconds_of(
             problem, len(self.load), circuit_bytes, n_changes=n_changes, n_hops=n_hops
         )
-
-
-class SpreadPhase(NamedTuple):
-    """A part of a collective: an all-gather, or one that runs backwards and adds up."""
-
-    receipts: Receipts
-    adds: bool = False
 
 
 def receive_over_circuits(
@@ -620,18 +622,18 @@ def offer_gathers(
         reverse: receive(sequence.backwards if reverse else sequence)
         for reverse in set(is_reversed.values())
     }
-    phases: list[SpreadPhase] = []
-    for adds, reverse in is_reversed.items():
+    phases: list[Receipts] = []
+    for reverse in is_reversed.values():
         receipts = received[reverse]
         if receipts is not None:
-            phases.append(SpreadPhase(receipts._replace(peer=sequence.peer), adds))
+            phases.append(receipts._replace(peer=sequence.peer))
     if len(phases) == len(is_reversed):
-        pieces = phases[-1].receipts.pieces
-        stored_ranks = phases[-1].receipts.stored_ranks
+        pieces = phases[-1].pieces
+        stored_ranks = phases[-1].stored_ranks
         chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
         yield Offer(
-            seconds=sum(phase.receipts.seconds(problem, chunk_bytes) for phase in phases),
-            n_sends=sum(phase.receipts.n_stored_rows for phase in phases),
+            seconds=sum(phase.seconds(problem, chunk_bytes) for phase in phases),
+            n_sends=sum(phase.n_stored_rows for phase in phases),
             name=name,
             build=partial(lay_phases, problem, phases, (stored_ranks or n) * pieces, stored_ranks),
         )
@@ -651,19 +653,21 @@ def _lay_buffers(problem: Collective, gather: Receipts) -> Laid:
     """Make the plan of an all-gather of whole buffers, which every rank adds up by itself."""
     n = problem.n_ranks
     buffers = replace(problem, operation="all-gather", size_bytes=n * problem.size_bytes)
-    return sum_up(lay_phases(buffers, [SpreadPhase(gather)], n * gather.pieces))
+    return sum_up(lay_phases(buffers, [gather], n * gather.pieces))
 
 
 def lay_phases(
-    problem: Collective, phases: list[SpreadPhase], chunk_count: int, stored_ranks: int = 0
+    problem: Collective, phases: list[Receipts], chunk_count: int, stored_ranks: int = 0
 ) -> Laid:
     """Make the plan of copies or sums of so many chunks, of one phase, or of two in a row.
 
-    With `stored_ranks` the chunks are those of the first ranks, as in a `CollectivePlan`.
+    The phases of a broadcast only copy; those of other operations add up as their gathers do. With
+    `stored_ranks` the chunks are those of the first ranks, as in a `CollectivePlan`.
     """
+    adds_in_phases = problem.flow.adds or (False,) * len(phases)
     rounds = [
         list_rounds(receipts, list_gathered(receipts, stored_ranks), chunk_count, adds=adds)
-        for receipts, adds in phases
+        for receipts, adds in zip(phases, adds_in_phases, strict=True)
     ]
     return lay(problem, one_after_another(*rounds)._replace(stored_ranks=stored_ranks))
 
@@ -774,12 +778,10 @@ def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     fewest rounds for their number of configurations this product is n at least, and no schedule
     can do with less. Example: 12 ranks with 3 and 2 rounds take the steps 1 and 4.
     """
-    n = problem.n_ranks
     held = choose_radix_rounds(problem)
     radices = 1 + np.array(held)
-    shifts = np.repeat((np.cumprod(radices) // radices)[:, None], problem.lanes, axis=1)
-    peer = (np.arange(n) + shifts[:, :, None]) % n
-    sequence = CircuitSequence("mixed radix", peer, held, shifts=shifts)
+    shifts = np.cumprod(radices) // radices
+    sequence = CircuitSequence.onward("mixed radix", problem.n_ranks, shifts, held, problem.lanes)
     yield from offer_gathers(problem, sequence, sequence.name, spread)
 
 

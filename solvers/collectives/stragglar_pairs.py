@@ -175,11 +175,8 @@ def _join(ranks, rank, mate):
 def _record_send(log, number, source, target, chunk, kind):
     """Write a send as the next row of a log."""
     row = log.rows[log.n_written[0]]
-    row[0] = number
-    row[1] = source
-    row[2] = target
-    row[3] = chunk
-    row[4] = kind
+    for column, entry in enumerate((number, source, target, chunk, kind)):
+        row[column] = entry
     log.n_written[0] += 1
 
 

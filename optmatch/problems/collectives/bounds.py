@@ -80,33 +80,40 @@ def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[I
     Example: 8 ranks with one lane. One configuration is a ring, with 1, 2, ..., 7 hops. Two
     configurations have 1, 1, 2, 2, 2, 3, 3 hops at best.
     """
-    n_others = n_ranks - 1
-    onward = lanes - 1 if two_way else lanes
-
-    # ``n_at_hop[hop]``: how many ranks are so many hops away, at most. With one more configuration
-    # these are the ranks at this distance before, over a two-way circuit those one hop nearer, and
-    # the neighbours over the new circuits of those one hop nearer.
-    n_at_hop_before = [1]
+    reached = _count_at_hops(n_ranks, n_ranks, lanes, two_way)
+    n_at_hop = np.ones(1)
     while True:
-        n_at_hop = [1]
-        n_reached = 0
-        while n_reached < n_others and len(n_at_hop) <= n_others:
-            # The three kinds of ranks that are named above, at `hop` hops.
-            hop = len(n_at_hop)
-            n_here = onward * n_at_hop[-1]
-            if hop < len(n_at_hop_before):
-                n_here += n_at_hop_before[hop]
-            if two_way and hop - 1 < len(n_at_hop_before):
-                n_here += n_at_hop_before[hop - 1]
-            n_at_hop.append(min(n_here, n_others))
-            if n_at_hop[-1] == 0:
-                break
-            n_reached += n_at_hop[-1]
+        n_at_hop = _hold_one_more(n_at_hop, reached, n_ranks)
+        reached = reached[: len(n_at_hop)]  # no more hops are needed with more configurations
+        yield _list_hops(n_at_hop, n_ranks)
 
-        # One entry for each rank, without the rank itself at 0 hops.
-        hops = np.repeat(np.arange(len(n_at_hop)), n_at_hop)
-        yield hops[1 : n_others + 1]
-        n_at_hop_before = n_at_hop
+
+def _count_at_hops(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> FloatArray:
+    """Count the ranks at 0, 1, 2, ... hops over one configuration that is held for so many rounds.
+
+    They are bounded from above, and are n or more where they should be more than that.
+    """
+    onward = lanes - 1 if two_way else lanes
+    if not onward:  # a single two-way circuit leads no farther
+        rounds = min(rounds, 1)
+    n_within = [lanes * min(onward**hop, n_ranks) for hop in range(rounds)]
+    return np.array([1, *n_within], dtype=np.float64)
+
+
+def _hold_one_more(n_at_hop: FloatArray, reached: FloatArray, n_ranks: int) -> FloatArray:
+    """Count the ranks at each number of hops, with one configuration more.
+
+    ``reached[hop]`` ranks are at a number of hops over this one alone. Counts are coefficients of
+    polynomials, whose product has those for both together. Ranks that are farther than the n
+    nearest are not among them.
+    """
+    product = np.minimum(np.convolve(n_at_hop, reached), n_ranks)
+    return product[: int((product.cumsum() < n_ranks).sum()) + 1]
+
+
+def _list_hops(n_at_hop: FloatArray, n_ranks: int) -> IntArray:
+    """List the hops to each of n ranks from the nearest one on, without the rank itself."""
+    return np.repeat(np.arange(len(n_at_hop)), n_at_hop.astype(np.int64))[1:n_ranks]
 
 
 @lru_cache(maxsize=4096)
@@ -115,9 +122,8 @@ def hops_within(
 ) -> IntArray:
     """Bound the hops to all other ranks, if circuits are set up K times and rounds are limited.
 
-    The numbers of ranks that are 0, 1, 2, ... hops away are the coefficients of a polynomial. The
-    product of the polynomials of all configurations has the numbers for all of them together. It
-    is largest if all are held for equally many rounds.
+    The product of the polynomials of all configurations (`_hold_one_more`) is largest if all are
+    held for equally many rounds.
 
     K are the `configurations`, `rounds` those of all of them together, and `lanes` the ports of
     each of the n ranks. The result has the hops to each other rank, from the nearest one on; it is
@@ -125,21 +131,13 @@ def hops_within(
     2, 2, 2, 3.
     """
     # 7 rounds of 3 configurations are shared as 3, 2 and 2.
-    onward = lanes - 1 if two_way else lanes
     rounds_each, n_longer = divmod(rounds, configurations)
-    rounds_of_configuration = [rounds_each + 1] * n_longer
-    rounds_of_configuration += [rounds_each] * (configurations - n_longer)
     n_at_hop = np.ones(1)
-    for n_rounds_held in rounds_of_configuration:
-        n_within = [lanes * min(onward**hop, n_ranks) for hop in range(n_rounds_held)]
-        n_at_hop = np.convolve(n_at_hop, np.array([1, *n_within], dtype=np.float64))
-        n_at_hop = np.minimum(n_at_hop, n_ranks)
-        # Ranks that are farther than the n nearest are not among them.
-        n_hops = int((n_at_hop.cumsum() < n_ranks).sum()) + 1
-        n_at_hop = n_at_hop[:n_hops]
-    # One entry for each rank, without the rank itself at 0 hops.
-    hops = np.repeat(np.arange(len(n_at_hop)), n_at_hop.astype(np.int64))
-    return hops[1:n_ranks]
+    for configuration in range(configurations):
+        n_rounds_held = rounds_each + (configuration < n_longer)
+        reached = _count_at_hops(n_ranks, n_rounds_held, lanes, two_way)
+        n_at_hop = _hold_one_more(n_at_hop, reached, n_ranks)
+    return _list_hops(n_at_hop, n_ranks)
 
 
 def bound_terms(problem: CollectiveFields) -> BoundTerms:

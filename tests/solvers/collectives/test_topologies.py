@@ -295,6 +295,14 @@ def test_all_to_alls_over_circuits_that_stay_are_near_the_bound(two_way: bool) -
     assert compute(problem, solution.answer)
 
 
+def test_data_go_on_after_a_configuration_that_brings_nothing() -> None:
+    """A ring and dark ports in turn: nothing comes in every other round, then the ring is back."""
+    ring_then_dark = np.array([[[1, 2, 0]], [[-1, -1, -1]]])
+    receipts = spread(CircuitSequence("", ring_then_dark, (1, 1), repeats=True))
+    assert receipts is not None
+    assert receipts.config_of_round.tolist() == [0, 0]
+
+
 def test_level_routes_use_both_ways_to_opposite_ranks() -> None:
     """Around a ring of 4 two-way ranks each opposite block has two ways; level loads use both."""
     problem = ask("all-to-all", 4, 4.0, ports=2, two_way=True, rate_bytes_per_s=1.0)
