@@ -249,17 +249,21 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimel
     is_here = np.isin(uses.end // 2, transfers.folded.class_of[ranks])
 
     # The circuits of this rail, each row with the row of the end at which they arrive. Many rows
-    # have the same circuits: these are listed once, by where their peers are looked up.
+    # have the same circuits, as those of one ring: rows of equal peers, at both ends, of the first
+    # ranks of classes. Circuits are listed for one example of these.
     row, arriving_row = _pair_rows(transfers, draft.lines)
     arriving_row = arriving_row[is_here[row]]
     row = row[is_here[row]]
-    spots = [
-        (uses.end[rows], uses.lane[rows], uses.place[rows], uses.round_number[rows])
-        for rows in (row, arriving_row)
-    ]
-    _, example, number = np.unique(
-        np.concatenate(spots), axis=1, return_index=True, return_inverse=True
+    peers = np.stack(
+        [
+            uses.lane[row],
+            uses.end[row],
+            uses.peer[row],
+            uses.end[arriving_row],
+            uses.peer[arriving_row],
+        ]
     )
+    _, example, number = np.unique(peers, axis=1, return_index=True, return_inverse=True)
     number = number.reshape(-1)
     circuits = [
         _list_circuits(transfers, ranks, uses, int(row[k]), int(arriving_row[k]))

@@ -68,7 +68,7 @@ class Endpoint(NamedTuple):
     peers: tuple[int, ...]
     """By lane the rank that the first rank of the class faces."""
     spot: Spot
-    """An operation and a round that have these peers: several nodes may share one spot."""
+    """The operation and the round that have these peers."""
 
 
 class Transfer(NamedTuple):
@@ -395,17 +395,15 @@ def _list_endpoints(
 ) -> dict[int, list[Endpoint]]:
     """List by node the ends that it uses, with the peers of the first rank of the class.
 
-    ``nodes_of[node]`` are the nodes of all rounds of a communication, by its first one. Ends of
-    one number with equal peers have one spot, (place in the program, round): the peers of all
-    other ranks of the class are later looked up for the operation at this place in their programs.
-    With a program of which operations 3 and 8 go around the same ring, both get the spot (3, 0).
+    ``nodes_of[node]`` are the nodes of all rounds of a communication, by its first one. The peers
+    of all other ranks of the class are later looked up by the spot: for the operation at this
+    place in their programs.
     """
     folded = transfers.folded
     step = folded.step
     endpoints: dict[int, list[Endpoint]] = {
         node: [] for nodes in nodes_of.values() for node in nodes
     }
-    spots: dict[tuple[int, tuple[int, ...]], Spot] = {}
     for number, nodes in enumerate(folded.order):
         # `on_rail` are the operations of the first rank of the class on rails, in program order;
         # ``nodes[k]`` is the node of ``on_rail[k]``, the first of its rounds. Peers are looked up
@@ -432,15 +430,10 @@ def _list_endpoints(
                     table = np.broadcast_to(peers, shape).tolist()
                     peers_by_round[key] = [tuple(row) for row in table]
 
-                # Equal peers at an end share a spot, so that their circuits are looked up once.
                 end = 2 * number + side
-                for round_number, (node, peers_of_round) in enumerate(
-                    zip(rounds, peers_by_round[key], strict=True)
-                ):
-                    spot = spots.setdefault(
-                        (end, peers_of_round), (operation - begin, round_number)
-                    )
-                    endpoints[node].append(Endpoint(end, peers_of_round, spot))
+                for round_number, node in enumerate(rounds):
+                    spot = (operation - begin, round_number)
+                    endpoints[node].append(Endpoint(end, peers_by_round[key][round_number], spot))
     return endpoints
 
 
