@@ -224,8 +224,10 @@ class Decoder:
             self.result = self.result._replace(
                 change_start_s=np.zeros(n_changes), change=np.zeros((n_changes, 3), np.int64)
             )
-        limits = (float(most_s), _MOST_ROWS // self._copies)
-        step_s = decode(self.graph, choice, limits, self._scratch, self.result)
+        most_forwarding = _MOST_ROWS // self._copies
+        step_s = decode(
+            self.graph, choice, float(most_s), most_forwarding, self._scratch, self.result
+        )
         return step_s, int(self._scratch.n_changes[0])
 
     def lay_out(

@@ -811,7 +811,7 @@ def _queue(graph, choice, scratch, node, size, top):
 
 
 @kernel
-def decode(graph, choice, limits, scratch, result):
+def decode(graph, choice, most_s, most_forwarding, scratch, result):
     """Schedule a training step: list scheduling, in which what can start first starts first.
 
     A communication takes the route by which it ends soonest, sets up the circuits that it lacks
@@ -820,15 +820,14 @@ def decode(graph, choice, limits, scratch, result):
     ``choice.in_order``. The cost is O(n log n) for n nodes, and all circuits on the routes that
     are tried.
 
-    `limits` are the step from which on a schedule is of no use, in seconds, and the most seats
-    that may forward, counted over all nodes. A schedule that exceeds them, or has a node that no
-    route serves, is given up: its step is infinite, and only a part of `result` is written. The
-    first contents of `scratch` do not matter, but its work is added to.
+    A schedule is given up if its step takes `most_s` seconds or longer, if more seats than
+    `most_forwarding` forward (counted over all nodes), or if no route serves a node: its step is
+    infinite then, and only a part of `result` is written. The first contents of `scratch` do not
+    matter, but its work is added to.
 
     Returns when the last node ends and the last circuit is up, in seconds; `scratch` then has the
     number of changes, those at the end of the step included, and of seats that forward.
     """
-    most_s, most_forwarding = limits
     nodes = graph.nodes
     heap = scratch.heap
     key_s = scratch.key_s
