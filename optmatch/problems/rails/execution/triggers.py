@@ -140,16 +140,18 @@ class RailTriggers(Value):
             raise InputError("changes: the last state is not the first", where="changes")
 
         # Two circuits may never lead to one receive port. The circuits to port p are counted in
-        # entry p + 1, trigger by trigger; entry 0 is of circuits that lead nowhere. The states,
-        # which take much memory, are made only to say which one is wrong.
+        # entry p + 1, trigger by trigger; entry 0 is of circuits that lead nowhere.
         n_circuits_to = np.bincount(self.circuits + 1, minlength=len(self.circuits) + 1)
         bounds = np.searchsorted(trigger, np.arange(len(self.place) + 1)).tolist()
-        for begin, end in pairwise(bounds):
+        for number, (begin, end) in enumerate(pairwise(bounds)):
             np.subtract.at(n_circuits_to, old[begin:end] + 1, 1)
             np.add.at(n_circuits_to, new[begin:end] + 1, 1)
             lit = new[begin:end][new[begin:end] != IDLE]
-            if (n_circuits_to[lit + 1] > 1).any():
-                check_matchings(self.states())
+            for port in lit[n_circuits_to[lit + 1] > 1][:1].tolist():
+                raise InputError(
+                    f"changes: after trigger {number} two circuits lead to receive port {port}",
+                    where="changes",
+                )
 
     def turns(self) -> tuple[Rows, Rows, Rows, Rows]:
         """List by row of changes the trigger, transmit port, and receive port before and after it.
@@ -175,15 +177,6 @@ class RailTriggers(Value):
         old = np.empty_like(new)
         old[order] = np.where(again, np.roll(new[order], 1), self.circuits[sends[order]])
         return trigger, sends, old, new
-
-    def states(self) -> Rows:
-        """List the circuits after each trigger; shape (triggers + 1, ports)."""
-        states = [self.circuits]
-        for changes in self.split(self.changes):
-            state = states[-1].copy()
-            state[changes[:, 0]] = changes[:, 1]
-            states.append(state)
-        return np.array(states)
 
     def split(self, rows: Rows) -> list[Rows]:
         """Split a table by the triggers in its last column."""
