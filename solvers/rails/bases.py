@@ -93,7 +93,7 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     say, the rows 0 1 2 and 3 4 5 of six seats, and the columns 0 3, 1 4 and 2 5:
 
     - members of one group stand together, as 0 1 2 3 4 5 for the rows (`_list_grids`);
-    - groups as the job lists them, some of them backwards: 0 1 2 5 4 3 (`_list_rows`);
+    - seats by number, as the job lists them;
     - members of one group stand far apart: 0 5 1 3 2 4 (`_list_spread`);
     - orders without a rule: all of few seats, else two random ones (`_list_others`).
     """
@@ -101,7 +101,7 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     n_seats = len(seats.rail)
     for order in chain(
         _list_grids(families, n_seats),
-        _list_rows(seats),
+        [np.arange(n_seats)],
         _list_spread(families, n_seats),
         _list_others(n_seats),
     ):
@@ -168,47 +168,6 @@ def _list_others(n_seats: int) -> Iterator[Ints]:
     rng = np.random.default_rng(0)
     for _ in range(_N_RANDOM):
         yield rng.permutation(n_seats)
-
-
-def _list_rows(seats: Seats) -> Iterator[Ints]:
-    """List the order of all seats by number, and orders by the groups of each dimension.
-
-    In each result ``order[place]`` is a seat, shape (seats,). For each dimension on rails there
-    are four orders, in which its groups stand one after another: as they are, with the odd or the
-    even ones turned around, and with all of them turned around. Groups 0 1, 2 3 and 4 5 with the
-    odd ones turned around are 0 1 3 2 4 5.
-    """
-    step = seats.job.step()
-    first_rank = np.array(seats.folded.first)
-    yield np.arange(len(first_rank))
-
-    # The dimension of a group is its name up to the first dot, as dp of dp.0.
-    dimension_of_group = [group.name.partition(".")[0] for group in step.groups]
-    on_rails = {
-        dimension
-        for group, dimension in zip(step.groups, dimension_of_group, strict=True)
-        if group.rail >= 0
-    }
-    for dimension in sorted(on_rails):
-        groups = [
-            group.ranks
-            for group, name in zip(step.groups, dimension_of_group, strict=True)
-            if name == dimension
-        ]
-
-        # Groups of even or odd number, of neither or of both are turned around.
-        for turned in ((), (1,), (0,), (0, 1)):
-            rows = [list(ranks) for ranks in groups]
-            for number, row in enumerate(rows):
-                if number % 2 in turned:
-                    row.reverse()
-
-            # A seat stands where its first rank does. Ranks in no group of the dimension have
-            # place -1 and come first.
-            ranks_in_order = np.concatenate(rows)
-            place = np.full(step.n_ranks, -1)
-            place[ranks_in_order] = np.arange(len(ranks_in_order))
-            yield np.argsort(place[first_rank], kind="stable")
 
 
 def _rank_groups(group: Ints, place: Ints) -> Ints:
