@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, TimeUp
 from optmatch.problems import RailJob
-from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, find_step_end
 from optmatch.solvers.rails.choices import Decoder, Search
 from optmatch.solvers.rails.chords import route_exchange
 from optmatch.solvers.rails.decoder import CHORDS, EXCHANGE, RailChoice, RailLayout, Result, trace
@@ -131,10 +131,6 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     decoder.run(choice, np.inf, n_changes)
     result = decoder.result
 
-    # The step ends when the last operation has ended and the last circuit is up.
-    last_up_s = result.change_start_s.max(initial=-np.inf) + seats.job.network.delay_s
-    last_end_s = result.end_s.max(initial=0.0)
-
     # GPUs that forward on one rail, as rows of (row of the operation, seat, ports, turn): counted
     # first, then listed.
     layout = choice.layout
@@ -154,13 +150,15 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     sizes = seats.n_members[is_over_chords]
     routes = [route_exchange(layout.stride.tolist(), n) for n in np.unique(sizes).tolist()]
 
+    timelines = _list_timelines(seats, result, layout)
+
     # Values by row, of one rank for all that do the same, are copied to the operations of all.
     return RailPlan(
-        rails=_list_timelines(seats, result, layout),
+        rails=timelines,
         start_s=folded.spread(result.start_s[folded.nodes]),
         end_s=folded.spread(result.end_s[folded.nodes]),
         ports=folded.spread(ports_of_row),
-        step_s=float(max(last_end_s, last_up_s)),
+        step_s=find_step_end(timelines, result.end_s, seats.job.network.delay_s),
         relays=_spread_relays(seats, forwarding),
         chords=tuple(chords for chords in routes if chords is not None),
     )

@@ -30,7 +30,12 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE
 from optmatch.problems import RailJob
-from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.execution.plan import (
+    RailPlan,
+    RailTimeline,
+    find_step_end,
+    ranks_of_rails,
+)
 from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.solvers.rails.collectives import Lanes
 from optmatch.solvers.rails.paths import Floats, Ints, Timed
@@ -158,19 +163,12 @@ class Draft(NamedTuple):
             for rails in rails_of_pattern.values()
         )
 
-        # The last circuits are up a delay after their change has begun.
-        delay_s = transfers.job.network.delay_s
-        up_s = [
-            float(timeline.starts_s[-1]) + delay_s
-            for timeline in timelines
-            if timeline.n_reconfigurations
-        ]
         return RailPlan(
             rails=timelines,
             start_s=folded.spread(self.timed.start_s[folded.nodes]),
             end_s=end_s,
             ports=folded.spread(ports),
-            step_s=max(float(end_s.max(initial=0.0)), *up_s, 0.0),
+            step_s=find_step_end(timelines, end_s, transfers.job.network.delay_s),
         )
 
 

@@ -22,7 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
-from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
+from optmatch.problems.rails.execution.plan import (
+    RailPlan,
+    RailTimeline,
+    find_step_end,
+    ranks_of_rails,
+)
 from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
 from optmatch.problems.rails.execution.uses import (
     Finder,
@@ -560,13 +565,6 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
         for rail, begins in zip(plan.rails, graph.begins, strict=True)
     ]
 
-    # The step ends with the last operation, or when the last change of any rail is up.
-    up_s = [
-        float(timeline.starts_s[-1]) + job.network.delay_s
-        for timeline in rails
-        if timeline.n_reconfigurations
-    ]
-
     # An operation starts with the first part of its event and ends with the last one.
     operation_start_s = start_s[events.event_of]
     operation_end_s = end_s[graph.parts.last[events.event_of]]
@@ -578,7 +576,7 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
         relays=plan.relays,
         chords=plan.chords,
         pooled=plan.pooled,
-        step_s=max(float(operation_end_s.max(initial=0.0)), *up_s, 0.0),
+        step_s=find_step_end(rails, operation_end_s, job.network.delay_s),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -418,6 +419,20 @@ def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
             f"relays[{row}]: operation {rows[row, 0]} after operation {rows[row - 1, 0]}",
             where=f"relays[{row}]",
         )
+
+
+def find_step_end(
+    timelines: Iterable[RailTimeline], end_s: NDArray[np.float64], delay_s: float
+) -> float:
+    """Find when the last operation has ended and the last circuit is up, in seconds.
+
+    ``end_s[operation]`` are the ends of operations, of which some are enough if others are equal.
+    """
+    step_s = float(end_s.max(initial=0.0))
+    for timeline in timelines:
+        if timeline.n_reconfigurations:
+            step_s = max(step_s, float(timeline.starts_s[-1]) + delay_s)
+    return step_s
 
 
 def ranks_of_rails(step: Step) -> dict[int, NDArray[np.int64]]:
