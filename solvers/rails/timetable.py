@@ -36,6 +36,7 @@ from optmatch.problems.rails.execution.plan import (
     find_step_end,
     ranks_of_rails,
 )
+from optmatch.problems.rails.training.arrays import list_ranges
 from optmatch.problems.rails.training.step import RECV, SEND
 from optmatch.solvers.rails.collectives import Lanes
 from optmatch.solvers.rails.paths import Floats, Ints, Timed
@@ -243,65 +244,38 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimel
     is. If GPU 0 turns to 1 at 2 s, and GPU 1 to 0 at 3 s, their circuit is set up at 3 s.
     """
     transfers = draft.transfers
-    uses = draft.lines.uses
+    lines = draft.lines
+    uses = lines.uses
     is_here = np.isin(uses.end // 2, transfers.folded.class_of[ranks])
-
-    # The circuits of this rail, each row with the row of the end at which they arrive. Many rows
-    # have the same circuits, as those of one ring: rows of equal peers, at both ends, of the first
-    # ranks of classes. Circuits are listed for one example of these.
-    row, arriving_row = _pair_rows(transfers, draft.lines)
-    arriving_row = arriving_row[is_here[row]]
-    row = row[is_here[row]]
-    peers = np.stack(
-        [
-            uses.lane[row],
-            uses.end[row],
-            uses.peer[row],
-            uses.end[arriving_row],
-            uses.peer[arriving_row],
-        ]
-    )
-    _, example, number = np.unique(peers, axis=1, return_index=True, return_inverse=True)
-    number = number.reshape(-1)
-    circuits = [
-        _list_circuits(transfers, ranks, uses, int(row[k]), int(arriving_row[k]))
-        for k in example.tolist()
-    ]
+    facing, facing_of_row = _list_facing(transfers, uses, ranks, np.flatnonzero(is_here))
 
     # The step begins with the circuits that both of their ends used last.
+    last_rows = lines.last[is_here[lines.last]]
+    last = _list_circuits(transfers, uses, ranks, (facing, facing_of_row), last_rows)
+    is_last = uses.node[lines.find_last(last.arriving_row)] == uses.node[last.row]
     first_state = np.full((transfers.lanes.number, len(ranks)), IDLE)
-    last_use = draft.lines.find_last(row)
-    is_last = uses.node[last_use] == uses.node[row]
-    is_last &= uses.node[draft.lines.find_last(arriving_row)] == uses.node[row]
-    for k in np.flatnonzero(is_last).tolist():
-        sender, receiver = circuits[number[k]]
-        first_state[uses.lane[row[k]], sender] = receiver
+    first_state[uses.lane[last.row[is_last]], last.sender[is_last]] = last.receiver[is_last]
 
-    # Circuits are set up when the later one of their ends turns, in the order of time.
-    set_up_s = np.maximum(draft.turn_s[row], draft.turn_s[arriving_row])
+    # Circuits are set up when the later one of their ends turns, in the order of time. Those of
+    # nodes for which no end turns are up already.
+    is_turn = is_here & (draft.turn_s >= 0)
+    turning = np.flatnonzero(is_here & np.isin(uses.node, uses.node[is_turn]))
+    used = _list_circuits(transfers, uses, ranks, (facing, facing_of_row), turning)
+    set_up_s = np.maximum(draft.turn_s[used.row], draft.turn_s[used.arriving_row])
     order = np.argsort(set_up_s, kind="stable")
     order = order[set_up_s[order] >= 0]
-    senders = [circuits[number[k]][0] for k in order.tolist()]
-    receivers = [circuits[number[k]][1] for k in order.tolist()]
-    n_circuits = [len(sender) for sender in senders]
-    none = [np.empty(0, np.int64)]
 
     # All turns of one time are asked for when the first of them is. A rail that stops as a whole
     # does so for a turn without a circuit, too: times of communication count that, and it is a
     # state.
-    is_turn = is_here & (draft.turn_s >= 0)
     times_s, time_of_turn = np.unique(draft.turn_s[is_turn], return_inverse=True)
     asked_s = np.full(len(times_s), np.inf)
     np.minimum.at(asked_s, time_of_turn.reshape(-1), draft.asked_s[is_turn])
     states, kept = list_states(
         first_state,
         times_s,
-        np.repeat(set_up_s[order], n_circuits),
-        (
-            np.repeat(uses.lane[row[order]], n_circuits),
-            np.concatenate(senders + none),
-            np.concatenate(receivers + none),
-        ),
+        set_up_s[order],
+        (uses.lane[used.row[order]], used.sender[order], used.receiver[order]),
         keeps_all=transfers.job.network.switching == "all-stop",
     )
 
@@ -316,42 +290,80 @@ def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimel
     )
 
 
-def _pair_rows(transfers: Transfers, lines: Lines) -> tuple[Ints, Ints]:
-    """Pair the rows of sides 0 with those of sides 1 to which their circuits lead.
+def _list_facing(transfers: Transfers, uses: Uses, ranks: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """List whom the GPUs of a rail face in some rows of `uses`, as a table of different rows.
 
-    Returns ``row[pair]`` and ``arriving_row[pair]``, rows of `lines`. Both rows are of one node
-    and lane, and the second one is of the class of the peer. The first of several such rows counts
-    (a message of a class to itself stands on a line twice).
+    ``facing[facing_of_row[row], gpu]`` is a GPU, -1 for a GPU of another class than that of the
+    row. Two rows are the same if they are of one end and lane, and the first rank of the class has
+    the same peer.
     """
-    uses = lines.uses
-    row = np.flatnonzero(uses.end % 2 == 0)
-    arriving_end = 2 * transfers.folded.class_of[uses.peer[row]] + 1
+    keys = np.stack([uses.end[rows], uses.lane[rows], uses.peer[rows]])
+    _, example, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    facing_of_row = np.full(len(uses.end), -1)
+    facing_of_row[rows] = number.reshape(-1)
+    facing = np.full((len(example), len(ranks)), IDLE)
+    for faced, row in zip(facing, rows[example].tolist(), strict=True):
+        # Each rank of the class has the operation at the same place in its program, with a partner
+        # of its own.
+        class_number, side = divmod(int(uses.end[row]), 2)
+        gpus = np.flatnonzero(transfers.folded.class_of[ranks] == class_number)
+        operations = transfers.folded.step.rank_start[ranks[gpus]] + uses.place[row]
+        lane = int(uses.lane[row])
+        peers = face(transfers, operations, side, lane, int(uses.round_number[row]))
+        faced[gpus] = np.searchsorted(ranks, peers)
+    return facing, facing_of_row
 
-    # Rows are looked up by (node, end, lane), as one number.
-    shape = (len(transfers.first), 2 * len(transfers.folded.first), transfers.lanes.number)
-    key = np.ravel_multi_index((uses.node, uses.end, uses.lane), shape)
-    arriving_key = np.ravel_multi_index((uses.node[row], arriving_end, uses.lane[row]), shape)
-    by_key = np.argsort(key, kind="stable")
-    return row, by_key[np.searchsorted(key[by_key], arriving_key)]
+
+class _Circuits(NamedTuple):
+    """Circuits on a rail that communications use; each array has an entry for each."""
+
+    row: Ints
+    """The row of the end at which it begins, whose side is 0."""
+    arriving_row: Ints
+    """The row of the end at which it arrives, of the same node and lane, whose side is 1."""
+    sender: Ints
+    """The GPU at which it begins, as its number on the rail."""
+    receiver: Ints
+    """The GPU at which it arrives."""
 
 
 def _list_circuits(
-    transfers: Transfers, ranks: Ints, uses: Uses, row: int, arriving_row: int
-) -> tuple[Ints, Ints]:
-    """List the circuits between two ends as GPUs that send, and GPUs that receive.
+    transfers: Transfers,
+    uses: Uses,
+    ranks: Ints,
+    facing_of_rows: tuple[Ints, Ints],
+    rows: Ints,
+) -> _Circuits:
+    """List the circuits of some rows: of sides 0, to those that face them in return.
 
-    ``ranks[gpu]`` are those of the rail; `row` of `uses` is of a side 0, `arriving_row` of a side
-    1. GPUs that do not face each other have no circuit, as one that waits for a later round.
+    `facing_of_rows` are both results of `_list_facing`. A GPU that waits for a later round faces
+    another one that may not face it: there is no circuit.
     """
-    rank_start = transfers.folded.step.rank_start
-    lane = int(uses.lane[row])
-    sender = ranks[transfers.folded.class_of[ranks] == uses.end[row] // 2]
-    operations = rank_start[sender] + uses.place[row]
-    receiver = face(transfers, operations, 0, lane, int(uses.round_number[row]))
-    operations = rank_start[receiver] + uses.place[arriving_row]
-    faced_by_receiver = face(transfers, operations, 1, lane, int(uses.round_number[arriving_row]))
-    is_mutual = faced_by_receiver == sender
-    return np.searchsorted(ranks, sender[is_mutual]), np.searchsorted(ranks, receiver[is_mutual])
+    facing, facing_of_row = facing_of_rows
+    class_of_gpu = transfers.folded.class_of[ranks]
+
+    # Each row of side 0 with all GPUs of its class. Sorted by class, those of one class stand
+    # together.
+    rows = rows[uses.end[rows] % 2 == 0]
+    by_class = np.argsort(class_of_gpu, kind="stable")
+    first = np.searchsorted(class_of_gpu[by_class], uses.end[rows] // 2, "left")
+    beyond = np.searchsorted(class_of_gpu[by_class], uses.end[rows] // 2, "right")
+    row = np.repeat(rows, beyond - first)
+    sender = by_class[list_ranges(first, beyond - first)]
+    receiver = facing[facing_of_row[row], sender]
+
+    # The row of the receiver, by node, end and lane as one number. The first of several such rows
+    # counts: a message of a class to itself stands on a line twice.
+    shape = (len(transfers.first), 2 * len(transfers.folded.first), transfers.lanes.number)
+    key = np.ravel_multi_index((uses.node, uses.end, uses.lane), shape)
+    arriving_end = 2 * class_of_gpu[receiver] + 1
+    arriving_key = np.ravel_multi_index((uses.node[row], arriving_end, uses.lane[row]), shape)
+    by_key = np.argsort(key, kind="stable")
+    arriving_row = by_key[np.searchsorted(key[by_key], arriving_key)]
+    is_mutual = facing[facing_of_row[arriving_row], receiver] == sender
+    return _Circuits(
+        row[is_mutual], arriving_row[is_mutual], sender[is_mutual], receiver[is_mutual]
+    )
 
 
 def list_states(
