@@ -149,7 +149,7 @@ def test_trace_events_of_rails() -> None:
 
 def test_trace_events_that_overlap_are_on_threads_of_their_own() -> None:
     """Ports of one switch are changed at different times, and times are no whole nanoseconds."""
-    job = small_job(1, 2, 4, batch=8, micro_batch=1, delay_s=1e-2 / 3)
+    job = small_job(2, 1, 3, batch=8, micro_batch=1, delay_s=1e-2 / 3)
     lasting = check_trace(text(om.solve(job, "prefetch", seed=0), "perfetto"))
     changed = [e for e in lasting if e["cat"] != "operation"]
     of_one_switch = [e for e in changed if e["pid"] == changed[0]["pid"]]
