@@ -131,7 +131,7 @@ def test_states_are_matchings() -> None:
         ([[0, 9, 0]], "ports are from 0 to 3"),
         ([[-1, 0, 0]], "ports are from 0 to 3"),
         ([[0, -1, 0], [0, -1, 0]], "is there twice"),
-        ([[0, 0, 0], [1, 0, 0]], "share destination"),
+        ([[0, 0, 0], [1, 0, 0]], "two circuits lead to receive port 0"),
         ([[0, 0, -1]], r"changes\[0\]: trigger -1"),
     ):
         kept = rail.changes[rail.changes[:, 2] > 0]
