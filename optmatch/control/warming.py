@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from optmatch.entrances import solve
 from optmatch.fabrics import (
@@ -12,6 +13,7 @@ from optmatch.fabrics import (
     DilatedBenes,
     Fabric,
     HexMesh,
+    IdealSwitch,
     Piloss,
     SpankeBenes,
     SwitchAndSelect,
@@ -71,8 +73,7 @@ def warm_up(
         for problem in kind_named(name).small_problems():
             solve(problem, seed=0, limits=Limits(iterations=_STEPS), on_event=on_event)
     if controllers:
-        from optmatch.control import Rerouter, Router
-        from optmatch.control.demands.warming import warm_schedulers
+        from optmatch.control import Rerouter, RollingSchedule, Router, decompose, schedule
 
         # Small fabrics of each type: kernels are compiled for types of arrays, whatever their
         # size. A router compiles, or loads, its kernels as it is made, and is then thrown away.
@@ -93,7 +94,16 @@ def warm_up(
             for aim in ("worst-loss-db", "worst-snr-db", "power-mw"):
                 Router(fabric, prefer=aim, cells=cells, warm=True)
         Rerouter.warm_up()
-        warm_schedulers()
+
+        # Schedules count steps instead of time, since on a busy machine the usual limit could end
+        # before the first plan. They run on a switch of each kind.
+        matrix: Any = [[0, 9, 2, 1], [4, 0, 6, 3], [5, 1, 0, 7], [2, 8, 3, 0]]
+        schedule(matrix, 0.5)
+        decompose(matrix, fill=True)
+        for switch in (IdealSwitch(4), HexMesh(4, 4, ports=4), Benes(4)):
+            rolling = RollingSchedule(switch, 0.5, time_limit_s=None)
+            rolling.add(matrix)
+            rolling.next_slot()
 
 
 def _names(kinds: str | Iterable[str] | None) -> Sequence[str]:

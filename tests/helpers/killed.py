@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
-from optmatch.control.reroutes.failed_parts import Record
-from optmatch.control.reroutes.record_file import record_to_tree
+from optmatch.control.reroutes.records import Record, record_to_tree
 from optmatch.io.text import canonical, digest
 from optmatch.model import InfeasibleError, LimitReached
 from optmatch.solvers.reroutes.states import fill_rack

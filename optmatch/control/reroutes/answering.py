@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.control.reroutes.failed_parts import (
+from optmatch.control.reroutes.records import (
     Record,
     add_failure,
     check_failure,

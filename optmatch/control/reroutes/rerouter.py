@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +25,16 @@ from numpy.typing import NDArray
 from optmatch.control.figures import Call, Tally
 from optmatch.control.reroutes.answering import (
     Proposal,
-    Snapshot,
     find_answer,
     find_closed_part,
     start_clock,
     take_snapshot,
 )
-from optmatch.control.reroutes.failed_parts import (
+from optmatch.control.reroutes.records import (
+    Durable,
     Parts,
     Record,
+    RecordFile,
     Stuck,
     check_failure,
     check_faults_are_latest,
@@ -44,19 +45,11 @@ from optmatch.control.reroutes.failed_parts import (
     take_out,
     unite,
 )
-from optmatch.control.reroutes.record_file import Durable, RecordFile
 from optmatch.model import FormatError, InputError, integer
 from optmatch.model.declarations import form_of
 from optmatch.model.files import file_path, path_name
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.running import KIND_OF_FIELD, FailedParts
-
-_REFUSED = "a failure has no answer"
-_ANSWERED = "a failure has a proposal"
-_CHANGED = "the state has changed"
-_ROLLED_BACK = "a change is taken back"
-"""The events of `Rerouter._go_to`: a change adds an entry to the history, a rollback removes one,
-and the other two leave their number as it is."""
 
 
 class Rerouter:
@@ -390,9 +383,10 @@ class Rerouter:
                     pending = list_unanswered(failure, record.state) if is_stale else failure
                     if report and any(pending):
                         if isinstance(answer, Proposal):
-                            self._go_to(record.answer(pending), _ANSWERED)
+                            # Its caller has nothing to lose yet.
+                            self._go_to(record.answer(pending), is_urgent=False)
                         else:
-                            self._go_to(record.refuse(pending), _REFUSED)
+                            self._go_to(record.refuse(pending))
                 if isinstance(answer, Proposal):
                     return answer
                 raise answer
@@ -409,8 +403,10 @@ class Rerouter:
             reported = set(failure.failed_chips).intersection(record.cut_off)
             other_parts = subtract(failure, FailedParts(tuple(reported)))
             if reported:
+                # They have failed in the past, too.
                 check_failure(record.state, other_parts)
-                self._go_to(record.with_reported_chips(reported), _REFUSED)
+                past = [former.with_reported_chips(reported) for former in self._history]
+                self._go_to(record.with_reported_chips(reported), past)
         return other_parts
 
     def apply(self, proposal: Proposal) -> Reroute:
@@ -451,8 +447,7 @@ class Rerouter:
             if used is not None:
                 raise InputError(f"{used} has failed since this was proposed: ask again")
 
-            snapshot = self._go_to(_record_after(record, proposal), _CHANGED)
-        return snapshot.state
+            return self._change_to(_record_after(record, proposal))
 
     def repair(
         self,
@@ -488,8 +483,7 @@ class Rerouter:
         self._check_open()
         repaired = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
         with self._tally.call("repair", repaired), self._lock:
-            snapshot = self._go_to(take_out(self._now.record, repaired), _CHANGED)
-        return snapshot.state
+            return self._change_to(take_out(self._now.record, repaired))
 
     restore = repair
     """The same for parts that were drained."""
@@ -605,9 +599,8 @@ class Rerouter:
         with self._tally.call("rollback"), self._lock:
             if not self._history:
                 raise InputError("nothing was applied that is remembered")
-            record = self._now.record.back_to(self._history[-1])
-            snapshot = self._go_to(record, _ROLLED_BACK)
-        return snapshot.state
+            *earlier, past = self._history
+            return self._go_to(self._now.record.back_to(past), earlier)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all that a restart needs: state, stand-ins, refused parts, and the history.
@@ -824,40 +817,36 @@ class Rerouter:
         if self._is_closed:
             raise InputError("the controller is closed: open it again")
 
-    def _go_to(self, record: Record, event: str) -> Snapshot:
-        """Take over a record, once it is in the file; the caller holds the lock.
+    def _change_to(self, record: Record) -> Reroute:
+        """Take over a record after a change, which a rollback takes back; the lock is held."""
+        # Failures that the change answers are not pending in the record to go back to.
+        past = self._now.record._replace(answered=record.answered)
+        return self._go_to(record, [*self._history, past])
 
-        `event` says what the record is for: one of the four texts above the class. If the file
-        cannot be written, the present record is still the former one. The result is the snapshot
-        of the new record.
+    def _go_to(
+        self, record: Record, history: Iterable[Record] | None = None, *, is_urgent: bool = True
+    ) -> Reroute:
+        """Take over a record, once it is in the file, and return its state; the lock is held.
+
+        `history` has the records before it from now on, None for those that there are. If the file
+        cannot be written, the present record is still the former one. A change that is not urgent
+        may reach the disk a second later.
         """
         self._check_open()
         before = self._now
         if record is before.record:
-            return before
+            return record.state
 
         # All values that searches derive from a state hold as long as the state is the same.
         snapshot = before._replace(record=record)
         if record.state is not before.state:
             snapshot = take_snapshot(record, self._priorities, before)
-        history = self._history.copy()
-        if event == _ROLLED_BACK:
-            history.pop()
-        elif event == _CHANGED:
-            # Failures that the change answers are not pending in the record to go back to.
-            history.append(before.record._replace(answered=record.answered))
-        else:
-            # Chips that were cut off and are reported by themselves have failed in the past, too.
-            reported = {*before.record.cut_off}.difference(record.cut_off)
-            if reported:
-                past = [former.with_reported_chips(reported) for former in history]
-                history = deque(past, maxlen=history.maxlen)
-
+        past = deque(self._history if history is None else history, self._history.maxlen)
         if self._file is not None:
-            self._file.write([*history, record], is_urgent=event != _ANSWERED)
+            self._file.write([*past, record], is_urgent=is_urgent)
         self._now = snapshot
-        self._history = history
-        return snapshot
+        self._history = past
+        return record.state
 
 
 def _record_after(record: Record, proposal: Proposal) -> Record:

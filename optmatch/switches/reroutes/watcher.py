@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optmatch.control import Proposal, Rerouter
-from optmatch.control.reroutes.failed_parts import add_failure
+from optmatch.control.reroutes.records import add_failure
 from optmatch.fabrics import RackFabric
 from optmatch.io.switches.circuits import CrossConnect, Difference, difference_between
 from optmatch.io.switches.plans import (

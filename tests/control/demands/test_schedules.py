@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 import optmatch as om
-from optmatch.control.demands import entries_in_ticks, schedules
+from optmatch.control.demands import schedules
 from optmatch.control.demands.schedules import Slots, decompose, schedule
 from optmatch.problems.demands import traffic
 from optmatch.solvers.demands import birkhoff, entry_covers, portfolio
@@ -377,7 +377,7 @@ def test_listed_and_full_demands_have_the_same_schedule(monkeypatch: pytest.Monk
     monkeypatch.setattr(portfolio, "_GRACE_S", 0.0)
     demand = draw_sparse(30, 3, seed=1)
     full = schedule(demand.toarray(), 1e-3, time_limit_s=0.0)
-    monkeypatch.setattr(entries_in_ticks, "_FILLED_PORTS", 10)
+    monkeypatch.setattr(schedules, "_FILLED_PORTS", 10)
     listed = schedule(demand, 1e-3, time_limit_s=0.0)
     assert listed.matchings.tolist() == full.matchings.tolist()
     assert listed.durations_s.tolist() == full.durations_s.tolist()

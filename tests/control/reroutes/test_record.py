@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import optmatch as om
-from optmatch.control.reroutes.failed_parts import Record
+from optmatch.control.reroutes.records import Record
 from optmatch.model import InfeasibleError, LimitReached
 from optmatch.problems.reroutes.running import FailedParts
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
