@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import FREE, IDLE, InputError, scale_of
+from optmatch.model import FREE, IDLE, InputError
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     MOST_ROWS,
@@ -385,23 +385,6 @@ def axes_for(data: MeshData, ax: Axes | None) -> Axes:
     scale = min(_INCHES_PER_CELL, 16.0 / max(right - left, upper - lower))
     width_inches = max(_LEAST_WIDTH, scale * (right - left))
     return axes_of(ax, width_inches, max(2.5, scale * (upper - lower) + 0.9))
-
-
-def label_time(ax: Axes, span_s: float, rows: int) -> None:
-    """Set limits and units of a chart over time: time to the right, rows downwards.
-
-    What is drawn is in seconds; ticks are written in a unit that suits the span. The middles of
-    the rows are at 0, 1, 2, ...
-    """
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    scale, unit = scale_of(span_s, "s")
-    ticks = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0.0, span_s / scale or 1.0)
-    ax.set(xlim=(0, (span_s or 1.0) * 1.01), ylim=(rows - 0.4, -0.6))
-    ax.tick_params(labelsize=8)
-    ax.set_xticks([tick * scale for tick in ticks if tick * scale <= 1.01 * (span_s or 1.0)])
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda time_s, _: f"{time_s / scale:.4g}"))
-    ax.set_xlabel(f"time in {unit}")
 
 
 def draw_schedule(shown: Drawable, slot: int | None = None, ax: Axes | None = None) -> Figure:

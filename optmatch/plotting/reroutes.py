@@ -20,6 +20,7 @@ from optmatch.plotting.drawing import (
 )
 from optmatch.plotting.figures import plot_slot
 from optmatch.plotting.scenes import draw_map
+from optmatch.plotting.slices import place_servers
 from optmatch.plotting.slots import answered, keep_colours, mesh_data, schedule_data
 from optmatch.plotting.viewer import page_data, panel, scene
 from optmatch.problems import Reroute, Transition
@@ -75,19 +76,7 @@ def _rack_data(problem: Reroute, answer: Transition) -> RackData:
     rack = problem.fabric
     if not isinstance(rack, RackFabric):
         raise InputError("a drawing of a rack needs one")
-    # Places of servers, x to the right and y upwards in sides of a server: layers along z stand
-    # beside each other, racks below each other.
-    n_x, n_y, _ = rack.server_grid
-    rack_number, x, y, z = rack.server_coordinates.astype(float).T
-    servers = np.stack([x + (n_x + 0.6) * z, -y - (n_y + 0.6) * rack_number], axis=1)
-
-    # The chips of a server lie around its middle: of 2 by 2 chips they are half a step to each
-    # side.
-    chip_in_server = np.arange(rack.n_chips) % rack.chips_per_server
-    n_columns = max(1, rack.server[0])
-    offset = np.stack([chip_in_server % n_columns, -(chip_in_server // n_columns)], axis=1)
-    offset = offset - (offset.max(axis=0) + offset.min(axis=0)) / 2
-    chips = servers[rack.server_of_chip] + 2 * SPREAD * offset
+    servers, chips = _place_chips(rack, np.arange(rack.racks))
 
     # Later roles go before earlier ones: a neighbour of a new circuit may be a spare.
     chips_of_new_circuits = answer.circuits // rack.ports_per_chip
@@ -114,6 +103,21 @@ def _rack_data(problem: Reroute, answer: Transition) -> RackData:
                 hops.add((tail, head))
     hops_of_routes = np.array(sorted(hops), dtype=np.int64).reshape(-1, 2)
     return RackData(chips, servers, role, circuits.astype(np.int64), hops_of_routes)
+
+
+def _place_chips(
+    rack: RackFabric, racks: NDArray[np.integer]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the places of servers and of chips, y upwards in sides of a server; NaN elsewhere."""
+    servers = place_servers(rack, racks) * [1, -1]
+
+    # The chips of a server lie around its middle: of 2 by 2 chips they are half a step to each
+    # side.
+    chip_in_server = np.arange(rack.n_chips) % rack.chips_per_server
+    n_columns = max(1, rack.server[0])
+    offset = np.stack([chip_in_server % n_columns, -(chip_in_server // n_columns)], axis=1)
+    offset = offset - (offset.max(axis=0) + offset.min(axis=0)) / 2
+    return servers, servers[rack.server_of_chip] + 2 * SPREAD * offset
 
 
 def _roles_before(problem: Reroute, rack: RackFabric) -> NDArray[np.int64]:
@@ -203,7 +207,8 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     shown_racks = [*np.unique(rack_of_chip[is_affected]).tolist(), 0][:_MAX_RACKS]
     shown_racks = sorted(set(shown_racks))
 
-    moved = _put_racks_on_grid(data, rack, np.array(shown_racks))
+    servers, chips = _place_chips(rack, np.array(shown_racks))
+    moved = data._replace(servers=servers, chips=chips)
 
     # The title counts what is hidden, role by role.
     is_hidden = np.isnan(moved.chips[:, 0])
@@ -217,28 +222,6 @@ def _leave_out_racks(data: RackData, rack: RackFabric) -> tuple[RackData, str]:
     numbers = ", ".join(map(str, shown_racks))
     text = f"\n{names} {numbers}; left out are {n_left_out} racks, chips: {', '.join(counts)}"
     return moved, text
-
-
-def _put_racks_on_grid(data: RackData, rack: RackFabric, racks: NDArray[np.int64]) -> RackData:
-    """Move some racks, which stand below each other, until all together are about a square.
-
-    The servers and chips of other racks get NaN as their places.
-    """
-    n_x, n_y, n_z = rack.server_grid
-    width = n_z * (n_x + 0.6) + 0.6
-    height = n_y + 0.6
-
-    # A rack is `width` by `height`: as many stand beside each other as make all about square.
-    # Rack k was in row k: it moves up by the difference.
-    n_columns = max(1, round((len(racks) * height / width) ** 0.5))
-    shift = np.full((rack.racks, 2), np.nan)
-    row, column = np.divmod(np.arange(len(racks)), n_columns)
-    shift[racks] = np.stack([column * width, (racks - row) * height], axis=1)
-    rack_of_server = rack.server_coordinates[:, 0].astype(np.int64)
-    return data._replace(
-        servers=data.servers + shift[rack_of_server],
-        chips=data.chips + shift[rack_of_server[rack.server_of_chip]],
-    )
 
 
 def _mark_failed(ax: Axes, problem: Reroute) -> None:
@@ -404,9 +387,7 @@ def page(solution: Solution) -> dict[str, Any]:
         return data_of_slots
 
     # A rack is a map, which is gone through step by step.
-    all_racks = np.arange(problem.fabric.racks)
-    data = _put_racks_on_grid(transition_data(solution), problem.fabric, all_racks)
-    chart = _rack_chart(problem, answer, data)
+    chart = _rack_chart(problem, answer, transition_data(solution))
     rows = [[[f"{k}: {step['say']}"], {"step": k}] for k, step in enumerate(chart["steps"])]
     return scene(solution, **chart, list={"title": "Steps", "heads": ["step"], "rows": rows})
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import scale_of
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import Axes, axes_of, figure_of, readable_font, size_in_inches
-from optmatch.plotting.figures import label_time
 
 UPPER_HALF, LOWER_HALF, WHOLE_ROW = range(3)
 """Where bars lie in their row."""
@@ -57,6 +57,24 @@ def draw_bars(
     ax.add_collection(PolyCollection(list(np.stack([x, y], axis=2)), **style))
 
 
+def label_time(ax: Axes, span_s: float, rows: int, unit: str = "s") -> None:
+    """Set limits and units of a chart over time: time to the right, rows downwards.
+
+    What is drawn is in seconds; ticks are written in a unit that suits the span. The middles of
+    the rows are at 0, 1, 2, ... Another `unit`, such as resources, takes the place of seconds.
+    """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    scale, name = scale_of(span_s, unit)
+    locator = MaxNLocator(8, steps=[1, 2, 5, 10], integer=unit != "s")
+    ticks = locator.tick_values(0.0, span_s / scale or 1.0)
+    ax.set(xlim=(0, (span_s or 1.0) * 1.01), ylim=(rows - 0.4, -0.6))
+    ax.tick_params(labelsize=8)
+    ax.set_xticks([tick * scale for tick in ticks if tick * scale <= 1.01 * (span_s or 1.0)])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda amount, _: f"{amount / scale:,.4g}"))
+    ax.set_xlabel(f"time in {name}" if unit == "s" else name)
+
+
 def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.32) -> Axes:
     """Draw the rows of a scene: bars over time, and what is written in them.
 
@@ -64,15 +82,16 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
     ----------
     chart
         Parts of a scene: `rows`, `bars`, `span_s`, `row_noun` and `legend`, a `BarLook` for each
-        kind. There may be `texts`, one for each bar, row after row; and times `bounds_s` of a
-        lower bound and `changes` of circuits, which become dashed lines.
+        kind. There may be `texts`, one for each bar, row after row; times `bounds_s` of a lower
+        bound and `changes` of circuits, which become dashed lines; and a `unit` that takes the
+        place of seconds.
     ax
         Where to draw; None makes a figure with rows of `row_inches`.
     """
     n_rows = len(chart["rows"])
     looks = chart["legend"]
     ax = axes_of(ax, 10.0, min(30.0, max(2.5, row_inches * n_rows + 1.2)))
-    label_time(ax, chart["span_s"], n_rows)
+    label_time(ax, chart["span_s"], n_rows, chart.get("unit", "s"))
 
     # Row, kind, start and end of each bar; a scene has millionths of its span.
     n_bars = [len(bars) // 3 for bars in chart["bars"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,18 +11,11 @@ from numpy.typing import NDArray
 
 from optmatch.model import InputError, Solution
 from optmatch.plotting import palette
-from optmatch.plotting.drawing import (
-    Axes,
-    Figure,
-    axes_of,
-    choose_ticks,
-    draw_groups,
-    figure_of,
-    mean_by_group,
-)
+from optmatch.plotting.drawing import Axes, Figure, figure_of
 from optmatch.plotting.figures import range_of
+from optmatch.plotting.scenes import LOWER_HALF, UPPER_HALF, WHOLE_ROW, BarLook, draw_rows
 from optmatch.plotting.slots import answered
-from optmatch.plotting.viewer import scene
+from optmatch.plotting.viewer import pack_bars, scene
 from optmatch.problems import Assignment, PortSharing
 
 
@@ -93,11 +87,15 @@ def plot_shares(solution: Solution, *, ax: Axes | None = None) -> Figure:
     Returns
     -------
     Figure
-        Jobs across, first served first. With more than 40 jobs a bar is the mean of several.
+        Resources to the right, jobs downwards, first served first. With more than 40 jobs a row
+        is the mean of several.
     """
     data = shares_data(solution)
-    ax = _chart_axes(ax, len(data.job))
-    draw_groups(ax, data.demand, data.served, ("not served", "served"), _MOST_BARS)
+    bars = {
+        BarLook("served", palette.circuit_colour(0), WHOLE_ROW): (0 * data.served, data.served),
+        BarLook("not served", palette.TOGGLED_FILL, WHOLE_ROW): (data.served, data.demand),
+    }
+    ax = _draw_jobs(data.job, bars, ax)
     n_served = int(data.served.sum())
     n_wanted = int(data.demand.sum())
     title = f"{n_served:,} of {n_wanted:,} wanted are served, unused: {data.unused:,}"
@@ -107,37 +105,50 @@ def plot_shares(solution: Solution, *, ax: Axes | None = None) -> Figure:
     n_all = int((data.served == data.demand)[wants].sum())
     n_none = int((data.served == 0)[wants].sum())
     title += f"\njobs that get all they want: {n_all:,}, nothing: {n_none:,}"
-    _label_jobs(ax, data.job, title)
+    ax.set_title(title, fontsize=10)
     return figure_of(ax)
 
 
-_MOST_BARS = 40
-"""Of more jobs a bar is the mean of several."""
+_MOST_ROWS = 40
+"""Of more jobs a row is the mean of several."""
 
 
-def _chart_axes(ax: Axes | None, n_jobs: int) -> Axes:
-    """Return `ax`, or axes of a new figure, which is wider for more jobs."""
-    return axes_of(ax, max(6.0, min(12.0, 4 + 0.15 * n_jobs)), 3.6)
+def _draw_jobs(
+    order: NDArray[Any],
+    bars: Mapping[BarLook, tuple[NDArray[Any], NDArray[Any]]],
+    ax: Axes | None,
+) -> Axes:
+    """Draw numbers of resources as bars, a row for each job or for some that follow each other.
 
-
-def _label_jobs(ax: Axes, order: NDArray[Any], title: str) -> None:
-    """Label and title a chart of jobs, first served first; ``order[place]`` is the job's number.
-
-    More than `_MOST_BARS` jobs have no numbers below, as a bar is the mean of several.
+    ``order[place]`` is the number of a job, and a bar reaches from ``begin[place]`` to
+    ``end[place]`` resources.
     """
-    n_jobs = len(order)
-    size = math.ceil(n_jobs / _MOST_BARS)
-    if size == 1:
-        places = range(0, n_jobs, math.ceil(n_jobs / 30))
-        ax.set_xticks(places, [str(order[place]) for place in places], fontsize=8)
-        ax.set_xlabel("job, first served first")
-    else:
-        ax.set_xticks(choose_ticks(n_jobs, 8))
-        ax.set_xlabel(f"{n_jobs:,} jobs, first served first; a bar: the mean of {size} jobs")
-    ax.set_ylabel("resources")
-    ax.locator_params(axis="y", integer=True)
-    ax.set_title(title, fontsize=10)
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    size = math.ceil(len(order) / _MOST_ROWS)
+    starts = np.arange(0, len(order), size)
+    n_jobs = np.diff(starts, append=len(order))
+    names = []
+    for place, n_together in zip(starts.tolist(), n_jobs.tolist(), strict=True):
+        more = f" and {n_together - 1} more" if n_together > 1 else ""
+        names.append(f"{order[place]}{more}")
+
+    # The means of the jobs of each row, for all bars.
+    begins, ends = np.swapaxes(list(bars.values()), 0, 1)
+    begin = np.add.reduceat(begins, starts, axis=1) / n_jobs
+    end = np.add.reduceat(ends, starts, axis=1) / n_jobs
+    kind, row = np.indices(begin.shape)
+    span = max(1.0, float(end.max()))
+    unit = "resources; the job on top is served first"
+    if size > 1:
+        unit += ", a row is the mean of its jobs"
+    chart = {
+        "legend": list(bars),
+        "row_noun": "job",
+        "rows": names,
+        "bars": pack_bars(*map(np.ravel, (row, kind, begin, end)), len(names), span),
+        "span_s": span,
+        "unit": unit,
+    }
+    return draw_rows(chart, ax)
 
 
 _MOST_NODES = 3000
@@ -338,21 +349,15 @@ def draw_problem(problem: PortSharing, ax: Axes | None = None) -> Figure:
     order = problem.ranking
     demand = problem.jobs.demand[order]
     supply = problem.classes.supply[order]  # by job: the resources that could serve it
-    ax = _chart_axes(ax, len(order))
-
-    # A bar for what a job wants, and a line at the number of resources that could serve it.
-    draw_groups(ax, demand, None, ("wanted", ""), _MOST_BARS)
-    starts, ends, means = mean_by_group(supply, _MOST_BARS)
-    ax.hlines(means, starts, ends, color=palette.INK, label="resources that fit it")
+    bars = {
+        BarLook("wanted", palette.circuit_colour(0), UPPER_HALF): (0 * demand, demand),
+        BarLook("resources that fit it", _TIGHT, LOWER_HALF): (0 * supply, supply),
+    }
+    ax = _draw_jobs(order, bars, ax)
     n_resources = problem.resources.n_resources
     title = f"{demand.sum():,} resources are wanted, {n_resources:,} are there"
     title += f"\nresources that fit a job: {range_of(supply)}"
-    _label_jobs(ax, order, title)
-
-    # On an even scale a small demand beside a large supply would not be seen.
-    if supply.max(initial=0) > 40 * np.median(demand):
-        ax.set_yscale("symlog", linthresh=1)
-        ax.set_ylim(bottom=0)
+    ax.set_title(title, fontsize=10)
     return figure_of(ax)
 
 

@@ -29,7 +29,7 @@ GAP = 0.8
 
 
 class SliceData(NamedTuple):
-    """The racks that a slice lies in, one below the other, layer by layer from left to right."""
+    """The racks that a slice lies in, each layer by layer from left to right."""
 
     centres: NDArray[np.float64]
     """``centres[server] = x, y``; servers counted rack by rack, here as below."""
@@ -91,12 +91,6 @@ def slice_data(solution: Solution) -> SliceData:
     servers = (racks[:, None] * servers_per_rack + np.arange(servers_per_rack)).ravel()
     place_of_server = {server: place for place, server in enumerate(servers.tolist())}
 
-    # Layers along z stand beside each other, racks below each other.
-    n_x, n_y, _ = fabric.server_grid
-    _, x, y, z = fabric.server_coordinates[servers].T
-    row = np.repeat(np.arange(len(racks)), servers_per_rack)
-    centres = np.stack([x + (n_x + GAP) * z, -y - (n_y + 2 * GAP) * row], axis=1)
-
     # Owners and slots of all servers, with those of the new slice on top.
     owner = _owners(problem)
     owner[answer.servers] = 0
@@ -113,7 +107,7 @@ def slice_data(solution: Solution) -> SliceData:
             hops.append((tail, head))
             edges.append((place_of_server[tail], place_of_server[head]))
     return SliceData(
-        centres=centres.astype(np.float64),
+        centres=place_servers(fabric, racks)[servers] * [1, -1],
         owner=owner[servers],
         slot=slot[servers],
         edges=np.array(edges, dtype=np.int64).reshape(-1, 2),
@@ -159,9 +153,8 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        Layers of servers along z from left to right, racks one below the other. The new slice has
-        numbers; dark lines are its circuits, as wide as they are many, pale ones those that were
-        there.
+        Layers of servers along z from left to right, rack by rack. The new slice has numbers; dark
+        lines are its circuits, as wide as they are many, pale ones those that were there.
     """
     data = slice_data(solution)
     if len(data.racks) > _MAX_DRAWN_RACKS:
@@ -432,26 +425,30 @@ def _names_of_nodes(problem: SliceAllocation) -> list[str]:
     return names
 
 
-def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
-    """Put racks on a grid, their layers along z beside each other, and switches below.
+def place_servers(fabric: RackFabric, racks: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return ``places[server]``, x and y in sides of a server, y downwards; NaN in other racks.
 
-    Returns ``places[node]``, x and y of servers and then of switches between racks, in sides of a
-    server, y downwards.
+    The layers of a rack along z stand beside each other, and as many racks as make the whole about
+    square.
     """
     n_x, n_y, n_z = fabric.server_grid
-    rack, x, y, z = fabric.server_coordinates.T.astype(float)
+    rack, x, y, z = fabric.server_coordinates.T
+    rack_size = np.array([n_z * (n_x + GAP) + 1, n_y + 1.5])
+    n_columns = max(1, math.ceil((len(racks) * rack_size[1] / rack_size[0]) ** 0.5))
+    corner_of_rack = np.full((fabric.racks, 2), np.nan)
+    number = np.arange(len(racks))
+    corner_of_rack[racks] = np.stack([number % n_columns, number // n_columns], axis=1) * rack_size
+    return corner_of_rack[rack] + np.stack([x + (n_x + GAP) * z, y], axis=1)
 
-    # As many racks stand beside each other as make the whole about square.
-    rack_width = n_z * (n_x + GAP) + 1
-    n_columns = max(1, math.ceil((fabric.racks * (n_y + 2) / rack_width) ** 0.5))
-    column = rack % n_columns
-    row = rack // n_columns
-    left = x + (n_x + GAP) * z + column * rack_width
-    servers = np.stack([left, y + row * (n_y + 1.5)], axis=1)
+
+def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
+    """Return ``places[node]`` of servers (`place_servers`) and of switches between racks below."""
+    servers = place_servers(fabric, np.arange(fabric.racks))
     if not fabric.n_rack_switches:
         return servers
 
     # The switches of an axis form a block; the blocks of x, y and z stand beside each other.
+    n_x, n_y, _ = fabric.server_grid
     axis, i, j = fabric.rack_switches.T.astype(float)
     block_widths = np.array([n_y, n_x, n_x]) + 1.0
     left_of_block = np.concatenate([[0.0], np.cumsum(block_widths)])

@@ -33,8 +33,8 @@ from optmatch.plotting import (
     viewer_page,
 )
 from optmatch.plotting.drawing import blank_figure
-from optmatch.plotting.figures import label_time
 from optmatch.plotting.palette import CIRCUIT_COLOURS
+from optmatch.plotting.scenes import label_time
 from optmatch.plotting.viewer import page_data
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.helpers.pictures import SIZED, sized_answer

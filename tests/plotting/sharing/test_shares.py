@@ -23,7 +23,7 @@ def test_bars_are_in_the_order_of_service() -> None:
     assert data.demand.tolist() == [3, 2, 0] and data.served.tolist() == [3, 1, 0]
     assert data.unused == 0
     axes = plot_shares(solve()).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "0", "2"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "0", "2"]
     assert "4 of 5 wanted" in axes.get_title()
 
 
