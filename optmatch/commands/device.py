@@ -18,7 +18,7 @@ from optmatch.commands.shared.options import (
     pair,
     with_options,
 )
-from optmatch.commands.shared.outcome import say
+from optmatch.commands.shared.outcome import write_text
 from optmatch.model import CELL_FIELDS, CellDevice
 
 
@@ -47,16 +47,10 @@ def device(
     # `device` is the name of a device model, None for the default. `sigmas` has pairs (name of a
     # figure, standard deviation), by which `seed` draws each cell. `options` are of the fabric.
     from optmatch.io.cells import write_cells
-    from optmatch.model.files import check_target, replace_file
 
     fabric = build_fabric(type_, options)
     if not fabric.n_cells:
         raise click.UsageError("a fabric without cells has no device")
     cells = CellDevice.of(choose_device(device), fabric.n_cells).draw(dict(sigmas or ()), seed)
-    if output == "-":
-        click.echo(write_cells(cells, names=fabric.cell_names), nl=False)
-        return
-    target = check_target(output, force=force, endings=(".csv", ".json"))
     text = write_cells(cells, names=fabric.cell_names, as_json=output.endswith(".json"))
-    replace_file(target, text.encode())
-    say(f"{output}: written")
+    write_text(text, output, force=force, endings=(".csv", ".json"))

@@ -16,10 +16,9 @@ from optmatch.commands.shared.options import (
     with_options,
     without_none,
 )
-from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
+from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say, write_text
 from optmatch.io.text import csv_text
 from optmatch.model import CellDevice, InputError, Solution, naming
-from optmatch.model.files import check_target, replace_file
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -145,11 +144,7 @@ def export(
     solution = read_solution(file)
     table = _tabulate_without_timeline(solution) if to == "csv" else None
     if table is not None:
-        if output == STDIN:
-            click.echo(table, nl=False)
-        else:
-            replace_file(check_target(output, force=force), table.encode())
-            say(f"{output}: written")
+        write_text(table, output, force=force)
         return
 
     # Options that are not set are left out, since most formats take none of them.

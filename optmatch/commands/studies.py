@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -34,11 +35,12 @@ from optmatch.commands.shared.outcome import (
     read,
     read_problem,
     say,
+    write_text,
 )
 from optmatch.commands.shared.progress import listening
 from optmatch.io.text import csv_text, layout
 from optmatch.model import Limit, naming
-from optmatch.model.files import PICTURES, check_target, replace_file
+from optmatch.model.files import PICTURES, check_target
 
 if TYPE_CHECKING:
     from optmatch.studies.all_to_all import YieldStudy
@@ -78,10 +80,9 @@ def show_study(study: Study, output: str | None, *, as_json: bool) -> None:
     # The file: a table, or a picture.
     if output is None or not rows:
         return
-    if is_table(output):
+    if Path(output).suffix.lower() == ".csv":
         text = csv_text([rows[0], *(row.values() for row in rows)])
-        replace_file(Path(output), text.encode())
-        say(f"{output}: written")
+        write_text(text, output, force=True)
     else:
         draw_study(study, output, force=True)
 
@@ -94,28 +95,20 @@ def read_names(text: str) -> list[str]:
     return names
 
 
-def is_table(output: str) -> bool:
-    """Tell by its ending whether a file is a table."""
-    return Path(output).suffix.lower() == ".csv"
-
-
-def check_output(output: str | None, *, force: bool) -> None:
-    """Refuse a table or a picture that cannot be written, before the work."""
-    if output is not None:
-        check_target(output, force=force, endings=(".csv", *PICTURES))
-        if not is_table(output):
-            check_picture(output, force=force)
-
-
-def check_picture(picture: str, *, force: bool) -> None:
-    """Refuse a picture that cannot be written or drawn, before the work.
+def check_output(
+    output: str | None, *, force: bool, endings: Sequence[str] = (".csv", *PICTURES)
+) -> None:
+    """Refuse a table or a picture that cannot be written or drawn, before the work.
 
     Its ending may be wrong, the file be there already, or matplotlib not be installed.
     """
-    check_target(picture, force=force, endings=PICTURES)
-    from optmatch.plotting.drawing import blank_figure
+    if output is None:
+        return
+    check_target(output, force=force, endings=endings)
+    if Path(output).suffix.lower() in PICTURES:
+        from optmatch.plotting.drawing import blank_figure
 
-    blank_figure(1.0, 1.0)  # raises an error where matplotlib is missing
+        blank_figure(1.0, 1.0)  # raises an error where matplotlib is missing
 
 
 def draw_study(study: Study, picture: str, *, force: bool) -> None:
@@ -471,15 +464,10 @@ def faults(
     # `n_faults` is the number of cells that break at once. `output` is a table of cells and
     # `picture` a chart, None for none. `jobs` is the number of processes, and `dask` the address
     # of a cluster instead. `options` go to the study by name, such as its kinds of faults.
-    from optmatch.model.files import check_target
     from optmatch.studies.all_to_all import study_yield
 
-    # Files that cannot be written are refused before the work.
-    table_file = None
-    if output is not None:
-        table_file = check_target(output, force=force, endings=(".json", ".csv"))
-    if picture is not None:
-        check_picture(picture, force=force)
+    check_output(output, force=force, endings=(".json", ".csv"))
+    check_output(picture, force=force, endings=PICTURES)
 
     # The study, in other processes if there are some.
     subject = read(file)
@@ -496,15 +484,14 @@ def faults(
         print_object("yield", {"file": file, **study.to_object()})
     else:
         _print_study(name_of(file), study)
-    if table_file is not None:
+    if output is not None:
         # All figures of the study, or a row for each cell and kind of fault.
-        if PurePath(str(output)).suffix == ".json":
+        if PurePath(output).suffix == ".json":
             text = layout({"format": "optmatch/yield/1", **study.to_object()}) + "\n"
         else:
             rows = [row.values() for row in study.tables["cells"]]
             text = csv_text([_CELL_COLUMNS, *rows])
-        replace_file(table_file, text.encode())
-        say(f"{output}: written")
+        write_text(text, output, force=True)
     if picture is not None:
         draw_study(study, picture, force=force)
 

@@ -32,6 +32,7 @@ from optmatch.commands.shared.outcome import (
     print_rows,
     read,
     say,
+    write_text,
 )
 from optmatch.model import InputError, Limit, Solution, Status, write_amount
 
@@ -333,7 +334,6 @@ def _print_left(
     exit code is 0.
     """
     from optmatch.io.text import csv_text
-    from optmatch.model.files import check_target, replace_file
     from optmatch.plotting import left_bytes
     from optmatch.plotting.demands import unit_of_amounts
     from optmatch.problems import Demand
@@ -344,12 +344,14 @@ def _print_left(
     problem = replace(solution.problem, **changes)
     if problem.packet_bytes_per_s:
         raise InputError("--at: only where circuits carry all, without a packet network")
-    target = None
-    if output is not None:
-        target = check_target(output, force=force, endings=(".csv",))
-
     (left,) = left_bytes(replace(solution, problem=problem), [at_s])
     labels = problem.fabric.labels
+    # A matrix has all ports, also those of which nothing is left, so that they keep their numbers.
+    if output is not None:
+        rows = [[label, *row] for label, row in zip(labels, left.tolist(), strict=True)]
+        text = csv_text([["", *labels], *rows])
+        write_text(text, output, force=force, endings=(".csv",))
+
     demand_bytes = problem.demand_bytes
     unit = unit_of_amounts(problem)
     if as_json:
@@ -366,12 +368,6 @@ def _print_left(
             all_amount = write_amount(float(demand_bytes[source, destination]), unit)
             flow = f"{labels[source]} -> {labels[destination]}"
             click.echo(f"  {flow}: {left_amount} of {all_amount}")
-
-    # A matrix has all ports, also those of which nothing is left, so that they keep their numbers.
-    if target is not None:
-        rows = [[label, *row] for label, row in zip(labels, left.tolist(), strict=True)]
-        replace_file(target, csv_text([["", *labels], *rows]).encode())
-        say(f"{output}: written")
     return SOLVED
 
 

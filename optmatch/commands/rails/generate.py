@@ -136,33 +136,29 @@ def rail_job(
     if as_run and not preset:
         raise InputError("--as-run: needs --preset")
 
-    # The parts of the job, each made of its options, or that of the preset with some changes.
+    # The parts of the job, each made of its options, or that of the preset with those typed.
     parts = _JobParts(context, options)
-    preset_job = None
     if preset:
         # Degrees that are typed go before those of the preset, of which one replica is taken.
         n_preset_gpus = gpus
         if any(parts.is_typed(degree) for degree in DEGREES):
             n_preset_gpus = PRESETS[preset].parallelism.n_ranks
         preset_job = make_job(preset, n_preset_gpus, as_run=as_run)
-    if preset_job is None:
-        parallelism = _fit_replicas(parts.make(Parallelism, _SPLIT), gpus, parts)
-        model = parts.make(TransformerModel, _MODEL)
-        workload = parts.make(Workload, _WORKLOAD, model=model)
-        network = parts.make(RailNetwork, _NETWORK, fabric=fabric)
-    else:
-        # Of a preset job only those parts change that were typed.
-        parallelism = preset_job.parallelism
+        degrees = preset_job.parallelism
         if parts.is_typed("pp"):
-            parallelism = replace(parallelism, stage_layers=())
-        parallelism = _fit_replicas(parts.change(parallelism, _SPLIT), gpus, parts)
-        assert preset_job.workload.model is not None
-        model = parts.change(preset_job.workload.model, _MODEL)
-        assert preset is not None
-        batch = PRESETS[preset].batch * parallelism.dp
-        workload = replace(preset_job.workload, model=model, batch=batch)
-        workload = parts.change(workload, _WORKLOAD)
-        network = parts.change(preset_job.network, _NETWORK, fabric=fabric)
+            degrees = replace(degrees, stage_layers=())
+        parts.of_preset = {
+            Parallelism: degrees,
+            TransformerModel: preset_job.workload.model,
+            Workload: preset_job.workload,
+            RailNetwork: preset_job.network,
+        }
+    parallelism = _fit_replicas(parts.make(Parallelism, _SPLIT), gpus, parts)
+    load: dict[str, Any] = {"model": parts.make(TransformerModel, _MODEL)}
+    if preset:
+        load["batch"] = PRESETS[preset].batch * parallelism.dp
+    workload = parts.make(Workload, _WORKLOAD, **load)
+    network = parts.make(RailNetwork, _NETWORK, fabric=fabric)
 
     # An accelerator states peak, memory and efficiency, which options go before.
     if accelerator:
@@ -196,41 +192,33 @@ def _fit_replicas(parallelism: Parallelism, n_gpus: int, parts: _JobParts) -> Pa
     return parallelism
 
 
-def _fields_of(rows: Sequence[str | FieldOption]) -> list[str]:
-    """Return the names of the fields that options stand for."""
-    return [row if isinstance(row, str) else row.field for row in rows]
-
-
 class _JobParts:
     """Makes the parts of a job from the values of all options of the command.
 
-    The context of the command knows which options a user has typed.
+    The context of the command knows which options a user has typed; ``of_preset[cls]`` is the part
+    of a class that a preset has.
     """
 
     def __init__(self, context: click.Context, options: dict[str, Any]) -> None:
         self.context = context
         self.options = options
+        self.of_preset: dict[type, Any] = {}
 
     def is_typed(self, name: str) -> bool:
         """Tell whether a user has set an option, by typing it or by a variable."""
         return self.context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
-    def make(self, cls: type[T], rows: Sequence[str | FieldOption], **more: Any) -> T:
-        """Make a part of a job from the values of its options, and from those of further fields.
+    def make(self, cls: type[T], rows: Sequence[str | FieldOption], **values: Any) -> T:
+        """Make a part of a job from `values` of some fields, and from its options.
 
-        An `InputError` names an option that is missing, which only a preset could replace.
+        Of a part that a preset has, only the options count that a user has set. An `InputError`
+        names an option that is missing, which only a preset could replace.
         """
-        values = {}
-        for name in _fields_of(rows):
-            values[name] = self.options[name]
-            if values[name] is None and name in _NEEDED:
+        part: T | None = self.of_preset.get(cls)
+        for row in rows:
+            name = row if isinstance(row, str) else row.field
+            if part is None or self.is_typed(name):
+                values[name] = self.options[name]
+            if part is None and values[name] is None and name in _NEEDED:
                 raise InputError(f"{flag_of_field(name)}: is needed without --preset")
-        return cls(**values, **more)
-
-    def change(self, part: T, rows: Sequence[str | FieldOption], **more: Any) -> T:
-        """Replace in a part the fields whose options a user has set, and `more` fields."""
-        changes = dict(more)
-        for name in _fields_of(rows):
-            if self.is_typed(name):
-                changes[name] = self.options[name]
-        return replace(part, **changes)
+        return cls(**values) if part is None else replace(part, **values)

@@ -26,6 +26,7 @@ from optmatch.model import (
     Solution,
     VerificationError,
 )
+from optmatch.model.files import check_target, replace_file
 from optmatch.model.problem import split_unit, write_amount
 from optmatch.startup import end
 
@@ -281,6 +282,15 @@ def say(message: str) -> None:
     # Characters that a terminal would obey become their escapes.
     letters = [letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line]
     click.echo(f"optmatch: {''.join(letters)}", err=True)
+
+
+def write_text(text: str, output: str, *, force: bool, endings: Sequence[str] = ()) -> None:
+    """Write a text to a file, and say so on stderr; or to stdout if the file is ``-``."""
+    if output == STDIN:
+        click.echo(text, nl=False)
+        return
+    replace_file(check_target(output, force=force, endings=endings), text.encode())
+    say(f"{output}: written")
 
 
 def print_object(tag: str, content: Mapping[str, Any]) -> None:
