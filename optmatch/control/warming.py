@@ -73,7 +73,8 @@ def warm_up(
         for problem in kind_named(name).small_problems():
             solve(problem, seed=0, limits=Limits(iterations=_STEPS), on_event=on_event)
     if controllers:
-        from optmatch.control import Rerouter, RollingSchedule, Router, decompose, schedule
+        from optmatch.control import Rerouter, RollingSchedule, Router
+        from optmatch.control.demands.schedules import decompose, schedule
 
         # Small fabrics of each type: kernels are compiled for types of arrays, whatever their
         # size. A router compiles, or loads, its kernels as it is made, and is then thrown away.

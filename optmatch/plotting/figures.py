@@ -19,7 +19,6 @@ from optmatch.plotting.drawing import (
     axes_of,
     blank_figure,
     choose_evenly,
-    choose_ticks,
     count,
     draw_blocks,
     draw_lines,
@@ -31,6 +30,7 @@ from optmatch.plotting.drawing import (
     readable_font,
     thin_line,
 )
+from optmatch.plotting.scenes import draw_map
 from optmatch.plotting.slots import (
     Drawable,
     MeshData,
@@ -338,35 +338,26 @@ def plot_fabric(fabric: Fabric, *, ax: Axes | None = None, title: str | None = N
     """
     if is_large(fabric):
         # A box, also for cells, which would be a grey area. It names six ports from either end, or
-        # all. Heights are in rows of a port, and the box reaches from x = 2 to 10.
-        ax = axes_of(ax, 6.0, 4.2)
-        from matplotlib.patches import Rectangle
-
+        # all, on both sides.
         n_first = min(6, (fabric.n_ports + 1) // 2)
         n_last = min(6, fabric.n_ports // 2)
-        rows = [*range(n_first), *range(fabric.n_ports - n_last, fabric.n_ports)]
-        n_left_out = fabric.n_ports - len(rows)
-        height = len(rows) + float(n_left_out > 0)
-        ax.add_patch(
-            Rectangle((2.0, 0.0), 8.0, height, fc=palette.CELL_FILL, ec=palette.INK, lw=0.8)
-        )
+        ports = [*range(n_first), *range(fabric.n_ports - n_last, fabric.n_ports)]
+        texts = [fabric.labels[port] for port in ports]
+        if len(ports) < fabric.n_ports:
+            texts.insert(n_first, f"{fabric.n_ports - len(ports):,} more")
         inside = f"{fabric.title}\n{fabric.n_cells:,} cells" if fabric.n_cells else fabric.title
-        ax.text(6.0, height / 2, inside, ha="center", va="center", fontsize=_FONT + 2)
-        for place, port in enumerate(rows):
-            # Where ports are left out there is a gap, as high as one of them.
-            y = height - 0.5 - place - (place >= n_first and n_left_out > 0)
-            ax.plot([1.4, 2.0], [y, y], color=palette.INK, lw=1.0)
-            ax.plot([10.0, 10.6], [y, y], color=palette.INK, lw=1.0)
-            for x, side in ((1.2, "right"), (10.8, "left")):
-                ax.text(x, y, fabric.labels[port], ha=side, va="center", fontsize=_FONT)
-
-        for x, side in ((1.8, "right"), (10.2, "left")) if n_left_out else ():
-            ax.text(
-                x, height - 0.5 - n_first, f"{n_left_out:,} more", ha=side, va="center",
-                fontsize=_FONT, color=palette.FAINT_INK,
-            )  # fmt: skip
-        ax.set(xlim=(-2.0, 14.0), ylim=(-0.3, height + 0.3))
-        ax.set_axis_off()
+        height = 0.4 * len(texts)
+        nodes: list[list[Any]] = [[1.4, 0.0, 4.0, height, inside, 0, ""]]
+        for row, text in enumerate(texts):
+            nodes += [[x, 0.4 * row + 0.05, 1.3, 0.3, text, 1, ""] for x in (0.0, 5.5)]
+        chart = {
+            "legend": [("switch", palette.CELL_FILL), ("ports", "#ffffff")],
+            "bounds": [-0.2, -0.2, 7.2, height + 0.4],
+            "nodes": nodes,
+            "links": [],
+            "steps": [{}],
+        }
+        ax = draw_map(chart, ax)
     else:
         # All cells are free, and ports grey.
         data = mesh_data(fabric)
@@ -538,56 +529,53 @@ _MOST_CHORDS = 128
 
 
 def draw_circuits(problem: Any, ax: Axes | None = None) -> Figure:
-    """Draw ports on a ring, and a curve between the two ports of each circuit (a chord diagram).
+    """Draw ports on a ring, and a line between the two ports of each circuit (a chord diagram).
 
     ``problem.matching[source]`` is the port that a source is joined to, `IDLE` for none. Port 0 is
-    at the top, the others follow clockwise. On a switch whose circuits go one way, an arrow shows
-    where light leaves. With more than 128 ports the picture has 16 circuits, evenly spread over
-    their sources.
+    at the top, the others follow clockwise. On a switch whose circuits go one way, arrows show
+    where light goes. With more than 128 ports the picture has 16 circuits, evenly spread over
+    their sources, with their ports.
     """
-    fabric = problem.fabric
-    n_ports = fabric.n_ports
-    ax = axes_of(ax, 6.0, 6.0)
-
-    # Port 0 is at the top, the others follow clockwise on a ring of radius 1.
-    angle = 2 * np.pi * np.arange(n_ports) / n_ports
-    positions = np.stack([np.sin(angle), np.cos(angle)], axis=1)
-
     # A circuit of both ways is drawn from its lower port.
-    sources = np.flatnonzero(problem.matching != IDLE)
+    fabric = problem.fabric
+    matching = problem.matching
+    sources = np.flatnonzero(matching != IDLE)
     if fabric.bidirectional:
-        sources = sources[sources <= problem.matching[sources]]
+        sources = sources[sources <= matching[sources]]
     n_circuits = len(sources)
-    is_large = n_ports > _MOST_CHORDS
-    if is_large:
+    ports = np.arange(fabric.n_ports)
+    if fabric.n_ports > _MOST_CHORDS:
         sources = sources[choose_evenly(n_circuits, _MOST_EXAMPLES)]
-    # A curve is a quadratic Bezier curve that is pulled to the centre of the ring: t = 0 is at the
-    # source port, t = 1 at the destination port.
-    t = np.linspace(0, 1, 40)[:, None]
-    for place, source in enumerate(sources):
-        colour = palette.circuit_colour(place)
-        curve = (1 - t) ** 2 * positions[source] + t**2 * positions[problem.matching[source]]
-        ax.plot(curve[:, 0], curve[:, 1], color=colour, lw=1.6)
-        if not fabric.bidirectional:
-            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0.8}
-            ax.annotate("", curve[-2], curve[-4], arrowprops=arrow)
+        ports = np.union1d(sources, matching[sources])
 
-    # Ports are dots, and 64 of them at most have their names.
-    size = 2 if is_large else 24
-    ax.scatter(positions[:, 0], positions[:, 1], s=size, c=palette.INK, zorder=3)
-    labels = fabric.labels
-    named = choose_ticks(n_ports, 16) if is_large else range(0, n_ports, math.ceil(n_ports / 64))
-    for port in named:
-        x, y = 1.09 * positions[port]
-        # Long names begin or end at the ring, so that they do not cover it.
-        side = "center" if len(labels[port]) <= 3 else ("left" if x > 0 else "right")
-        ax.text(x, y, labels[port], ha=side, va="center", fontsize=8)
-    ax.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
-    ax.set_axis_off()
-    title = f"{count(n_circuits, 'circuit')} of {n_ports:,} ports on {fabric.title}"
+    # Boxes are as wide as the longest name, and the ring has room for all.
+    names = [fabric.labels[port] for port in ports]
+    width = 0.3 + 0.15 * max(map(len, names), default=1)
+    radius = max(1.5, (width + 0.15) * len(names) / (2 * np.pi))
+    angle = 2 * np.pi * np.arange(len(names)) / max(1, len(names))
+    corners = np.stack([np.sin(angle), -np.cos(angle)], axis=1) * radius - [width / 2, 0.2]
+    nodes = []
+    for (x, y), name in zip(corners.tolist(), names, strict=True):
+        nodes.append([x, y, width, 0.4, name, 0, f"port {name}"])
+
+    # Neighbouring circuits have different colours.
+    hues = palette.CIRCUIT_COLOURS[:8]
+    links = []
+    for place, source in enumerate(sources.tolist()):
+        tail, head = np.searchsorted(ports, [source, matching[source]]).tolist()
+        links.append([tail, head, 1 + place % len(hues), 0.1, ""])
+    side = 2 * radius + width + 0.4
+    chart = {
+        "legend": [("port", palette.CELL_FILL), *(("circuit", hue) for hue in hues)],
+        "bounds": [-side / 2, -side / 2, side, side],
+        "nodes": nodes,
+        "links": links,
+        "steps": [{}],
+        "is_directed": not fabric.bidirectional,
+    }
+    ax = draw_map(chart, ax)
+    title = f"{count(n_circuits, 'circuit')} of {fabric.n_ports:,} ports on {fabric.title}"
     if len(sources) < n_circuits:
         title = f"{len(sources)} chosen circuits of {n_circuits:,}\n{title}"
-    if not fabric.bidirectional:
-        title += "; arrows: where light leaves"
-    ax.set_title(title, fontsize=11)
+    ax.set_title(title, fontsize=readable_font(ax) + 1)
     return figure_of(ax)

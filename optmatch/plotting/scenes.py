@@ -180,7 +180,7 @@ def draw_map(chart: Mapping[str, Any], ax: Axes | None, step: int = -1) -> Axes:
 
     # The kinds of boxes and lines after all steps up to this one.
     looks = chart["legend"]
-    kinds = np.array([node[5] for node in chart["nodes"]])
+    kinds = np.array([node[5] for node in chart["nodes"]], dtype=np.int64)
     kind_of_link = [link[2] for link in chart["links"]]
     for changes in chart["steps"][: step % len(chart["steps"]) + 1]:
         for node, kind in changes.get("nodes", {}).items():
@@ -198,11 +198,12 @@ def draw_map(chart: Mapping[str, Any], ax: Axes | None, step: int = -1) -> Axes:
     unit_points = 72 * min(width_inches / width, height_inches / height)
 
     # Boxes without a text, such as plates of servers, lie below the others.
-    x, y, widths, heights = np.array([node[:4] for node in chart["nodes"]], dtype=np.float64).T
+    places = np.array([node[:4] for node in chart["nodes"]], dtype=np.float64).reshape(-1, 4)
+    x, y, widths, heights = places.T
     middles = np.stack([x + widths / 2, y + heights / 2], axis=1)
     texts = [node[4] for node in chart["nodes"]]
     is_shown = np.isfinite(x)
-    has_text = np.array([text != "" for text in texts]) & is_shown
+    has_text = np.array([text != "" for text in texts], dtype=np.bool_) & is_shown
     colours = np.array([look[1] for look in looks])[kinds]
     for chosen, zorder in ((is_shown & ~has_text, 1), (has_text, 2)):
         draw_bars(
@@ -233,16 +234,16 @@ def draw_map(chart: Mapping[str, Any], ax: Axes | None, step: int = -1) -> Axes:
             middle_x, middle_y = middles[node].tolist()
             ax.text(middle_x, middle_y, texts[node], color=ink, zorder=4, **style)
 
-    # The legend explains what is drawn.
-    handles: list[Any] = []
+    # The legend explains what is drawn; kinds of one name have one entry.
+    handles: dict[str, Any] = {}
     for kind in np.unique(kinds[is_shown]):
         name, colour = looks[kind][:2]
-        handles.append(Patch(facecolor=colour, edgecolor=palette.INK, linewidth=0.5, label=name))
+        handles[name] = Patch(facecolor=colour, edgecolor=palette.INK, linewidth=0.5, label=name)
     for kind in kinds_of_lines:
         name, colour = looks[kind][:2]
-        handles.append(Line2D([], [], color=colour, label=name))
+        handles[name] = Line2D([], [], color=colour, label=name)
     style = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 4, "fontsize": font}
-    ax.legend(handles=handles, frameon=False, **style)
+    ax.legend(handles=list(handles.values()), frameon=False, **style)
     return ax
 
 
@@ -286,7 +287,7 @@ def _draw_links(
         ax.add_collection(LineCollection(list(curves[chosen]), alpha=0.75, zorder=zorder, **style))
     if chart.get("is_directed") and links:
         way = curves[:, 7] - curves[:, 6]
-        way /= np.linalg.norm(way, axis=1, keepdims=True)
+        way /= np.maximum(np.linalg.norm(way, axis=1, keepdims=True), 1e-12)
         style = {"units": "inches", "width": 0.012, "headwidth": 6, "headlength": 7}
         style |= {"scale_units": "inches", "scale": 12.0, "angles": "xy", "pivot": "mid"}
         ax.quiver(*curves[:, 7].T, *way.T, color=colours, zorder=3, **style)

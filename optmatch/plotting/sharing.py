@@ -137,6 +137,9 @@ def _draw_jobs(
     end = np.add.reduceat(ends, starts, axis=1) / n_jobs
     kind, row = np.indices(begin.shape)
     span = max(1.0, float(end.max()))
+    bars_of_rows = pack_bars(
+        row.ravel(), kind.ravel(), begin.ravel(), end.ravel(), len(names), span
+    )
     unit = "resources; the job on top is served first"
     if size > 1:
         unit += ", a row is the mean of its jobs"
@@ -144,7 +147,7 @@ def _draw_jobs(
         "legend": list(bars),
         "row_noun": "job",
         "rows": names,
-        "bars": pack_bars(*map(np.ravel, (row, kind, begin, end)), len(names), span),
+        "bars": bars_of_rows,
         "span_s": span,
         "unit": unit,
     }

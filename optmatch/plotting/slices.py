@@ -438,7 +438,7 @@ def place_servers(fabric: RackFabric, racks: NDArray[np.integer]) -> NDArray[np.
     corner_of_rack = np.full((fabric.racks, 2), np.nan)
     number = np.arange(len(racks))
     corner_of_rack[racks] = np.stack([number % n_columns, number // n_columns], axis=1) * rack_size
-    return corner_of_rack[rack] + np.stack([x + (n_x + GAP) * z, y], axis=1)
+    return np.asarray(corner_of_rack[rack] + np.stack([x + (n_x + GAP) * z, y], axis=1))
 
 
 def _place_servers_and_switches(fabric: RackFabric) -> NDArray[np.float64]:
