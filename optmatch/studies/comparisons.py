@@ -303,12 +303,8 @@ class MethodComparison(RowsStudy[Row]):
         """Return the objectives over the first field that varies, a line for each method.
 
         Lines are of each combination of a method and values of the other fields. Of rail jobs the
-        last ones are the steps with all links there at once.
-
-        Raises
-        ------
-        InputError
-            If no field varies, or objectives have levels.
+        last ones are the steps with all links there at once. There are none where no field varies,
+        objectives have levels, or nothing has an answer.
         """
         from optmatch.plotting.comparison import Line
 
@@ -318,8 +314,6 @@ class MethodComparison(RowsStudy[Row]):
                 _, *other_values = self._values[row.name].items()
                 words = ", ".join(_describe_value(name, value) for name, value in other_values)
                 rows_of_line.setdefault((row.method, words), []).append(row)
-        if not rows_of_line:
-            raise InputError("no objectives over a field to draw", where="fields")
 
         # A line for each method, and the steps with all links over the same values.
         lines = []
@@ -345,7 +339,7 @@ class MethodComparison(RowsStudy[Row]):
         """Say where lines of a variation cross, and how far plans of rails are from all links."""
         sentences = []
         rows = [row for row in self if isinstance(row.objective, int | float)]
-        for crossing in self.crossings() if rows else ():
+        for crossing in self.crossings():
             field = next(iter(self._values[rows[0].name]))
             value = write_amount(crossing.value, split_unit(field)[1], digits=3)
             sentence = f"from {field} = {value} on, {crossing.after} is below {crossing.before}"
@@ -405,7 +399,10 @@ class MethodComparison(RowsStudy[Row]):
         if self._values:
             unit = next(iter(self._units.values()), "")
             field = next(iter(next(iter(self._values.values()))))
-            return comparison.plot_variation(self.lines(), field, unit, self.crossings(), fig=fig)
+            lines = self.lines()
+            if not lines:
+                raise InputError("no objectives over a field to draw", where="fields")
+            return comparison.plot_variation(lines, field, unit, self.crossings(), fig=fig)
         if len({row.name for row in self}) > _MOST_BARS:
             ratios = compare_rows((row.method, row) for row in self)
             return comparison.plot_profiles(ratios.quality, ratios.time, fig=fig)

@@ -71,10 +71,10 @@ class Study(ABC):
         return written
 
     def explanations(self) -> list[str]:
-        """Say why rows of the first table were refused or failed, each reason of a method once."""
+        """Say why rows of the first table have no answer, each reason of a method once."""
         names_of_reason: dict[tuple[str, str], list[str]] = {}
         for row in next(iter(self.tables.values())):
-            if row.get("status") in ("refused", "failed"):
+            if row.get("objective", 0) is None and row["reason"]:
                 names = names_of_reason.setdefault((row["method"], row["reason"]), [])
                 names.append(str(row.get("name", row["status"])))
         lines = []

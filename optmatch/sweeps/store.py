@@ -134,7 +134,7 @@ class Row:
     limit, objective, lower_bound, gap, proof, time_s
         As in `Solution`; None where there is none.
     error
-        Why it was refused or failed; else empty.
+        Why it was refused or failed, or has no answer; else empty.
     answer
         The solution, compressed, without its problem; None where there is none, or where the
         store was read without answers.
@@ -165,7 +165,7 @@ class Row:
 
     @property
     def reason(self) -> str:
-        """Why it stopped early, was refused or failed; empty with a proof."""
+        """Why it stopped early, has no answer, was refused or failed; empty with a proof."""
         return self.error or self.limit or ""
 
     def solution(self, problem: Problem) -> Solution:
@@ -249,8 +249,11 @@ def row_of(task: Task, solution: Solution) -> Row:
     tree = solution_to_tree(solution)
     del tree["problem"]
     tree = plain(tree)
+    error = ""
+    if solution.objective is None:
+        error = str(solution.stats.get("reason", ""))
     return replace(
-        empty_row(task, solution.status.value, "", tree["problem_sha256"]),
+        empty_row(task, solution.status.value, error, tree["problem_sha256"]),
         limit=tree["limit"],
         objective=solution.objective,
         lower_bound=solution.lower_bound,

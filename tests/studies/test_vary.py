@@ -126,6 +126,17 @@ def test_a_notebook_shows_tables_with_units_and_each_refusal_once() -> None:
     assert om.vary(GATHER, {"delay_s": DELAYS}, ["ring"]).explanations() == []
 
 
+def test_a_method_without_an_answer_says_why() -> None:
+    """With one port a GPU cannot keep the circuits of data and of pipeline parallelism."""
+    study = om.vary(JOB, {"delay_s": [1e-3]}, ["static"])
+    assert study.explanations() == [
+        "unknown: static: fewer ports than there are kinds of circuits to keep"
+    ]
+    assert study.conclusions() == [] and study.tables["crossings"] == []
+    with pytest.raises(om.InputError, match="no objectives over a field to draw"):
+        study.plot()
+
+
 def test_what_the_store_has_is_not_solved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
