@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,12 +43,10 @@ from optmatch.model import (
     Solution,
     Status,
     TimeUp,
-    figures_of,
-    is_known,
+    describe_claims,
     uncounted,
     uncounted_s,
     unit_of,
-    write_score,
 )
 
 
@@ -331,22 +328,7 @@ def _print_solution(
     elif slots_of_planes:
         rows["slots"] = f"{slots_of_planes[0]}"
 
-    # Objective, bound and gap, as far as they are known.
-    unit = unit_of(solution.problem)
-    if solution.objective is not None:
-        rows["objective"] = write_score(solution.objective, unit)
-    if is_known(solution.lower_bound):
-        rows["lower bound"] = write_score(solution.lower_bound, unit)
-    if math.isfinite(solution.gap):
-        rows["gap"] = f"{100 * solution.gap:.3g} %"
-    rows |= figures_of(solution.problem, solution.answer)
-
-    # What the claims rest on: a search without a certificate is no proof.
-    is_decided = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
-    if solution.proof is not None and (is_decided or is_known(solution.lower_bound)):
-        unproved = ", unproved" if solution.proof == "search" else ""
-        rows["proof"] = f"{solution.proof}{unproved}"
-
+    rows |= describe_claims(solution)
     rows["method"] = f"{solution.method}, seed {solution.seed}, {solution.time_s:.3g} s"
     times = [f"{name} {time_s:.2g} s" for name, time_s in uncounted_here_s.items()]
     rows["not counted"] = ", ".join(times)

@@ -93,4 +93,5 @@ from .solution import (
     Solution as Solution,
     Stats as Stats,
     Status as Status,
+    describe_claims as describe_claims,
 )

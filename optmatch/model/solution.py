@@ -481,3 +481,33 @@ class Solution(Value, Generic[Answer]):
         if self.objective is None:
             return math.inf
         return gap_between(self.objective, self.lower_bound)
+
+
+def describe_claims(solution: Solution) -> dict[str, str]:
+    """Return what a solution claims, in words: objective, bound, gap, figures and proof."""
+    unit = unit_of(solution.problem)
+    objective: Any = solution.objective
+    claims = {}
+    if objective is not None:
+        claims["objective"] = write_score(objective, unit)
+    if is_known(solution.lower_bound):
+        claims["lower bound"] = write_score(solution.lower_bound, unit)
+
+    # Of an objective of levels, the gap is the first level that is open.
+    bound = solution.lower_bound
+    if isinstance(objective, tuple) and isinstance(bound, tuple) and objective != bound:
+        levels = zip(objective, bound, strict=True)
+        open_level = next(
+            level for level, (value, least) in enumerate(levels, 1) if value != least
+        )
+        claims["gap"] = f"open from level {open_level} of {len(objective)} on"
+    elif math.isfinite(solution.gap):
+        claims["gap"] = f"{100 * solution.gap:.3g} %"
+    claims |= figures_of(solution.problem, solution.answer)
+
+    # What the claims rest on: a search without a certificate is no proof.
+    is_decided = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    if solution.proof is not None and (is_decided or is_known(solution.lower_bound)):
+        unproved = ", unproved" if solution.proof == "search" else ""
+        claims["proof"] = f"{solution.proof}{unproved}"
+    return claims

@@ -22,17 +22,13 @@ from optmatch.fabrics import Fabric
 from optmatch.model import (
     InputError,
     Limit,
-    Score,
     Solution,
     SolverUnavailable,
-    Status,
-    figures_of,
-    is_known,
+    describe_claims,
     number,
     unit_of,
     view_of_solution,
     write_amount,
-    write_score,
 )
 from optmatch.model.files import PICTURES, check_target, file_path, replace_file
 from optmatch.plotting.drawing import Figure
@@ -243,41 +239,13 @@ def panel(solution: Solution, rows: Sequence[list[Any]] = ()) -> list[list[Any]]
     panel_rows: list[list[Any]] = [["Status", solution.status.value, True]]
     if solution.limit not in (None, Limit.EXHAUSTED):
         panel_rows.append(["Stopped by", solution.limit.value])
-
-    unit = unit_of(solution.problem)
-    panel_rows.append(["Objective", _write_score_or_unknown(solution.objective, unit)])
-    panel_rows.append(["Lower bound", _write_score_or_unknown(solution.lower_bound, unit)])
-
-    # Of an objective of levels, the gap is the first level that is open.
-    gap = f"{100 * solution.gap:.2f} %" if math.isfinite(solution.gap) else "unknown"
-    if isinstance(solution.objective, tuple) and isinstance(solution.lower_bound, tuple):
-        gap = "0.00 %"
-        levels = zip(solution.objective, solution.lower_bound, strict=True)
-        open_levels = [level for level, (value, least) in enumerate(levels, 1) if value != least]
-        if open_levels:
-            gap = f"open from level {open_levels[0]} of {len(solution.objective)} on"
-    panel_rows.append(["Gap", gap])
-    if solution.proof is not None and is_known(solution.lower_bound):
-        is_optimal = solution.status is Status.OPTIMAL
-        panel_rows.append(["Proof" if is_optimal else "Bound by", solution.proof])
-
-    # Figures that the kind of the problem adds, such as the worst loss.
-    for name, value in figures_of(solution.problem, solution.answer).items():
+    for name, value in describe_claims(solution).items():
         panel_rows.append([name.capitalize(), value])
     panel_rows += rows
     seed = "" if solution.seed is None else f", seed {solution.seed}"
     panel_rows.append(["Method", solution.method + seed])
     panel_rows.append(["Solved in", write_amount(solution.time_s, "s")])
     return panel_rows
-
-
-def _write_score_or_unknown(value: Score | None, unit: str) -> str:
-    """Write a value of the objective in its unit; "unknown" without a finite one."""
-    if isinstance(value, tuple):
-        return write_score(value, unit)
-    if value is None or not math.isfinite(value):
-        return "unknown"
-    return write_amount(value, unit)
 
 
 def pack_bars(
