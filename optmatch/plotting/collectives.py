@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 from optmatch.model import InputError, Solution, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
-    MOST_BLOCKS,
     Axes,
     Figure,
     axes_of,
     choose_evenly,
-    choose_ticks,
     figure_of,
-    row_of_axes,
 )
 from optmatch.plotting.scenes import BarLook, draw_rows
 from optmatch.plotting.slots import answered
@@ -173,8 +170,9 @@ def _rounds_chart(
     }
 
 
-# Ranks that have a row of boxes.
+# Ranks that have a row of boxes, in a plan and in a problem.
 _MOST_NAMED_RANKS = 24
+_MOST_BLOCKS = 32
 
 
 # Sends that a page lists in all rounds together, so that it stays small.
@@ -319,13 +317,13 @@ def _rounds_page(solution: Solution, plan: CollectivePlan) -> dict[str, Any]:
 
 
 def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
-    """Draw the blocks of each rank before and after a collective; with `ax` those after it.
+    """Draw the blocks of each rank before and after a collective, into `ax` or a new figure.
 
-    A block has the colour of the rank whose data it is; black is the sum of all. With more than
-    128 ranks, evenly chosen ones are shown.
+    A block has the colour of the rank whose data it is; black is the sum of all. With more than 32
+    ranks, evenly chosen ones are shown, with their blocks.
     """
     n_ranks = problem.n_ranks
-    shown_ranks = choose_evenly(n_ranks, MOST_BLOCKS)
+    shown_ranks = choose_evenly(n_ranks, _MOST_BLOCKS)
 
     # ``origin[rank, block]`` before and after: the rank whose data the block has, -1 for none, and
     # the number of all ranks for their sum.
@@ -343,41 +341,39 @@ def draw_problem(problem: Collective, ax: Axes | None = None) -> Figure:
             before = np.where(rank == problem.root, problem.root, -1)
             after = np.full_like(rank, problem.root)
 
-    panels = [(before, "before"), (after, "after")]
-    side_inches = min(6.0, max(3.0, 0.22 * n_ranks + 1.0))
-    axes = row_of_axes(ax, 2, 2 * side_inches, side_inches + 0.6)
-    ticks = choose_ticks(n_ranks, 16 if n_ranks <= 100 else 6)
-    extent = (-0.5, n_ranks - 0.5, n_ranks - 0.5, -0.5)
-    for panel, (origin, name) in zip(axes, panels[-len(axes) :], strict=True):
-        # Blocks of one rank in the colour of the rank, from rank 0 on without the darkest ones of
-        # the scale; sums of all ranks in black.
-        shown_origin = origin[np.ix_(shown_ranks, shown_ranks)]
-        is_sum = shown_origin == n_ranks
-        style: dict[str, Any] = {"extent": extent, "interpolation": "nearest", "vmax": n_ranks}
-        of_one_rank = np.ma.masked_where((shown_origin < 0) | is_sum, shown_origin)
-        panel.imshow(of_one_rank, vmin=-0.1 * n_ranks, cmap="turbo", **style)
-        sums = np.ma.masked_where(~is_sum, shown_origin)
-        panel.imshow(sums, vmin=0, cmap="gray_r", **style)
-        panel.set_xticks(ticks, [str(k) for k in ticks], fontsize=8)
-        panel.set_yticks(ticks, [str(k) for k in ticks], fontsize=8)
-        panel.set_title(name, fontsize=10)
-        panel.set(xlabel="block", ylabel="rank")
+    # A row has the blocks before, a gap of two, and those after. Colours repeat after 24 ranks.
+    n_shown = len(shown_ranks)
+    gap = np.full((n_shown, 2), -1)
+    square = np.ix_(shown_ranks, shown_ranks)
+    origin = np.concatenate([before[square], gap, after[square]], axis=1)
+    row, place = np.nonzero(origin >= 0)
+    origins = origin[row, place]
+    hues = palette.CIRCUIT_COLOURS
+    kind = np.where(origins == n_ranks, len(hues), origins % len(hues))
+    looks = [BarLook("", hue, is_unlisted=True) for hue in hues]
+    span = float(origin.shape[1])
+    chart = {
+        "legend": [*looks, BarLook("the sum of all", palette.INK)],
+        "row_noun": "rank",
+        "rows": [str(rank) for rank in shown_ranks.tolist()],
+        "bars": pack_bars(row, kind, place + 0.05, place + 0.95, n_shown, span),
+        "span_s": span,
+    }
+    ax = draw_rows(chart, ax)
+    middles = [n_shown / 2, n_shown * 1.5 + 2]
+    ax.set_xticks(middles, ["blocks before", "blocks after"])
+    ax.set_xlabel("colours: from which rank")
 
     # The title says what the operation is, and which ranks begin late.
     size = write_amount(problem.size_bytes, "B")
-    title = f"{problem.operation} of {size} between {n_ranks} ranks; colours: from which rank"
-    if (after == n_ranks).any():
-        title += ", black: the sum of all"
+    title = f"{problem.operation} of {size} between {n_ranks} ranks"
     if problem.late_s:
         most_late = write_amount(max(problem.late_s.values()), "s")
         title += f"; late by up to {most_late}: {len(problem.late_s)} of {n_ranks} ranks"
-    if len(shown_ranks) < n_ranks:
-        title += f"\n{len(shown_ranks)} of {n_ranks:,} ranks and blocks are shown, evenly chosen"
-    if ax is None:
-        figure_of(axes[0]).suptitle(title, fontsize=10)
-    else:
-        ax.set_title(title, fontsize=10)
-    return figure_of(axes[0])
+    if n_shown < n_ranks:
+        title += f"\n{n_shown} of {n_ranks:,} ranks and blocks are shown, evenly chosen"
+    ax.set_title(title, fontsize=10)
+    return figure_of(ax)
 
 
 def tabulate_problem(problem: Collective) -> dict[str, Any]:

@@ -46,7 +46,6 @@ from optmatch.plotting.slots import (
 MOST_CELLS = 5000
 """The cells of a larger fabric are below two points on a picture of usual size."""
 _MOST_EXAMPLES = 16
-_FONT = 9
 
 
 def is_large(fabric: Fabric) -> bool:
@@ -61,57 +60,6 @@ def range_of(numbers: Sequence[int] | NDArray[np.int64]) -> str:
     low = int(min(numbers))
     high = int(max(numbers))
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def draw_some_light(shown: Drawable, ax: Axes | None) -> Axes:
-    """Draw the light of 16 circuits of slot 0 over the outline of a large fabric.
-
-    `shown` is a solution, or a fabric and a schedule. The scales across and upwards differ, as
-    fabrics of many ports are far higher than wide.
-    """
-    from matplotlib.patches import Rectangle
-
-    fabric, _ = parts(shown)
-    data = mesh_data(fabric)
-    light = slot_data(shown, 0)
-    ax = axes_of(ax, 7.2, 4.8)
-    frame(ax, data)
-    ax.set_aspect("auto")
-    left, lower, right, upper = data.bounds
-    style: dict[str, Any] = {"fc": "none", "ec": palette.FAINT_INK, "lw": 0.8}
-    ax.add_patch(Rectangle((left, lower), right - left, upper - lower, **style))
-
-    # Circuits that are evenly spread over all; every third point of a curve lies on it.
-    examples = choose_evenly(len(light.circuits), _MOST_EXAMPLES).tolist()
-    chosen = [light.circuits[place] for place in examples]
-    for place, circuit in enumerate(chosen):
-        ax.plot(*circuit.curve[::3].T, color=palette.circuit_colour(place), lw=1.3)
-
-    # Where all light enters on the left and leaves on the right, circuits have their ports.
-    inputs = [mark.position[0] for mark in data.ports if mark.role == "in"]
-    outputs = [mark.position[0] for mark in data.ports if mark.role == "out"]
-    if inputs and outputs and max(inputs) < min(outputs):
-        # Sources on the left and destinations on the right: from below upwards, a number is left
-        # out if it would touch the last one written.
-        gap = 0.02 * (right - left)
-        for end, x_shift, side in ((0, -gap, "right"), (-1, gap, "left")):
-            last_y = -np.inf
-            for circuit in sorted(chosen, key=lambda circuit: circuit.curve[end, 1]):
-                x, y = circuit.curve[end]
-                if y - last_y >= 0.05 * (upper - lower):
-                    port = circuit.source if end == 0 else circuit.destination
-                    ax.text(x + x_shift, y, f"{port}", fontsize=_FONT, ha=side, va="center")
-                    last_y = y
-    ax.margins(0.1, 0.02)
-    ax.autoscale_view()
-
-    n_circuits = len(light.circuits)
-    title = f"{fabric.title}: the light of {len(chosen)} chosen circuits of {n_circuits:,}"
-    if fabric.graph is not None and n_circuits:
-        title += f"\n{light.cells_used:,} of {fabric.n_cells:,} cells; "
-        title += f"a circuit passes {range_of([len(c.cells) for c in light.circuits])} cells"
-    ax.set_title(title, fontsize=_FONT + 1)
-    return ax
 
 
 MOST_SLOTS = 12
@@ -389,7 +337,11 @@ def draw_schedule(shown: Drawable, slot: int | None = None, ax: Axes | None = No
     if slot is not None or (schedule.n_slots == 1 and not is_large(fabric)):
         return figure_of(plot_slot(shown, slot or 0, ax=ax))
     if schedule.n_slots == 1:
-        return figure_of(draw_some_light(shown, ax))
+        ring = _draw_ring(fabric, schedule.matchings[0], ax)
+        if schedule.cell_states is not None:
+            n_lit = int((schedule.cell_states[0] != FREE).sum())
+            ring.set_title(f"{ring.get_title()}\n{n_lit:,} of {fabric.n_cells:,} cells are lit")
+        return figure_of(ring)
     if ax is None and not is_large(fabric):
         return plot_contact_sheet(shown)
     return figure_of(plot_matchings(shown, ax=ax))
@@ -529,16 +481,19 @@ _MOST_CHORDS = 128
 
 
 def draw_circuits(problem: Any, ax: Axes | None = None) -> Figure:
+    """Draw the circuits that a problem asks for, into `ax` or a new figure."""
+    return figure_of(_draw_ring(problem.fabric, problem.matching, ax))
+
+
+def _draw_ring(fabric: Fabric, matching: NDArray[np.int32], ax: Axes | None) -> Axes:
     """Draw ports on a ring, and a line between the two ports of each circuit (a chord diagram).
 
-    ``problem.matching[source]`` is the port that a source is joined to, `IDLE` for none. Port 0 is
-    at the top, the others follow clockwise. On a switch whose circuits go one way, arrows show
-    where light goes. With more than 128 ports the picture has 16 circuits, evenly spread over
-    their sources, with their ports.
+    ``matching[source]`` is the port that a source is joined to, `IDLE` for none. Port 0 is at the
+    top, the others follow clockwise. On a switch whose circuits go one way, arrows show where
+    light goes. With more than 128 ports the picture has 16 circuits, evenly spread over their
+    sources, with their ports.
     """
     # A circuit of both ways is drawn from its lower port.
-    fabric = problem.fabric
-    matching = problem.matching
     sources = np.flatnonzero(matching != IDLE)
     if fabric.bidirectional:
         sources = sources[sources <= matching[sources]]
@@ -578,4 +533,4 @@ def draw_circuits(problem: Any, ax: Axes | None = None) -> Figure:
     if len(sources) < n_circuits:
         title = f"{len(sources)} chosen circuits of {n_circuits:,}\n{title}"
     ax.set_title(title, fontsize=readable_font(ax) + 1)
-    return figure_of(ax)
+    return ax
