@@ -321,12 +321,8 @@ class Device(Value):
             ``T[..., side left by, side entered]``, complex128: amplitudes, so powers are their
             squares. A leak of nothing is exactly zero.
         """
-        chosen = plain_array("states", states)
-        if chosen.dtype.kind not in "iu" or not np.isin(chosen, (BAR, CROSS)).all():
-            raise InputError("a cell is in bar (0) or in cross (1)", where="states")
-        loss_db = np.array([self.bar_loss_db, self.cross_loss_db])[chosen]
-        ratio = np.array([_ratio(self.bar_extinction_db), _ratio(self.cross_extinction_db)])
-        return mix_ways(chosen, loss_db, ratio[chosen], phase_errors(errors_rad, chosen))
+        matrices = CellDevice.of(self, 1).cell(states, errors_rad)
+        return matrices.reshape(*np.shape(states), 2, 2)
 
     def draw_errors(self, n_cells: int, seed: int) -> NDArray[np.float64] | None:
         """Draw the phase errors of one chip: ``errors_rad[cell, arm]``; None if there are none."""
@@ -419,13 +415,6 @@ def mix_ways(
     # The stated loss is that of the wanted way; both outputs together give no more than came in.
     gain = np.sqrt(np.minimum(1.0, 10 ** (-loss_db / 10) * (1 + ratio)))
     return np.asarray(gain[..., None, None] * matrix)
-
-
-def _ratio(extinction_db: float | None) -> float:
-    """Return power at the other over power at the wanted output; None: nothing leaks."""
-    if extinction_db is None:
-        return 0.0
-    return math.pow(10, -extinction_db / 10)
 
 
 _THESIS = "Sanchez-Jacome (2025), thesis, chapter 2, repository ricarvid1/dsj-thesis"

@@ -18,6 +18,7 @@ from optmatch.plotting.drawing import (
     Figure,
     choose_evenly,
     choose_ticks,
+    draw_blocks,
     explain_blocks,
     figure_of,
     merge_blocks,
@@ -423,17 +424,10 @@ def _draw_matrices(
     longest_name = max(len(name) for name in names)
     rotation = 90 if len(ticks) > 12 or longest_name > 3 else 0
 
-    # A square of 16 ports reaches from -0.5 to 15.5.
     square = explain_blocks(blocks[0].size, "pairs, their sum")
     for panel, block, title in zip(axes, blocks, titles, strict=True):
-        end = len(block.values) * block.size - 0.5
-        image = panel.imshow(
-            np.ma.masked_equal(block.values / scale, 0.0),
-            cmap="cividis",
-            norm=norm,
-            interpolation="nearest",
-            extent=(-0.5, end, end, -0.5),
-        )
+        amount = np.where(block.values > 0, block.values / scale, np.nan)
+        image = draw_blocks(panel, block._replace(values=amount), norm)
         panel.set_xticks(ticks, names, fontsize=8, rotation=rotation)
         panel.set_yticks(ticks, names, fontsize=8)
         panel.set_xlabel("destination port")

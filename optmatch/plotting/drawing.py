@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure as Figure
+    from matplotlib.image import AxesImage
 else:
     Axes = Figure = Any  # matplotlib is loaded where something is drawn
 
@@ -472,32 +473,21 @@ def merge_blocks(
     return Blocks(merged, size)
 
 
-def draw_blocks(ax: Axes, blocks: Blocks, n_entries: int, label: str, norm: Any = None) -> None:
-    """Draw merged entries of a matrix as squares, with a bar that explains their colours.
+def draw_blocks(ax: Axes, blocks: Blocks, norm: Any = None) -> AxesImage:
+    """Draw merged entries of a matrix as squares; NaN stays white.
 
-    NaN stays white. Ticks count the `n_entries` rows and columns of the matrix before it was
-    merged. The label says what the colours mean, with the unit; `norm` is how values become
-    colours, a ``Normalize`` of matplotlib, None for an even scale.
+    `norm` is how values become colours, a ``Normalize`` of matplotlib, None for an even scale.
     """
-    n_rows, n_columns = blocks.values.shape
-
     # Squares cover the rows and columns that they stand for: of blocks of 16, the first reaches
     # from -0.5 to 15.5.
-    end_of_columns = n_columns * blocks.size - 0.5
-    end_of_rows = n_rows * blocks.size - 0.5
-    image = ax.imshow(
+    bottom, right = np.array(blocks.values.shape) * blocks.size - 0.5
+    return ax.imshow(
         np.ma.masked_invalid(blocks.values),
         cmap="cividis",
         norm=norm,
         interpolation="nearest",
-        extent=(-0.5, end_of_columns, end_of_rows, -0.5),
+        extent=(-0.5, right, bottom, -0.5),
     )
-    ticks = choose_ticks(n_entries, 6)
-    ax.set(xticks=ticks, yticks=ticks)
-    ax.tick_params(labelsize=9)
-    bar = figure_of(ax).colorbar(image, ax=ax, shrink=0.85, pad=0.02)
-    bar.set_label(label, fontsize=9)
-    bar.ax.tick_params(labelsize=9)
 
 
 def explain_blocks(size: int, noun: str) -> str:

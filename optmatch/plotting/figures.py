@@ -19,6 +19,7 @@ from optmatch.plotting.drawing import (
     axes_of,
     blank_figure,
     choose_evenly,
+    choose_ticks,
     count,
     draw_blocks,
     draw_lines,
@@ -231,15 +232,18 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
     side_inches = 4.6 if n_ports > MOST_ROWS else max(4.0, 0.3 * n_ports + 1.5)
     room_for_bar = 1.2 if n_ports > MOST_ROWS else 0.0
     ax = axes_of(ax, side_inches + room_for_bar, side_inches)
-    ax.set(xlabel="destination port", ylabel="source port")
+
+    # Pairs that never meet are NaN, and white.
+    blocks = merge_blocks(np.where(data.meets >= 0, data.meets, np.nan), "mean")
+    image = draw_blocks(ax, blocks)
+    image.set_clim(0, np.fmax.reduce(blocks.values, axis=None, initial=1.0))
+    ticks = choose_ticks(n_ports, 6 if n_ports > MOST_ROWS else n_ports)
+    ax.set(xlabel="destination port", ylabel="source port", xticks=ticks, yticks=ticks)
+    font = readable_font(ax)
+    ax.tick_params(labelsize=font, length=0)
 
     # Of few ports each pair has the number of its slot.
     if n_ports <= MOST_ROWS:
-        shade = np.ma.masked_less(data.meets, 0)
-        image = ax.imshow(shade, cmap="cividis", vmin=0, vmax=max(1, last_slot))
-        ax.set(xticks=range(n_ports), yticks=range(n_ports))
-        font = readable_font(ax)
-        ax.tick_params(labelsize=font, length=0)
         for source, destination in np.argwhere(data.meets >= 0):
             slot = data.meets[source, destination]
             ink = palette.ink_on(image.cmap(image.norm(slot)))
@@ -248,10 +252,9 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
         ax.set_title(f"slot in which each pair first meets (0 to {last_slot})")
         return ax
 
-    # Of many ports blocks have the mean slot of their pairs. Pairs that never meet are NaN.
-    blocks = merge_blocks(np.where(data.meets >= 0, data.meets, np.nan), "mean")
+    # Of many ports blocks have the mean slot of their pairs.
     words = "slot" if blocks.size == 1 else "slot, the mean of a square"
-    draw_blocks(ax, blocks, n_ports, words)
+    figure_of(ax).colorbar(image, ax=ax, label=words, shrink=0.85, pad=0.02)
     title = f"{fabric.title}: {n_ports:,} ports, {schedule.n_slots:,} slots of "
     title += f"{range_of(data.circuits)} circuits"
     if fabric.graph is not None:

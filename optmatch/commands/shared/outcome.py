@@ -58,23 +58,14 @@ class Group(click.Group):
 
 
 def _with_example(command: click.Command | None, ctx: click.Context, name: str) -> None:
-    """Replace `format_help` of a command, in place, by one that ends with its example."""
+    """End the help of a command with its example, on one line, to be copied."""
     # Commands of a group within the main one, such as `generate demand`, have names of two words.
     words = [name]
     if ctx.parent is not None:
         words.insert(0, ctx.info_name or "")
     line = example_of(" ".join(words))
-    if command is None or line is None or getattr(command, "shows_example", False):
-        return
-    format_without_example = command.format_help
-
-    def format_help(ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help of the command, and its example below."""
-        format_without_example(ctx, formatter)
-        # The formatter would wrap a paragraph; the example stays on one line, to be copied.
-        formatter.write(f"\n{line}\n")
-
-    vars(command).update(format_help=format_help, shows_example=True)
+    if command is not None and line is not None:
+        command.epilog = f"\b\n{line}"
 
 
 class LaterGroup(Group):
