@@ -486,13 +486,13 @@ class QueuePlan:
         unit = max(gcd(self._delay, *exact_ticks), ceil(busiest / 2**60))
         units = np.zeros(uncommitted.left.shape, dtype=np.int64)
         for place, ticks in zip(places, exact_ticks, strict=True):
-            units[place] = _divide_up(ticks, unit)
-        delay = _divide_up(self._delay, unit)
+            units[place] = -(-ticks // unit)
+        delay = -(-self._delay // unit)
 
         # A plan made afresh competes with one that patches the former plan.
         former_plans: list[Plan | None] = [None]
         if self.slots is not None:
-            former_units = [_divide_up(ticks, unit) for ticks in self.slots.ticks]
+            former_units = [-(-ticks // unit) for ticks in self.slots.ticks]
             former_plans.append(Plan(self.slots.matchings, np.array(former_units, dtype=np.int64)))
         limit_s = np.inf if self._limit_s is None else self._limit_s
         plans = [
@@ -514,8 +514,3 @@ class QueuePlan:
         # A little longer, so that rounding to seconds and back leaves nothing.
         ticks = np.ceil(solution.schedule.durations_s * TICKS_PER_S * (1 + 1e-12)).tolist()
         return PlannedSlots(solution.schedule.matchings, [int(length) for length in ticks])
-
-
-def _divide_up(dividend: int, divisor: int) -> int:
-    """Return the quotient of whole numbers, rounded up."""
-    return -(-dividend // divisor)

@@ -714,28 +714,23 @@ def _bound_together(problem: Demand) -> float:
         return 0.0
     per_circuit_ticks = 0
     if problem.fabric.bidirectional:
-        # Each pair once, for one shortest slot at least.
+        # Each pair once, for one shortest slot at least; -(-a // b) is a / b rounded up.
         lengths = np.where(ticks > 0, np.maximum(ticks, problem.min_slot_ticks), 0)
         pair_ticks = lengths[np.triu(lengths) > 0]
         total_ticks = int(pair_ticks.sum())
         n_pairs = len(pair_ticks)
         n_busy_ports = int(np.count_nonzero(ticks.any(axis=0)))
         most_circuits = n_busy_ports // 2
-        busy_ticks = max(busy_ticks, _divide_up(total_ticks, most_circuits))
-        n_slots = max(n_slots, _divide_up(n_pairs, most_circuits))
-        per_circuit_ticks = _divide_up(total_ticks + n_pairs * delay_ticks, most_circuits)
+        busy_ticks = max(busy_ticks, -(-total_ticks // most_circuits))
+        n_slots = max(n_slots, -(-n_pairs // most_circuits))
+        per_circuit_ticks = -(-(total_ticks + n_pairs * delay_ticks) // most_circuits)
 
     if problem.objective == "matchings":
         return float(n_slots)
     bound_ticks = per_circuit_ticks
     if problem.switching == "all-stop":
         bound_ticks = busy_ticks + n_slots * delay_ticks
-    return float(_divide_up(bound_ticks, problem.planes) * problem.tick_s)
-
-
-def _divide_up(dividend: int, divisor: int) -> int:
-    """Divide and round up."""
-    return -(-dividend // divisor)
+    return float(-(-bound_ticks // problem.planes) * problem.tick_s)
 
 
 def _bound_line_with_packets(entries: NDArray[np.int64], problem: Demand) -> float:
