@@ -131,7 +131,8 @@ def test_a_mesh_of_too_many_cells_to_draw_names_its_ports(n_ports: int) -> None:
     texts = [text.get_text() for text in figure.axes[0].texts]
     named = range(n_ports) if n_ports <= 12 else [*range(6), *range(n_ports - 6, n_ports)]
     more = [f"{n_ports - 12} more"] * 2 if n_ports > 12 else []
-    assert texts[1:] == [str(port) for port in named for _ in range(2)] + more
+    expected = [str(port) for port in named for _ in range(2)] + more
+    assert sorted(texts[1:]) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", NARROW)
