@@ -162,8 +162,7 @@ def plot_slice(solution: Solution, *, ax: Axes | None = None) -> Axes:
 
     # The racks of the slice alone. In several, circuits of others would hide all else.
     problem, answer = answered(solution, SliceAllocation, Allocation)
-    places = np.full((problem.fabric.n_servers, 2), np.nan)
-    places[data.servers] = data.centres * [1, -1]
+    places = place_servers(problem.fabric, np.array(data.racks))
     chart = _servers_chart(problem, answer, places, data.servers)
     has_many_racks = len(data.racks) > 1
     if has_many_racks:
@@ -229,13 +228,6 @@ def _draw_large_slice(solution: Solution, ax: Axes | None) -> Axes:
     return ax
 
 
-def _place_racks(n_racks: int) -> NDArray[np.float64]:
-    """Return column and row of each rack in a grid that is wider than high."""
-    n_columns = max(1, round((1.8 * n_racks) ** 0.5))
-    rack = np.arange(n_racks)
-    return np.stack([rack % n_columns, rack // n_columns], axis=1).astype(np.float64)
-
-
 _ARC = 5
 """The kind of a line between racks: a place in the legend, after five shades."""
 
@@ -253,11 +245,16 @@ def _racks_chart(values: NDArray[np.int64], most: int, noun: str) -> dict[str, A
         low = (number - 1) * most // 4 + 1
         legend.append((f"{low} to {number * most // 4} of {most}", _SHADES[number]))
     legend.append(("circuits between racks", palette.INK))
+
+    # The racks lie in a grid that is wider than high.
+    number = np.arange(len(values))
+    n_columns = max(1, round((1.8 * len(values)) ** 0.5))
+    places = np.stack([number % n_columns, number // n_columns], axis=1)
     nodes = []
-    for rack, (x, y) in enumerate(_place_racks(len(values)).tolist()):
+    for rack, (x, y) in enumerate(places.tolist()):
         text = str(values[rack])
         nodes.append([x, y, 0.92, 0.92, text, int(shade[rack]), f"rack {rack}"])
-    width, height = (_place_racks(len(values)).max(axis=0) + 2).tolist()
+    width, height = (places.max(axis=0) + 2).tolist()
     return {
         "legend": legend,
         "bounds": [-0.5, -0.5, width, height],
@@ -461,42 +458,29 @@ def draw_problem(problem: SliceAllocation, ax: Axes | None = None) -> Figure:
     """Draw a square for each server (free, taken or reserved), or for each of over 24 racks.
 
     The layers of a rack stand side by side. The square of a rack is coloured by how many of its
-    servers are free. ``owner[server]`` is -1 for a free one, -2 for a reserved one, or the number
-    of the slice that has it, counted from 1.
+    servers are free.
     """
     fabric = problem.fabric
-    owner = _owners(problem)
+    is_free = _owners(problem) == -1
+    shape = " x ".join(map(str, problem.shape))
+    title = f"{shape} chips are wanted; {is_free.sum():,} of {len(is_free):,} servers are free"
     if fabric.racks > _MAX_RACKS_OF_PROBLEM:
-        is_free = owner == -1
         rack_of_server = fabric.server_coordinates[:, 0].astype(np.int64)
         n_free_of_rack = np.bincount(rack_of_server[is_free], minlength=fabric.racks)
         most = fabric.n_servers // fabric.racks
         ax = draw_map(_racks_chart(n_free_of_rack, most, "free servers"), ax)
-        wanted_shape = " x ".join(map(str, problem.shape))
-        ax.set_title(
-            f"{wanted_shape} chips are wanted; {is_free.sum():,} of {len(owner):,} servers are"
-            f" free\na square is one of {fabric.racks} racks, from rack 0 at the top by rows",
-            fontsize=readable_font(ax) + 1,
-        )
-        return figure_of(ax)
-
-    # Few racks are drawn server by server.
-    places = _place_servers_and_switches(fabric)[: fabric.n_servers]
-    chart = _servers_chart(problem, None, places, np.arange(fabric.n_servers))
-    chart["legend"][_OLD_CIRCUITS] += ("quiet",)
-    ax = draw_map(chart, ax)
-
-    font = readable_font(ax)
-    if fabric.racks > 1:
-        for rack in range(fabric.racks):
+        title += f"\na square is one of {fabric.racks} racks, from rack 0 at the top by rows"
+    else:
+        # Few racks are drawn server by server.
+        places = _place_servers_and_switches(fabric)[: fabric.n_servers]
+        chart = _servers_chart(problem, None, places, np.arange(fabric.n_servers))
+        chart["legend"][_OLD_CIRCUITS] += ("quiet",)
+        ax = draw_map(chart, ax)
+        title += "\na square is a server, layers of a rack side by side"
+        for rack in range(fabric.racks if fabric.racks > 1 else 0):
             x, y = places[fabric.server_coordinates[:, 0] == rack].min(axis=0)
-            ax.text(x, y - 0.1, f"rack {rack}", fontsize=font, va="bottom", zorder=4)
-    n_free = int((owner == -1).sum())
-    shape = " x ".join(map(str, problem.shape))
-    title = f"{shape} chips are wanted; {n_free:,} of {len(owner):,} servers are free"
-    ax.set_title(
-        f"{title}\na square is a server, layers of a rack side by side", fontsize=font + 1
-    )
+            ax.text(x, y - 0.1, f"rack {rack}", fontsize=readable_font(ax), va="bottom", zorder=4)
+    ax.set_title(title, fontsize=readable_font(ax) + 1)
     return figure_of(ax)
 
 
