@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -72,31 +71,21 @@ def cost(
         from optmatch.plotting import plot_costs, save_figure
 
         save_figure(lambda: plot_costs(comparisons), output, force=force)
+    lines: list[list[Any]] = []
+    for comparison in comparisons:
+        for network in comparison.networks:
+            lines.append([comparison.n_gpus, *(getattr(network, name) for name in _COLUMNS)])
     if as_json:
         from optmatch.io.fields import to_object
 
         sizes = [to_object(comparison) for comparison in comparisons]
         print_object("cost", {"prices": to_object(prices), "sizes": sizes})
     elif as_csv:
-        lines: list[Sequence[Any]] = [("n_gpus", *_COLUMNS)]
-        for comparison in comparisons:
-            for network in comparison.networks:
-                lines.append([comparison.n_gpus, *(getattr(network, name) for name in _COLUMNS)])
-        click.echo(csv_text(lines), nl=False)
+        click.echo(csv_text([("n_gpus", *_COLUMNS), *lines]), nl=False)
     else:
-        rows = [("GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW")]
-        for comparison in comparisons:
-            for network in comparison.networks:
-                row = (
-                    str(comparison.n_gpus),
-                    network.design,
-                    str(network.switch_ports),
-                    str(network.ocs_ports),
-                    str(network.transceivers),
-                    f"{network.cost_usd / 1e6:.3f}",
-                    f"{network.power_w / 1e3:.1f}",
-                )
-                rows.append(row)
+        rows = [["GPUs", "design", "switch ports", "OCS ports", "transceivers", "M$", "kW"]]
+        for *parts, cost_usd, power_w in lines:
+            rows.append([*map(str, parts), f"{cost_usd / 1e6:.3f}", f"{power_w / 1e3:.1f}"])
         print_table(rows)
 
         # Below the table, the photonic design against the electrical one at each size.
