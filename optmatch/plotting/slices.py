@@ -247,9 +247,9 @@ def _racks_chart(values: NDArray[np.int64], most: int, noun: str) -> dict[str, A
     legend.append(("circuits between racks", palette.INK))
 
     # The racks lie in a grid that is wider than high.
-    number = np.arange(len(values))
+    racks = np.arange(len(values))
     n_columns = max(1, round((1.8 * len(values)) ** 0.5))
-    places = np.stack([number % n_columns, number // n_columns], axis=1)
+    places = np.stack([racks % n_columns, racks // n_columns], axis=1)
     nodes = []
     for rack, (x, y) in enumerate(places.tolist()):
         text = str(values[rack])
