@@ -20,7 +20,7 @@ from tests.helpers.pictures import SIZED, SIZES, sized_answer, sized_problem
 from tests.plotting.test_every_kind import check_texts, embedded, shown_texts
 
 PICTURES = [
-    pytest.param(kind, size, what, marks=nightly_only if size == "2000" else ())
+    pytest.param(kind, size, what, marks=() if size == "100" else nightly_only)
     for kind in SIZED
     for size in SIZES
     for what in ("problem", "answer")
@@ -111,7 +111,7 @@ NARROW = {
 }
 
 
-@pytest.mark.parametrize(("name", "n_slots"), some(product(NARROW, (1, 3, 20)), 2))
+@pytest.mark.parametrize(("name", "n_slots"), some(product(NARROW, (1, 3, 20)), 5))
 def test_fabrics_of_every_shape_can_be_read(name: str, n_slots: int) -> None:
     """Titles of narrow fabrics are not cut, and numbers of many ports do not overlap."""
     import numpy as np

@@ -55,7 +55,7 @@ COMMANDS = {
     "routing, feed-forward": "routing --fabric benes --size 4 --matching 2,3,0,1",
     "slice-allocation": "slice-allocation --shape 2x4x4",
 }
-LIMITS = Limits(time_s=1.0, iterations=200)
+LIMITS = Limits(time_s=1.0, iterations=50)
 FOLDER = Path(mkdtemp(prefix="optmatch-smoke-"))
 (FOLDER / "uneven.csv").write_text("0,7,1\n2,0,0\n7,0,0\n")
 DRAWS = find_spec("matplotlib") is not None

@@ -234,7 +234,7 @@ def test_a_wrong_record_with_a_right_digest_is_refused(
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_nothing_is_lost_by_a_kill(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.killed", str(examples(3, plain=1))],
+        [sys.executable, "-m", "tests.helpers.killed", str(examples(2, plain=1))],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[3],
