@@ -7,7 +7,7 @@ import platform
 from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
-from inspect import getdoc
+from inspect import getdoc, unwrap
 from math import isfinite
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -389,7 +389,7 @@ def _print_methods(kind: Kind, methods: list[Method], *, in_full: bool) -> None:
                 f"{param['type']}, {param['least']:g}{upper_end}; {param['default']} by default"
             )
             click.echo(f"    --param {param['name']}=...  {param['summary']} ({values})")
-        run = method.load()
+        run = unwrap(method.load())
         docstring = getdoc(getattr(run, "func", run)) or ""
         if docstring:
             text = docstring.partition("\nReferences")[0].strip()
