@@ -28,7 +28,7 @@ from optmatch.io.rails.chakra import (
 )
 from tests.helpers.chakra import collective, send, trace, workload_graph
 
-few = settings(max_examples=40)  # each writes files
+few = settings(max_examples=20)  # each writes files
 
 WIDTHS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64")
 
