@@ -251,14 +251,12 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     # long enough: load * sizes + latency <= length. All times are parts of the present time of
     # the plan, so that the numbers are near 1.
     plan_s = _time_s(problem, plan)
-    block_bytes = problem.block_bytes
-    rates_bytes_per_s = (problem.island_rate_bytes_per_s, problem.rate_bytes_per_s)
-    latencies_s = (problem.island_alpha_s, problem.alpha_s)
+    latencies_s, rates_bytes_per_s = _list_media(problem)
     rows = list[NDArray[np.float64]]()
     limits = list[float]()
     for medium, latency_s in enumerate(latencies_s):
         # A load in blocks times `scale` is its time, in units of the time of the plan.
-        scale = block_bytes / rates_bytes_per_s[medium] / plan_s
+        scale = problem.block_bytes / rates_bytes_per_s[medium] / plan_s
         for turn in range(plan.n_rounds):
             different = np.unique(plan.loads[medium, turn] * scale, axis=0)
             different = different[different.any(axis=1)]
@@ -429,14 +427,17 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
     for each change of circuits.
     """
     # Rails and links take a latency and the time of the bytes, but nothing where they are idle.
-    busiest_link, busiest_rail = (plan.loads @ plan.waves).max(axis=2)
-    block_bytes = problem.block_bytes
-    rails_s = problem.alpha_s + busiest_rail * block_bytes / problem.rate_bytes_per_s
-    rails_s *= busiest_rail > 0
-    links_s = problem.island_alpha_s + busiest_link * block_bytes / problem.island_rate_bytes_per_s
-    links_s *= busiest_link > 0
+    latencies_s, rates_bytes_per_s = _list_media(problem)
+    busiest_blocks = (plan.loads @ plan.waves).max(axis=2)  # [medium, round]
+    bytes_s = busiest_blocks * problem.block_bytes / rates_bytes_per_s[:, None]
+    seconds = (latencies_s[:, None] + bytes_s) * (busiest_blocks > 0)
+    return float(seconds.max(axis=0).sum()) + _changes_s(problem, plan)
 
-    return float(np.maximum(rails_s, links_s).sum()) + _changes_s(problem, plan)
+
+def _list_media(problem: Collective) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the latency of a round, and the rate in bytes per second, of links and of rails."""
+    latencies_s = np.array([problem.island_alpha_s, problem.alpha_s])
+    return latencies_s, np.array([problem.island_rate_bytes_per_s, problem.rate_bytes_per_s])
 
 
 def _changes_s(problem: Collective, plan: _Plan) -> float:
@@ -453,17 +454,15 @@ def _bound_all_sizes_s(problem: Collective, plan: _Plan) -> float:
     Rails are busy for the latencies of their rounds and the bytes of their busiest end in all
     rounds together; so are links, and rounds of the other kind alone add their latencies.
     """
-    block_bytes = problem.block_bytes
-    has_links, has_rails = np.asarray(plan.loads.any(axis=(2, 3)))
+    latencies_s, rates_bytes_per_s = _list_media(problem)
+    is_used = np.asarray(plan.loads.any(axis=(2, 3)))  # [medium, round]
     # The blocks of an end in all rounds, the same in each wave as if it were all of the data.
-    link_blocks, rail_blocks = plan.loads[..., 0].sum(axis=1).max(axis=1)
-    rails_s = rail_blocks * block_bytes / problem.rate_bytes_per_s
-    rails_s += problem.alpha_s * has_rails.sum()
-    rails_s += problem.island_alpha_s * (has_links & ~has_rails).sum()
-    links_s = link_blocks * block_bytes / problem.island_rate_bytes_per_s
-    links_s += problem.island_alpha_s * has_links.sum()
-    links_s += problem.alpha_s * (has_rails & ~has_links).sum()
-    return float(max(rails_s, links_s)) + _changes_s(problem, plan)
+    busiest_blocks = plan.loads[..., 0].sum(axis=1).max(axis=1)
+    busy_s = busiest_blocks * problem.block_bytes / rates_bytes_per_s
+    busy_s += latencies_s * is_used.sum(axis=1)
+    # Rounds of the other medium alone come besides.
+    alone_s = latencies_s * (is_used & ~is_used[::-1]).sum(axis=1)
+    return float((busy_s + alone_s[::-1]).max()) + _changes_s(problem, plan)
 
 
 def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:

@@ -345,11 +345,6 @@ def _cut_of(plan: FoundPlan) -> tuple[bool, int, int]:
     return laid.held_s is None, len(laid.plan.chunk_bytes), laid.plan.stored_ranks
 
 
-def _find_circulant(problem: Collective, clock: Clock) -> Laid:
-    """Plan an all-to-all over circuits that lead equally far onward from each rank."""
-    return lay_circulant_exchange(problem, circulant.choose(problem, clock))
-
-
 def _find_planned(
     name: str,
     find: Callable[[Collective, Clock], Laid | None],
@@ -459,7 +454,9 @@ FINDERS: dict[str, PlanFinder] = {
         lambda problem, clock, below_s: list_mixed_radix_offers(problem),
     ),
     "circulant": _planned(
-        "circulant", "an all-to-all on shifts, chosen together with the routes", _find_circulant
+        "circulant",
+        "an all-to-all on shifts, chosen together with the routes",
+        lambda problem, clock: lay_circulant_exchange(problem, circulant.choose(problem, clock)),
     ),
     "split": _planned(
         "split",

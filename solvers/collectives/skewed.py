@@ -30,7 +30,7 @@ from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import Circulant, list_moves, list_shifts, route
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import Rounds, seconds_of
+from optmatch.solvers.collectives.rounds import Rounds, ready_s, seconds_of
 from optmatch.solvers.collectives.topologies import IntArray
 
 FloatArray = NDArray[np.float64]
@@ -291,15 +291,13 @@ def _leave_after(
 
 def _put_late_ranks_last(problem: Collective, direct: list[DirectRound]) -> list[DirectRound]:
     """Sort direct rounds by when their ranks are ready; rounds may be in any order."""
-    late_s = problem.late
-    if not late_s.any():
+    if not direct or not problem.late.any():
         return direct
-    ready_s = np.zeros(len(direct))
-    for turn, direct_round in enumerate(direct):
-        lane, source = np.nonzero(direct_round.sent_bytes)
-        target = direct_round.peer[lane, source]
-        ready_s[turn] = max(late_s[source].max(), late_s[target].max())
-    return [direct[turn] for turn in np.argsort(ready_s, kind="stable").tolist()]
+    sent_bytes = np.array([direct_round.sent_bytes for direct_round in direct])
+    turn, lane, source = np.nonzero(sent_bytes)
+    target = np.array([direct_round.peer for direct_round in direct])[turn, lane, source]
+    ready = ready_s(problem, np.column_stack([turn, source, target]), len(direct))
+    return [direct[turn] for turn in np.argsort(ready, kind="stable").tolist()]
 
 
 def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:

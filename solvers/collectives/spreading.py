@@ -195,8 +195,6 @@ class Receipts(NamedTuple):
     @property
     def n_rows(self) -> int:
         """Rows of sends and of links; to lay out a link takes about as long as a send."""
-        if len(self.link_from) == len(self.turn):
-            return len(self.turn) * self.n_turns
         n_forwarding_links = int(self.n_links[self.n_links > 1].sum())
         return (len(self.turn) + n_forwarding_links) * self.n_turns
 
@@ -216,15 +214,16 @@ class Receipts(NamedTuple):
     def seconds(self, problem: Collective, chunk_bytes: float) -> float:
         """Return how long all rounds take, with the changes of circuits between them."""
         # A round takes as many hops as its longest route.
-        n_hops: int | None = None
-        if len(self.link_from) > len(self.turn):
-            longest = np.zeros(len(self.load), dtype=np.int64)
-            np.maximum.at(longest, self.turn, self.n_links)
-            n_hops = int(longest.sum())
+        longest = np.zeros(len(self.load), dtype=np.int64)
+        np.maximum.at(longest, self.turn, self.n_links)
         n_changes = int(np.count_nonzero(np.diff(self.config_of_round)))
         circuit_bytes = float(self.load.sum()) * chunk_bytes
         return seconds_of(
-            problem, len(self.load), circuit_bytes, n_changes=n_changes, n_hops=n_hops
+            problem,
+            len(self.load),
+            circuit_bytes,
+            n_changes=n_changes,
+            n_hops=int(longest.sum()),
         )
 
 
