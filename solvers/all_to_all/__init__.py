@@ -16,9 +16,10 @@ def _load(module: str) -> Run:
 
     OR-tools, which only `joint` needs, take long to load.
     """
-    from optmatch.solvers.all_to_all.worst import solve_worst
+    from optmatch.solvers.all_to_all.worst import plan_and_reroute
 
-    return solve_worst(import_module(f"optmatch.solvers.all_to_all.{module}").solve)
+    plan = import_module(f"optmatch.solvers.all_to_all.{module}").solve
+    return partial(plan_and_reroute, plan)
 
 
 def _is_plain(problem: AllToAll) -> bool:

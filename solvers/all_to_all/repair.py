@@ -30,7 +30,7 @@ from optmatch.solvers.all_to_all.planner import (
     exchange_pairs,
 )
 from optmatch.solvers.all_to_all.slot_shortage import decide_small
-from optmatch.solvers.routing.columns import Closed, Master
+from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.pathfinder import (
     EFFORTS,
     FAR,
@@ -349,10 +349,9 @@ class Repair:
         cells = [fault.place for fault in damage.faults]
         self._master.break_cells(damage.wiring, shut, cells)
 
-        # No circuit is kept from further terminals, and no bound is enough to end early. The
+        # No circuit is kept from further terminals, {}, and no bound is enough to end early. The
         # programme is infeasible if its prices prove that no schedule has so few slots.
-        no_links: Closed = {}
-        bound = self._master.bound(no_links, np.inf, Limits().start(), rounds=_ROUNDS)
+        bound = self._master.bound({}, np.inf, Limits().start(), rounds=_ROUNDS)
         return bound.infeasible
 
     @cached_property

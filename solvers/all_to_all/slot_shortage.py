@@ -25,7 +25,7 @@ from optmatch.model import (
     ignore,
     uncounted,
 )
-from optmatch.problems import AllToAll, RoutingProof
+from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
 from optmatch.solvers.all_to_all.conclusion import FEWEST_SLOTS, without_routes
 from optmatch.solvers.all_to_all.planner import FAILED, Decision, SlotPlanner, exchange_pairs
@@ -94,11 +94,9 @@ class ShortageTest:
         self.decide = decide
         self.refuting_prices: list[NDArray[np.int64]] = []
         if solution.certificate is not None:
-            self._keep_prices(solution.certificate, CellRouter(self.problem.fabric))
-
-    def _keep_prices(self, proof: RoutingProof, router: CellRouter) -> None:
-        """Keep the link prices of a proof that has a single case, that of a shortage."""
-        self.refuting_prices.append(proof.prices[0][router.wiring.link])
+            # The proof of a shortage has a single case, and so a single row of prices.
+            link_of_terminal = CellRouter(self.problem.fabric).wiring.link
+            self.refuting_prices.append(solution.certificate.prices[0][link_of_terminal])
 
     def __call__(self, fabric: Fabric) -> bool | None:
         """Tell whether a fabric needs more than the fewest slots; None if that stays open.
@@ -123,7 +121,7 @@ class ShortageTest:
         # An infinite bound is the proof by new prices that the fewest slots are not enough.
         bound, proof = bound_jointly(problem, router, np.inf, self.clock)
         if bound == np.inf and proof is not None:
-            self._keep_prices(proof, router)
+            self.refuting_prices.append(proof.prices[0][router.wiring.link])
             return True
 
         # The exact test.

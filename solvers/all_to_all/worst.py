@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -42,18 +41,7 @@ Fewer slots go before the objective: a plan of more slots is searched on for the
 """
 
 
-def solve_worst(plan: Run) -> Run:
-    """Return a method for chips of which the loss, crosstalk or power of each cell is known.
-
-    `plan` is a method that counts cells. The new one first plans the slots as `plan` does, as if
-    cells were all alike: short routes leave room for the worst circuit. Then it routes each slot
-    anew for the objective, which is the worst loss or crosstalk of any slot, the sum of heater
-    powers, or for cells the power among ties.
-    """
-    return wraps(plan)(partial(_plan_and_reroute, plan))
-
-
-def _plan_and_reroute(
+def plan_and_reroute(
     plan: Run,
     problem: AllToAll,
     limits: Limits,
@@ -63,8 +51,12 @@ def _plan_and_reroute(
 ) -> Solution:
     """Plan the slots, route each of them for the objective, and put them in order.
 
-    Planning takes about half of the time; `options` are handed to it. OPTIMAL only with the fewest
-    slots and an objective at the bound of the problem.
+    The method `plan` counts cells; it is the whole where a cell is like any other. On a chip of
+    which the loss, crosstalk or power of each cell is known, it plans the slots as if cells were
+    all alike: short routes leave room for the worst circuit. Then each slot is routed anew for the
+    objective, which is the worst loss or crosstalk of any slot, the sum of heater powers, or for
+    cells the power among ties. Planning takes about half of the time; `options` are handed to it.
+    OPTIMAL only with the fewest slots and an objective at the bound of the problem.
     """
     if problem.cells is None:
         return plan(problem, limits, rng, on_event, **options)

@@ -30,7 +30,7 @@ from optmatch.solvers.demands.entries import (
 )
 from optmatch.solvers.demands.first_fit import complete
 from optmatch.solvers.demands.plans import Plan
-from optmatch.solvers.demands.sorting import largest_of, sort_first
+from optmatch.solvers.demands.sorting import sort_first
 from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
@@ -84,7 +84,7 @@ def _weigh(ports, unserved, count, delay, pressure):
         column_load[unserved.column[entry]] += unserved.ticks[entry] + delay
 
     # The greatest load of a line, to which all others are compared.
-    most = max(largest_of(row_load, n), largest_of(column_load, n))
+    most = max(row_load[:n].max(), column_load[:n].max())
     for port in range(n):
         row_load[port] = np.exp(pressure * (row_load[port] / most - 1.0))
         column_load[port] = np.exp(pressure * (column_load[port] / most - 1.0))
@@ -218,10 +218,10 @@ def _value_critical_lines(ports, unserved, count):
     for entry in range(count):
         row_entries[unserved.row[entry]] += 1.0
         column_entries[unserved.column[entry]] += 1.0
-    heaviest = float(largest_of(unserved.ticks, count))
+    heaviest = float(unserved.ticks[:count].max())
 
     # The most entries that any line has left: lines with as many are critical.
-    most = max(largest_of(row_entries, n), largest_of(column_entries, n))
+    most = max(row_entries[:n].max(), column_entries[:n].max())
 
     # A critical line counts more than the ticks of all ports together.
     for entry in range(count):
@@ -255,7 +255,7 @@ def _held_ticks(ports, unserved, count, rule):
         sort_first(matched, n_matched)
         return np.int64(matched[n_matched // 2])
     if rule == CRITICAL:
-        return np.int64(largest_of(matched, n_matched))
+        return np.int64(matched[:n_matched].max())
     return least
 
 
@@ -269,8 +269,7 @@ def _serve_slot(ports, unserved, count, length, matching):
     with 5, 2 and 7 ticks, all of whose circuits are up for 3 ticks, those with 2 and 4 stay.
     """
     # Entries that are not finished close the gaps of those that are, so that rows stay ascending.
-    for port in range(len(matching)):
-        matching[port] = -1
+    matching[:] = -1
     n_left = 0
     for entry in range(count):
         row = unserved.row[entry]
@@ -368,8 +367,7 @@ def cover_entries(ports, unserved, count, terms, slots):
             if terms.rule == CRITICAL:
                 _value_critical_lines(ports, unserved, count)
             else:
-                for entry in range(count):
-                    unserved.value[entry] = unserved.ticks[entry]
+                unserved.value[:count] = unserved.ticks[:count]
             assign_entries(ports, unserved, count)
         else:
             # Other rules choose a length first, by upper bounds on the rates of some lengths, and

@@ -24,8 +24,9 @@ from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED
 from optmatch.solvers.demands.entries import UNLIMITED_WORK, PortVectors, port_vectors
 from optmatch.solvers.demands.entry_covers import CoverTerms, copy_entries, cover_entries
 from optmatch.solvers.demands.plans import Plan, add_service, shorten_slots
-from optmatch.solvers.demands.sorting import largest_of, sort_first
+from optmatch.solvers.demands.sorting import sort_first
 from optmatch.solvers.demands.tasks import CoverTask, Size
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 _MULTIPLIER = 48_271
@@ -125,8 +126,7 @@ def _copy_slot(source, slot, target, place):
 
     Writes ``target.matchings[place]`` and ``target.ticks[place]``.
     """
-    for port in range(source.matchings.shape[1]):
-        target.matchings[place, port] = source.matchings[slot, port]
+    copy_into(target.matchings[place], source.matchings[slot])
     target.ticks[place] = source.ticks[slot]
 
 
@@ -140,7 +140,7 @@ def _keep_some_slots(current, scratch):
     `current` stays as it is.
     """
     n_slots = current.n_slots[0]
-    longest = max(1, largest_of(current.ticks, n_slots))
+    longest = max(1, current.ticks[:n_slots].max())
     for slot in range(n_slots):
         scratch.key[slot] = current.ticks[slot] / longest + _draw(scratch.seed)
         scratch.sorted_key[slot] = scratch.key[slot]

@@ -26,6 +26,7 @@ import numpy as np
 
 from optmatch.solvers.demands.words import number_of_bit
 from optmatch.solvers.demands.workspace import LINE_SUM, LISTS, THRESHOLD, WORD, lower, wait
+from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 FIRST, BOTTLENECK, HALVING = range(3)
@@ -121,9 +122,7 @@ def _match(space, size):
     unseen_before = space.saved
     queue = space.queue
     waiting = space.waiting
-    n_words = len(unseen)
-    for w in range(n_words):
-        unseen[w] = space.every[w]
+    copy_into(unseen, space.every)
     space.reached[:] = False
 
     # Searches share one queue: rows of failed ones stay in it, as they are reached for good.
@@ -133,16 +132,14 @@ def _match(space, size):
         row = waiting[k]
         if space.column_of[row] >= 0:
             continue
-        for w in range(n_words):
-            unseen_before[w] = unseen[w]
+        copy_into(unseen_before, unseen)
         queue[end] = row
         new_end = _search(space, end)
 
         # After an augmentation the columns that were seen may serve the next search. Dead ends
         # stay closed: what they reach has no idle column, and no later path changes that.
         if new_end < 0:
-            for w in range(n_words):
-                unseen[w] = unseen_before[w]
+            copy_into(unseen, unseen_before)
             continue
         for place in range(end, new_end):
             space.reached[queue[place]] = True
@@ -258,20 +255,15 @@ def _touch_all(space):
 
     # Rows without a usable entry need their largest one. On the way each row strikes its columns
     # out of the set of bare ones.
-    for w in range(len(bare_columns)):
-        bare_columns[w] = space.every[w]
+    copy_into(bare_columns, space.every)
     for row in range(n):
         columns = 0
         for w in range(len(bare_columns)):
             columns |= graph[row, w]
             bare_columns[w] &= ~graph[row, w]
         if columns == 0:
-            largest = 0
-
             # Entries of a row are next to each other: places n * row to n * row + n - 1.
-            for place in range(row * n, row * n + n):
-                largest = max(largest, remaining[place])
-            threshold = min(threshold, largest)
+            threshold = min(threshold, remaining[row * n : row * n + n].max())
 
     # Columns that are still bare need their largest entry, too. Each turn takes one bit, a column,
     # out of a word.
@@ -279,12 +271,9 @@ def _touch_all(space):
         while bare_columns[w]:
             lowest = _lowest(bare_columns[w])
             bare_columns[w] ^= lowest
-            largest = 0
 
             # Entries of a column are n places apart.
-            for place in range(WORD * w + number_of_bit(lowest), n * n, n):
-                largest = max(largest, remaining[place])
-            threshold = min(threshold, largest)
+            threshold = min(threshold, remaining[WORD * w + number_of_bit(lowest) :: n].max())
     if threshold and threshold < space.state[THRESHOLD]:
         lower(space, threshold)
     return threshold > 0

@@ -86,9 +86,8 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
 
     # Longer slots end later and leave packets less: search the factor at which both end together.
     n_parts = bisect_left(range(_PARTS), True, key=partial(_circuits_end_last, problem, best))
-    choices = [best]
-    for n in (n_parts, max(n_parts - 1, 0)):
-        choices.append(_shorten_to_parts(problem, best, n))
+    shortened = _shorten_to_parts(problem, best, n_parts)
+    choices = best, shortened, _shorten_to_parts(problem, best, max(n_parts - 1, 0))
     return min(choices, key=lambda choice: max(_ends(problem, choice)))
 
 
@@ -233,8 +232,7 @@ def _count_shared_circuits(matchings, n_shared, last_slot, slot_before):
     """
     n_slots, n_ports = matchings.shape
     for source in range(n_ports):
-        for destination in range(n_ports):
-            last_slot[destination] = -1
+        last_slot[:] = -1
         for slot in range(n_slots):
             destination = matchings[slot, source]
             if destination < 0:

@@ -66,11 +66,9 @@ def meet(matchings, states):
             j = matchings[row, i]
             if j < 0:
                 continue
-            for column in range(j):
-                state[i * n + column] = 1
+            state[i * n : i * n + j] = 1
             state[i * n + j] = 0
-            for below in range(i + 1, n):
-                state[below * n + j] = 1
+            state[(i + 1) * n + j :: n] = 1
 
 
 @kernel
@@ -95,8 +93,7 @@ def meet_on_ring(matchings, place, states):
             i = place[source]
             j = (place[matchings[row, source]] - 1) % n
             meeting = (j - i) % n
-            for stage in range(meeting):
-                state[stage * n + i] = 1
+            state[i : meeting * n : n] = 1
             state[meeting * n + i] = 0
             for stage in range(meeting + 1, n):
                 state[stage * n + (j - stage) % n] = 1

@@ -424,9 +424,8 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
     width = len(lines) // 4
     states = all_states.reshape(-1)
     fours, eights, heads, tails = tables
+    states[:] = -1
     for row in range(len(matchings)):
-        for k in range(cells):
-            states[row * cells + k] = -1
         # The lines of the whole network: the output of each input, and the input of each output.
         lines[: 2 * width] = -1
         lit = 0

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from numpy.typing import NDArray
+
 from optmatch.solvers.kernels.decorators import inner_kernel
+
+
+def make_read_only(*arrays: NDArray[Any]) -> None:
+    """Make arrays read-only: kernels are compiled for that, and for no other type."""
+    for array in arrays:
+        array.flags.writeable = False
 
 
 @inner_kernel

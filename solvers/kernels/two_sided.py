@@ -20,7 +20,7 @@ from optmatch.solvers.kernels.heap import pop, push
 NOT_REACHED = 1 << 62
 """The cost of a node that an end has not reached: more than that of any way."""
 
-N_WAITING, N_REACHED, N_EXPANDED = range(3)
+N_WAITING, N_REACHED = range(2)
 """Places of `SearchEnd.counts`."""
 
 
@@ -38,8 +38,8 @@ class SearchEnd(NamedTuple):
     nodes: NDArray[np.int32]
     """(places,): these nodes."""
     counts: NDArray[np.int64]
-    """(3,): how many entries the heap has (`N_WAITING`), how many nodes have been reached
-    (`N_REACHED`), and how many entries have been taken from the heap (`N_EXPANDED`)."""
+    """(2,): how many entries the heap has (`N_WAITING`), and how many nodes have been reached
+    (`N_REACHED`)."""
 
 
 class Meeting(NamedTuple):
@@ -61,15 +61,14 @@ def new_search_end(nodes: int, places: int) -> SearchEnd:
         reached=np.zeros(nodes, dtype=np.int32),
         keys=np.zeros(places, dtype=np.int64),
         nodes=np.zeros(places, dtype=np.int32),
-        counts=np.zeros(3, dtype=np.int64),
+        counts=np.zeros(2, dtype=np.int64),
     )
 
 
 @inner_kernel
 def begin_at(end, node):
     """Let a search begin at a node, where nothing is reached yet."""
-    for place in range(3):
-        end.counts[place] = 0
+    end.counts[:] = 0
     reach(end, node, -1, 0)
 
 
@@ -93,17 +92,16 @@ def take_nearest(end):
     node = np.int64(end.nodes[0])
     cost = end.keys[0]
     end.counts[N_WAITING] = pop(end.keys, end.nodes, end.counts[N_WAITING])
-    end.counts[N_EXPANDED] += 1
     if cost > end.cost[node]:
         return np.int64(-1)
     return node
 
 
 @inner_kernel
-def forget(end):
-    """Let no node be reached, after a search."""
-    for place in range(end.counts[N_REACHED]):
-        end.cost[end.reached[place]] = NOT_REACHED
+def forget(cost, reached, n_reached):
+    """Let no node be reached, after a search: reset ``cost[node]`` of the first ones in a list."""
+    for place in range(n_reached):
+        cost[reached[place]] = NOT_REACHED
 
 
 @inner_kernel

@@ -64,8 +64,11 @@ def order_steps(
     Cells and parts of circuits that stay are in no conflict: new routes share no waveguide with
     them, and through a cell in two states there are no two routes that share none.
     """
-    lit = {circuit for circuit in new if circuit not in dark}
-    order = _StepOrder(old, new, dict(now), lit, [])
+    # What the steps so far have come to: the states of cells, and the old needs of the circuits
+    # that still have light.
+    steps = list[Step]()
+    states = dict(now)
+    lit = {circuit: old[circuit] for circuit in new if circuit not in dark}
 
     # Circuits that are dark already come first: they lose nothing by waiting for nobody.
     waiting = sorted(new, key=lambda circuit: (circuit in lit, circuit))
@@ -73,65 +76,59 @@ def order_steps(
         # The first circuit that nothing blocks moves; `blockers` are those of the ones before it.
         blockers = list[int]()
         for circuit in waiting:
-            in_the_way = order.list_blockers(circuit)
+            others = {other: needs for other, needs in lit.items() if other != circuit}
+            in_the_way = _list_blockers(new[circuit], others, states)
             blockers += in_the_way
             if not in_the_way:
                 break
         else:
             # A ring of circuits that wait for each other: some circuit has to go dark early.
-            order.drop(max(sorted(set(blockers)), key=blockers.count))
+            circuit = max(sorted(set(blockers)), key=blockers.count)
+            del lit[circuit]
+            steps.append((DROP, circuit, -1))
             continue
 
         # Cells that its old light does not pass are set while it still has light.
         if circuit in lit:
-            order.set_cells_apart_from(old[circuit].cells, circuit)
-            order.drop(circuit)
-        order.set_cells_apart_from((), circuit)
-        order.steps.append((RAISE, circuit, -1))
+            old_cells = lit.pop(circuit).cells
+            missing_cells = _list_missing_cells(new[circuit], states)
+            _set_cells(
+                [entry for entry in missing_cells if entry[0] not in old_cells], states, steps
+            )
+            steps.append((DROP, circuit, -1))
+        _set_cells(_list_missing_cells(new[circuit], states), states, steps)
+        steps.append((RAISE, circuit, -1))
         waiting.remove(circuit)
-    return order.steps
+    return steps
 
 
-class _StepOrder(NamedTuple):
-    """The steps so far of `order_steps`, and what they have come to."""
+def _list_missing_cells(needs: RouteNeeds, states: Mapping[int, int]) -> list[tuple[int, int]]:
+    """List cells that are not in the state that a new route needs, each with that state."""
+    return [(cell, state) for cell, state in needs.cells.items() if states[cell] != state]
 
-    old: Mapping[int, RouteNeeds]
-    """What the old route of each circuit needs."""
-    new: Mapping[int, RouteNeeds]
-    """What its new route needs."""
-    states: dict[int, int]
-    """``states[cell]``: 0 bar, 1 cross, -1 if it was never set."""
-    lit: set[int]
-    """The circuits that still have light on their old route."""
-    steps: list[Step]
-    """All steps in their order."""
 
-    def missing_cells(self, circuit: int) -> list[tuple[int, int]]:
-        """List cells that a new route needs in another state than now, with that state."""
-        cells = self.new[circuit].cells.items()
-        return [(cell, state) for cell, state in cells if self.states[cell] != state]
+def _list_blockers(
+    needs: RouteNeeds, old_needs: Mapping[int, RouteNeeds], states: Mapping[int, int]
+) -> list[int]:
+    """List the circuits whose light is in the way of a new route, by number.
 
-    def list_blockers(self, circuit: int) -> list[int]:
-        """List the lit circuits whose old light is in the way of the new route of a circuit."""
-        blocking = []
-        missing = {cell for cell, _ in self.missing_cells(circuit)}
-        for other in sorted(self.lit - {circuit}):
-            shares_part = self.new[circuit].parts & self.old[other].parts
-            if shares_part or not missing.isdisjoint(self.old[other].cells):
-                blocking.append(other)
-        return blocking
+    `needs` is what the new route needs, ``old_needs[circuit]`` what the other circuits have on
+    their old routes, on which they still have light, and ``states[cell]`` is as cells are now.
+    """
+    blocking = []
+    missing_cells = {cell for cell, _ in _list_missing_cells(needs, states)}
+    for circuit, old in sorted(old_needs.items()):
+        if needs.parts & old.parts or not missing_cells.isdisjoint(old.cells):
+            blocking.append(circuit)
+    return blocking
 
-    def set_cells_apart_from(self, kept_cells: Collection[int], circuit: int) -> None:
-        """Set the cells that the new route of a circuit lacks, but for those in `kept_cells`."""
-        for cell, state in self.missing_cells(circuit):
-            if cell not in kept_cells:
-                self.states[cell] = state
-                self.steps.append((SET, cell, state))
 
-    def drop(self, circuit: int) -> None:
-        """Take the light of a circuit away."""
-        self.lit.discard(circuit)
-        self.steps.append((DROP, circuit, -1))
+def _set_cells(
+    cells: Sequence[tuple[int, int]], states: dict[int, int], steps: list[Step]
+) -> None:
+    """Set cells to states: writes ``states[cell]``, and adds to the steps."""
+    states.update(cells)
+    steps.extend((SET, cell, state) for cell, state in cells)
 
 
 def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
@@ -242,8 +239,8 @@ def name_paths(
     # are quicker to look at one by one than arrays.
     users_of_port = users.ports.tolist()
     user_of_fibre = users.fibres.tolist()
-    free_ports = [_FreeParts(users_of_port[end], leaving, set()) for end in (SOURCE, DESTINATION)]
-    free_fibres = _FreeParts(user_of_fibre, leaving, set())
+    taken_ports: tuple[set[int], set[int]] = (set(), set())  # of sources, of destinations
+    taken_fibres: set[int] = set()
     named = Named([], [])
     for path, wish in zip(paths, wishes, strict=True):
         nodes = path.tolist()
@@ -251,8 +248,9 @@ def name_paths(
         for end, unit in ((SOURCE, nodes[0]), (DESTINATION, nodes[-1] - graph.units)):
             first = unit * graph.per_unit
             wished_port = first + wish[end] % graph.per_unit
-            candidates = [wished_port, *range(first, first + graph.per_unit)]
-            ports.append(free_ports[end].take_first(candidates))
+            ports_of_unit = range(first, first + graph.per_unit)
+            candidates: Iterable[int] = chain([wished_port], ports_of_unit)
+            ports.append(_take_first(candidates, users_of_port[end], leaving, taken_ports[end]))
 
         # A fibre of each edge between both units. One with light would have to go dark before the
         # new circuit can have it.
@@ -261,30 +259,31 @@ def name_paths(
             edge = node - graph.inner
             fibres = range(first_fibre[edge], first_fibre[edge + 1])
             dark_fibres = (fibre for fibre in fibres if user_of_fibre[fibre] not in lit)
-            route.append(free_fibres.take_first(chain(dark_fibres, fibres)))
+            candidates = chain(dark_fibres, fibres)
+            route.append(_take_first(candidates, user_of_fibre, leaving, taken_fibres))
         named.circuits.append((ports[SOURCE], ports[DESTINATION]))
         named.routes.append(tuple(route))
     return named
 
 
-class _FreeParts(NamedTuple):
-    """The parts of one kind, of which new circuits take some: source ports, or fibres."""
+def _take_first(
+    candidates: Iterable[int],
+    user_of_part: Sequence[int],
+    leaving: Collection[int],
+    taken: set[int],
+) -> int:
+    """Take the first candidate that nobody keeps, and return it; -1 if there is none.
 
-    user_of_part: Sequence[int]
-    """The circuit that has a part now; `NOBODY` or `DEAD` without one."""
-    leaving: Collection[int]
-    """The circuits that give up their parts."""
-    taken: set[int]
-    """The parts that new circuits have taken."""
-
-    def take_first(self, candidates: Iterable[int]) -> int:
-        """Take and return the first candidate that nobody keeps; -1 if there is none."""
-        for part in candidates:
-            user = self.user_of_part[part]
-            if part not in self.taken and (user == NOBODY or user in self.leaving):
-                self.taken.add(part)
-                return part
-        return -1
+    Candidates are parts of one kind, such as fibres, of which ``user_of_part[part]`` is the
+    circuit that has it now. Circuits in `leaving` give theirs up. The part is added to `taken`,
+    those that new circuits have.
+    """
+    for part in candidates:
+        user = user_of_part[part]
+        if part not in taken and (user == NOBODY or user in leaving):
+            taken.add(part)
+            return part
+    return -1
 
 
 Levels = tuple[int, int, int, int, int]

@@ -388,9 +388,8 @@ class RerouteSearch:
         `disturbed` counts circuits of jobs that were not hit, `moved` all circuits that were not
         hit. Fewer disturbed ones outweigh any number of moved ones. False, too, without a plan.
         """
-        if self.best is None:
-            return False
-        return self.best.levels[:2] <= (disturbed, len(self.case.hit) + moved)
+        most = disturbed, len(self.case.hit) + moved
+        return self.best is not None and self.best.levels[:2] <= most
 
 
 def solve(

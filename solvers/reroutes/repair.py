@@ -294,14 +294,14 @@ def _move_other_circuits(
     plan of the first stage that has one, None if none has. The hit circuits have been taken off
     `routing`.
     """
-    search = _RoomSearch(routing, case, reach, clock)
     of_hit_jobs, of_other_jobs = split_rest(routing, case)
 
     # Circuits of hit jobs first: moving them disturbs no other job.
     plan = None
     if of_hit_jobs:
         one_by_one = [(circuit,) for circuit in of_hit_jobs]
-        plan = search.move_best_set(one_by_one, set()) or search.move(of_hit_jobs)
+        plan = _move_best_set(routing, case, reach, clock, one_by_one, set())
+        plan = plan or _let_move(routing, case, reach, of_hit_jobs)
     if plan is not None or not of_other_jobs:
         return plan
 
@@ -312,60 +312,65 @@ def _move_other_circuits(
         sets: list[tuple[int, ...]] = [(circuit,) for circuit in movable]
         if of_hit_jobs:
             sets += [(circuit, *of_hit_jobs) for circuit in movable[:_WITH_OWN]]
-        plan = search.move_best_set(sets, set(movable)) or search.move([*of_hit_jobs, *movable])
+        plan = _move_best_set(routing, case, reach, clock, sets, set(movable))
+        plan = plan or _let_move(routing, case, reach, [*of_hit_jobs, *movable])
         if plan is not None:
             break
     return plan
 
 
-class _RoomSearch(NamedTuple):
-    """The search for other circuits that make room for those that were hit."""
+def _let_move(
+    routing: RoutingState,
+    case: HitCircuits,
+    reach: Reach,
+    moving: Sequence[int],
+    most: int = _MOST_HANDOVERS,
+) -> Recovery | None:
+    """Route hit circuits together with those in `moving`, which may keep their routes.
 
-    routing: RoutingState
-    """The running state, off which the hit circuits have been taken."""
-    case: HitCircuits
-    reach: Reach
-    clock: Clock
-    """Ends the search; an iteration is a set of circuits."""
+    At most `most` handovers are tried, the nearest first. None if there is no plan, or if so many
+    moving circuits would be too much work.
+    """
+    if len(moving) * len(routing.graph.resource) > _MOST_WORK_OF_A_MOVE:
+        return None
+    with routing.without(moving):
+        return _best_handover(routing, case, reach, tuple(moving), most)
 
-    def move(self, moving: Sequence[int], most: int = _MOST_HANDOVERS) -> Recovery | None:
-        """Route hit circuits together with those in `moving`, which may keep their routes.
 
-        At most `most` handovers are tried, the nearest first. None if there is no plan, or if so
-        many moving circuits would be too much work.
-        """
-        if len(moving) * len(self.routing.graph.resource) > _MOST_WORK_OF_A_MOVE:
-            return None
-        with self.routing.without(moving):
-            return _best_handover(self.routing, self.case, self.reach, tuple(moving), most)
+def _move_best_set(
+    routing: RoutingState,
+    case: HitCircuits,
+    reach: Reach,
+    clock: Clock,
+    sets: Sequence[tuple[int, ...]],
+    foreign: set[int],
+) -> Recovery | None:
+    """Let the circuits of each set move in turn; return the best plan, None without any.
 
-    def move_best_set(self, sets: Sequence[tuple[int, ...]], foreign: set[int]) -> Recovery | None:
-        """Let the circuits of each set move in turn; return the best plan, None without any.
+    Circuits in `foreign` are disturbed if they move. The sets that disturb fewest come first: the
+    search ends at the first set that cannot have a better plan than the best so far. It also ends
+    after a number of sets that bounds the work, and at a limit of `clock`.
+    """
+    # Each try of a set takes about so much work.
+    n_hit = len(case.hit)
+    work_of_try = len(routing.graph.resource) * (n_hit + 1) * _NEAREST
+    n_tries = min(EFFORT, _MOST_WORK_OF_MOVES // max(work_of_try, 1))
+    best = None
+    for tried, moving in enumerate(sets[:n_tries]):
+        # The first two levels, disturbed and changed circuits, if all of the set move.
+        least = len(foreign.intersection(moving)), n_hit + len(moving)
+        cannot_be_better = best is not None and least > best.levels[:2]
+        if cannot_be_better or clock.exceeded(tried):
+            break
 
-        Circuits in `foreign` are disturbed if they move. The sets that disturb fewest come first:
-        the search ends at the first set that cannot have a better plan than the best so far. It
-        also ends after a number of sets that bounds the work, and when the time is up.
-        """
-        # Each try of a set takes about so much work.
-        n_hit = len(self.case.hit)
-        work_of_try = len(self.routing.graph.resource) * (n_hit + 1) * _NEAREST
-        n_tries = min(EFFORT, _MOST_WORK_OF_MOVES // max(work_of_try, 1))
-        best = None
-        for tried, moving in enumerate(sets[:n_tries]):
-            # The first two levels, disturbed and changed circuits, if all of the set move.
-            least = len(foreign.intersection(moving)), n_hit + len(moving)
-            cannot_be_better = best is not None and least > best.levels[:2]
-            if cannot_be_better or self.clock.exceeded(tried):
-                break
-
-            # Time may run out meanwhile: then the best plan so far is the answer.
-            try:
-                plan = self.move(moving, _NEAREST)
-            except TimeUp:
-                break
-            if plan is not None and (best is None or plan.levels < best.levels):
-                best = plan
-        return best
+        # Time may run out meanwhile: then the best plan so far is the answer.
+        try:
+            plan = _let_move(routing, case, reach, moving, _NEAREST)
+        except TimeUp:
+            break
+        if plan is not None and (best is None or plan.levels < best.levels):
+            best = plan
+    return best
 
 
 def split_rest(routing: RoutingState, case: HitCircuits) -> tuple[list[int], list[int]]:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import EXITS, CellGraph, Fabric, Units, units_of
 from optmatch.model import FREE, uncounted
 from optmatch.problems import Reroute
+from optmatch.solvers.kernels.arrays import make_read_only
 from optmatch.solvers.kernels.two_sided import new_search_end
 from optmatch.solvers.reroutes.splice import (
     LOSS_COST,
@@ -216,8 +217,7 @@ def _freeze(
         "back_arc": back_arc,
     }
     arrays = {name: array.astype(np.int32) for name, array in others.items()}
-    for array in arrays.values():
-        array.flags.writeable = False
+    make_read_only(*arrays.values())
     return FlowGraph(units.n_units, units.ports_per_unit, 2 * units.n_units, **arrays)
 
 
@@ -263,7 +263,7 @@ class HitCircuits(NamedTuple):
 
 
 class RoutingState:
-    """The free parts around the circuits of a state; `lift` and `put` take circuits off and on.
+    """The free parts around the circuits of a state; `without` takes circuits off.
 
     Parts that have failed are not free.
 
@@ -391,9 +391,8 @@ class RoutingState:
         # With cells, a circuit that runs keeps its ports: only ports without one are closed.
         self.break_cells({}, cells)
         if self.fabric.graph is not None:
-            used = self.circuits
             self.shut_fibres(fibres)
-            self.shut_ports(np.setdiff1d(list(ports), used).tolist())
+            self.shut_ports(np.setdiff1d(list(ports), self.circuits).tolist())
             return
         graph = self.graph
         users = self.users
@@ -459,8 +458,7 @@ class RoutingState:
         for cell, state in stuck.items():
             self.mode[cell] = state
             self.now[cell] = state
-        for cell in dead:
-            self.mode[cell] = _DEAD_CELL
+        self.mode[list(dead)] = _DEAD_CELL
 
     def _list_nodes_of_paths(self, problem: Reroute) -> tuple[Path, NDArray[np.int64]]:
         """List the nodes of all paths one behind the other, and where each path ends.
@@ -514,25 +512,17 @@ class RoutingState:
             passing=np.zeros(len(self.now), dtype=np.int8),
         )
 
-    def lift(self, paths: Sequence[Path]) -> None:
-        """Take circuits off: the resources that they used are free."""
-        if paths:
-            np.add.at(self.free, self.graph.resource[np.concatenate(paths)], 1)
-
-    def put(self, paths: Sequence[Path]) -> None:
-        """Put circuits on: the resources that they use are no longer free."""
-        if paths:
-            np.subtract.at(self.free, self.graph.resource[np.concatenate(paths)], 1)
-
     @contextmanager
     def without(self, circuits: Iterable[int]) -> Iterator[None]:
-        """Take circuits off for a while."""
-        paths = [self.paths[circuit] for circuit in circuits]
-        self.lift(paths)
+        """Take circuits off for a while: the resources on their paths are free."""
+        no_nodes = np.empty(0, dtype=np.int32)
+        nodes = np.concatenate([no_nodes, *(self.paths[circuit] for circuit in circuits)])
+        resources = self.graph.resource[nodes]
+        np.add.at(self.free, resources, 1)
         try:
             yield
         finally:
-            self.put(paths)
+            np.subtract.at(self.free, resources, 1)
 
     def cells_of(self, path: Path) -> list[tuple[int, int]]:
         """List the cells that a path passes, and the states they must have.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.kernels.two_sided import (
+    N_REACHED,
     N_WAITING,
     NOT_REACHED,
     Meeting,
@@ -233,8 +234,8 @@ def find_cheapest_path(net: Net, work: RerouteSpace, ends, shared_cost, way):
             # The end at the goal sees the meeting the other way round.
             seen = _expand_nearest(net, work, start, shared_cost, turned(best), _BACKWARD)
             best = turned(seen)
-    forget(forward)
-    forget(backward)
+    forget(forward.cost, forward.reached, forward.counts[N_REACHED])
+    forget(backward.cost, backward.reached, backward.counts[N_REACHED])
     if best.near < 0:
         return 0
 

@@ -15,9 +15,9 @@ from optmatch.solvers.params import RoutingParams
 def _load(name: str) -> Run:
     """Load a function of `methods` by its name; ties between its routes are broken by power."""
     from optmatch.solvers.routing import methods
-    from optmatch.solvers.routing.worst import with_ties
+    from optmatch.solvers.routing.worst import solve_with_ties
 
-    return with_ties(getattr(methods, name))
+    return partial(solve_with_ties, getattr(methods, name))
 
 
 METHODS = (

@@ -34,6 +34,7 @@ from ortools.linear_solver import pywraplp
 from optmatch.fabrics import UNREACHED, walk
 from optmatch.model import Clock, SolverError
 from optmatch.problems import AllToAll, RoutingProof
+from optmatch.solvers.kernels.arrays import make_read_only
 from optmatch.solvers.routing.negotiation import ProvedBound
 from optmatch.solvers.routing.pathfinder import FAR, UNIT, MeshArrays, find_route
 from optmatch.solvers.routing.router import CellRouter
@@ -105,8 +106,7 @@ class Master:
         """``port_links[circuit]``: the link at its source, which no terminal of a route names."""
         nothing = np.zeros_like(router.wiring.cell_cost)
         to_go = np.where(router.wiring.to_go < FAR, 0, FAR)
-        for array in (nothing, to_go):
-            array.flags.writeable = False  # kernels are compiled for one type
+        make_read_only(nothing, to_go)
         self.without_cell_costs = router.wiring._replace(cell_cost=nothing, to_go=to_go)
 
         # The pool is empty: the routes in it are the keys of `_variables`.
@@ -319,8 +319,7 @@ class Master:
         source, destination = self.circuits[circuit]
         space = self.router.workspace
         np.copyto(space.exit_cost, prices[self.wiring.link])
-        for terminal in closed | self._shut:
-            space.exit_cost[terminal] = FAR
+        space.exit_cost[list(closed | self._shut)] = FAR
         count = find_route(wiring, space, source, destination, self._route)
         if not count:
             return FAR, ()
@@ -509,11 +508,9 @@ def bound_jointly(
     step = cost_step(router, pairs)
     master = Master(router, pairs, capacity=problem.min_slots)
 
-    # No links are closed to any circuit. Totals differ by `step`, so that a bound above the next
-    # lower total proves the target.
-    no_links: Closed = {}
-    enough = target_cells * UNIT - step
-    outcome = master.bound(no_links, enough, clock, rounds=_JOINT_ROUNDS)
+    # No links are closed to any circuit, {}. Totals differ by `step`, so that a bound above the
+    # next lower total proves the target.
+    outcome = master.bound({}, target_cells * UNIT - step, clock, rounds=_JOINT_ROUNDS)
     if outcome.prices is None:
         return ProvedBound(least, None)
     proof = RoutingProof.of_prices(outcome.prices, infeasible=outcome.infeasible)

@@ -29,7 +29,13 @@ from optmatch.fabrics import Fabric
 from optmatch.model import Clock, Limit, Limits, OnEvent, Solution, Status, ignore, uncounted
 from optmatch.model.device import ON_CHIP
 from optmatch.problems import Routing
-from optmatch.solvers.feedforward.router import MICRO_DB, cost_states, count_cells, route_cheaply
+from optmatch.solvers.feedforward.router import (
+    MICRO_DB,
+    RoutedMatchings,
+    cost_states,
+    count_cells,
+    route_cheaply,
+)
 from optmatch.solvers.frame import conclude, only_better, stoppable, take_best, unite
 from optmatch.solvers.params import RoutingParams
 from optmatch.solvers.routing.causes import name_causes
@@ -183,21 +189,25 @@ def route_forward(
     if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, _NAME, route_exactly)
 
-    # By the rule: at once, then with the loops turned for the least cost.
-    bound = problem.lower_bound()
-    by_rule = _RuleRoutes(problem)
-    best, limit, _ = take_best(by_rule.attempts(), bound, clock, on_event, "route", 2)
-    if best is None and limit is Limit.EXHAUSTED:
-        # Not a limit but faults left no routes by the rule. On a large fabric negotiation finds
-        # routes much sooner than `ilp`, but could only fail where there are none: then the exact
-        # method is asked at once for a proof.
+    # By the rule, as a batch of one matching. Where faults leave no routes by it, a general method
+    # is asked. On a large fabric negotiation finds routes much sooner than `ilp`, but could only
+    # fail where there are none: if the rule has tried all routes of the fabric (`exact`), the
+    # exact method is asked at once for a proof.
+    worst = problem.objective == "worst-cells"
+    routed = route_cheaply(problem.fabric, problem.matching[None], worst=worst)
+    if not routed.held[0]:
         if problem.fabric.n_cells <= _FEW_CELLS:
             general = route_exactly
-        elif by_rule.proves_impossible:
+        elif routed.exact[0]:
             return hand_over(problem, limits, rng, on_event, _NAME)
         else:
             general = route_by_negotiation
         return replace(general(problem, limits, rng, on_event), method=_NAME)
+
+    # Then with the loops turned for the least cost.
+    bound = problem.lower_bound()
+    attempts = _turn_loops(problem, routed, worst)
+    best, limit, _ = take_best(attempts, bound, clock, on_event, "route", 2)
     if best is None:
         return conclude(problem, _NAME, None, bound, limit)
     passed, _ = count_cells(problem.fabric, problem.matching[None], best)
@@ -212,42 +222,24 @@ def route_forward(
     )
 
 
-class _RuleRoutes:
-    """Routes of a matching by the rule of a feed-forward fabric.
+def _turn_loops(
+    problem: Routing, first: RoutedMatchings, worst: bool
+) -> Iterator[tuple[float, NDArray[np.int8]]]:
+    """Yield objective and ``states[0, cell]`` of routes by the rule: `first`, then the cheapest.
 
-    Attributes
-    ----------
-    proves_impossible : bool
-        Whether the rule has failed, and that proves that there are no routes at all: in a Benes
-        network where faults rule out all directions of loops.
+    The second routes have the least cost of cells that the rule can choose, all circuits together
+    or, with `worst`, of the circuit that pays most.
     """
+    yield _measure(problem, first.states), first.states
 
-    def __init__(self, problem: Routing) -> None:
-        """Nothing is routed before `attempts` are taken."""
-        self.problem = problem
-        self.proves_impossible = False
-
-    def attempts(self) -> Iterator[tuple[float, NDArray[np.int8]]]:
-        """Yield objective and ``states[0, cell]``: any routes, then those of the least cost.
-
-        Nothing more comes once faults leave no routes by the rule.
-        """
-        # The cost of a cell for the router: losses in micro-dB, or the same for each.
-        problem = self.problem
-        cell_cost = cost_states(problem.fabric, 1, 1)
-        if problem.objective == "loss-db":
-            losses = problem.bar_loss_db, problem.cross_loss_db
-            cell_cost = cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
-
-        # Without costs the rule takes any routes; it is a batch of one matching that it gets.
-        worst = problem.objective == "worst-cells"
-        matchings = problem.matching[None]
-        for cost in (None, cell_cost):
-            routed = route_cheaply(problem.fabric, matchings, cost, worst=worst)
-            if not routed.held[0]:
-                self.proves_impossible = bool(routed.exact[0])
-                return
-            yield _measure(problem, routed.states), routed.states
+    # The cost of a cell for the router: losses in micro-dB, or the same for each.
+    cell_cost = cost_states(problem.fabric, 1, 1)
+    if problem.objective == "loss-db":
+        losses = problem.bar_loss_db, problem.cross_loss_db
+        cell_cost = cost_states(problem.fabric, *(loss / MICRO_DB for loss in losses))
+    routed = route_cheaply(problem.fabric, problem.matching[None], cell_cost, worst=worst)
+    if routed.held[0]:
+        yield _measure(problem, routed.states), routed.states
 
 
 def _measure(problem: Routing, states: NDArray[np.int8]) -> float:

@@ -16,6 +16,7 @@ from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.fabrics.reach import fit_stuck
 from optmatch.model import FREE, IDLE, CellDevice, check_time
 from optmatch.problems.routing import split_power
+from optmatch.solvers.kernels.arrays import make_read_only
 from optmatch.solvers.routing.pathfinder import (
     FAR,
     FULL,
@@ -98,8 +99,7 @@ def _build_graph(
     first_exits = cell_graph.exits[graph.source]  # (source, state)
     cost = graph.to_go[:, first_exits] + graph.cell_cost[first_cell][None]
     least = np.ascontiguousarray(cost.min(axis=2).T)
-    for array in (*graph, least):
-        array.flags.writeable = False
+    make_read_only(*graph, least)
     return graph, least
 
 
@@ -117,8 +117,7 @@ def search_all_paths(graph: MeshArrays, cell_cost: NDArray[np.int64]) -> MeshArr
         target=np.full(1, -1),
         to_go=np.zeros((1, len(graph.mate)), dtype=np.int64),
     )
-    for array in all_paths:
-        array.flags.writeable = False  # kernels are compiled for one type
+    make_read_only(*all_paths)
     return all_paths
 
 

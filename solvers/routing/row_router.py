@@ -17,6 +17,7 @@ from optmatch.solvers.feedforward.router import (
     route_cheaply,
     route_without_faults,
 )
+from optmatch.solvers.kernels.arrays import make_read_only
 from optmatch.solvers.routing.relief import Relief
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.solvers.routing.rows import (
@@ -73,8 +74,7 @@ class RowRouter:
         least_cost = np.zeros((n_ports, n_ports), dtype=np.int64)
         graph = fabric.graph
         stuck = np.empty(0, dtype=np.int8) if graph is None else graph.stuck
-        for array in (live, least_cost, stuck):
-            array.flags.writeable = False  # kernels are compiled for one type
+        make_read_only(live, least_cost, stuck)
         self.fabric = fabric
         self.ports = PortTable(live, least_cost, stuck, fabric.bidirectional)
 

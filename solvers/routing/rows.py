@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric
 from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.kernels.two_sided import NOT_REACHED
 from optmatch.solvers.routing.pathfinder import (
     EFFORTS,
     FAR,
@@ -43,10 +44,6 @@ _HARD = Effort(first=UNIT // 2, growth_percent=120, history=8 * UNIT)
 
 TRIES = np.array([QUICK, FULL, EFFORTS[1]] + [FULL, _HARD] * 3 + [_HARD] * 40, dtype=np.int64)
 """Negotiations of a row, one after the other, until one finds routes."""
-
-NOT_REACHED = 1 << 60
-"""The cost of a terminal to which a search for few toggles has not come: more than that of any
-way, as a toggle costs 2**32."""
 
 ROUTED = 1
 NOT_ROUTED = 0

@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 
 from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-from optmatch.solvers.kernels.two_sided import Meeting, count_chain, turned, write_chain
+from optmatch.solvers.kernels.two_sided import (
+    NOT_REACHED,
+    Meeting,
+    count_chain,
+    forget,
+    turned,
+    write_chain,
+)
 from optmatch.solvers.routing.pathfinder import (
     FAR,
     UNIT,
@@ -41,7 +48,6 @@ from optmatch.solvers.routing.pathfinder import (
 )
 from optmatch.solvers.routing.rows import (
     NO_MATCHING,
-    NOT_REACHED,
     ROUTED,
     WRONG_STATES,
     PortTable,
@@ -398,13 +404,6 @@ def _begin_at(side: SearchSide, terminal) -> SideProgress:
     )
 
 
-@inner_kernel
-def _forget_costs(side: SearchSide, progress: SideProgress):
-    """Set the costs of all terminals that one side has reached to `NOT_REACHED` again."""
-    for place in range(progress.n_reached):
-        side.cost[side.reached[place]] = NOT_REACHED
-
-
 @kernel
 def find_fewest_toggles(
     graph: MeshArrays, space: RoutingSpace, scratch: RowScratch, port, max_toggles, route
@@ -460,8 +459,8 @@ def find_fewest_toggles(
             best = turned(seen)
 
     # Costs are reset for the next search; a way that costs too many toggles is none.
-    _forget_costs(from_source, source_progress)
-    _forget_costs(from_target, target_progress)
+    forget(from_source.cost, from_source.reached, source_progress.n_reached)
+    forget(from_target.cost, from_target.reached, target_progress.n_reached)
     if best.cost >= min(NOT_REACHED, (max_toggles + 1) * _TOGGLE):
         return 0, 0
 

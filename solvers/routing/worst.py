@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,17 +232,13 @@ def save_power_among_ties(problem: Routing | AllToAll, solution: Solution) -> So
     return replace(solution, problem=problem, schedule=schedule, stats=stats)
 
 
-def with_ties(method: Run) -> Run:
-    """Return a method that breaks ties between routes of as many cells by heater power.
+def solve_with_ties(method: Run, problem: Routing, *args: Any, **options: Any) -> Solution:
+    """Solve by a method, and break ties between routes of as many cells by heater power.
 
-    It does so on a chip, if the objective is the cells on all routes; otherwise it is `method`, a
-    method for `Routing` that is called as ``method(problem, limits, rng, on_event)``.
+    That is done on a chip, if the objective is the cells on all routes: the problem is solved
+    without the chip, then routes of less power are taken. `args` and `options` are those of all
+    methods: limits, rng, on_event, and what the method takes besides.
     """
-    return wraps(method)(partial(_solve_with_ties, method))
-
-
-def _solve_with_ties(method: Run, problem: Routing, *args: Any, **options: Any) -> Solution:
-    """Solve by a method without a chip; then choose among routes of as many cells by power."""
     if problem.cells is None or problem.objective != "total-cells":
         return method(problem, *args, **options)
     solution = method(replace(problem, cells=None), *args, **options)

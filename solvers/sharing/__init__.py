@@ -10,10 +10,10 @@ from optmatch.solvers.method import Method, Run
 
 def _load_policy(name: str) -> Run:
     """Import the function of an online policy by the name of its method."""
-    from optmatch.solvers.sharing.conclusion import interruptible
+    from optmatch.solvers.sharing.conclusion import run_until_stopped
     from optmatch.solvers.sharing.first_fit import serve_by_policy
 
-    return interruptible(name, partial(serve_by_policy, name))
+    return partial(run_until_stopped, name, partial(serve_by_policy, name))
 
 
 def _policy_takes(name: str, problem: PortSharing) -> bool:
@@ -26,7 +26,7 @@ def _policy_takes(name: str, problem: PortSharing) -> bool:
 def _load_optimum(name: str) -> Run:
     """Import the function of an exact method by its name."""
     from optmatch.solvers.sharing import completion, flows
-    from optmatch.solvers.sharing.conclusion import interruptible
+    from optmatch.solvers.sharing.conclusion import run_until_stopped
 
     runs: dict[str, Run] = {
         "max-flow": flows.serve_most,
@@ -34,7 +34,7 @@ def _load_optimum(name: str) -> Run:
         "max-min": flows.serve_fairly,
         "min-jct": completion.minimise_completion_times,
     }
-    return interruptible(name, runs[name])
+    return partial(run_until_stopped, name, runs[name])
 
 
 def _optimum_takes(name: str, problem: PortSharing) -> bool:

@@ -5,6 +5,7 @@ JCT is the job completion time: from the moment at which a job asks to its last 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,17 +67,10 @@ def minimise_completion_times(
     seed = int(rng.integers(2**31))
     steps_per_mean_s = model.steps_per_s * max(jobs.n_jobs, 1)
     bound_of_problem_s = problem.lower_bound()
-
-    def tell_seconds(event: Event) -> None:
-        """Report what CP-SAT reports in steps of all jobs as a mean in seconds."""
-        if isinstance(event, NewBest):
-            event = NewBest(float(event.objective) / steps_per_mean_s)
-        elif isinstance(event, Bound):
-            event = Bound(max(event.lower_bound / steps_per_mean_s, bound_of_problem_s))
-        on_event(event)
+    tell = partial(_tell_seconds, on_event, steps_per_mean_s, bound_of_problem_s)
 
     # The bound is the better one of the model and of the problem itself.
-    outcome = model.solve(limits.start(), tell_seconds, seed=seed)
+    outcome = model.solve(limits.start(), tell, seed=seed)
     bound = max(outcome.lower_bound / steps_per_mean_s, bound_of_problem_s)
     if not outcome.found:
         if outcome.infeasible:
@@ -84,6 +78,17 @@ def minimise_completion_times(
         return conclude(problem, "min-jct", None, bound, outcome.limit)
     stats = {"bound_by": "cp-sat"} if bound > bound_of_problem_s else {}
     return conclude(problem, "min-jct", model.read(outcome), bound, outcome.limit, stats=stats)
+
+
+def _tell_seconds(
+    on_event: OnEvent, steps_per_mean_s: float, bound_of_problem_s: float, event: Event
+) -> None:
+    """Report what CP-SAT reports in steps of all jobs as a mean in seconds."""
+    if isinstance(event, NewBest):
+        event = NewBest(float(event.objective) / steps_per_mean_s)
+    elif isinstance(event, Bound):
+        event = Bound(max(event.lower_bound / steps_per_mean_s, bound_of_problem_s))
+    on_event(event)
 
 
 class _WaitingModel(ExactModel[NDArray[np.int32]]):

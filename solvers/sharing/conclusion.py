@@ -39,24 +39,25 @@ def conclude(
     return frame.conclude(problem, method, objective, bound, limit, **parts)
 
 
-def interruptible(name: str, run: Run) -> Run:
-    """Make a method of `run` that returns a solution without an answer if it is stopped early.
+def run_until_stopped(
+    name: str,
+    run: Run,
+    problem: PortSharing,
+    limits: Limits,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+) -> Solution:
+    """Run a method, and return a solution without an answer if a limit or Ctrl-C stops it.
 
-    `name` is that of the method, for solutions and ticks.
+    `run` does not stop by itself; `name` is that of the method, for solutions and ticks.
     """
-
-    def run_until_stopped(
-        problem: PortSharing, limits: Limits, rng: np.random.Generator, on_event: OnEvent
-    ) -> Solution:
-        try:
-            with limits.start().running():
-                check_time()
-                on_event(Tick(name, 0))
-                return run(problem, limits, rng, on_event)
-        except (TimeUp, KeyboardInterrupt) as stop:
-            return conclude(problem, name, None, None, frame.limit_of(stop))
-
-    return run_until_stopped
+    try:
+        with limits.start().running():
+            check_time()
+            on_event(Tick(name, 0))
+            return run(problem, limits, rng, on_event)
+    except (TimeUp, KeyboardInterrupt) as stop:
+        return conclude(problem, name, None, None, frame.limit_of(stop))
 
 
 def measure(problem: PortSharing, job_of: NDArray[np.int32]) -> Score | None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model import Limits, OnEvent, Solution
-from optmatch.problems import Jobs, PortSharing
+from optmatch.problems import Classes, Jobs, PortSharing
 from optmatch.solvers.sharing import policies
 from optmatch.solvers.sharing.conclusion import conclude
 
@@ -165,24 +165,7 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
     for may_serve, plane in zip(classes.jobs_of, classes.plane.tolist(), strict=True):
         dispatcher.add(may_serve, plane)
     job_of = np.full(resources.n_resources, -1, dtype=np.int32)
-
-    def rank() -> None:
-        """Order all jobs anew by `irs`."""
-        n_asked = [dispatcher.left(job) for job in range(jobs.n_jobs)]
-        dispatcher.rank(policies.irs(classes.jobs_of, classes.sizes, n_asked))
-
-    def offer_and_rank(number: int) -> int:
-        """Offer a resource of class `number`; a job that has its demand then changes the order."""
-        job = dispatcher.offer(number)
-        if job >= 0 and not dispatcher.left(job):
-            rank()
-        return job
-
-    def offer_all(offered: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Offer resources in their order, and write `job_of`; return those that no job wants."""
-        offer = dispatcher.offer if priority is not None else offer_and_rank
-        job_of[offered] = [offer(number) for number in classes.class_of[offered].tolist()]
-        return offered[job_of[offered] < 0]
+    by_irs = priority is None
 
     # Between two times at which jobs ask, resources are offered in the order in which they come.
     # When jobs ask, the resources that wait, and have not left, are offered to them.
@@ -193,19 +176,44 @@ def first_fit(problem: PortSharing, priority: NDArray[np.float64] | None) -> NDA
     for now_s in np.unique(jobs.arrivals_s).tolist():
         n_come_before = n_come
         n_come = int(np.searchsorted(arrival_s, now_s))
-        unwanted = offer_all(in_time[n_come_before:n_come])
+        unwanted = _offer_all(dispatcher, in_time[n_come_before:n_come], classes, by_irs, job_of)
         waiting = np.concatenate((waiting, unwanted))
 
         # Jobs ask for all that they want.
         for job in np.flatnonzero(jobs.arrivals_s == now_s).tolist():
             priority_of_job = 0.0 if priority is None else float(priority[job])
             dispatcher.ask(job, int(jobs.demand[job]), priority_of_job)
-        if priority is None:
-            rank()
+        if by_irs:
+            _rank_by_irs(dispatcher, classes)
         is_there = resources.departures_s[waiting] > now_s
-        waiting = offer_all(waiting[is_there])
-    offer_all(in_time[n_come:])
+        waiting = _offer_all(dispatcher, waiting[is_there], classes, by_irs, job_of)
+    _offer_all(dispatcher, in_time[n_come:], classes, by_irs, job_of)
     return job_of
+
+
+def _rank_by_irs(dispatcher: Dispatcher, classes: Classes) -> None:
+    """Order all jobs of a dispatcher anew by `irs`, for classes that it has by their numbers."""
+    n_asked = [dispatcher.left(job) for job in range(classes.jobs_of.shape[1])]
+    dispatcher.rank(policies.irs(classes.jobs_of, classes.sizes, n_asked))
+
+
+def _offer_all(
+    dispatcher: Dispatcher,
+    offered: NDArray[np.intp],
+    classes: Classes,
+    by_irs: bool,
+    job_of: NDArray[np.int32],
+) -> NDArray[np.intp]:
+    """Offer resources in their order, write ``job_of[resource]``, and return those nobody wants.
+
+    With `by_irs`, a job that has its whole demand changes the order of the others.
+    """
+    for resource, number in zip(offered.tolist(), classes.class_of[offered].tolist(), strict=True):
+        job = dispatcher.offer(number)
+        job_of[resource] = job
+        if by_irs and job >= 0 and not dispatcher.left(job):
+            _rank_by_irs(dispatcher, classes)
+    return offered[job_of[offered] < 0]
 
 
 def takes(problem: PortSharing, name: str) -> bool:

@@ -10,7 +10,7 @@ import optmatch as om
 from optmatch.model import CellDevice, Limit, Limits, NewBest, OnEvent, Solution, Tick, ignore
 from optmatch.solvers.all_to_all import factorise
 from optmatch.solvers.all_to_all.packing import PACKING
-from optmatch.solvers.all_to_all.worst import PlanningEnd, solve_worst
+from optmatch.solvers.all_to_all.worst import PlanningEnd, plan_and_reroute
 
 
 def chip_problem(objective: Any = "worst-snr-db") -> om.AllToAll:
@@ -57,7 +57,7 @@ def test_the_plan_has_the_whole_time_and_the_former_answer() -> None:
         return factorise.solve(problem, limits, rng, on_event, start=start)
 
     limits = Limits(time_s=100.0)
-    found = solve_worst(plan)(problem, limits, np.random.default_rng(0), ignore, start=former)
+    found = plan_and_reroute(plan, problem, limits, np.random.default_rng(0), ignore, start=former)
     assert calls == [(100.0, former)]
     assert om.verify(problem, found).valid
 
@@ -80,7 +80,7 @@ def test_an_interrupted_plan_is_routed_for_the_objective(objective: Any) -> None
 
         return factorise.solve(problem, limits, rng, end_at_once)
 
-    found = solve_worst(plan)(problem, Limits(), np.random.default_rng(0), ignore)
+    found = plan_and_reroute(plan, problem, Limits(), np.random.default_rng(0), ignore)
     assert om.verify(problem, found).valid
     assert found.limit is Limit.TIME
     assert found.schedule is not None and whole.schedule is not None
