@@ -89,8 +89,6 @@ class SlotPlanner:
     ----------
     n_ports, bidirectional : int, bool
         Those of the fabric. If `bidirectional`, a circuit serves both directions.
-    ports : int array, shape (ports,)
-        The numbers of all ports, 0, 1, 2 and so on.
     plan : list of RoutedSlot
         The slots so far, also those that have no routes for some of their circuits.
     slots_bound : int
@@ -113,7 +111,6 @@ class SlotPlanner:
         self.on_event = on_event
         self.n_ports = problem.fabric.n_ports
         self.bidirectional = problem.fabric.bidirectional
-        self.ports = np.arange(self.n_ports)
         self.plan: list[RoutedSlot] = []
         self.slots_bound = problem.min_slots
 
@@ -150,7 +147,9 @@ class SlotPlanner:
         matching 2, -1, 0 has the circuit from port 0 alone.
         """
         matching = self.matching(partner)
-        starts = np.flatnonzero(matching > self.ports if self.bidirectional else matching >= 0)
+        starts = np.flatnonzero(matching >= 0)
+        if self.bidirectional:
+            starts = starts[starts < matching[starts]]
         least_costs = self.router.least[starts, matching[starts]]
         return starts[np.argsort(-least_costs, kind="stable")]
 

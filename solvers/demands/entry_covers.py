@@ -367,7 +367,8 @@ def cover_entries(ports, unserved, count, terms, slots):
             if terms.rule == CRITICAL:
                 _value_critical_lines(ports, unserved, count)
             else:
-                unserved.value[:count] = unserved.ticks[:count]
+                for entry in range(count):
+                    unserved.value[entry] = unserved.ticks[entry]
             assign_entries(ports, unserved, count)
         else:
             # Other rules choose a length first, by upper bounds on the rates of some lengths, and

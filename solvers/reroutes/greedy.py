@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.model import Limit, Limits, NewBest, OnEvent, Score, Solution
+from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Score, Solution
 from optmatch.problems import Reroute
 from optmatch.solvers.frame import conclude, stoppable
 from optmatch.solvers.reroutes.changes import make_transition, replace_racks
@@ -58,20 +58,15 @@ def solve(
         INFEASIBLE, with a certificate, if it is proved that nothing helps; without a transition
         and without a proof if nothing was found.
     """
-    # There may be fewer spares than lost units, or nothing to route, where racks are replaced.
     clock = limits.start()
     bound = problem.lower_bound()
-    if not isinstance(bound, tuple):
-        reason = explain_bound(len(problem.lost), len(problem.live_spares))
-        return refuse(problem, "greedy", reason)
-    if not problem.units.through:
-        return move_racks(problem, "greedy", bound)
+    decided = answer_at_once(problem, "greedy", bound, clock)
+    if decided is not None:
+        return decided
 
     # The repair returns a plan, a proof that nothing helps, or None.
     case = case_of(problem)
     routing = RoutingState(problem)
-    if clock.remaining_s <= 0.0:
-        return conclude(problem, "greedy", None, bound, Limit.TIME)
     reach = Reach(routing, problem.loss_units)
     cut = partial(find_cut, problem) if problem.units.n_chips else None
     repaired = repair(routing, case, reach, clock=clock, prove=cut)
@@ -88,13 +83,22 @@ def solve(
     return refuse(problem, "greedy", explain(problem, certificate), certificate)
 
 
-def move_racks(problem: Reroute, method: str, bound: Score) -> Solution:
-    """Solve a reroute whose spares are whole racks: answers differ in which racks take over.
+def answer_at_once(problem: Reroute, method: str, bound: Score, clock: Clock) -> Solution | None:
+    """Answer a reroute that needs no search, or has no time for one; None if it has to be solved.
 
-    `method` is the name for the solution, and `bound` the least that its five levels can be.
+    It is INFEASIBLE if there are fewer spares than lost units. Where spares are whole racks, which
+    rack takes over is all that there is to choose. `method` is the name for the solution, and
+    `bound` the least that its five levels can be, infinite if there are too few spares.
     """
-    answer, levels = replace_racks(problem, problem.damage)
-    return conclude(problem, method, levels, bound, Limit.EXHAUSTED, answer=answer)
+    if not isinstance(bound, tuple):
+        reason = explain_bound(len(problem.lost), len(problem.live_spares))
+        return refuse(problem, method, reason)
+    if not problem.units.through:
+        answer, levels = replace_racks(problem, problem.damage)
+        return conclude(problem, method, levels, bound, Limit.EXHAUSTED, answer=answer)
+    if clock.remaining_s <= 0.0:
+        return conclude(problem, method, None, bound, Limit.TIME)
+    return None
 
 
 def make_solution(

@@ -26,14 +26,13 @@ from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.exact_models import ExactModel
 from optmatch.solvers.frame import conclude, stoppable
 from optmatch.solvers.reroutes.greedy import (
+    answer_at_once,
     case_of,
     make_solution,
-    move_racks,
     refuse,
 )
 from optmatch.solvers.reroutes.impossible import (
     explain,
-    explain_bound,
     find_cut,
     prove_handovers,
 )
@@ -416,15 +415,11 @@ def solve(
     Solution
         OPTIMAL, or INFEASIBLE with a reason, unless a limit was reached.
     """
-    bound = problem.lower_bound()
-    if not isinstance(bound, tuple):
-        reason = explain_bound(len(problem.lost), len(problem.live_spares))
-        return refuse(problem, "ilp", reason)
-    if not problem.units.through:
-        return move_racks(problem, "ilp", bound)
     clock = limits.start()
-    if clock.remaining_s <= 0.0:
-        return conclude(problem, "ilp", None, bound, Limit.TIME)
+    bound: Any = problem.lower_bound()
+    decided = answer_at_once(problem, "ilp", bound, clock)
+    if decided is not None:
+        return decided
 
     # The quick repair first: its plan bounds the models, or it has a proof that there is none.
     search = RerouteSearch(problem, clock, on_event, rng)

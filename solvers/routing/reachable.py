@@ -43,8 +43,9 @@ def count_matchings(fabric: Fabric) -> Reachable | None:
     # Four ports have 1 * 3 pairings, five with one idle 1 * 3 * 5; four one-way ports have 4!
     # permutations.
     n = len(fabric.live_ports)
-    paired = fabric.bidirectional
-    total = math.prod(range(1, n + n % 2, 2)) if paired else math.factorial(n)
+    total = math.factorial(n)
+    if fabric.bidirectional:
+        total = math.prod(range(1, n + n % 2, 2))
     if total > MOST_MATCHINGS:
         return None
     n_held = 0

@@ -640,8 +640,7 @@ def relieve(
                 n_failures = 0
         if not is_better:
             # Go back to the routes before the move; the move may have left links without owner.
-            for place in range(len(order)):
-                _set_link_owner(graph, scratch, circuits, order[place], -1)
+            scratch.owner[:] = -1
             copy_routes(order, best, circuits)
             copy_into(scratch.value, scratch.kept_value)
             for place in range(len(order)):
