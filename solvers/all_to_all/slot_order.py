@@ -267,9 +267,10 @@ def order_slots(
 
     A slot waits for the slowest cell that it drives to another state than the cell had before, so
     the sum of all waits depends on the order. If ``problem.delay_s`` is not "cells", the answer
-    stays; otherwise its schedule has the slots in the new order, cells set ahead of time, and
-    ``delays_s`` for each slot; its statistics are the sums of the waits in s, in this order, in
-    the given one, and their lower bound.
+    stays; otherwise its schedule has the slots in the new order, and ``delays_s`` for each slot. A
+    cell is set ahead of time: while it is dark, it takes the state that the next slot with light
+    in it needs. The statistics are the sums of the waits in s, in this order, in the given one,
+    and their lower bound.
     """
     schedule = solution.schedule
     device = problem.cells

@@ -274,6 +274,7 @@ def _walk(i, side, lines, states, block: BlockPlace):
             states[block.last + (o >> 1)] = (o & 1) ^ side
 
         # Settle the line that shares a cell of the last column with it: it goes to the other half.
+        # An odd last output has no such line, and the entry behind it, a gap, is -1.
         # Its neighbour in the first column goes to half `side` again.
         o ^= 1
         i = lines[block.back + o]

@@ -131,7 +131,8 @@ def _starts(
     `relief` is for the chip and the objective of the problem; there are `n_starts` negotiations.
     On feed-forward fabrics, the routes of their exact router come first. All others come from
     negotiated congestion: each turn changes the prices of links, the order of the circuits, the
-    costs of cells and the effort, as different routes are needed to begin with.
+    costs of cells and the `Effort` (how fast prices of contested links rise), as different routes
+    are needed to begin with.
     """
     problem = negotiation.problem
     for states in _turn_loops(problem):
