@@ -30,7 +30,7 @@ from optmatch.solvers.demands.entries import (
 )
 from optmatch.solvers.demands.first_fit import complete
 from optmatch.solvers.demands.plans import Plan
-from optmatch.solvers.demands.sorting import sort_first
+from optmatch.solvers.demands.sorting import largest_of, sort_first
 from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
@@ -84,7 +84,7 @@ def _weigh(ports, unserved, count, delay, pressure):
         column_load[unserved.column[entry]] += unserved.ticks[entry] + delay
 
     # The greatest load of a line, to which all others are compared.
-    most = max(row_load[:n].max(), column_load[:n].max())
+    most = max(largest_of(row_load, n), largest_of(column_load, n))
     for port in range(n):
         row_load[port] = np.exp(pressure * (row_load[port] / most - 1.0))
         column_load[port] = np.exp(pressure * (column_load[port] / most - 1.0))
@@ -218,10 +218,10 @@ def _value_critical_lines(ports, unserved, count):
     for entry in range(count):
         row_entries[unserved.row[entry]] += 1.0
         column_entries[unserved.column[entry]] += 1.0
-    heaviest = float(unserved.ticks[:count].max())
+    heaviest = float(largest_of(unserved.ticks, count))
 
     # The most entries that any line has left: lines with as many are critical.
-    most = max(row_entries[:n].max(), column_entries[:n].max())
+    most = max(largest_of(row_entries, n), largest_of(column_entries, n))
 
     # A critical line counts more than the ticks of all ports together.
     for entry in range(count):
@@ -255,7 +255,7 @@ def _held_ticks(ports, unserved, count, rule):
         sort_first(matched, n_matched)
         return np.int64(matched[n_matched // 2])
     if rule == CRITICAL:
-        return np.int64(matched[:n_matched].max())
+        return np.int64(largest_of(matched, n_matched))
     return least
 
 

@@ -24,7 +24,7 @@ from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED
 from optmatch.solvers.demands.entries import UNLIMITED_WORK, PortVectors, port_vectors
 from optmatch.solvers.demands.entry_covers import CoverTerms, copy_entries, cover_entries
 from optmatch.solvers.demands.plans import Plan, add_service, shorten_slots
-from optmatch.solvers.demands.sorting import sort_first
+from optmatch.solvers.demands.sorting import largest_of, sort_first
 from optmatch.solvers.demands.tasks import CoverTask, Size
 from optmatch.solvers.kernels.arrays import copy_into
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
@@ -140,7 +140,7 @@ def _keep_some_slots(current, scratch):
     `current` stays as it is.
     """
     n_slots = current.n_slots[0]
-    longest = max(1, current.ticks[:n_slots].max())
+    longest = max(1, largest_of(current.ticks, n_slots))
     for slot in range(n_slots):
         scratch.key[slot] = current.ticks[slot] / longest + _draw(scratch.seed)
         scratch.sorted_key[slot] = scratch.key[slot]

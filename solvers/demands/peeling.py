@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from optmatch.solvers.demands.sorting import largest_of
 from optmatch.solvers.demands.words import number_of_bit
 from optmatch.solvers.demands.workspace import LINE_SUM, LISTS, THRESHOLD, WORD, lower, wait
 from optmatch.solvers.kernels.arrays import copy_into
@@ -263,7 +264,7 @@ def _touch_all(space):
             bare_columns[w] &= ~graph[row, w]
         if columns == 0:
             # Entries of a row are next to each other: places n * row to n * row + n - 1.
-            threshold = min(threshold, remaining[row * n : row * n + n].max())
+            threshold = min(threshold, largest_of(remaining[row * n :], n))
 
     # Columns that are still bare need their largest entry, too. Each turn takes one bit, a column,
     # out of a word.
@@ -273,7 +274,8 @@ def _touch_all(space):
             bare_columns[w] ^= lowest
 
             # Entries of a column are n places apart.
-            threshold = min(threshold, remaining[WORD * w + number_of_bit(lowest) :: n].max())
+            column = WORD * w + number_of_bit(lowest)
+            threshold = min(threshold, largest_of(remaining[column::n], n))
     if threshold and threshold < space.state[THRESHOLD]:
         lower(space, threshold)
     return threshold > 0

@@ -24,3 +24,12 @@ def sort_first(values, count):
                 values[place] = values[place - step]
                 place -= step
             values[place] = value
+
+
+@inner_kernel
+def largest_of(values, count):
+    """Return the largest of the first `count` numbers of a vector, of which there is one."""
+    largest = values[0]
+    for position in range(1, count):
+        largest = max(largest, values[position])
+    return largest

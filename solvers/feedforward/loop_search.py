@@ -218,6 +218,15 @@ def choose_loops(
     return choice
 
 
+@inner_kernel
+def _least(values, first, end):
+    """Return the least of ``values[first:end]``, which is not empty."""
+    least = values[first]
+    for k in range(first + 1, end):
+        least = min(least, values[k])
+    return least
+
+
 @kernel
 def bound_blocks(blocks, wide, cheapest, least):
     """Find for each block a lower bound of what a circuit costs in it, whatever its route.
@@ -249,8 +258,8 @@ def bound_blocks(blocks, wide, cheapest, least):
             least[number] = min(least[upper], least[lower])
             if size & 1 == 0:  # an odd line passes no cell here
                 cells = size if wide else size >> 1
-                least[number] += cheapest[first : first + cells].min()
-                least[number] += cheapest[last : last + cells].min()
+                least[number] += _least(cheapest, first, first + cells)
+                least[number] += _least(cheapest, last, last + cells)
 
 
 @kernel

@@ -78,7 +78,7 @@ def test_routes_together_overdraw_nothing(fabric: Any, seed: int) -> None:
     routing = routing_of(fabric, seed)
     before = routing.free.copy()
     ends = [tuple(pair) for pair in routing.ends[:3].tolist()]
-    with routing.without(range(3)):
+    with routing.without(range(len(ends))):
         found = routing.route(ends)
         assert found is not None
         used = np.bincount(routing.graph.resource[np.concatenate(found)], minlength=len(before))
