@@ -63,6 +63,26 @@ def test_a_notebook_runs_and_shows_its_pictures(path: Path, tmp_path: Path, kern
     assert calls > 0
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.5, 0.3, 1.0])
+def test_the_method_of_a_reader_holds_at_any_delay(delay_s: float) -> None:
+    """A schedule has durations in ticks, which are seconds at some delays only."""
+    import json
+
+    import numpy as np
+    from scipy.optimize import linear_sum_assignment
+
+    import optmatch as om
+
+    notebook = json.loads((FOLDER / "09-your-own-method.ipynb").read_text(encoding="utf-8"))
+    sources = ["".join(cell["source"]) for cell in notebook["cells"]]
+    (cell,) = [source for source in sources if source.startswith("def heaviest_first")]
+    names: dict[str, Any] = {"np": np, "om": om, "linear_sum_assignment": linear_sum_assignment}
+    exec(cell.partition("\nmine = ")[0], names)
+    problem = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=delay_s)
+    report = om.verify(problem, names["heaviest_first"](problem))
+    assert report.valid, report
+
+
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_outputs_are_stored_and_small(path: Path) -> None:
     """A viewer of the repository shows pictures; no output names a folder of a machine."""

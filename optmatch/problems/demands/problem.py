@@ -581,7 +581,8 @@ class Demand(_InTicks):
         matchings
             ``matchings[slot, source] = destination``, -1 where idle, shape (slots, ports).
         ticks
-            ``ticks[slot]``: the duration without the delay before it, > 0.
+            ``ticks[slot]``: the duration without the delay before it, > 0, in units of `tick_s`.
+            Seconds are divided by `tick_s`.
         cell_states
             ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; None for a fabric without cells.
 
