@@ -108,6 +108,30 @@ def test_a_matrix_has_a_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("from,to,GB\na,b,12\nb,a,3\n", "GB"),
+        ("from,to,bytes\na,b,12\nb,a,3\n", "bytes"),
+        ("from,to,traffic (Mbit/s)\na,b,12\nb,a,3\n", "Mbit/s"),
+        ("# unit: kB\n0 12\n3 0\n", "kB"),
+        ("demand MB,a,b\na,0,12\nb,3,0\n", "MB"),
+        ("from,to,demand\na,b,12\nb,a,3\n", None),
+    ],
+)
+def test_a_matrix_has_one_unit(tmp_path: Path, text: str, stated: str | None) -> None:
+    """Of the file or of the option: both at once would multiply."""
+    (tmp_path / "t.csv").write_text(text)
+    words = ("generate", "demand", "--delay", "0", "--matrix", tmp_path / "t.csv")
+    call(*words)
+    if stated is None:
+        problem = loads(call(*words, "--matrix-unit", "GB").stdout)
+        assert isinstance(problem, om.Demand) and problem.demand_bytes[0, 1] == 12e9
+        return
+    done = call(*words, "--matrix-unit", "GB", code=2)
+    assert f"says {stated} already" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
     ("command", "field", "value"),
     [
         ("demand --model uniform --fabric ideal-switch --size 4 --delay 20us", "delay_s", 20e-6),

@@ -36,6 +36,7 @@ from optmatch.commands.shared.options import (
 from optmatch.commands.shared.outcome import say
 from optmatch.fabrics import Fabric, IdealSwitch
 from optmatch.model import write_amount
+from optmatch.model.accounts import accounting
 from optmatch.problems import Demand
 from optmatch.problems.demands.traffic import MODELS, draw_groups
 
@@ -165,7 +166,8 @@ def demand(
         raise click.UsageError("either --matrix, --model or --kineto")
 
     # Options are told apart; what remains in `options` are fields of the problem.
-    unit_bytes = _size_of_unit(options.pop("matrix_unit"), matrix)
+    unit = options.pop("matrix_unit")
+    unit_bytes = _size_of_unit(unit, matrix)
     fabric_options = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
     dead_ports = fabric_options.pop("dead_ports")
     names = {key for draw in MODELS.values() for key in inspect.signature(draw).parameters}
@@ -183,7 +185,7 @@ def demand(
         fabric: Fabric | None = None
         if without_none(fabric_options):
             fabric = build_fabric(type_, fabric_options)
-        numbers, port_names = _read(matrix, files, layout_options, groups, lenient)
+        numbers, port_names = _read(matrix, files, layout_options, groups, lenient, unit)
         demand_bytes = numbers * unit_bytes
     else:
         if any(layout_options.values()) or groups is not None or lenient:
@@ -272,15 +274,18 @@ def _read(
     layout_options: dict[str, Any],
     groups: str | None,
     lenient: bool,
+    unit: str | None,
 ) -> tuple[Any, tuple[str, ...] | None]:
     """Read the bytes of --matrix or of the traces of --kineto, and the names of the ports.
 
     The first result is ``demand_bytes[source, destination]``; the names are None where there are
     none. `matrix` is a file, or None for the files `traces`, and `groups` a file with the ranks of
     the groups that traces name. `layout_options` are ``name``, ``layout`` and ``transposed``; if
-    `lenient`, what a trace does not tell is left out and listed on stderr.
+    `lenient`, what a trace does not tell is left out and listed on stderr. A file that states a
+    unit is refused beside the `unit` of the option, which the caller multiplies by.
     """
     from optmatch.io import read_matrix, read_traffic
+    from optmatch.io.matrices.tables import STATED_UNIT
     from optmatch.io.rails.chakra import is_trace
 
     skipped: list[str] | None = [] if lenient else None
@@ -297,7 +302,13 @@ def _read(
     elif (matrix != "-" and is_trace(matrix)) or groups is not None or lenient:
         demand_bytes = read_matrix(matrix, groups=groups, skipped=skipped, **layout_options)
     else:
-        demand_bytes, port_names = read_traffic(matrix, **layout_options)
+        with accounting(matrix) as account:
+            demand_bytes, port_names = read_traffic(matrix, **layout_options)
+        for what, stated_unit, _ in account.rows():
+            if what == STATED_UNIT and unit is not None:
+                raise click.UsageError(
+                    f"--matrix-unit {unit}: the file {matrix} says {stated_unit} already"
+                )
     say_skipped(skipped)
     return demand_bytes, port_names
 

@@ -22,6 +22,7 @@ from optmatch.io.matrices.tables import (
     EXACT as EXACT,
     LAYOUTS,
     Traffic,
+    account_for_unit,
     check_matrix,
     check_sparse,
     is_coflow_benchmark,
@@ -33,7 +34,6 @@ from optmatch.io.matrices.tables import (
     size_unit,
     sparse_matrix,
     stated_unit,
-    warn_of_rate,
 )
 from optmatch.io.rails.chakra import is_trace, read_chakra, read_groups, siblings
 from optmatch.io.text import (
@@ -180,7 +180,7 @@ def _traffic_of_nodes(
         if size is None:
             rule = f"unit {shorten(unit.strip())}: bytes, bits or a rate of them"
             raise FormatError(rule, path=path)
-        warn_of_rate(size)
+        account_for_unit(size)
         bytes_each = size.bytes_each
 
     # Only demands of which a unit takes the capacity 1 are read.

@@ -71,6 +71,10 @@ class Unit(NamedTuple):
 
 
 BYTES = Unit("bytes", 1.0, False)
+"""The unit of numbers whose file states none; a stated one is another object."""
+
+STATED_UNIT = "unit"
+"""What the unit that a file states is called in its account."""
 
 
 def _words_of(header: str) -> list[str]:
@@ -169,8 +173,11 @@ def seconds_each(header: str, known_words: frozenset[str]) -> float | None:
     return 1.0 if factor is None else factor
 
 
-def warn_of_rate(unit: Unit) -> None:
-    """Say that numbers of a rate are read as bytes, which keeps their proportions."""
+def account_for_unit(unit: Unit) -> None:
+    """Put the unit that a file states on its account; numbers of a rate are read as bytes."""
+    if unit is BYTES:
+        return
+    take(Level(STATED_UNIT, (unit.text,)), (unit.text,))
     if unit.is_rate:
         assume(
             f"the demands are rates in {unit.text}; their numbers are read as bytes, so that only"
@@ -381,7 +388,7 @@ def read_table(content: bytes, path: str, layout: str | None = None) -> Traffic:
     unit = stated
     if layout == "labelled" and len(rows[0].fields) == len(rows[1].fields):
         unit = unit_in_words(rows[0].fields[0], rows[0].place) or stated
-    warn_of_rate(unit)
+    account_for_unit(unit)
     return Traffic(traffic.demand_bytes * unit.bytes_each, traffic.names)
 
 
@@ -677,7 +684,7 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
     source, destination, amount, unit = columns or _EdgeColumns(0, 1, 2, stated)
     if unit is BYTES:
         unit = stated
-    warn_of_rate(unit)
+    account_for_unit(unit)
     for row in rows:
         if len(row.fields) != width:
             raise FormatError(
