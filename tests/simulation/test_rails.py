@@ -221,6 +221,20 @@ def test_a_plan_is_read_as_it_stands(tmp_path: Any) -> None:
         read_plan(small_job(dp=4), solution.answer)
 
 
+def test_only_waits_for_circuits_are_exposed() -> None:
+    """The plan puts some operations off for many delays; none waits longer for its circuits."""
+    model = om.TransformerModel(
+        layers=8, hidden=4096, heads=8, sequence=2048, vocabulary=1000, ffn=16384
+    )
+    sizes = {"gpus_per_server": 2, "dp": 2, "tp": 2, "pp": 4, "batch": 8, "micro_batch": 2}
+    job = make_job(**sizes, model=model, delay_s=1e-3)
+    solution = om.solve(job, "prefetch", seed=0)
+    assert isinstance(solution.answer, RailPlan) and solution.objective == job.lower_bound()
+    told = read_plan(job, solution.answer)
+    assert told.exposed_s.max() <= job.network.delay_s * (1 + 1e-9)
+    assert (told.exposed_s[~told.switched] == 0).all()
+
+
 def test_the_command_replays_a_job(tmp_path: Any) -> None:
     job = small_job()
     path = tmp_path / "job.json"

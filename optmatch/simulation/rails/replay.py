@@ -53,7 +53,9 @@ class RailSimulation(Value):
         beginning of the step.
     exposed_s
         ``exposed_s[boundary]``: how long the first operation that was ready waited for its
-        circuits.
+        circuits, from when these were asked for until they were there. A plan may put an
+        operation off for other reasons, which do not count. The step need not be longer for a
+        wait, as others may end later anyway.
     circuits
         ``circuits[boundary]``: how many new circuits start at the stage.
     circuits_changed
@@ -275,8 +277,10 @@ def read_plan(job: RailJob, plan: RailPlan) -> RailSimulation:
             asked_s[k] = timeline.asked_s[state]
             begun_s[k] = timeline.starts_s[state]
             ready_s[k] = begun_s[k] + delay_s
-            # The change is exposed as far as it delays the start of the phase.
-            exposed_s[k] = max(0.0, started_s - max(wanted_s, former_end_s))
+            # The change is exposed as far as it delays the start of the phase: before it is asked
+            # for, and after it has ended, the operation waits for something else.
+            waits_from_s = max(wanted_s, former_end_s, asked_s[k])
+            exposed_s[k] = max(0.0, min(started_s, ready_s[k]) - waits_from_s)
             circuits[k] = np.count_nonzero((new[0] != old[0]) & (new[0] != IDLE))
 
         # For the next phase: when this one ends, and a time at which it uses its last circuits.
