@@ -348,7 +348,12 @@ def vary(ctx: click.Context, /, file: str, **options: Any) -> None:
             executor=executor,
             on_event=listen,
         )
-    show_study(study, options["output"], as_json=options["as_json"])
+    output = options["output"]
+    if output is not None and options["store"] is not None and not study.complete:
+        # The same command goes on with what the store has: no file stands in its way.
+        say(f"{output}: not written; {options['store']} has what was done, run it again to go on")
+        output = None
+    show_study(study, output, as_json=options["as_json"])
     if not options["as_json"]:
         for line in study.conclusions():
             click.echo(line)

@@ -222,14 +222,18 @@ _MOST_BARS = 12
 
 
 class Crossing(NamedTuple):
-    """Where one line of a variation falls below another."""
+    """Where one method falls below another on the same problem, as one field varies."""
 
     value: float
-    """The value of the first field, between two values that were solved."""
+    """The value of the field, between two values that were solved."""
     before: str
-    """The line that is lower at smaller values."""
+    """The method that is lower at smaller values."""
     after: str
-    """The line that is lower at larger values."""
+    """The method that is lower at larger values."""
+    field: str
+    """The name of the field."""
+    others: str
+    """The values of the other fields that vary, in words; empty if there are none."""
 
 
 class MethodComparison(RowsStudy[Row]):
@@ -306,20 +310,32 @@ class MethodComparison(RowsStudy[Row]):
         last ones are the steps with all links there at once. There are none where no field varies,
         objectives have levels, or nothing has an answer.
         """
+        fields = self._varied_fields()
+        return self._lines_over(fields[0]) if fields else []
+
+    def _varied_fields(self) -> list[str]:
+        """Return the names of the fields that vary, in their order; none of other comparisons."""
+        return list(next(iter(self._values.values()), {}))
+
+    def _lines_over(self, field: str) -> list[Line]:
+        """Return the objectives over one field, as `lines` does; none without objectives."""
         from optmatch.plotting.comparison import Line
 
         rows_of_line: dict[tuple[str, str], list[Row]] = {}
         for row in self:
             if row.name in self._values and isinstance(row.objective, int | float):
-                _, *other_values = self._values[row.name].items()
-                words = ", ".join(_describe_value(name, value) for name, value in other_values)
+                words = ", ".join(
+                    _describe_value(name, value)
+                    for name, value in self._values[row.name].items()
+                    if name != field
+                )
                 rows_of_line.setdefault((row.method, words), []).append(row)
 
         # A line for each method, and the steps with all links over the same values.
         lines = []
         steps_of: dict[str, dict[Any, float]] = {}
         for (method, others), rows in rows_of_line.items():
-            values = [next(iter(self._values[row.name].values())) for row in rows]
+            values = [self._values[row.name][field] for row in rows]
             objectives: list[Any] = [row.objective for row in rows]
             bounds: list[Any] = [
                 row.lower_bound if is_known(row.lower_bound) else np.nan for row in rows
@@ -340,10 +356,10 @@ class MethodComparison(RowsStudy[Row]):
         sentences = []
         rows = [row for row in self if isinstance(row.objective, int | float)]
         for crossing in self.crossings():
-            field = next(iter(self._values[rows[0].name]))
-            value = write_amount(crossing.value, split_unit(field)[1], digits=3)
-            sentence = f"from {field} = {value} on, {crossing.after} is below {crossing.before}"
-            sentences.append(f"break-even: {sentence}")
+            value = write_amount(crossing.value, split_unit(crossing.field)[1], digits=3)
+            sentence = f"from {crossing.field} = {value} on, {crossing.after} is below"
+            place = f" at {crossing.others}" if crossing.others else ""
+            sentences.append(f"break-even: {sentence} {crossing.before}{place}")
 
         # With all links a step is shortest: what a plan takes longer is the price of its changes.
         shares_of_method: dict[str, list[str]] = {}
@@ -362,30 +378,20 @@ class MethodComparison(RowsStudy[Row]):
         return sentences
 
     def crossings(self) -> list[Crossing]:
-        """Return where lines cross, by the value of the first field.
+        """Return where lines of two methods cross, field by field, then by its value.
 
-        Between two values that were solved, lines are taken to be straight. Lines that touch and
-        part again do not cross; values that are no numbers have no order.
+        All other fields have the same values on both lines. Between two values that were solved,
+        lines are taken to be straight. Lines that touch and part again do not cross; values that
+        are no numbers have no order.
         """
         crossings = []
-        for first, second in combinations(self.lines(), 2):
-            objective_of = dict(zip(second.values, second.objectives, strict=True))
-            last: tuple[float, float] | None = None  # a value, and first minus second there
-            for value, objective in sorted(zip(first.values, first.objectives, strict=True)):
-                if value not in objective_of or not isinstance(value, int | float):
-                    continue
-                difference = objective - objective_of[value]
-                if abs(difference) <= 1e-9 * abs(objective):
-                    continue
-
-                # The sign has changed: both lines cross in between, by linear interpolation.
-                if last is not None and last[1] * difference < 0:
-                    share = last[1] / (last[1] - difference)
-                    labels = (first.label, second.label)
-                    before, after = labels if difference > 0 else labels[::-1]
-                    crossings.append(Crossing(last[0] + share * (value - last[0]), before, after))
-                last = (value, difference)
-        return sorted(crossings)
+        for field in self._varied_fields():
+            found = []
+            for first, second in combinations(self._lines_over(field), 2):
+                if first.others == second.others:
+                    found += _cross(first, second, field)
+            crossings += sorted(found)
+        return crossings
 
     def plot(self, *, fig: Figure | None = None) -> Figure:
         """Draw lines over the field that varies, else bars by problem, or profiles of many.
@@ -398,15 +404,39 @@ class MethodComparison(RowsStudy[Row]):
 
         if self._values:
             unit = next(iter(self._units.values()), "")
-            field = next(iter(next(iter(self._values.values()))))
+            field = self._varied_fields()[0]
             lines = self.lines()
             if not lines:
                 raise InputError("no objectives over a field to draw", where="fields")
-            return comparison.plot_variation(lines, field, unit, self.crossings(), fig=fig)
+            crossings = [crossing for crossing in self.crossings() if crossing.field == field]
+            return comparison.plot_variation(lines, field, unit, crossings, fig=fig)
         if len({row.name for row in self}) > _MOST_BARS:
             ratios = compare_rows((row.method, row) for row in self)
             return comparison.plot_profiles(ratios.quality, ratios.time, fig=fig)
         return comparison.plot_methods(self, fig=fig)
+
+
+def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
+    """Return where two lines over a field cross, by linear interpolation."""
+    crossings = []
+    objective_of = dict(zip(second.values, second.objectives, strict=True))
+    last: tuple[float, float] | None = None  # a value, and first minus second there
+    for value, objective in sorted(zip(first.values, first.objectives, strict=True)):
+        if value not in objective_of or not isinstance(value, int | float):
+            continue
+        difference = objective - objective_of[value]
+        if abs(difference) <= 1e-9 * abs(objective):
+            continue
+
+        # The sign has changed: both lines cross in between.
+        if last is not None and last[1] * difference < 0:
+            share = last[1] / (last[1] - difference)
+            methods = (first.method, second.method)
+            before, after = methods if difference > 0 else methods[::-1]
+            crossing_value = last[0] + share * (value - last[0])
+            crossings.append(Crossing(crossing_value, before, after, field, first.others))
+        last = (value, difference)
+    return crossings
 
 
 def compare_methods(

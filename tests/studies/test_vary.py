@@ -1,6 +1,7 @@
 """One field varies: values, lines, where they cross, a picture, a store."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import optmatch as om
 from optmatch.commands.shared.options import BYTES, Duration
 from optmatch.commands.studies import read_values
 from optmatch.studies.comparisons import find_field
+from optmatch.sweeps.sweep import sweep
 from tests.helpers.command import call
 
 GATHER = om.Collective("all-gather", 8, 1e6, alpha_s=1e-6, rate_bytes_per_s=50e9)
@@ -80,6 +82,31 @@ def test_a_line_for_each_value_of_further_fields() -> None:
     assert [text.get_text() for text in words.get_xticklabels()] == ["free", "dark"]
 
 
+def test_methods_cross_on_the_same_problem_along_each_field() -> None:
+    """In whichever order the fields are named; a solve on both sides says the same."""
+    values = {"delay_s": [1e-6, 1e-4], "alpha_s": [1e-6, 1e-4]}
+    study = om.vary(GATHER, values, ["ring", "bruck"])
+    turned = om.vary(GATHER, dict(reversed(values.items())), ["ring", "bruck"])
+    assert sorted(study.crossings()) == sorted(turned.crossings())
+    assert {(crossing.field, crossing.others) for crossing in study.crossings()} == {
+        ("delay_s", "alpha 1 µs"),
+        ("alpha_s", "delay 100 µs"),
+    }
+    for crossing in study.crossings():
+        fixed = {"alpha_s": 1e-6} if crossing.field == "delay_s" else {"delay_s": 1e-4}
+        for factor, better in ((0.9, crossing.before), (1.1, crossing.after)):
+            changes: Any = {**fixed, crossing.field: factor * crossing.value}
+            problem = replace(GATHER, **changes)
+            objectives = {m: om.solve(problem, m, seed=0).objective for m in ("ring", "bruck")}
+            assert min(objectives, key=lambda m: objectives[m] or 0.0) == better
+    assert any(line.endswith("ring is below bruck at alpha 1 µs") for line in study.conclusions())
+    assert study.plot().get_axes()
+
+    # Rows that were all refused cross nowhere.
+    refused = om.vary(GATHER, {"delay_s": [1e-6, 1e-4]}, ["eclipse"])
+    assert refused.crossings() == refused.conclusions() == []
+
+
 def test_steps_on_rails_stand_beside_those_with_all_links(tmp_path: Path) -> None:
     """Whether photonic rails are worth it: a column, a line of the picture, and a sentence."""
     study = om.vary(JOB, {"delay_s": [1e-3, 1.0]}, ["provisioned"])
@@ -145,6 +172,28 @@ def test_what_the_store_has_is_not_solved_again(
     monkeypatch.setattr("optmatch.sweeps.sweep.solve", None)
     again = om.vary(GATHER, {"delay_s": DELAYS}, ["ring"], store=store)
     assert again.tables == first.tables
+
+
+def test_an_interrupted_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a store the rows that are there are written; with one nothing is in the way."""
+    monkeypatch.chdir(tmp_path)
+    om.save(GATHER, "gather.json")
+
+    def interrupted(*args: Any, **options: Any) -> Iterator[Any]:
+        yield next(iter(sweep(*args, **options)))
+        raise KeyboardInterrupt
+
+    words = ("vary", "gather.json", "--field", "delay_s", "--values", "1us,10us,100us", "-q")
+    stored = (*words, "--method", "ring", "--store", "s.sqlite", "-o", "x.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr("optmatch.studies.comparisons.sweep", interrupted)
+        said = call(*stored, code=130).stderr
+        assert "x.csv: not written; s.sqlite has what was done" in " ".join(said.split())
+        call(*words, "--method", "ring", "-o", "rows.csv", code=130)
+    assert not Path("x.csv").exists()
+    assert len(Path("rows.csv").read_text().splitlines()) == 2
+    call(*stored)
+    assert len(Path("x.csv").read_text().splitlines()) == 4
 
 
 @pytest.mark.parametrize(
