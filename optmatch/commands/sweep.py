@@ -178,7 +178,8 @@ def _print_report(store: str, report: SweepReport) -> None:
     """Print a report: a table for each kind of problem, and the first failures.
 
     `store` is the name of the file. A grid is a family of problems whose names differ in numbers,
-    such as ``mesh-*``; its table has the mean gap of each method by one of these numbers.
+    such as ``mesh-*``; its table has the mean gap of each method by one of these numbers, or by a
+    parameter that varied.
     """
     counts = ", ".join(f"{count} {status}" for status, count in report.statuses.items())
     click.echo(f"{store}: {report.rows} tasks of {report.problems} problems: {counts or 'none'}")
@@ -187,7 +188,7 @@ def _print_report(store: str, report: SweepReport) -> None:
         click.echo(f"\n{kind.kind}")
         _print_columns(kind.table)
         for grid in kind.grids:
-            click.echo(f"  {grid.family}: mean gap by number {grid.place} of the name")
+            click.echo(f"  {grid.family}: mean gap by {grid.title}")
             _print_columns(grid.table())
         if len(kind.table) > 1:
             click.echo("  part of the tasks within so many times the best objective")

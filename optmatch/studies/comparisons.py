@@ -384,9 +384,9 @@ class MethodComparison(RowsStudy[Row]):
         lines are taken to be straight. Lines that touch and part again do not cross; values that
         are no numbers have no order.
         """
-        crossings = []
+        crossings: list[Crossing] = []
         for field in self._varied_fields():
-            found = []
+            found: list[Crossing] = []
             for first, second in combinations(self._lines_over(field), 2):
                 if first.others == second.others:
                     found += _cross(first, second, field)

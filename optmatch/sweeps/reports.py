@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optmatch.io.text import csv_text
 from optmatch.model import Score, SolverUnavailable, gap_between, write_score
+from optmatch.model.problem import split_unit, write_amount
 from optmatch.plotting.comparison import Spread, draw_profile, draw_spreads
 from optmatch.plotting.drawing import blank_figure
 from optmatch.plotting.viewer import figure_svg
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 STEPS = (1.0, 1.01, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0)
 """The factors over the best for which a table states the share of tasks within them."""
 
-# A number in the name of a problem.
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# A number in the name of a problem, and the name of a parameter in front of one: a task of `vary`
+# is called ``delay_s=1e-06, planes=2``.
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_PARAMETER = re.compile(r"([A-Za-z_][\w.]*)=$")
 
 # Relative differences of two objectives below this count as equal.
 _EQUAL_GAP = 1e-9
@@ -42,11 +45,19 @@ class _Grid(NamedTuple):
         Which number of the names it is, from 1.
     gaps : dict of method to dict of number to list of float
         The gaps of all problems, draws and seeds with that number.
+    parameter
+        The name that stands before the number, as ``delay_s``; empty without one.
     """
 
     family: str
     place: int
     gaps: dict[str, dict[float, list[float]]]
+    parameter: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the number is: a parameter, or the place in the name where it stands."""
+        return self.parameter or f"number {self.place} of the name"
 
     def table(self) -> list[dict[str, Any]]:
         """Return a row for each number of a grid: its tasks with a known gap, and mean gaps.
@@ -54,9 +65,11 @@ class _Grid(NamedTuple):
         The mean gap of each method stands by its name, None without a task.
         """
         numbers = sorted({number for of_number in self.gaps.values() for number in of_number})
+        words, unit = split_unit(self.parameter or "number")
         rows = []
         for number in numbers:
-            row: dict[str, Any] = {"number": f"{number:g}"}
+            written = write_amount(number, unit) if unit else f"{number:g}"
+            row: dict[str, Any] = {words: written}
             counts = [len(of_number.get(number, [])) for of_number in self.gaps.values()]
             row["tasks"] = sum(counts)
             for method, of_number in self.gaps.items():
@@ -239,8 +252,9 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[_Grid]:
 
     Such a group is a grid: ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are ``mesh-*-*``, and the
     first number that differs, 8 or 16, is taken for the size. ``gaps[label][size]`` of a grid are
-    the gaps of a method at this size. There are at most `_MAX_GRIDS`. ``rows_of_label[label]`` are
-    the results of a method.
+    the gaps of a method at this size. Numbers with the names of parameters, as of `vary`, have a
+    grid for each parameter. There are at most `_MAX_GRIDS`. ``rows_of_label[label]`` are the
+    results of a method.
     """
     # Names by what is left of them without their numbers: ``mesh-8-1`` is of ``mesh-*-*``, with
     # the numbers 8 and 1.
@@ -254,29 +268,44 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[_Grid]:
         values_of_place = [set(column) for column in zip(*numbers_of_name, strict=True)]
         differing = [place for place, values in enumerate(values_of_place) if len(values) > 1]
 
-        # Names that differ in no number have no size to compare by.
-        if not differing or len(grids) == _MAX_GRIDS:
-            continue
+        # Each parameter with a name has a grid. Without names the first number that differs is
+        # taken for the size; the others are draws of it.
+        words_before = family.split("*")
+        parameter_of_place = {}
+        for place in differing:
+            match = _PARAMETER.search(words_before[place])
+            if match is not None:
+                parameter_of_place[place] = match[1]
+        if not parameter_of_place and differing:
+            parameter_of_place[differing[0]] = ""
 
-        # The first number that differs is taken for the size; the others are draws of it.
-        place = differing[0]
-        gaps: dict[str, dict[float, list[float]]] = {}
-        for label, rows in rows_of_label.items():
-            of_number: dict[float, list[float]] = defaultdict(list)
-            for row in rows:
-                is_known = row.gap is not None and math.isfinite(row.gap)
-                if is_known and _NUMBER.sub("*", row.name) == family:
-                    of_number[float(_NUMBER.findall(row.name)[place])].append(row.gap or 0.0)
-            if of_number:
-                gaps[label] = dict(of_number)
-        if gaps:
-            # Numbers that all names have stay in the name of the family.
-            first_numbers = numbers_of_name[0]
-            shown, *rest = family.split("*")
-            for k, words in enumerate(rest):
-                shown += ("*" if k in differing else first_numbers[k]) + words
-            grids.append(_Grid(shown, place + 1, gaps))
+        # Numbers that all names have stay in the name of the family.
+        first_numbers = numbers_of_name[0]
+        shown, *rest = words_before
+        for k, words in enumerate(rest):
+            shown += ("*" if k in differing else first_numbers[k]) + words
+
+        for place, parameter in parameter_of_place.items():
+            gaps = _gaps_by_number(rows_of_label, family, place)
+            if gaps and len(grids) < _MAX_GRIDS:
+                grids.append(_Grid(shown, place + 1, gaps, parameter))
     return grids
+
+
+def _gaps_by_number(
+    rows_of_label: dict[str, list[Row]], family: str, place: int
+) -> dict[str, dict[float, list[float]]]:
+    """Return the known gaps of each method by the number at a place of the names of a family."""
+    gaps: dict[str, dict[float, list[float]]] = {}
+    for label, rows in rows_of_label.items():
+        of_number: dict[float, list[float]] = defaultdict(list)
+        for row in rows:
+            is_known = row.gap is not None and math.isfinite(row.gap)
+            if is_known and _NUMBER.sub("*", row.name) == family:
+                of_number[float(_NUMBER.findall(row.name)[place])].append(row.gap or 0.0)
+        if of_number:
+            gaps[label] = dict(of_number)
+    return gaps
 
 
 def _method_row(label: str, rows: list[Row], ratios: _Ratios) -> dict[str, Any]:
@@ -404,7 +433,7 @@ def html_page(report: SweepReport, title: str) -> str:
         # Gaps are shown in per cent: their mean, least and largest value by number.
         charts: list[str] = []
         for grid in kind.grids:
-            heading = f"{grid.family}: mean gap in % by number {grid.place} of the name"
+            heading = f"{grid.family}: mean gap in % by {grid.title}"
             parts.append(f"<h3>{html.escape(heading)}</h3>")
             mean_gaps = grid.table()
             for means in mean_gaps:
@@ -413,7 +442,7 @@ def html_page(report: SweepReport, title: str) -> str:
                     means[method] = None if gap is None else 100 * gap
             parts.append(_html_table(mean_gaps))
             with _chart(charts, "Gap against size", "gap, %") as ax:
-                label = f"number {grid.place} in {grid.family}"
+                label = grid.parameter or f"number {grid.place} in {grid.family}"
 
                 # The spread of the gaps of each method.
                 curves = {}

@@ -49,6 +49,23 @@ def test_names_that_differ_in_numbers_are_a_grid() -> None:
     assert [line["solstice"] for line in table] == pytest.approx([0.025, 0.045, 0.085])
 
 
+def test_parameters_that_vary_are_columns() -> None:
+    """Tasks of `vary` are named by fields and values, some of them with exponents."""
+    found = [
+        row(f"delay_s={delay}, planes={planes}", "best", gap)
+        for delay, planes, gap in (("1e-06", 1, 0.1), ("2e-05", 1, 0.2), ("1e-06", 2, 0.3))
+    ]
+    (kind,) = make_report(found).kinds
+    assert [grid.title for grid in kind.grids] == ["delay_s", "planes"]
+    delays, planes = (grid.table() for grid in kind.grids)
+    assert [(line["delay"], line["best"]) for line in delays] == [
+        ("1 µs", pytest.approx(0.2)),
+        ("20 µs", pytest.approx(0.2)),
+    ]
+    assert [(line["planes"], line["tasks"]) for line in planes] == [("1", 2), ("2", 1)]
+    assert "mean gap in % by delay_s" in html_page(make_report(found), "a variation")
+
+
 def test_names_without_a_pattern_are_no_grid() -> None:
     (kind,) = make_report([row("a", "best", 0.1), row("b", "best", 0.2)]).kinds
     assert kind.grids == []
