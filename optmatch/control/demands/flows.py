@@ -212,14 +212,6 @@ class FlowQueue:
             self.append(Flow(place, number, ticks, due, *urgency))
         self._close(number)
 
-    def add_flow(
-        self, number: int, place: Place, ticks: int, now_tick: int, urgency: Urgency = PLAIN
-    ) -> None:
-        """Put a demand of one flow behind the flows that wait, as `add` does."""
-        self.waiting[number] = Waiting(now_tick, now_tick, *urgency)
-        due = now_tick + self._work + ticks + self._delay
-        self.append(Flow(place, number, ticks, due, *urgency))
-
     def append(self, flow: Flow) -> None:
         """Put one flow into the queue, behind the others of its circuit or by its priority.
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
-from functools import cache
 from itertools import permutations
 from typing import Any, Literal, NamedTuple
 
@@ -78,7 +76,8 @@ class RollingSchedule:
 
     Kernels are loaded by the constructor, so the first slot takes no longer than others. When
     Python collects garbage it looks through all objects of a process, some 50 ms where OR-tools
-    and numba are loaded: a service that cannot wait calls ``gc.freeze()`` after its start.
+    and numba are loaded, and within the first calls it does: a service that cannot wait calls
+    `warm_up` with ``controllers=True``, which collects garbage, and ``gc.freeze()`` after it.
 
     With the aim ``"wait"`` the next matching serves circuits with short flows first while little
     waits, and those with the most flows while much does; the present one goes on unless the gain
@@ -219,7 +218,6 @@ class RollingSchedule:
                         time_s = _TRIAL_DELAYS[source][destination] * max(self.delay_s, 1e-6)
                         trial.add(source, destination, time_s * self.rate_bytes_per_s)
                     trial.next_slot()
-        _collect_garbage_once()
 
     def _begin(self, state: RollingState, on_event: Callable[[Call], None] | None = None) -> None:
         """Set all attributes of the schedule, so that it goes on from a state.
@@ -341,10 +339,9 @@ class RollingSchedule:
                 urgency = self._urgency_of(weight, deadline_s)
             if destination is None and size_bytes is None:
                 parts = self._in_ticks(demand_bytes)
-                self._queue.add(self._next_demand, parts, self._now, urgency)
             else:
-                place, ticks = self._flow_in_ticks(demand_bytes, destination, size_bytes)
-                self._queue.add_flow(self._next_demand, place, ticks, self._now, urgency)
+                parts = [self._flow_in_ticks(demand_bytes, destination, size_bytes)]
+            self._queue.add(self._next_demand, parts, self._now, urgency)
             self._next_demand += 1
             self._plan.outdated = True
 
@@ -767,15 +764,6 @@ class RollingSchedule:
                 self._queue.serve((source, destination), ticks, now_tick - ticks)
                 ticks_of_source[source] -= ticks
                 ticks_of_destination[destination] -= ticks
-
-
-@cache
-def _collect_garbage_once() -> None:
-    """Let Python look through all that was loaded now, the first time that this is called.
-
-    Else it does so within one of the first calls of a schedule, which then takes 90 ms longer.
-    """
-    gc.collect()
 
 
 def _resume(

@@ -696,7 +696,7 @@ def test_flows_that_are_committed_are_passed_over_once(priorities: bool) -> None
         ticks = int(rng.integers(1, 30))
         if kind < 2:
             weight = float(rng.integers(1, 3)) if priorities else 1.0
-            queue.add_flow(n_flows, place, ticks, step, Urgency(weight))
+            queue.add(n_flows, [(place, ticks)], step, Urgency(weight))
             n_flows += 1
         elif kind == 2:
             queue.serve(place, ticks, step)
@@ -717,7 +717,7 @@ def test_slots_far_ahead_cost_no_more_than_the_first() -> None:
     queue = FlowQueue(2, delay=1)
     place = (0, 1)
     for number in range(2_000):
-        queue.add_flow(number, place, 10, now_tick=0)
+        queue.add(number, [(place, 10)], now_tick=0)
     assert queue.most_overdue(10**9, {place: 10_000}) == (place, 10)
     profile = cProfile.Profile()
     assert profile.runcall(queue.most_overdue, 10**9, {place: 10_015}) == (place, 5)
