@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,21 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
                 raise FormatError(f"cell {shorten(text)}: {allowed}", where=place)
 
             arm = _find_arm(fabric, cell, row.get("arm", ""), place)
-            fields = _fields_of_row(row, place)
+
+            # The fields of `Heater` that the row states. A point is a voltage and the phase at it.
+            fields: dict[str, Any] = {}
+            for key, entry in row.items():
+                if key not in _COLUMNS:
+                    continue
+                field = _COLUMNS[key]
+                if field in fields:
+                    raise FormatError(f"{key}: the same is there by another name", where=place)
+                if isinstance(entry, list) and field in ("volts", "phases_rad"):
+                    fields[field] = [read_entry(key, number, place) for number in entry]
+                else:
+                    fields[field] = read_entry(key, entry, place)
+            if ("volts" in fields) != ("phases_rad" in fields):
+                raise FormatError("v and phase_rad go together", where=place)
             former = points.setdefault((cell, arm), {"volts": [], "phases_rad": []})
 
             # Points of further lines are appended; all else must be as in the first line.
@@ -206,30 +220,6 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
             with naming(f"{name}: {places[cell, arm]}"):
                 heaters[cell, arm] = Heater(cell=cell, arm=arm, **fields)
         return heaters
-
-
-def _fields_of_row(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the fields of `Heater` that a row states, as numbers or lists of numbers.
-
-    `row` is a line of CSV or an object of JSON: ``{"v": 2, "phase_rad": 0.5}`` is one point, and
-    has the fields `volts` and `phases_rad`. `place` names the row in errors.
-    """
-    fields: dict[str, Any] = {}
-    for key, entry in row.items():
-        if key not in _COLUMNS:
-            continue
-        field = _COLUMNS[key]
-        if field in fields:
-            raise FormatError(f"{key}: the same is there by another name", where=place)
-        if isinstance(entry, list) and field in ("volts", "phases_rad"):
-            fields[field] = [read_entry(key, number, place) for number in entry]
-        else:
-            fields[field] = read_entry(key, entry, place)
-
-    # A point is a voltage and the phase at it.
-    if ("volts" in fields) != ("phases_rad" in fields):
-        raise FormatError("v and phase_rad go together", where=place)
-    return fields
 
 
 def _find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:

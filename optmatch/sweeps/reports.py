@@ -150,12 +150,37 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
     for row in intact_rows:
         rows_of_kind[row.kind].append(row)
 
+    kinds = []
+    for kind, rows_of_one in sorted(rows_of_kind.items()):
+        # A label is the name of a method, with limits and version only where these differ.
+        settings = {(row.options, row.version) for row in rows_of_one}
+        rows_of_label: dict[str, list[Row]] = defaultdict(list)
+        for row in rows_of_one:
+            label = row.method
+            if len(settings) > 1:
+                label = f"{row.method} {row.options} {row.version}"
+            rows_of_label[label].append(row)
+        rows_of_label = dict(sorted(rows_of_label.items()))
+
+        # How far the objectives and times of each label are from the best of each task.
+        ratios = compare_rows(
+            (label, row) for label, label_rows in rows_of_label.items() for row in label_rows
+        )
+        kinds.append(
+            _KindReport(
+                kind,
+                table=[_method_row(label, rows, ratios) for label, rows in rows_of_label.items()],
+                quality={label: sorted(ratios.quality[label]) for label in rows_of_label},
+                time={label: sorted(ratios.time[label]) for label in rows_of_label},
+                grids=_list_grids(rows_of_label),
+            )
+        )
     n_of_status = Counter(row.status for row in all_rows)
     return SweepReport(
         rows=len(all_rows),
         problems=len({row.problem_sha256 for row in intact_rows}),
         statuses=dict(sorted(n_of_status.items())),
-        kinds=[_report_kind(kind, rows_of_kind[kind]) for kind in sorted(rows_of_kind)],
+        kinds=kinds,
         failures=[row for row in all_rows if not row.done],
     )
 
@@ -169,36 +194,6 @@ class _Ratios(NamedTuple):
     """Time over the shortest with the best objective."""
     rank: dict[str, list[float]]
     """Place among the methods, from 1."""
-
-
-def _report_kind(kind: str, rows: list[Row]) -> _KindReport:
-    """Compare the methods on the problems of one kind; no row is damaged.
-
-    A row is one solve of a problem by a method. `ratios` have for each label how far its
-    objectives and times are from the best of each task.
-    """
-    # A label is the name of a method, with limits and version only where these differ.
-    settings = {(row.options, row.version) for row in rows}
-    rows_of_label: dict[str, list[Row]] = defaultdict(list)
-    labelled_rows = []
-    for row in rows:
-        label = row.method
-        if len(settings) > 1:
-            label = f"{row.method} {row.options} {row.version}"
-        rows_of_label[label].append(row)
-        labelled_rows.append((label, row))
-    ratios = compare_rows(labelled_rows)
-
-    # The table, the two performance profiles, and the gaps by size, with methods in order of
-    # names.
-    labels = sorted(rows_of_label)
-    return _KindReport(
-        kind,
-        [_method_row(label, rows_of_label[label], ratios) for label in labels],
-        {label: sorted(ratios.quality[label]) for label in labels},
-        {label: sorted(ratios.time[label]) for label in labels},
-        _list_grids({label: rows_of_label[label] for label in labels}),
-    )
 
 
 def compare_rows(labelled_rows: Iterable[tuple[str, Row]]) -> _Ratios:

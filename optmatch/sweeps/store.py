@@ -501,17 +501,6 @@ def _digest(answer: bytes | None) -> bytes:
     return blake2b(answer or b"", digest_size=_DIGEST_SIZE).digest()
 
 
-def _is_intact(columns: Sequence[Any], seal: Any, answer: bytes | None, with_answer: bool) -> bool:
-    """Tell whether a row is what was written, by its seal: digests of columns and answer."""
-    try:
-        answer_digest = seal[_DIGEST_SIZE:]
-        if seal != _seal(columns, answer_digest):
-            return False
-        return not with_answer or _digest(answer) == answer_digest
-    except (TypeError, ValueError):  # a cell of another type than was written
-        return False
-
-
 def _to_row(values: Sequence[Any], with_answer: bool) -> Row:
     """Turn the values of a query into a row, or into a damaged one if it is not what was written.
 
@@ -522,7 +511,15 @@ def _to_row(values: Sequence[Any], with_answer: bool) -> Row:
     answer = values[-1] if with_answer else None
     field_values = dict(zip(COLUMNS, columns, strict=True))
 
-    if not _is_intact(columns, seal, answer, with_answer):
+    # It is what was written if its seal has the digests of columns and answer.
+    try:
+        answer_digest = seal[_DIGEST_SIZE:]
+        is_intact = seal == _seal(columns, answer_digest)
+        if with_answer:
+            is_intact = is_intact and _digest(answer) == answer_digest
+    except (TypeError, ValueError):  # a cell of another type than was written
+        is_intact = False
+    if not is_intact:
         return Row(
             key=field_values["key"],
             name="",

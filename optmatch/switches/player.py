@@ -122,7 +122,27 @@ class PlayJournal:
             if not lock_at_once(self._file):
                 raise InputError("another player is writing this journal", path=name)
             if resume:
-                self._read_former(header, name)
+                entries = list(read_entries(self.path))
+                if not entries:
+                    raise InputError("is empty: there is nothing to go on with", path=name)
+                for key, value in header.items():
+                    if entries[0].get(key) != value:
+                        raise InputError(
+                            f"{key} = {str(entries[0].get(key))[:80]!r}: the journal is of another"
+                            f" plan or another switch, not {str(value)[:80]!r}",
+                            path=name,
+                        )
+
+                # The last entry of a kind counts: a moment is noted as ``applying`` before it is
+                # sent, and as ``tuned`` once all of its circuits carry light.
+                for entry in entries:
+                    event = entry.get("event")
+                    if event == "claim":
+                        self.owner = str(entry["owner"])
+                    elif event == "before":
+                        self.before[str(entry["switch"])] = list(map(str, entry["circuits"]))
+                    elif event in ("applying", "tuned"):
+                        self.position = Position(int(entry["round"]), int(entry["moment"]))
 
                 # A last line that a crash has cut off is removed: the next one would continue
                 # it, and nobody could read the two.
@@ -153,32 +173,6 @@ class PlayJournal:
             ) from None
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", path=name) from error
-
-    def _read_former(self, header: Mapping[str, Any], name: str) -> None:
-        """Take over what a former run has noted, and refuse a journal of another plan.
-
-        The name under which it claimed switches goes to `owner`, the circuits that switches held
-        before its first change to `before`, and the last moment that it has played to `position`.
-        """
-        entries = list(read_entries(self.path))
-        if not entries:
-            raise InputError("is empty: there is nothing to go on with", path=name)
-        for key, value in header.items():
-            if entries[0].get(key) != value:
-                raise InputError(
-                    f"{key} = {str(entries[0].get(key))[:80]!r}: the journal is of another plan or"
-                    f" another switch, not {str(value)[:80]!r}",
-                    path=name,
-                )
-        # The last entry of a kind counts: a moment is noted as ``applying`` before it is sent, and
-        # as ``tuned`` once all of its circuits carry light.
-        for entry in entries:
-            if entry.get("event") == "claim":
-                self.owner = str(entry["owner"])
-            elif entry.get("event") == "before":
-                self.before[str(entry["switch"])] = [str(circuit) for circuit in entry["circuits"]]
-            elif entry.get("event") in ("applying", "tuned"):
-                self.position = Position(int(entry["round"]), int(entry["moment"]))
 
     def write(self, *, sync: bool = False, **entry: Any) -> None:
         """Add a line with the fields of an event.
@@ -244,8 +238,7 @@ class MeasuredDelays(NamedTuple):
 def measured_delays(path: str | os.PathLike[str]) -> MeasuredDelays:
     """Return percentiles of the delays that a journal has.
 
-    A delay goes from the first change of a moment that is sent to its last tuned circuit. Moments
-    at which no circuit changed do not count.
+    A delay goes from the first change of a moment that is sent to its last tuned circuit.
 
     Parameters
     ----------

@@ -210,12 +210,8 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
         own_block = layout.own_block(rank)
         if own_block is not None:
             gpu.add_step(_Channel("copy", -1), "cpy", own_block, [])
-    _check_limits(gpus, dialect)
-    return _format_program(layout, gpus, _DIALECTS[dialect])
 
-
-def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
-    """Refuse a program that the runtime of a dialect of MSCCL cannot hold."""
+    # The runtime may not hold the program.
     limits = _DIALECTS[dialect]
     for rank, gpu in enumerate(gpus):
         n_blocks = len(gpu.steps)
@@ -232,6 +228,7 @@ def _check_limits(gpus: Sequence[_Gpu], dialect: str) -> None:
                 f"MSCCL ({dialect}): rank {rank} needs {n_nodes} elements of XML,"
                 f" {limits.most_nodes} are possible"
             )
+    return _format_program(layout, gpus, limits)
 
 
 def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: _Dialect) -> str:

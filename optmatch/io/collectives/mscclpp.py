@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optmatch.io.collectives.layouts import Layout, LocalCopy, Send, Slot
+from optmatch.io.collectives.layouts import Layout, Send, Slot
 from optmatch.model import InputError, Solution
 from optmatch.problems.collectives.plan import REDUCE
 
@@ -76,7 +76,11 @@ def write_mscclpp(solution: Solution) -> str:
     """
     layout = Layout("MSCCL++", solution)
     n_ranks = layout.problem.n_ranks
-    programs = _list_operations(layout)
+    rounds = list(layout.rounds())
+    programs = [_begin_program(layout, rank, rounds) for rank in range(n_ranks)]
+    filled = _filled_at_first(layout)
+    for sends in rounds:
+        _add_round(layout, programs, sends, filled)
     buffer_units = [layout.buffer_units(rank) for rank in range(n_ranks)]
     if not np.all(buffer_units):
         raise InputError("MSCCL++: each rank has to send and to receive something")
@@ -103,17 +107,6 @@ def write_mscclpp(solution: Solution) -> str:
     return json.dumps(tree, indent=1) + "\n"
 
 
-def _list_operations(layout: Layout) -> list[list[Operation]]:
-    """List the operations of each rank for all rounds of a plan."""
-    n_ranks = layout.problem.n_ranks
-    rounds = list(layout.rounds())
-    programs = [_begin_program(layout, rank, rounds) for rank in range(n_ranks)]
-    filled = _filled_at_first(layout)
-    for sends in rounds:
-        _add_round(layout, programs, sends, filled)
-    return programs
-
-
 def _begin_program(layout: Layout, rank: int, rounds: Sequence[Sequence[Send]]) -> list[Operation]:
     """Return the first operations of a rank: it copies its own block, and tells that it is ready.
 
@@ -126,7 +119,9 @@ def _begin_program(layout: Layout, rank: int, rounds: Sequence[Sequence[Send]]) 
     program = []
     own_block = layout.own_block(rank)
     if own_block is not None:
-        program.append(_copy(own_block))
+        source = (own_block.source, own_block.n_units)
+        target = (own_block.target, own_block.n_units)
+        program.append(Operation("copy", sources=(source,), target=target))
     program += _notify("signal", sources)
     program += _notify("wait", targets)
     program.append(_NOTHING)
@@ -231,12 +226,6 @@ def _filled_at_first(layout: Layout) -> set[tuple[int, Slot]]:
         own_chunks = chunks if owner_of_chunk is None else chunks[owner_of_chunk == rank]
         filled |= {(rank, layout.find_slot(rank, chunk)) for chunk in own_chunks.tolist()}
     return filled
-
-
-def _copy(copy: LocalCopy) -> Operation:
-    """Return a copy within a rank."""
-    source = (copy.source, copy.n_units)
-    return Operation("copy", sources=(source,), target=(copy.target, copy.n_units))
 
 
 def _notify(name: str, peers: Sequence[int]) -> Iterator[Operation]:

@@ -737,7 +737,7 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
 
     What is left out is added to a list `skipped`: what is behind the end of a cut file,
     dependencies on nodes that are not there, and communication without its kind or size, which
-    becomes computation of the time that it took. With None each of these is an error.
+    becomes computation of the time that it took. None allows none of this.
     """
     file = path_name(path)
     content = _read_content(path)
@@ -1500,15 +1500,9 @@ def _order_nodes(trace: Trace) -> tuple[Trace, Integers]:
             raise
         trace.skipped.append(f"{exc}: no control dependency of this file counts")
 
-    # Only data dependencies are kept. Those of a node stand before its control dependencies, so
-    # they are the first `n_data_dependencies` of its entries in ``trace.parents``.
-    n_dependencies = np.diff(trace.first_parent)
-    n_data_dependencies = trace.first_control - trace.first_parent[:-1]
-    place_at_node = np.arange(len(trace.parents)) - np.repeat(
-        trace.first_parent[:-1], n_dependencies
-    )
-    is_data = place_at_node < np.repeat(n_data_dependencies, n_dependencies)
-    trace = trace.keep_parents(is_data)
+    # Only data dependencies are kept. Those of a node stand before its control dependencies.
+    first_control = np.repeat(trace.first_control, np.diff(trace.first_parent))
+    trace = trace.keep_parents(np.arange(len(trace.parents)) < first_control)
     return trace, _sort_topologically(trace)
 
 
@@ -1576,15 +1570,13 @@ def _join_dependencies(
         operation_of_node = np.empty(n_nodes, dtype=np.int64)
         operation_of_node[order] = first_operation + np.arange(n_nodes)
 
-        # The dependencies of a node are a slice of trace.parents, of which `count` is the length.
-        # The slices are put one behind the other in the new order: for each entry this is the
-        # begin of its slice plus its place in the slice (0, 1, ..., then 0 again).
-        count = np.diff(trace.first_parent)[order]
-        slice_start = np.repeat(trace.first_parent[:-1][order], count)
-        place_in_slice = np.arange(len(slice_start)) - np.repeat(np.cumsum(count) - count, count)
-        parents = trace.parents[slice_start + place_in_slice]
-        dependencies.append(operation_of_node[parents])
-        counts.append(count)
+        # Dependencies of nodes become those of operations, in the order of the operations that
+        # wait.
+        count = np.diff(trace.first_parent)
+        waiting = np.repeat(operation_of_node, count)
+        in_order = np.argsort(waiting, kind="stable")
+        dependencies.append(operation_of_node[trace.parents[in_order]])
+        counts.append(count[order])
         first_operation += n_nodes
     return np.cumsum(np.concatenate(counts)), np.concatenate(dependencies)
 
