@@ -141,7 +141,7 @@ class Call(NamedTuple):
     event: int
     """The index in ``traceEvents`` of the event that tells its arguments."""
     kind: str
-    """A value of `optmatch.io.rails.kineto.recordings.KINDS`."""
+    """A value of `optmatch.io.rails.kineto.KINDS`."""
     group: str
     size_bytes: int
     """As in Chakra: of an all-gather the shard, of others the whole buffer of a rank."""
