@@ -80,32 +80,6 @@ class Exporter(NamedTuple):
     rated: bool = False
     """Whether the function takes a rate too, for problems without bytes."""
 
-    def write(
-        self, solution: Solution, rate_bytes_per_s: float | None, options: FormatOptions
-    ) -> Exported | Document:
-        """Write a solution in the format of this exporter, with options of the format by name.
-
-        Returns a text, contents by the endings of their files, or a tree of JSON; a kind or an
-        option that does not suit the format is an `InputError`.
-        """
-        for option in options:
-            if option not in self.options:
-                takers = [
-                    name for name, exporter in EXPORTERS.items() if option in exporter.options
-                ]
-                raise InputError(
-                    f"{option}: not for this format, only for {', '.join(takers) or 'none'}",
-                    where=option,
-                )
-        kind = solution.problem.kind
-        if self.kinds and kind not in self.kinds:
-            raise InputError(
-                f"a solution of kind {kind}: this format is for {', '.join(self.kinds)}"
-            )
-        if self.rated:
-            return self.function(solution, rate_bytes_per_s)
-        return self.function(solution, **options)
-
 
 _JOB = ("rail-job",)
 _CELL_NAMES = ("component", "pins")
@@ -303,11 +277,30 @@ def exported(
 def _write(
     solution: Solution, to: str, rate_bytes_per_s: float | None, options: FormatOptions
 ) -> Exported | Document:
-    """Write a solution in a format, after a check that it answers its problem."""
+    """Write a solution in a format, after a check that it answers its problem.
+
+    Options and kinds of problems that do not suit the format are refused.
+    """
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
     solution.check_fits()
-    written = EXPORTERS[to].write(solution, rate_bytes_per_s, options)
+    exporter = EXPORTERS[to]
+    for option in options:
+        if option not in exporter.options:
+            takers = [name for name, other in EXPORTERS.items() if option in other.options]
+            raise InputError(
+                f"{option}: not for this format, only for {', '.join(takers) or 'none'}",
+                where=option,
+            )
+    kind = solution.problem.kind
+    if exporter.kinds and kind not in exporter.kinds:
+        listed = ", ".join(exporter.kinds)
+        raise InputError(f"a solution of kind {kind}: this format is for {listed}")
+
+    if exporter.rated:
+        written = exporter.function(solution, rate_bytes_per_s)
+    else:
+        written = exporter.function(solution, **options)
     if isinstance(written, Mapping) and not written:
         raise InputError(f"{to}: there is nothing to write, as the answer has no slots")
     return written

@@ -49,8 +49,6 @@ from optmatch.problems import (
 )
 
 PROBLEM_FORMAT = "optmatch/problem/1"
-_GONE_KINDS = ("placement", "rail-sharing", "tenancy")
-"""Kinds that files of earlier versions may have; nothing reads or solves them any more."""
 
 
 def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]:
@@ -71,12 +69,6 @@ def problem_to_tree(problem: Problem, *, arrays: bool = False) -> dict[str, Any]
 def problem_from_tree(tree: Any, where: str = "") -> Problem:
     """Build a problem from its JSON object, whose ``kind`` names its class."""
     check_format(tree, where, PROBLEM_FORMAT)
-    if tree.get("kind") in _GONE_KINDS:
-        raise FormatError(
-            f"kind = {tree['kind']!r}: this kind of problem is gone; known are"
-            f" {', '.join(PROBLEMS)}",
-            where=pointer(where, "kind"),
-        )
     cls: Callable[..., Problem] = choose(tree, "kind", PROBLEMS, where)
     return from_object(cls, tree, where, tags=("format", "kind"))
 

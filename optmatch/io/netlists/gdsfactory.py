@@ -203,15 +203,6 @@ def _find_repeated_keys(node: Any) -> list[str]:
     return flaws
 
 
-__all__ = [
-    "layout_tree",
-    "netlist_tree",
-    "read_netlist",
-    "read_tree",
-    "write_layout",
-    "write_netlist",
-]
-
 _STATE_NAMES = {BAR: "bar", CROSS: "cross"}
 
 _STEP_UM = 1200.0, 400.0

@@ -571,7 +571,7 @@ class Trace(NamedTuple):
     """
 
     path: str
-    node_id: NDArray[np.uint64]
+    node_id: Integers | NDArray[np.uint64]
     """The number of each node in the file."""
     kind: Integers
     """The type of each node, see `optmatch.io.rails.chakra`."""
@@ -614,21 +614,23 @@ class Trace(NamedTuple):
         """Put nodes together, given row by row; `others` has the fields that rows do not have."""
         group_names = tuple(dict.fromkeys(row.group for row in rows if row.group))
         number_of_group = {name: number for number, name in enumerate(group_names)}
+        columns = {
+            name: np.array([getattr(row, name) for row in rows], dtype=np.int64)
+            for name in ("node_id", "size_bytes", "peer", "root")
+        }
         kind = np.array([_TYPE_OF.get(row.operation, COLLECTIVE) for row in rows], np.int64)
-        peer = np.array([row.peer for row in rows], dtype=np.int64)
+        peer = columns.pop("peer")
         unknown = np.full(len(rows), MISSING)
         return cls(
-            node_id=np.array([row.node_id for row in rows], dtype=np.uint64),
+            **columns,
             kind=kind,
             duration_us=np.array([row.duration_us for row in rows], dtype=np.float64),
             collective=np.array(
                 [_NUMBER_OF.get(row.operation, MISSING) for row in rows], np.int64
             ),
-            size_bytes=np.array([row.size_bytes for row in rows], dtype=np.int64),
             source=np.where(kind == RECEIVE, peer, MISSING),
             destination=np.where(kind == SEND, peer, MISSING),
             group=np.array([number_of_group.get(row.group, MISSING) for row in rows], np.int64),
-            root=np.array([row.root for row in rows], dtype=np.int64),
             tag=unknown,
             operations=unknown,
             group_names=group_names,

@@ -233,13 +233,11 @@ class SonicSwitch:
         SwitchError
             If the database cannot be reached, or a key is no name of a circuit.
         """
-
-        def scan() -> set[str]:
-            """Return the keys of circuits in CONFIG_DB, such as ``OCS_CROSS_CONNECT|1A-2B``."""
-            return set(self._config.scan_iter(match=f"{CIRCUIT_TABLE}|*", count=1000))
-
+        # Keys are such as ``OCS_CROSS_CONNECT|1A-2B``; a scan may find one twice.
+        pattern = f"{CIRCUIT_TABLE}|*"
+        keys = self._persist(lambda: set(self._config.scan_iter(match=pattern, count=1000)))
         with refused_by(self.name):
-            return tuple(circuit_named(key.partition("|")[2]) for key in self._persist(scan))
+            return tuple(circuit_named(key.partition("|")[2]) for key in keys)
 
     def read_statuses(self) -> dict[str, str]:
         """Return the status of all sides that the last whole reading found, in one round trip.
