@@ -52,9 +52,11 @@ from optmatch.model.accounts import Level, accounting, take
 from optmatch.model.files import file_path, path_name
 from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.step import (
+    ALL_TO_ALL,
     COMPUTE as COMPUTE_OPERATION,
     OPERATIONS,
     RECV,
+    SEND as SEND_OPERATION,
     Dimension,
     Group,
     Step,
@@ -1130,9 +1132,6 @@ _KIND_OF_COLLECTIVE = np.array(
     [OPERATIONS.index(_OPERATION_OF_COLLECTIVE[name]) for name in COLLECTIVES]
 )
 """``_KIND_OF_COLLECTIVE[type]``: the kind of operation, by Chakra's type of collective."""
-_ALL_TO_ALL = OPERATIONS.index("all-to-all")
-_SEND = OPERATIONS.index("send")
-_RECV = OPERATIONS.index("recv")
 
 ALL_RANKS = "all"
 """The name of the group of collectives that name none."""
@@ -1386,7 +1385,7 @@ class _Draft:
         # counterpart. Collectives have the numbers in `match` below these.
         self.peer[operations], pair = pair_messages(messages, self.members)
         self.match[operations] = self.n_matches + pair
-        self.kind[operations] = np.where(messages.column("kind") == SEND, _SEND, _RECV)
+        self.kind[operations] = np.where(messages.column("kind") == SEND, SEND_OPERATION, RECV)
         self._turn_into_computation(operations[pair == MISSING])
 
         # The group of each message that has both ends. Messages do not share a group with
@@ -1449,7 +1448,7 @@ class _Draft:
         """
         # The numbers of groups that have messages, and all-to-alls; only messages have a peer.
         has_messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
-        has_all_to_alls = set(np.unique(self.group[self.kind == _ALL_TO_ALL]).tolist())
+        has_all_to_alls = set(np.unique(self.group[self.kind == ALL_TO_ALL]).tolist())
         groups: list[Group] = []
         group_of_rank: dict[tuple[str, int], Group] = {}
         for name, number in self.number_of_group.items():
