@@ -23,7 +23,7 @@ import defects  # noqa: F401 - they end the run
 import numpy as np
 
 import optmatch as om
-from optmatch.io.matrices.reader import read_matrix
+from optmatch.io.matrices import read_matrix
 from optmatch.problems.demands import traffic
 
 VOLUMES = {

@@ -170,7 +170,7 @@ def _describe_data(file: str) -> dict[str, Any] | None:
     Facts are numbers by name, after ``"type"``. A stream is left alone, since it could not be read
     again.
     """
-    from optmatch.io.matrices.reader import holds_traffic, read_traffic
+    from optmatch.io.matrices import holds_traffic, read_traffic
     from optmatch.io.rails.chakra import is_trace, read_trace
     from optmatch.io.rails.kineto import is_recording, read_recording
 

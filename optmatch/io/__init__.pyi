@@ -7,12 +7,12 @@ from .files import (
     loads as loads,
     save as save,
 )
-from .matrices.reader import (
+from .matrices import (
     from_graph as from_graph,
+    read_flows as read_flows,
     read_matrix as read_matrix,
     read_traffic as read_traffic,
 )
-from .matrices.tables import read_flows as read_flows
 from .netlists.gdsfactory import read_netlist as read_netlist
 from .problems import (
     problem_digest as problem_digest,

@@ -16,9 +16,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from optmatch.io import cells
 from optmatch.io.cells import write_drive_table
-from optmatch.io.collectives.msccl import write_msccl
-from optmatch.io.collectives.mscclpp import write_mscclpp
-from optmatch.io.collectives.traces import write_traces
+from optmatch.io.collectives import write_msccl, write_mscclpp, write_traces
 from optmatch.io.files import detach, save_tree
 from optmatch.io.netlists import gdsfactory
 from optmatch.io.rails import timeline

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.io.matrices.reader import read_traffic
-from optmatch.io.matrices.tables import read_flows
+from optmatch.io.matrices import read_flows, read_traffic
 from optmatch.io.rails.chakra import read_trace
 from optmatch.io.rails.kineto import read_recording
 

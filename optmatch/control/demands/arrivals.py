@@ -12,7 +12,7 @@ from optmatch.control.demands.rolling import Aim, RollingSchedule, Slot
 from optmatch.control.demands.rolling_state import TICKS_PER_S
 from optmatch.control.figures import Call
 from optmatch.fabrics import Fabric, IdealSwitch
-from optmatch.io.matrices.tables import FlowList
+from optmatch.io.matrices import FlowList
 from optmatch.model import InputError
 from optmatch.model.schedule import Switching
 
@@ -99,7 +99,7 @@ def replay_flows(
     Examples
     --------
     >>> import numpy as np
-    >>> from optmatch.io.matrices.tables import FlowList
+    >>> from optmatch.io.matrices import FlowList
     >>> flows = FlowList(
     ...     time_s=np.array([0.0, 1.0]), source=np.array([0, 0]), destination=np.array([1, 1]),
     ...     size_bytes=np.array([3.0, 2.0]), coflow=np.array([0, 0]), n_ports=2, names=None,

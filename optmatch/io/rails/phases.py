@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.io.fields import Record, check_names, csv_records, list_records, shorten
-from optmatch.io.matrices.reader import EXACT
+from optmatch.io.matrices import EXACT
 from optmatch.io.rails.chakra import MISSING, NodeRow, Trace, TraceOptions, step_of
 from optmatch.io.text import (
     check_content,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import IdealSwitch
 from optmatch.io.fields import check_object
-from optmatch.io.matrices.reader import read_matrix
+from optmatch.io.matrices import read_matrix
 from optmatch.io.switches.circuits import (
     SIDE_NAME,
     CrossConnect,

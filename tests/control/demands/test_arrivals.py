@@ -12,7 +12,7 @@ import pytest
 import optmatch as om
 from optmatch.control import FlowReplay, replay_flows
 from optmatch.io import read_flows
-from optmatch.io.matrices.tables import FlowList
+from optmatch.io.matrices import FlowList
 from tests.control.demands.test_rolling import run_next_slot
 from tests.helpers.command import call
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.io.matrices.reader import read_matrix, read_traffic
-from optmatch.io.matrices.tables import read_flows
+from optmatch.io.matrices import read_flows, read_matrix, read_traffic
 
 SNDLIB = """<network xmlns="http://sndlib.zib.de/network">
  <meta><granularity>5min</granularity><unit>{unit}</unit></meta>

@@ -1,0 +1,837 @@
+"""Plans of collectives as programs of MSCCL and MSCCL++, and as Chakra traces.
+
+`Layout` says where ranks have chunks, in the buffers of either runtime.
+
+MSCCL knows neither rounds nor circuits. Each GPU has a thread block for each rank that it sends to
+or hears of, whose steps run in order; a step of another block that it must wait for is named.
+
+In MSCCL++ a rank does its rounds one after another: it puts data into buffers of others, signals
+them, waits for the signals of those that put data into its own, and adds these up or copies them.
+A buffer that may still be read is not written from outside: what comes goes to scratch first. A
+thread block has few operations and peers, so a rank has several, of which each waits for the one
+before.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+
+from optmatch.io.rails.chakra import RECEIVE, SEND, Node, trace_bytes
+from optmatch.model import InputError, Solution
+from optmatch.problems import Collective
+from optmatch.problems.collectives.plan import REDUCE, REPLACE, plan_of
+
+
+class Slot(NamedTuple):
+    """A place of a chunk in a buffer."""
+
+    buffer: str
+    """``"i"`` input, ``"o"`` output, ``"s"`` scratch."""
+    first_unit: int
+
+
+class LocalCopy(NamedTuple):
+    """A copy within a rank, of so many units from one place to another."""
+
+    source: Slot
+    target: Slot
+    n_units: int
+
+
+class Send(NamedTuple):
+    """A chunk that one rank sends to another in a round."""
+
+    source: int
+    """A rank, as is the target."""
+    target: int
+    chunk: int
+    kind: int
+    """How the target takes it: ``KEEP``, ``REDUCE`` or copy, see `CollectivePlan.sends`."""
+
+
+class Layout:
+    """Where ranks have chunks, in buffers of equal units.
+
+    Buffers of an uneven all-to-all have its blocks one after another, and no gaps. The unit of its
+    blocks is their greatest common divisor; of other collectives a chunk is a unit.
+
+    Parameters
+    ----------
+    runtime
+        The name of the runtime, for messages.
+    solution
+        A solution of a collective.
+
+    Raises
+    ------
+    InputError
+        For plans that no runtime can hold: of parts of chunks, or of blocks of half a byte.
+    """
+
+    def __init__(self, runtime: str, solution: Solution) -> None:
+        """Size the chunks of a plan in units, and begin with empty scratch buffers.
+
+        In an all-to-all with blocks of different sizes a unit is the greatest common divisor of
+        their bytes; in all else a chunk is a unit.
+        """
+        # A runtime sends whole chunks, and puts each in its own place.
+        self.plan = plan_of(solution)
+        problem = solution.problem
+        assert isinstance(problem, Collective)
+        is_replaced = (self.plan.sends[:, 4] == REPLACE).any()
+        if len(self.plan.parts) or len(self.plan.places) or is_replaced:
+            raise InputError(
+                f"{runtime}: a plan that sends parts, or keeps or replaces what comes, cannot be"
+                " written; plans of the methods ring, rewire and bruck can (`solve --method ring`)"
+            )
+        # Chunks are counted in units: one each, or their bytes over the greatest common divisor.
+        # As an example, chunks of 4, 6 and 8 bytes are 2, 3 and 4 units.
+        self.problem = problem
+        self.n_chunks = len(self.plan.chunk_bytes)
+        self.is_all_to_all = problem.operation == "all-to-all"
+        self.is_uneven = self.is_all_to_all and problem.demand_bytes is not None
+
+        self.units = np.ones(self.n_chunks, dtype=np.int64)
+        """``units[chunk]``: its size. In an all-to-all chunk ``source * n_ranks + target``."""
+        if self.is_uneven:
+            chunk_bytes = np.rint(self.plan.chunk_bytes).astype(np.int64)
+            if (chunk_bytes != self.plan.chunk_bytes).any():
+                raise InputError(f"{runtime}: blocks of whole bytes can be written, no other")
+            self.units = chunk_bytes // np.gcd.reduce(chunk_bytes)
+        self.scratch = [0] * problem.n_ranks
+        """``scratch[rank]``: how many units of its scratch buffer are in use."""
+        self._slots: dict[tuple[int, int], Slot] = {}
+
+    def find_slot(self, rank: int, chunk: int) -> Slot:
+        """Return where a rank has a chunk."""
+        if not self.is_all_to_all:
+            is_in_output = self.problem.operation in ("all-gather", "broadcast")
+            return Slot("o" if is_in_output else "i", chunk)
+        if (rank, chunk) not in self._slots:
+            self._slots[rank, chunk] = self._new_slot(rank, chunk)
+        return self._slots[rank, chunk]
+
+    def _new_slot(self, rank: int, chunk: int) -> Slot:
+        """Choose where a rank has a chunk of an all-to-all: in its input, output or scratch."""
+        n_ranks = self.problem.n_ranks
+        # Blocks lie in the input by destination, and in the output by source.
+        blocks = self.units.reshape(n_ranks, n_ranks)
+        source, destination = divmod(chunk, n_ranks)
+        if rank == source:
+            return Slot("i", int(blocks[source, :destination].sum()))
+        if rank == destination:
+            return Slot("o", int(blocks[:source, destination].sum()))
+        return self.reserve_scratch(rank, int(self.units[chunk]))
+
+    def reserve_scratch(self, rank: int, n_units: int) -> Slot:
+        """Return a new place in the scratch buffer of a rank."""
+        first_unit = self.scratch[rank]
+        self.scratch[rank] += n_units
+        return Slot("s", first_unit)
+
+    def own_block(self, rank: int) -> LocalCopy | None:
+        """Return the copy of a rank's own block of an all-to-all, from its input to its output.
+
+        The result is None if it is empty, or the operation is another one.
+        """
+        if not self.is_all_to_all:
+            return None
+        n_ranks = self.problem.n_ranks
+        chunk = rank * n_ranks + rank
+        n_units = int(self.units[chunk])
+        if not n_units:
+            return None
+        first_unit = int(self.units.reshape(n_ranks, n_ranks)[:rank, rank].sum())
+        return LocalCopy(self.find_slot(rank, chunk), Slot("o", first_unit), n_units)
+
+    def buffer_units(self, rank: int) -> tuple[int, int]:
+        """Return the sizes of the input and of the output of a rank."""
+        n_ranks = self.problem.n_ranks
+        if self.is_all_to_all:
+            blocks = self.units.reshape(n_ranks, n_ranks)
+            return int(blocks[rank].sum()), int(blocks[:, rank].sum())
+        if self.problem.operation == "all-gather":
+            return self.n_chunks // n_ranks, self.n_chunks
+        if self.problem.operation == "reduce-scatter":
+            return self.n_chunks, self.n_chunks // n_ranks
+        return self.n_chunks, self.n_chunks
+
+    def rounds(self) -> Iterator[list[Send]]:
+        """Yield the sends of each round that has some."""
+        sends = self.plan.sends
+        for rows in np.split(sends, np.flatnonzero(np.diff(sends[:, 0])) + 1):
+            yield [Send(*row) for row in rows[:, 1:].tolist()]
+
+
+_PEERS_PER_CHANNEL = 32
+"""The most ranks that a GPU sends to, or hears of, over one channel."""
+_MOST_UNITS = 71
+"""The most units that one step moves."""
+MOST_BYTES = 1 << 40
+"""The largest message for which a program is meant."""
+
+
+class _Dialect(NamedTuple):
+    """What a runtime takes."""
+
+    names: Mapping[str, str]
+    """Its names of collectives, by our names of operations."""
+    name_of_uneven: str
+    """Its name of an all-to-all of blocks of different sizes."""
+    most_steps: int
+    """Steps of a thread block."""
+    most_blocks: int
+    """Thread blocks of a GPU."""
+    most_nodes: int | None = None
+    """Elements of XML that the reader of one rank keeps: all GPUs, its own blocks and steps."""
+    has_outofplace: bool = False
+    """Whether it wants to be told that a program may have two buffers."""
+
+
+_NAMES = {
+    "all-reduce": "allreduce",
+    "all-gather": "allgather",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "alltoall",
+    "broadcast": "broadcast",
+}
+_NAMES_OF_NCCL = {**_NAMES, "reduce-scatter": "reducescatter"}
+
+_DIALECTS = {
+    "msccl": _Dialect(_NAMES, "custom", most_steps=256, most_blocks=216),
+    "msccl-executor-nccl": _Dialect(
+        _NAMES_OF_NCCL,
+        "alltoallv",
+        most_steps=64,
+        most_blocks=1024,
+        most_nodes=4095,
+        has_outofplace=True,
+    ),
+    "rccl": _Dialect(
+        _NAMES_OF_NCCL,
+        "alltoallv",
+        most_steps=64,
+        most_blocks=64,
+        most_nodes=4095,
+        has_outofplace=True,
+    ),
+}
+"""The runtimes: microsoft/msccl, and its successors for GPUs of NVIDIA and of AMD."""
+
+
+class _StepNumber(NamedTuple):
+    """Which step of which thread block of a GPU."""
+
+    block: int
+    step: int
+
+
+_NO_STEP = _StepNumber(-1, -1)
+"""What a step waits for that waits for none."""
+
+
+class _Channel(NamedTuple):
+    """What a thread block does, and with which rank."""
+
+    role: str
+    """``"send"``, ``"recv"`` or ``"copy"``."""
+    peer: int
+    """-1 of copies."""
+
+
+@dataclass
+class _Gpu:
+    """The program of a rank while it is written."""
+
+    block_of_channel: dict[_Channel, int] = field(default_factory=dict)
+    steps: list[list[dict[str, Any]]] = field(default_factory=list)
+    """``steps[block]``: attributes of each step."""
+    last_writer: dict[Slot, _StepNumber] = field(default_factory=dict)
+    """The step that wrote a place last."""
+    readers: dict[Slot, list[_StepNumber]] = field(default_factory=lambda: defaultdict(list))
+    """The steps that read a place since then."""
+
+    def add_step(
+        self,
+        channel: _Channel,
+        kind: str,
+        copy: LocalCopy,
+        waits_for: Sequence[_StepNumber],
+    ) -> _StepNumber:
+        """Append one operation to a program of MSCCL, as one or several steps of its file.
+
+        `channel` tells the thread block, `kind` what the step does ("s" sends, "r" receives, "rrc"
+        receives and adds, "cpy" copies), and `copy` the places and the number of units. The result
+        is the last step, for which others may wait.
+
+        A thread block is a list of steps that run in order; each channel to a peer has one. A step
+        of the file waits for at most one step of another block, and moves a limited number of
+        units. Further waits become steps before it that do nothing (``nop``), and further units
+        steps after.
+        """
+        block = self.block_of_channel.setdefault(channel, len(self.steps))
+        if block == len(self.steps):
+            self.steps.append([])
+        # Steps of the same block are done before anyway. A step that others wait for is marked.
+        other_steps = sorted({step for step in waits_for if step.block != block})
+        for other in other_steps:
+            self.steps[other.block][other.step]["hasdep"] = 1
+        *earlier_steps, last_wait = other_steps or [_NO_STEP]
+        for other in earlier_steps:
+            nothing = LocalCopy(copy.source, copy.target, 1)
+            self._append(block, "nop", nothing, other)
+        # Only the first part has to wait.
+        for first_unit in range(0, copy.n_units, _MOST_UNITS):
+            part = LocalCopy(
+                Slot(copy.source.buffer, copy.source.first_unit + first_unit),
+                Slot(copy.target.buffer, copy.target.first_unit + first_unit),
+                min(copy.n_units - first_unit, _MOST_UNITS),
+            )
+            self._append(block, kind, part, last_wait)
+            last_wait = _NO_STEP
+        return _StepNumber(block, len(self.steps[block]) - 1)
+
+    def _append(self, block: int, kind: str, copy: LocalCopy, waits_for: _StepNumber) -> None:
+        """Append one step of MSCCL to a thread block."""
+        # Attributes of the XML; hasdep is set when another step waits for this one.
+        self.steps[block].append(
+            {
+                "s": len(self.steps[block]),
+                "type": kind,
+                "srcbuf": copy.source.buffer,
+                "srcoff": copy.source.first_unit,
+                "dstbuf": copy.target.buffer,
+                "dstoff": copy.target.first_unit,
+                "cnt": copy.n_units,
+                "depid": waits_for.block,
+                "deps": waits_for.step,
+                "hasdep": 0,
+            }
+        )
+
+
+def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
+    """Write a plan of a collective operation as a program of MSCCL, an XML file.
+
+    `dialect` names the runtime that reads it. The program has a list of steps for each GPU: send a
+    chunk, receive it, or receive and add it. A step may have to wait for others. For example, a
+    chunk that GPU 1 forwards is sent after the step that received it; and a place is overwritten
+    after all steps that read it.
+    """
+    if dialect not in _DIALECTS:
+        raise InputError(f"dialect {dialect!r}: one of {', '.join(_DIALECTS)}", where="dialect")
+    # `layout` says where chunks lie in buffers. A slot is such a place. Each GPU remembers for
+    # each slot the step that wrote it last (`last_writer`) and the steps that have read it since
+    # (`readers`).
+    layout = Layout("MSCCL", solution)
+    gpus = [_Gpu() for _ in range(layout.problem.n_ranks)]
+    for sends in layout.rounds():
+        # All reads of a round come before its writes: what is sent is what was there before.
+        reads = []
+        # A read waits for the step that wrote its slot.
+        for send in sends:
+            gpu = gpus[send.source]
+            slot = layout.find_slot(send.source, send.chunk)
+            copy = LocalCopy(slot, slot, int(layout.units[send.chunk]))
+            waits_for = [gpu.last_writer[slot]] if slot in gpu.last_writer else []
+            step = gpu.add_step(_Channel("send", send.target), "s", copy, waits_for)
+            reads.append((gpu, slot, step))
+        for gpu, slot, step in reads:
+            gpu.readers[slot].append(step)
+
+        # A write waits for the reads of its slot and for the write before it. "rrc" receives and
+        # adds, "r" receives.
+        for send in sends:
+            gpu = gpus[send.target]
+            slot = layout.find_slot(send.target, send.chunk)
+            copy = LocalCopy(slot, slot, int(layout.units[send.chunk]))
+            waits_for = gpu.readers.pop(slot, [])
+            if slot in gpu.last_writer:
+                waits_for.append(gpu.last_writer[slot])
+            kind = "rrc" if send.kind == REDUCE else "r"
+            channel = _Channel("recv", send.source)
+            gpu.last_writer[slot] = gpu.add_step(channel, kind, copy, waits_for)
+
+    # The block that a rank keeps does not wait for anything.
+    for rank, gpu in enumerate(gpus):
+        own_block = layout.own_block(rank)
+        if own_block is not None:
+            gpu.add_step(_Channel("copy", -1), "cpy", own_block, [])
+
+    # The runtime may not hold the program.
+    limits = _DIALECTS[dialect]
+    for rank, gpu in enumerate(gpus):
+        n_blocks = len(gpu.steps)
+        longest = max(map(len, gpu.steps), default=0)
+        if longest > limits.most_steps or n_blocks > limits.most_blocks:
+            raise InputError(
+                f"MSCCL ({dialect}): rank {rank} needs {n_blocks} thread blocks of {longest}"
+                f" steps, {limits.most_blocks} of {limits.most_steps} are possible"
+            )
+        # Elements: the root, one for each rank, and the blocks and steps of this rank.
+        n_nodes = 1 + len(gpus) + n_blocks + sum(map(len, gpu.steps))
+        if limits.most_nodes is not None and n_nodes > limits.most_nodes:
+            raise InputError(
+                f"MSCCL ({dialect}): rank {rank} needs {n_nodes} elements of XML,"
+                f" {limits.most_nodes} are possible"
+            )
+    return _format_program(layout, gpus, limits)
+
+
+def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: _Dialect) -> str:
+    """Write the programs of all ranks as XML: a `gpu` for each rank, its thread blocks and steps.
+
+    ``gpus[rank]`` is the thread blocks of a rank, each for one channel (what it does, with which
+    peer), with their steps. `layout` has the sizes of the buffers in units, equal parts of the
+    data of which chunks are made, and `dialect` the names that the runtime wants.
+    """
+    problem = layout.problem
+    n_ranks = problem.n_ranks
+    buffer_units = [layout.buffer_units(rank) for rank in range(n_ranks)]
+    is_in_place = not layout.is_all_to_all
+    attributes = {
+        "name": f"optmatch-{problem.operation}",
+        "proto": "Simple",
+        "nchannels": -(-(n_ranks - 1) // _PEERS_PER_CHANNEL),
+        "nchunksperloop": max(max(units) for units in buffer_units),
+        "ngpus": n_ranks,
+        "coll": dialect.names[problem.operation],
+        "inplace": int(is_in_place),
+    }
+    if layout.is_uneven:
+        attributes["coll"] = dialect.name_of_uneven
+    if dialect.has_outofplace:
+        attributes["outofplace"] = int(not is_in_place)
+    attributes |= {"minBytes": 0, "maxBytes": MOST_BYTES}
+    program = ElementTree.Element("algo", _as_texts(attributes))
+
+    # A thread block sends to one peer, or receives from one, or copies inside its rank.
+    for rank, gpu in enumerate(gpus):
+        n_input, n_output = buffer_units[rank]
+        chunks = {"i_chunks": n_input, "o_chunks": n_output, "s_chunks": layout.scratch[rank]}
+        gpu_node = ElementTree.SubElement(program, "gpu", _as_texts({"id": rank} | chunks))
+        for channel, block in gpu.block_of_channel.items():
+            ends = {
+                "id": block,
+                "send": channel.peer if channel.role == "send" else -1,
+                "recv": channel.peer if channel.role == "recv" else -1,
+                "chan": _channel_number(rank, channel, n_ranks),
+            }
+            block_node = ElementTree.SubElement(gpu_node, "tb", _as_texts(ends))
+            for step in gpu.steps[block]:
+                ElementTree.SubElement(block_node, "step", _as_texts(step))
+    ElementTree.indent(program)
+    return ElementTree.tostring(program, encoding="unicode") + "\n"
+
+
+def _channel_number(rank: int, channel: _Channel, n_ranks: int) -> int:
+    """Return the channel of a thread block, which is the same at both of its ends."""
+    if channel.role == "copy":
+        return 0
+    if channel.role == "send":
+        distance = (channel.peer - rank) % n_ranks
+    else:
+        distance = (rank - channel.peer) % n_ranks
+    return (distance - 1) // _PEERS_PER_CHANNEL
+
+
+def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of attributes as texts."""
+    return {name: str(value) for name, value in values.items()}
+
+
+# Limits of the executor of MSCCL++ 0.9.
+MOST_OPERATIONS = 64
+"""Operations of a thread block."""
+_MOST_PEERS = 16
+"""Peers of a thread block, and remote buffers that it writes."""
+MOST_AT_ONCE = 8
+"""Channels of one operation."""
+_MOST_SEMAPHORES = 16
+"""Semaphores of a rank, each of which lets a thread block wait for another one."""
+_RESERVED_OPERATIONS = 4
+"""Operations of a thread block that wait for the block before, and release the next one."""
+
+
+class _RemoteEnd(NamedTuple):
+    """A place in a buffer of another rank."""
+
+    rank: int
+    slot: Slot
+    n_units: int
+
+
+class Operation(NamedTuple):
+    """An operation of a rank, before its channels and remote buffers have numbers."""
+
+    name: str
+    """MSCCL++'s name: ``put``, ``signal``, ``wait``, ``flush``, ``copy``, ``re`` or ``nop``."""
+    peers: tuple[int, ...] = ()
+    """The ranks at the other ends of its channels, in their order."""
+    sources: tuple[tuple[Slot, int], ...] = ()
+    """Places of its own rank that it reads, with their units."""
+    target: tuple[Slot, int] | None = None
+    """The place of its own rank that it writes, with its units."""
+    remote_ends: tuple[_RemoteEnd, ...] = ()
+    """Places of `peers` that it writes, or that it flushes, in the order of `peers`."""
+
+
+_NOTHING = Operation("nop")
+"""Lets all threads of a block wait for each other."""
+
+
+def write_mscclpp(solution: Solution) -> str:
+    """Write the sends of a plan as an execution plan of MSCCL++.
+
+    Each rank gets a program of thread blocks, which put data into buffers of other ranks and wait
+    for signals. Returned is the JSON text.
+    """
+    layout = Layout("MSCCL++", solution)
+    n_ranks = layout.problem.n_ranks
+    rounds = list(layout.rounds())
+    programs = [_begin_program(layout, rank, rounds) for rank in range(n_ranks)]
+    filled = _filled_at_first(layout)
+    for sends in rounds:
+        _add_round(layout, programs, sends, filled)
+    buffer_units = [layout.buffer_units(rank) for rank in range(n_ranks)]
+    if not np.all(buffer_units):
+        raise InputError("MSCCL++: each rank has to send and to receive something")
+
+    # Buffers are sized in units, which MSCCL++ calls chunks.
+    gpus = []
+    for rank, (n_input, n_output) in enumerate(buffer_units):
+        buffers = {
+            "id": rank,
+            "input_chunks": n_input,
+            "output_chunks": n_output,
+            "scratch_chunks": layout.scratch[rank],
+        }
+        gpus.append(buffers | _format_rank(_cut_into_blocks(rank, programs[rank])))
+    collective = _NAMES_OF_NCCL[layout.problem.operation]  # an uneven all-to-all ends in ``v``
+    tree = {
+        "name": f"optmatch-{layout.problem.operation}",
+        "collective": f"{collective}v" if layout.is_uneven else collective,
+        "protocol": "Simple",
+        "inplace": not layout.is_all_to_all,
+        "reuse_resources": False,
+        "gpus": gpus,
+    }
+    return json.dumps(tree, indent=1) + "\n"
+
+
+def _begin_program(layout: Layout, rank: int, rounds: Sequence[Sequence[Send]]) -> list[Operation]:
+    """Return the first operations of a rank: it copies its own block, and tells that it is ready.
+
+    Its buffers may be written from outside once it runs: it signals those that will send to it,
+    and waits for those that it will send to.
+    """
+    pairs = {(send.source, send.target) for sends in rounds for send in sends}
+    sources = sorted(source for source, target in pairs if target == rank)
+    targets = sorted(target for source, target in pairs if source == rank)
+    program = []
+    own_block = layout.own_block(rank)
+    if own_block is not None:
+        source = (own_block.source, own_block.n_units)
+        target = (own_block.target, own_block.n_units)
+        program.append(Operation("copy", sources=(source,), target=target))
+    program += _notify("signal", sources)
+    program += _notify("wait", targets)
+    program.append(_NOTHING)
+    return program
+
+
+def _add_round(
+    layout: Layout,
+    programs: Sequence[list[Operation]],
+    sends: Sequence[Send],
+    filled: set[tuple[int, Slot]],
+) -> None:
+    """Add what all ranks do in one round of a plan to their programs.
+
+    In a round each rank puts data into the buffers of others, waits for those that send to it, and
+    then adds or copies what has arrived. Data that may not overwrite its place at once arrives in
+    a scratch buffer first.
+
+    `sends` are the chunks that ranks send in this round. ``programs[rank]`` has the operations of
+    earlier rounds, and gets those of this one. `filled` has the places (rank, slot) that hold data
+    already; those of this round are added to it. A slot is a place in a buffer, and its size is
+    counted in units of `layout`.
+    """
+    # For each rank: what it puts elsewhere, what it does afterwards with data in scratch, and from
+    # whom data comes. Places that are filled in this round count from the next one on.
+    n_ranks = len(programs)
+    puts: list[list[tuple[Slot, _RemoteEnd]]] = [[] for _ in range(n_ranks)]
+    local_operations: list[list[Operation]] = [[] for _ in range(n_ranks)]
+    sources_of_rank: list[set[int]] = [set() for _ in range(n_ranks)]
+    newly_filled = set()
+    for send in sends:
+        n_units = int(layout.units[send.chunk])
+        slot = layout.find_slot(send.target, send.chunk)
+        landing = slot
+        is_reduced = send.kind == REDUCE
+        if (send.target, slot) in filled or is_reduced:
+            # The data at this place may still be wanted: what comes goes to scratch first.
+            landing = layout.reserve_scratch(send.target, n_units)
+            arrived = (landing, n_units)
+            target = (slot, n_units)
+            if is_reduced:
+                operation = Operation("re", sources=(target, arrived), target=target)
+            else:
+                operation = Operation("copy", sources=(arrived,), target=target)
+            local_operations[send.target].append(operation)
+        # The sender puts its chunk where it lands: at its place, or in scratch.
+        newly_filled.add((send.target, slot))
+        sources_of_rank[send.target].add(send.source)
+        remote_end = _RemoteEnd(send.target, landing, n_units)
+        puts[send.source].append((layout.find_slot(send.source, send.chunk), remote_end))
+    filled |= newly_filled
+
+    for rank, program in enumerate(programs):
+        program += _put(puts[rank])
+        program += _notify("wait", sorted(sources_of_rank[rank]))
+        if puts[rank] or sources_of_rank[rank]:
+            program += [_NOTHING, *local_operations[rank]]
+        if local_operations[rank]:
+            program.append(_NOTHING)
+
+
+def _put(puts: Sequence[tuple[Slot, _RemoteEnd]]) -> Iterator[Operation]:
+    """Put data into buffers of other ranks, tell them, and wait until all is done.
+
+    ``puts`` are pairs of where data are here and where they go. One operation puts to
+    `MOST_AT_ONCE` ends at most; then each peer is signalled, and flushed, once.
+    """
+    if not puts:
+        return
+    for first in range(0, len(puts), MOST_AT_ONCE):
+        part = puts[first : first + MOST_AT_ONCE]
+        yield Operation(
+            name="put",
+            peers=tuple(remote_end.rank for _, remote_end in part),
+            sources=tuple((slot, remote_end.n_units) for slot, remote_end in part),
+            remote_ends=tuple(remote_end for _, remote_end in part),
+        )
+    end_of_peer = {remote_end.rank: remote_end for _, remote_end in puts}
+    peers = sorted(end_of_peer)
+    yield _NOTHING
+    yield from _notify("signal", peers)
+    # The executor of MSCCL++ 0.9 counts the channels of a flush by its outputs: without any it
+    # would not wait, and data could change before they are sent.
+    for operation in _notify("flush", peers):
+        ends = tuple(end_of_peer[peer] for peer in operation.peers)
+        yield operation._replace(remote_ends=ends)
+
+
+def _filled_at_first(layout: Layout) -> set[tuple[int, Slot]]:
+    """List the places of ranks that have data before the collective begins."""
+    n_ranks = layout.problem.n_ranks
+    chunks = np.arange(layout.n_chunks)
+    owners = {
+        "all-gather": chunks // max(1, layout.n_chunks // n_ranks),
+        "all-to-all": chunks // n_ranks,
+        "broadcast": np.full(layout.n_chunks, layout.problem.root),
+    }
+    owner_of_chunk = owners.get(layout.problem.operation)
+    filled = set()
+    for rank in range(n_ranks):
+        # Before a reduction each rank has a share of every chunk.
+        own_chunks = chunks if owner_of_chunk is None else chunks[owner_of_chunk == rank]
+        filled |= {(rank, layout.find_slot(rank, chunk)) for chunk in own_chunks.tolist()}
+    return filled
+
+
+def _notify(name: str, peers: Sequence[int]) -> Iterator[Operation]:
+    """Yield signals, waits or flushes for some ranks, a few in each operation."""
+    for first in range(0, len(peers), MOST_AT_ONCE):
+        yield Operation(name, peers=tuple(peers[first : first + MOST_AT_ONCE]))
+
+
+@dataclass
+class _Block:
+    """The operations of a thread block, and what they reach."""
+
+    operations: list[Operation] = field(default_factory=list)
+    peers: set[int] = field(default_factory=set)
+    remote_buffers: set[tuple[int, str]] = field(default_factory=set)
+    """Rank and buffer."""
+
+    def has_room_for(self, operation: Operation) -> bool:
+        """Tell whether one more operation is within the limits of a thread block."""
+        if len(self.operations) >= MOST_OPERATIONS - _RESERVED_OPERATIONS:
+            return False
+        n_peers = len(self.peers.union(operation.peers))
+        n_buffers = len(self.remote_buffers | _remote_buffers(operation))
+        return max(n_peers, n_buffers) <= _MOST_PEERS
+
+    def append(self, operation: Operation) -> None:
+        """Add an operation."""
+        self.operations.append(operation)
+        self.peers |= set(operation.peers)
+        self.remote_buffers |= _remote_buffers(operation)
+
+
+def _remote_buffers(operation: Operation) -> set[tuple[int, str]]:
+    """Return rank and buffer of the places of others that an operation writes."""
+    return {(end.rank, end.slot.buffer) for end in operation.remote_ends}
+
+
+def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[_Block]:
+    """Cut the operations of a rank into thread blocks, each as full as it may be."""
+    blocks = [_Block()]
+    for operation in program:
+        if not blocks[-1].has_room_for(operation):
+            blocks.append(_Block())
+        blocks[-1].append(operation)
+    most_blocks = _MOST_SEMAPHORES + 1
+    if len(blocks) > most_blocks:
+        rule = f"rank {rank} needs {len(blocks)} thread blocks, {most_blocks} are possible"
+        raise InputError(f"MSCCL++: {rule}")
+    return blocks
+
+
+def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
+    """Return the entries of a rank in the plan: its thread blocks, channels and remote buffers.
+
+    Thread blocks number their own peers and remote buffers, and refer to those of the rank.
+    """
+    peers = sorted(set[int]().union(*(block.peers for block in blocks)))
+    buffers = sorted(set[tuple[int, str]]().union(*(block.remote_buffers for block in blocks)))
+    threadblocks = []
+    for number, block in enumerate(blocks):
+        own_peers = sorted(block.peers)
+        own_buffers = sorted(block.remote_buffers)
+        channels = {
+            "channel_type": "port",
+            "channel_ids": [peers.index(peer) for peer in own_peers],
+        }
+        references = {
+            "access_channel_type": "port",
+            "remote_buffer_ids": [buffers.index(buffer) for buffer in own_buffers],
+        }
+        threadblocks.append(
+            {
+                "id": number,
+                "ops": _format_operations(block, number, len(blocks)),
+                "channels": [channels],
+                "remote_buffer_refs": [references],
+            }
+        )
+    # The semaphores between neighbouring blocks are taken at first.
+    return {
+        "threadblocks": threadblocks,
+        "channels": [{"channel_type": "port", "connected_to": peers}],
+        "remote_buffers": [
+            {"rank": rank, "type": buffer, "access_channel_types": ["port"]}
+            for rank, buffer in buffers
+        ],
+        "semaphores": [{"init_value": 0}] * (len(blocks) - 1),
+    }
+
+
+def _format_operations(block: _Block, number: int, n_blocks: int) -> list[dict[str, Any]]:
+    """Return the operations of a thread block for JSON, between those of its semaphores.
+
+    All blocks but the first one wait for the semaphore of the block before them, and all but the
+    last one release their own. A `nop` keeps the operations of a block from passing these.
+    """
+    peers = sorted(block.peers)
+    buffers = sorted(block.remote_buffers)
+    operations = [_format_operation(operation, peers, buffers) for operation in block.operations]
+    nothing: dict[str, Any] = {"name": "nop"}
+    if number > 0:
+        acquire = {"name": "sem_acquire", "semaphore_ids": [number - 1]}
+        operations = [acquire, nothing, *operations]
+    if number < n_blocks - 1:
+        release = {"name": "sem_release", "semaphore_ids": [number]}
+        operations = [*operations, nothing, release]
+    return operations
+
+
+def _format_operation(
+    operation: Operation, peers: Sequence[int], buffers: Sequence[tuple[int, str]]
+) -> dict[str, Any]:
+    """Return an operation for JSON, with the numbers that its thread block gives to peers.
+
+    `peers` and `buffers` are those of the thread block: their places there are the ids of channels
+    and buffers. The buffer of a remote end is named by (rank, buffer).
+    """
+    entry: dict[str, Any] = {"name": operation.name}
+    if operation.sources:
+        entry["src_buff"] = [_local_end(slot, n_units) for slot, n_units in operation.sources]
+    if operation.target is not None:
+        entry["dst_buff"] = [_local_end(*operation.target)]
+
+    # Ranks at the other end, and where data land there, have numbers of the thread block.
+    if operation.name == "re":
+        entry["reduce_op"] = "sum"
+    if operation.peers:
+        entry["channel_type"] = "port"
+        entry["channel_ids"] = [peers.index(peer) for peer in operation.peers]
+    if operation.remote_ends:
+        entry["dst_buff"] = [
+            {
+                "buffer_id": buffers.index((end.rank, end.slot.buffer)),
+                "index": end.slot.first_unit,
+                "size": end.n_units,
+            }
+            for end in operation.remote_ends
+        ]
+    return entry
+
+
+def _local_end(slot: Slot, n_units: int) -> dict[str, Any]:
+    """Return a place of the own rank, as the plan has it."""
+    return {"type": slot.buffer, "index": slot.first_unit, "size": n_units}
+
+
+@dataclass
+class _RankTrace:
+    """The nodes of a rank, while they are made round by round."""
+
+    nodes: list[Node] = field(default_factory=list)
+    round_: int = -1
+    """The last round in which the rank took part."""
+    nodes_of_round: list[int] = field(default_factory=list)
+    """The nodes of that round."""
+    nodes_before: list[int] = field(default_factory=list)
+    """The nodes of the round before it, for which all nodes of that round wait."""
+
+    def append(self, round_: int, kind: int, attributes: dict[str, bool | int | str]) -> None:
+        """Add a node of a round, which waits for all nodes of the last round before it."""
+        if round_ != self.round_:
+            self.round_ = round_
+            self.nodes_before = self.nodes_of_round
+            self.nodes_of_round = []
+        number = len(self.nodes)
+        self.nodes.append(Node(number, kind, f"round {round_}", self.nodes_before, 0, attributes))
+        self.nodes_of_round = [*self.nodes_of_round, number]
+
+
+def write_traces(solution: Solution) -> dict[str, bytes]:
+    """Write the sends of a plan as Chakra traces, a file for each rank."""
+    plan = plan_of(solution)
+    n_ranks = plan.circuits.shape[2]
+    traces = [_RankTrace() for _ in range(n_ranks)]
+    pairs, pair_of_send = np.unique(plan.sends[:, :3], axis=0, return_inverse=True)
+    bytes_of_pair = np.bincount(pair_of_send.reshape(-1), weights=plan.sent_bytes)
+    for (round_, source, target), size_bytes in zip(
+        pairs.tolist(), bytes_of_pair.tolist(), strict=True
+    ):
+        attributes: dict[str, bool | int | str] = {
+            "is_cpu_op": False,
+            "comm_size": math.ceil(size_bytes),
+            "comm_tag": round_,
+            "comm_src": source,
+            "comm_dst": target,
+        }
+        traces[source].append(round_, SEND, attributes)
+        traces[target].append(round_, RECEIVE, attributes)
+    return {f".{rank}.et": trace_bytes(trace.nodes) for rank, trace in enumerate(traces)}

@@ -1,1 +1,0 @@
-"""Demand matrices from the files and objects that others use."""
