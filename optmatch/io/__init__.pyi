@@ -5,7 +5,10 @@ from .files import (
     dumps as dumps,
     load as load,
     loads as loads,
+    problem_digest as problem_digest,
+    read_device as read_device,
     save as save,
+    write_device as write_device,
 )
 from .matrices import (
     from_graph as from_graph,
@@ -14,11 +17,6 @@ from .matrices import (
     read_traffic as read_traffic,
 )
 from .netlists.gdsfactory import read_netlist as read_netlist
-from .problems import (
-    problem_digest as problem_digest,
-    read_device as read_device,
-    write_device as write_device,
-)
 from .rails.chakra import read_chakra as read_chakra
 from .sharing import read_jobs as read_jobs, read_resources as read_resources
 from .text import parse_json as parse_json

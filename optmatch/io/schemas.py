@@ -19,7 +19,7 @@ import numpy as np
 
 from optmatch.fabrics import FABRICS, Fabric
 from optmatch.io.exports import EXPORTERS
-from optmatch.io.problems import (
+from optmatch.io.files import (
     CERTIFICATES,
     DEVICE_FORMAT,
     PROBLEM_FORMAT,

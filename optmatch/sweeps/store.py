@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from optmatch import __version__
-from optmatch.io.problems import (
+from optmatch.io.files import (
     problem_digest,
     problem_from_tree,
     problem_to_tree,

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 from optmatch.entrances import solve, verify
 from optmatch.io import load
 from optmatch.io.fields import from_object
-from optmatch.io.problems import problem_digest
+from optmatch.io.files import problem_digest
 from optmatch.io.text import decode, read_bytes
 from optmatch.kinds import check_method_name, default_method
 from optmatch.model import (

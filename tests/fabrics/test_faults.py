@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.fabrics import DEAD, UNREACHED, Faulty, break_cells
 from optmatch.fabrics.light import trace
-from optmatch.io.problems import problem_from_tree, problem_to_tree
+from optmatch.io.files import problem_from_tree, problem_to_tree
 from optmatch.model import BAR, CROSS, FREE, IDLE
 from tests.helpers.command import call
 from tests.helpers.faults import broken

@@ -27,7 +27,7 @@ from optmatch.io import (
 )
 from optmatch.io.cells import read_cells, write_cells
 from optmatch.io.exports import exported
-from optmatch.io.problems import write_device
+from optmatch.io.files import write_device
 from optmatch.io.rails.chakra import (
     COLLECTIVE,
     RECEIVE,

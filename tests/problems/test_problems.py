@@ -16,7 +16,7 @@ import optmatch as om
 from optmatch.commands.cost import PRICE_LISTS
 from optmatch.io import dumps, loads
 from optmatch.io.exports import exported
-from optmatch.io.problems import problem_digest
+from optmatch.io.files import problem_digest
 from optmatch.model import Problem
 from optmatch.problems import PROBLEMS, RoutingProof
 from optmatch.problems.costs import PRICES, compare_costs

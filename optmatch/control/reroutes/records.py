@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Units
 from optmatch.fabrics.cellgraph import check_parts
 from optmatch.io.fields import check_keys, check_object, from_object
-from optmatch.io.problems import problem_from_tree, problem_to_tree
+from optmatch.io.files import problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, parse_json, pointer
 from optmatch.model import FormatError, InputError, integer, naming
 from optmatch.model.databases import Database, Layout

@@ -6,8 +6,7 @@ import os
 from typing import Any
 
 from optmatch.io.fields import check_format, from_object, shorten, to_object
-from optmatch.io.files import attach
-from optmatch.io.problems import problem_digest
+from optmatch.io.files import attach, problem_digest
 from optmatch.io.text import parse_json, read_bytes
 from optmatch.model import FormatError, InputError, Solution, naming
 from optmatch.model.files import file_path, path_name

@@ -10,7 +10,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io import dumps, loads
-from optmatch.io.problems import problem_digest
+from optmatch.io.files import problem_digest
 from optmatch.model import InputError
 from optmatch.problems.demands import problem as demands
 from optmatch.problems.demands.problem import order_groups

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import optmatch as om
 from optmatch.io.exports import exported
-from optmatch.io.problems import solution_to_tree
+from optmatch.io.files import solution_to_tree
 from optmatch.model import Solution
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.step import RECV, SEND

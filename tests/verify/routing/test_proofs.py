@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.fabrics import CellGraph
-from optmatch.io.problems import Prices
+from optmatch.io.files import Prices
 from optmatch.problems import RoutingProof
 from optmatch.problems.routing import PRICE_UNITS
 from optmatch.verify.report import Findings, ProofError
