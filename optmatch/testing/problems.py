@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -21,17 +21,30 @@ from optmatch.fabrics import (
     HexMesh,
     IdealSwitch,
     Mesh,
+    RackFabric,
     SquareMesh,
     TriangularMesh,
 )
 from optmatch.model import IDLE, ON_CHIP, InputError, Problem, Score
-from optmatch.problems import AllToAll, Demand, RailJob, Reroute, Routing
+from optmatch.problems import (
+    AllToAll,
+    Collective,
+    Demand,
+    Parallelism,
+    RailJob,
+    RailNetwork,
+    Reroute,
+    Routing,
+    SliceAllocation,
+    TransformerModel,
+    Workload,
+)
+from optmatch.problems.collectives.fields import OPERATIONS
 from optmatch.problems.routing import Objective
-from optmatch.testing.collectives import smallest_collectives
+from optmatch.problems.slices.problem import draw_occupancy
+from optmatch.problems.slices.shape import Shape
 from optmatch.testing.demands import best_demand, smallest_demands
-from optmatch.testing.rails import smallest_rails
 from optmatch.testing.routing import best_all_to_all, best_routing, largest_matchings
-from optmatch.testing.slices import smallest_slices
 
 _TINY = (HexMesh(1, 1), HexMesh(1, 2), SquareMesh(1, 2), SquareMesh(2, 2), TriangularMesh(1, 2))
 _SMALL = (HexMesh(2, 2), HexMesh(3, 3), SquareMesh(3, 3), TriangularMesh(2, 3))
@@ -329,3 +342,258 @@ def relabelled(problem: Problem, order: Sequence[int] | NDArray[np.int64]) -> Pr
 def fewest_slots(problem: Problem) -> int | None:
     """Return the fewest slots of an all-to-all, which come before its objective; else None."""
     return problem.min_slots if isinstance(problem, AllToAll) else None
+
+
+@st.composite
+def collective_problems(
+    draw: st.DrawFn,
+    *,
+    takes: Callable[[Collective], bool] = lambda problem: True,
+    most_ranks: int = 9,
+) -> Collective:
+    """Draw a collective operation of a few ranks, as a strategy of hypothesis.
+
+    Islands are groups of ranks with fast links among themselves; late ranks begin some time after
+    the others.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    takes
+        Tells whether a method takes a problem; others are not drawn.
+    most_ranks
+        The number of ranks is at most this.
+
+    Returns
+    -------
+    Collective
+        A problem of 1 to `most_ranks` ranks; with islands where the method takes nothing else, and
+        in one case of four where it takes both.
+
+    Examples
+    --------
+    >>> collective_problems()
+    collective_problems()
+    """
+    # A method may take collectives between islands, others, or both.
+    without_islands = Collective("all-reduce", 4, 8.0, island=1)
+    between_islands = Collective("all-reduce", 4, 8.0, island=2)
+    needs_islands = not takes(without_islands)
+    if takes(between_islands) and (needs_islands or draw(st.integers(0, 3)) == 3):
+        return draw(_island_problems(most_ranks))
+
+    n_ranks = draw(st.integers(1, most_ranks))
+    rank = st.integers(0, n_ranks - 1)
+    sizes = st.sampled_from([8.0, 1000.0, 1e6])
+    delays_of_late = st.sampled_from([1e-6, 1e-3])
+    late_s = draw(st.dictionaries(rank, delays_of_late, max_size=min(1, n_ranks - 1)))
+    operation = draw(st.sampled_from(OPERATIONS))
+
+    # An uneven all-to-all may have blocks without bytes, and even no other ones.
+    demand_bytes = None
+    if operation == "all-to-all" and draw(st.booleans()):
+        demand_bytes = np.zeros((n_ranks, n_ranks))
+        for source, destination in draw(st.lists(st.tuples(rank, rank), max_size=2 * n_ranks)):
+            demand_bytes[source, destination] = draw(sizes) * (source != destination)
+    steps = None
+    if not late_s and draw(st.booleans()):
+        steps = draw(st.lists(st.tuples(st.integers(0, 2), sizes), max_size=4))
+
+    # A value that is listed twice is drawn twice as often.
+    fields: dict[str, st.SearchStrategy[Any]] = {
+        "size_bytes": st.just(0.0) if demand_bytes is not None else sizes,
+        "alpha_s": st.sampled_from([0.0, 1e-6, 2.7e-6]),
+        "hop_s": st.sampled_from([None, None, 1e-6]),
+        "delay_s": st.sampled_from([0.0, 1e-6, 1e-4]),
+        "ports": st.sampled_from([1, 1, 2, 3]),
+        "planes": st.sampled_from([1, 1, 2]),
+        "two_way": st.booleans(),
+        "start": st.sampled_from(["free", "dark"]),
+        "align_bytes": st.sampled_from([0, 0, 64]),
+    }
+    strategy = st.builds(
+        Collective,
+        operation=st.just(operation),
+        n_ranks=st.just(n_ranks),
+        late_s=st.just(late_s),
+        demand_bytes=st.just(demand_bytes),
+        steps=st.just(steps),
+        **fields,
+    )
+    return draw(strategy.filter(takes))
+
+
+@st.composite
+def _island_problems(draw: st.DrawFn, most_ranks: int) -> Collective:
+    """Draw a collective between islands, which are groups of two or more ranks with fast links."""
+    island = draw(st.integers(2, max(2, most_ranks // 2)))
+    seconds = st.sampled_from([0.0, 1e-6, 2.7e-6])
+    return Collective(
+        draw(st.sampled_from([operation for operation in OPERATIONS if operation != "broadcast"])),
+        island * draw(st.integers(1, max(1, most_ranks // island))),
+        draw(st.sampled_from([8.0, 1000.0, 1e6])),
+        alpha_s=draw(seconds),
+        delay_s=draw(st.sampled_from([0.0, 1e-6, 1e-4])),
+        start=draw(st.sampled_from(["free", "dark"])),
+        island=island,
+        island_rate_bytes_per_s=draw(st.sampled_from([1e9, 450e9])),
+        island_alpha_s=draw(seconds),
+    )
+
+
+def smallest_collectives() -> Iterator[Collective]:
+    """List collectives of one rank and of two."""
+    for operation in OPERATIONS:
+        for n in (1, 2):
+            yield Collective(operation, n, 2.0, alpha_s=1e-6, rate_bytes_per_s=1e6)
+
+
+@st.composite
+def rail_problems(draw: st.DrawFn, *, tiny: bool = False) -> RailJob:
+    """Draw a training job of a few ranks with a pipeline, replicas, or both.
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    tiny
+        Whether all orders of its communications can be tried: one port, at most two ranks or one
+        pipeline of three on a rail, few communications.
+
+    Returns
+    -------
+    RailJob
+        A small transformer, divided over `dp` replicas (data parallel), `tp` GPUs of a server
+        (tensor parallel) and `pp` stages of a pipeline.
+
+    Examples
+    --------
+    >>> rail_problems(tiny=True)
+    rail_problems(tiny=True)
+    """
+    sizes = [(1, 2), (2, 1), (1, 3)] if tiny else [(1, 2), (2, 1), (2, 2), (1, 3)]
+    dp, pp = draw(st.sampled_from(sizes))
+    tp = 1
+    ports = 1
+    layers_per_stage = 1
+    if not tiny:
+        tp = draw(st.sampled_from([1, 2]))
+        ports = draw(st.sampled_from([1, 1, 2]))
+        layers_per_stage = draw(st.sampled_from([1, 2]))
+
+    # Each stage of the pipeline gets equally many layers.
+    model = TransformerModel(
+        layers=pp * layers_per_stage,
+        hidden=16,
+        heads=2,
+        sequence=8,
+        vocabulary=draw(st.sampled_from([10, 200])),
+        ffn=32,
+    )
+    zero_stage = 0
+    if not tiny:
+        zero_stage = draw(st.sampled_from([0, 1, 3]))
+    return RailJob(
+        parallelism=Parallelism(dp=dp, tp=tp, pp=pp, zero_stage=zero_stage),
+        network=RailNetwork(
+            gpus_per_server=tp,
+            ports_per_gpu=ports,
+            port_bytes_per_s=1e9,
+            fabric=IdealSwitch(dp * pp * ports),
+            delay_s=draw(st.sampled_from([0.0, 1e-6, 1e-5, 1e-4])),
+        ),
+        workload=Workload(
+            model=model, batch=dp, peak_flops_per_s=draw(st.sampled_from([1e9, 1e12]))
+        ),
+    )
+
+
+def smallest_rails() -> Iterator[RailJob]:
+    """Yield jobs in which next to nothing rides a rail: one GPU, one server, or two replicas.
+
+    Yields
+    ------
+    RailJob
+        A job of a model of one layer.
+    """
+    model = TransformerModel(layers=1, hidden=4, heads=1, sequence=2, vocabulary=4, ffn=4)
+    for split, gpus_per_server, ports in (
+        (Parallelism(), 1, 1),
+        (Parallelism(tp=2), 2, 1),
+        (Parallelism(dp=2), 1, 2),
+    ):
+        yield RailJob(
+            parallelism=split,
+            network=RailNetwork(gpus_per_server=gpus_per_server, fabric=IdealSwitch(ports)),
+            workload=Workload(model=model, batch=split.dp),
+        )
+
+
+_SHAPES: tuple[Shape, ...] = ((2, 2, 2), (2, 2, 3), (2, 4, 2), (2, 2, 1), (4, 3, 1), (2, 4, 4))
+
+
+@st.composite
+def slice_problems(draw: st.DrawFn, *, tiny: bool = False) -> SliceAllocation:
+    """Draw a rack or two in use, perhaps joined, and one more slice (a box of chips).
+
+    Parameters
+    ----------
+    draw
+        Given by hypothesis.
+    tiny
+        Whether every place of its servers can be tried.
+
+    Returns
+    -------
+    SliceAllocation
+        A problem with some slices placed and up to two servers in reserve; some have no answer,
+        since the slice does not fit.
+
+    Examples
+    --------
+    >>> slice_problems(tiny=True)
+    slice_problems(tiny=True)
+    """
+    joined = draw(st.booleans())
+    if not tiny:
+        chips = (4, 4, 3)
+        racks = draw(st.integers(1, 2))
+    elif joined:
+        chips = (2, 2, 2)
+        racks = 2
+    else:
+        chips = draw(st.sampled_from([(4, 4, 1), (2, 2, 4), (2, 2, 3)]))
+        racks = 1
+
+    # Some slices are placed on the racks, and another one is asked for.
+    fabric = RackFabric(
+        chips=chips,
+        fibres=draw(st.sampled_from((4, 2, 1, 8))),
+        wrap=joined or draw(st.booleans()),
+        racks=racks,
+        joined=joined,
+    )
+    shapes = draw(st.lists(st.sampled_from(_SHAPES[:4]), max_size=1 if tiny else 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    routes = 2 if tiny else draw(st.integers(1, 5))
+    placed = draw_occupancy(fabric, shapes, rng, routes=routes)
+    shape = draw(st.sampled_from(_SHAPES[:4] if tiny else _SHAPES))
+    problem = SliceAllocation(fabric, shape, placed=placed, routes=routes)
+
+    # Reserved servers are some that no placed slice has: a first problem tells which are free.
+    spares = draw(st.integers(0, min(2, len(problem.free_servers))))
+    reserved = tuple(int(server) for server in problem.free_servers[:spares])
+    return SliceAllocation(fabric, shape, placed=placed, reserved=reserved, routes=routes)
+
+
+def smallest_slices() -> list[SliceAllocation]:
+    """List slices with next to nothing in them, and one that is too large."""
+    one_server = RackFabric(chips=(2, 2, 1))
+    return [
+        SliceAllocation(one_server, (1, 1, 1)),
+        SliceAllocation(one_server, (2, 2, 1)),
+        SliceAllocation(one_server, (2, 2, 2)),
+        SliceAllocation(one_server, (2, 2, 1), reserved=(0,)),
+        SliceAllocation(RackFabric(chips=(1, 1, 2), server=(1, 1, 1)), (1, 1, 2)),
+    ]
