@@ -616,7 +616,7 @@ class Trace(NamedTuple):
         """Put nodes together, given row by row; `others` has the fields that rows do not have."""
         group_names = tuple(dict.fromkeys(row.group for row in rows if row.group))
         number_of_group = {name: number for number, name in enumerate(group_names)}
-        columns = {
+        columns: dict[str, Any] = {
             name: np.array([getattr(row, name) for row in rows], dtype=np.int64)
             for name in ("node_id", "size_bytes", "peer", "root")
         }
