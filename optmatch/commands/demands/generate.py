@@ -285,7 +285,7 @@ def _read(
     unit is refused beside the `unit` of the option, which the caller multiplies by.
     """
     from optmatch.io import read_matrix, read_traffic
-    from optmatch.io.matrices.tables import STATED_UNIT
+    from optmatch.io.matrices import STATED_UNIT
     from optmatch.io.rails.chakra import is_trace
 
     skipped: list[str] | None = [] if lenient else None
