@@ -41,7 +41,7 @@ def test_every_help_ends_with_its_example() -> None:
     assert leaves(main).keys() == EXAMPLES.keys()
     for words, more in EXAMPLES.items():
         *_, last = call(*words.split(), "--help").stdout.splitlines()
-        assert last == f"Example: optmatch {words} {more}"
+        assert last.strip() == f"Example: optmatch {words} {more}"
 
 
 @pytest.mark.slow
