@@ -32,11 +32,12 @@ class Export(click.Command):
     """A command whose help ends with the list of formats."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the formats."""
+        """List the formats, with the example below."""
         from optmatch.io.exports import EXPORTERS
 
         with formatter.section("Formats"):
             formatter.write_dl([(name, exporter.what) for name, exporter in EXPORTERS.items()])
+        super().format_epilog(ctx, formatter)
 
 
 _MOST_DIGITS = 9
