@@ -203,7 +203,7 @@ RACKS = ",rack-9,rack-10,rack-11\nrack-9,0,1e9,2e9\nrack-10,3e9,0,0\nrack-11,0,4
 FAILED = ("generate", "demand", "--matrix", "traffic.csv", "--delay", "1 ms", "--rate", "10GB/s")
 
 
-def test_a_free_port_takes_over_the_name_and_the_demand_of_a_dead_one() -> None:
+def test_a_free_port_takes_over_the_name_and_the_demand_of_a_dead_one(caplog: Any) -> None:
     Path("traffic.csv").write_text(RACKS)
     call(*FAILED, "--size", "4", "-o", "before.json")
     after = call(*FAILED, "--size", "4", "--dead-ports", "rack-10", "-o", "after.json")
@@ -220,8 +220,22 @@ def test_a_free_port_takes_over_the_name_and_the_demand_of_a_dead_one() -> None:
     call("solve", "after.json", *start, "-o", "after.schedule.json")
     Path("ports.csv").write_text("port,A,B\nrack-9,1A,1B\n3,2A,2B\nrack-11,3A,3B\nrack-10,4A,4B\n")
     to = ("export", "after.schedule.json", "--to", "sonic-cli")
-    by_name = call(*to, "--ports", "ports.csv").stdout
-    assert by_name == call(*to).stdout and "2A" not in by_name and "4A" in by_name
+    named = call(*to, "--ports", "ports.csv")
+    assert named.stdout == call(*to).stdout and "2A" not in named.stdout and "4A" in named.stdout
+    told = "ports.csv: dead port 1 (3) has the sides 2A and 2B there"
+    assert told in caplog.text
+
+    # A table of before the failure is told apart by the sides that it has for the dead port; one
+    # by numbers has the places of ports, also where a port has digits for a name.
+    Path("old.csv").write_text("port,A,B\nrack-9,1A,1B\nrack-10,2A,2B\nrack-11,3A,3B\n3,4A,4B\n")
+    call(*to, "--ports", "old.csv")
+    assert "old.csv: dead port 1 (3) has the sides 4A and 4B there" in caplog.text
+    Path("places.csv").write_text("port,A,B\n0,1A,1B\n1,2A,2B\n2,3A,3B\n3,4A,4B\n")
+    assert call(*to, "--ports", "places.csv").stdout == named.stdout
+
+    # What is left of a demand says nothing of the switch: a dead port has to be named again.
+    rest = ("simulate", "after.schedule.json", "--at", "100ms", "-o", "rest.csv")
+    assert "add --dead-ports 3" in call(*rest).stderr
 
 
 def test_without_a_free_port_the_failure_is_told_by_name() -> None:

@@ -351,6 +351,9 @@ def _print_left(
         rows = [[label, *row] for label, row in zip(labels, left.tolist(), strict=True)]
         text = csv_text([["", *labels], *rows])
         write_text(text, output, force=force, endings=(".csv",))
+        dead = ",".join(labels[port] for port in problem.fabric.dead_ports)
+        if dead:
+            say(f"{output}: a matrix does not say which ports are dead: add --dead-ports {dead}")
 
     demand_bytes = problem.demand_bytes
     unit = unit_of_amounts(problem)

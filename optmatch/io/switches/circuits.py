@@ -351,7 +351,8 @@ def read_port_tables(
         A line of names, ``port,A,B`` and perhaps ``switch`` and ``label``; then a line for each
         port: its name or its number, its A side (``1A``, ``1-1A``), its B side.
     names
-        The names of our ports; a text that is one of them is no number.
+        The names of our ports. Names may be digits: a file of which each line begins with a name
+        has names, and in any other one digits are the number of a port.
 
     Returns
     -------
@@ -368,9 +369,11 @@ def read_port_tables(
     name = path_name(path)
     rows_of_switch: dict[str, dict[int, PortSides]] = {}
     with naming(name):
-        for place, _, row in csv_records(read_bytes(path), name, COLUMNS, needed=COLUMNS[1:4]):
+        records = list(csv_records(read_bytes(path), name, COLUMNS, needed=COLUMNS[1:4]))
+        has_names = all(row.get("port", "") in names for _, _, row in records)
+        for place, _, row in records:
             port_text = row.get("port", "")
-            # Names go first. Digits of other scripts count as decimal in Python, and are refused.
+            # Digits of other scripts count as decimal in Python, and are refused.
             is_number = port_text.isascii() and port_text.isdecimal() and len(port_text) <= 6
             if not is_number and port_text not in names:
                 raise FormatError(
@@ -379,7 +382,8 @@ def read_port_tables(
                     where=place,
                 )
             rows = rows_of_switch.setdefault(row.get("switch", ""), {})
-            port = names.index(port_text) if port_text in names else int(port_text)
+            is_name = has_names or not is_number
+            port = names.index(port_text) if is_name else int(port_text)
             if port in rows:
                 raise FormatError(f"port {port} is there twice", where=place)
             rows[port] = PortSides(row.get("A", ""), row.get("B", ""), row.get("label", ""))

@@ -9,6 +9,7 @@ inter-rack switches hold anything.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import RackFabric
+from optmatch.fabrics import Fabric, RackFabric
 from optmatch.fabrics.racks.rack import AXES
 from optmatch.fabrics.racks.wiring import rank_in_group
 from optmatch.io.switches import sonic
@@ -43,6 +44,8 @@ from optmatch.problems import (
 )
 from optmatch.problems.reroutes.transition import DROP, RAISE
 from optmatch.problems.topologies import topologies
+
+_log = logging.getLogger("optmatch")
 
 FibreRoute = Sequence[int]
 """The fibres that a circuit passes, in the order of its light."""
@@ -459,8 +462,29 @@ class NamedSwitch(NamedTuple):
 def name_switches(
     solution: Solution, ports: str | os.PathLike[str] | None = None
 ) -> tuple[NamedSwitch, ...]:
-    """Return the switches of an answer with port names: of a file, or ``1A``, ``1B`` and on."""
-    return name_ports(list_planned_switches(solution), ports)
+    """Return the switches of an answer with port names: of a file, or ``1A``, ``1B`` and on.
+
+    A warning names the sides that a file has for dead ports. After a failure only whoever moved a
+    fibre knows whether the file says so.
+    """
+    switches = name_ports(list_planned_switches(solution), ports)
+    fabric: Fabric | None = getattr(solution.problem, "fabric", None)
+    if ports is None or fabric is None:
+        return switches
+    for switch in switches:
+        if switch.plan.labels != fabric.labels:
+            continue  # a switch of a rack, or of several circuits a rank
+        for port in fabric.dead_ports:
+            sides = switch.ports.sides[port]
+            _log.warning(
+                "%s: dead %s has the sides %s and %s there, which stay dark: a fibre that was"
+                " moved away from a dead port has to stand there with its new sides",
+                path_name(ports),
+                fabric.describe_port(port),
+                sides.a_side,
+                sides.b_side,
+            )
+    return switches
 
 
 def name_ports(
