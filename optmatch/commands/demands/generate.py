@@ -38,6 +38,7 @@ from optmatch.fabrics import Fabric, IdealSwitch
 from optmatch.model import write_amount
 from optmatch.model.accounts import accounting
 from optmatch.problems import Demand
+from optmatch.problems.demands.matrices import name_first_ports
 from optmatch.problems.demands.traffic import MODELS, draw_groups
 
 _MODEL_OPTIONS = tuple(
@@ -321,13 +322,7 @@ def _with_names(fabric: Fabric, names: tuple[str, ...]) -> Fabric:
     if not isinstance(fabric, IdealSwitch):
         say("the names in the file are not used: ports of this fabric have names of their own")
         return fabric
-
-    # A name of the file may be the number of a further port; names have to differ.
-    further_names = [str(port) for port in range(len(names), fabric.n_ports)]
-    fits = len(names) <= fabric.n_ports and set(names).isdisjoint(further_names)
-    if fabric.names is None and fits:
-        return replace(fabric, names=(*names, *further_names))
-    return fabric
+    return name_first_ports(fabric, names)
 
 
 def _draw(

@@ -35,7 +35,7 @@ from optmatch.model import FREE, IDLE, InputError, OptMatchError, integer, numbe
 from optmatch.model.declarations import LONGEST_S, Positive, form_of
 from optmatch.model.schedule import Switching
 from optmatch.problems import Demand
-from optmatch.problems.demands.matrices import AnyMatrix, plain_matrix
+from optmatch.problems.demands.matrices import AnyMatrix, order_by_names, plain_matrix
 
 Aim = Literal["wait", "completion"]
 
@@ -302,7 +302,7 @@ class RollingSchedule:
     def add(
         self,
         demand_bytes: AnyMatrix,
-        destination: int | None = None,
+        destination: int | str | None = None,
         size_bytes: float | None = None,
         *,
         weight: float = 1.0,
@@ -313,11 +313,12 @@ class RollingSchedule:
         Parameters
         ----------
         demand_bytes
-            ``demand_bytes[source, destination]`` >= 0, full or a sparse matrix of SciPy; it is
-            complete when all its flows are. Or the source port of one flow: then `destination` is
-            its other port and `size_bytes` > 0 what it has to send. One flow takes microseconds.
+            ``demand_bytes[source, destination]`` >= 0, full, a sparse matrix of SciPy, or a
+            DataFrame whose labels are names of ports; it is complete when all its flows are. Or
+            the source port of one flow, by number or name: then `destination` is its other port
+            and `size_bytes` > 0 what it has to send. One flow takes microseconds.
         destination
-            The port that receives one flow; None with a matrix.
+            The port that receives one flow, by number or name; None with a matrix.
         size_bytes
             The size of one flow in bytes, > 0; None with a matrix.
         weight
@@ -661,7 +662,9 @@ class RollingSchedule:
         An InputError says that an amount is negative or not finite, two ports cannot be connected,
         or an entry takes longer than a clock may show.
         """
-        demand = plain_matrix(demand_bytes).entries
+        demand, labels = plain_matrix(demand_bytes)
+        if labels is not None:
+            demand = order_by_names(demand, labels, self.fabric.port_names)
         self._check_demand(demand)
         times_s = demand / self.rate_bytes_per_s
         if times_s.max(initial=0.0) > LONGEST_S:
@@ -695,10 +698,15 @@ class RollingSchedule:
                 return place, round(size_bytes / self.rate_bytes_per_s * TICKS_PER_S) or 1
 
         n_ports = self.fabric.n_ports
-        for name, port in (("source", source), ("destination", destination)):
+        ports = []
+        for name, given_port in (("source", source), ("destination", destination)):
+            port = given_port
+            if isinstance(given_port, str):
+                port = self.fabric.find_port(given_port, receives=name == "destination")
             if integer(name, port, at_least=0) >= n_ports:
                 raise InputError(f"{name} = {port}: ports are 0 .. {n_ports - 1}", where=name)
-        place = (int(source), int(destination))
+            ports.append(int(port))
+        place = (ports[0], ports[1])
         size = number("size_bytes", size_bytes)
         if size == 0 or size > self._largest_bytes:
             raise InputError(

@@ -6,11 +6,13 @@ A *place* is a row and a column. *Labels* are what a DataFrame or a graph calls 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from optmatch.fabrics import IdealSwitch
 from optmatch.model import InputError, check_size, frozen
 from optmatch.model.numbers import plain_array
 
@@ -99,6 +101,45 @@ def plain_matrix(matrix: Any, name: str = "demand_bytes") -> LabelledMatrix:
                     where=f"{name}[{k}]",
                 )
     return LabelledMatrix(frozen(name, matrix, 2, np.float64), labels)
+
+
+def name_first_ports(switch: IdealSwitch, names: tuple[str, ...]) -> IdealSwitch:
+    """Give names to the first ports of a switch without any; further ports keep their numbers.
+
+    A name may be the number of a further port: names have to differ, and the switch stays as it
+    is. So does one that has names, or too few ports.
+    """
+    further_names = [str(port) for port in range(len(names), switch.n)]
+    fits = len(names) <= switch.n and set(names).isdisjoint(further_names)
+    if switch.names is None and fits:
+        return replace(switch, names=(*names, *further_names))
+    return switch
+
+
+def order_by_names(
+    entries: NDArray[np.float64], labels: tuple[str, ...], port_names: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """Return a matrix by port, of ports with names; ports without a row have no demand.
+
+    With labels b and a, and ports a, b and c, the entry of the first row and the second column is
+    that from port 1 to port 0.
+
+    Raises
+    ------
+    InputError
+        Naming a label that is no name of a port.
+    """
+    for label in labels:
+        if label not in port_names:
+            raise InputError(
+                f"demand_bytes: no port of the fabric is called {label[:40]!r}; of a DataFrame"
+                " whose rows are ports by number give the values, matrix.to_numpy()",
+                where="demand_bytes",
+            )
+    ports = [port_names.index(label) for label in labels]
+    ordered = np.zeros((len(port_names), len(port_names)))
+    ordered[np.ix_(ports, ports)] = entries
+    return ordered
 
 
 def exact_matrix(matrix: Any, name: str = "matrix") -> NDArray[Any]:

@@ -44,7 +44,12 @@ from optmatch.model import (
 from optmatch.model.declarations import form_of
 from optmatch.model.numbers import check_length
 from optmatch.model.schedule import Switching
-from optmatch.problems.demands.matrices import AnyMatrix, plain_matrix
+from optmatch.problems.demands.matrices import (
+    AnyMatrix,
+    name_first_ports,
+    order_by_names,
+    plain_matrix,
+)
 from optmatch.problems.demands.ticks import Scaled, even_out, scale
 from optmatch.problems.demands.traffic import check_entries
 
@@ -107,13 +112,23 @@ class _InTicks(Displayed):
     _scaled: Scaled
 
     def __new__(cls, *args: Any, **fields: Any) -> Self:
-        """Name `from_matrix` to who gives a matrix where the fabric stands."""
+        """Name `from_matrix` to who gives a matrix in the fabric's place, or in another order."""
         if args and not isinstance(args[0], Fabric):
             raise InputError(
                 f"{type(args[0]).__name__} is no fabric: Demand.from_matrix(matrix, delay_s=...)"
                 " makes a demand of a matrix alone",
                 where="fabric",
             )
+        matrix: Any = args[1] if len(args) > 1 else fields.get("demand_bytes")
+        if args and hasattr(matrix, "columns") and hasattr(matrix, "index"):
+            labels = tuple(map(str, matrix.columns))
+            names = args[0].port_names
+            if labels != names and set(labels) == set(names):
+                raise InputError(
+                    "demand_bytes: its labels are the names of the ports in another order:"
+                    " Demand.from_matrix orders them",
+                    where="demand_bytes",
+                )
         return super().__new__(cls)
 
 
@@ -288,8 +303,9 @@ class Demand(_InTicks):
         matrix
             ``matrix[source, destination]``: numbers, nested sequences, a SciPy sparse matrix, a
             DataFrame or a graph of networkx with the demand as ``weight`` of its edges; labels
-            and nodes become the names of the ports. It is square, unless `fabric` is given: then
-            ports beyond it are idle.
+            and nodes become the names of the ports of an ideal switch without names, and name
+            the ports of any other fabric. It is square, unless `fabric` is given: then ports
+            beyond it are idle.
         fabric
             The switch; None for the ideal one that fits.
         delay_s
@@ -313,8 +329,8 @@ class Demand(_InTicks):
         Raises
         ------
         InputError
-            Naming the first row of another length, the shape that is not square, labels that would
-            be lost, or `delay_s` if it is missing.
+            Naming the first row of another length, the shape that is not square, a label that no
+            port of the fabric has for a name, or `delay_s` if it is missing.
 
         Examples
         --------
@@ -331,8 +347,9 @@ class Demand(_InTicks):
                 "delay_s: the reconfiguration delay in seconds is not stated; 0 if there is none",
                 where="delay_s",
             )
-        plain, labels = plain_matrix(matrix)
-        rows, columns = plain.shape
+        labelled = plain_matrix(matrix)
+        labels = labelled.labels
+        rows, columns = labelled.entries.shape
 
         # Without a fabric it is an ideal switch with a port for each row.
         if fabric is None:
@@ -343,21 +360,25 @@ class Demand(_InTicks):
                     where="demand_bytes",
                 )
             fabric = IdealSwitch(max(1, rows), labels if names is None else tuple(map(str, names)))
-        elif names is not None or labels not in (None, fabric.port_names):
+            labels = None
+        elif names is not None:
             raise InputError(
-                "names: the ports of the fabric have names of their own; of a DataFrame give the"
-                " values, matrix.to_numpy()",
-                where="names",
+                "names: the ports of the fabric have names of their own", where="names"
             )
-        if max(plain.shape) > fabric.n_ports:
+        elif labels is not None and isinstance(fabric, IdealSwitch):
+            fabric = name_first_ports(fabric, labels)
+        if max(rows, columns) > fabric.n_ports:
             raise InputError(
                 f"demand_bytes has shape {rows} x {columns}, the fabric {fabric.n_ports} ports",
                 where="demand_bytes",
             )
 
         # Ports beyond the matrix are idle.
-        padded = np.zeros((fabric.n_ports, fabric.n_ports))
-        padded[:rows, :columns] = plain
+        if labels is None:
+            padded = np.zeros((fabric.n_ports, fabric.n_ports))
+            padded[:rows, :columns] = labelled.entries
+        else:
+            padded = order_by_names(labelled.entries, labels, fabric.port_names)
         problem = cls(
             fabric,
             padded,

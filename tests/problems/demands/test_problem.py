@@ -344,11 +344,16 @@ def test_labels_are_names_of_ports() -> None:
 
 
 def test_labels_are_not_lost_in_silence() -> None:
-    """A fabric with names of its own takes values alone."""
+    """They name the ports of a switch without names, and have to be names of any other."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame([[0, 1], [2, 0]], index=["a", "b"], columns=["a", "b"])
-    with pytest.raises(om.InputError, match=r"names of their own.*matrix\.to_numpy"):
-        om.Demand.from_matrix(frame, TWO, delay_s=0.0)
+    assert om.Demand.from_matrix(frame, TWO, delay_s=0.0).fabric.port_names == ("a", "b")
+    with pytest.raises(om.InputError, match=r"no port .* is called 'a'.*matrix\.to_numpy"):
+        om.Demand.from_matrix(frame, om.IdealSwitch(2, ("c", "d")), delay_s=0.0)
+    turned = om.IdealSwitch(2, ("b", "a"))
+    assert om.Demand.from_matrix(frame, turned, delay_s=0.0).demand_bytes[0, 1] == 2
+    with pytest.raises(om.InputError, match=r"ports in another order: Demand\.from_matrix"):
+        om.Demand(turned, frame, delay_s=0.0)
     with pytest.raises(om.InputError, match="different labels"):
         om.Demand.from_matrix(frame[["b", "a"]], delay_s=0.0)
     with pytest.raises(om.InputError, match="names: 2 different ones"):
