@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, update_wrapper
 
 import numpy as np
 
@@ -17,7 +17,8 @@ def _load(name: str) -> Run:
     from optmatch.solvers.routing import methods
     from optmatch.solvers.routing.worst import solve_with_ties
 
-    return partial(solve_with_ties, getattr(methods, name))
+    method = getattr(methods, name)
+    return update_wrapper(partial(solve_with_ties, method), method)  # its description is kept
 
 
 METHODS = (
