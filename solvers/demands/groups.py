@@ -202,8 +202,7 @@ class _OrderSearch:
         Each slot takes entries greedily in the order, all that fit on free ports. `bonus` is a
         number of delays that an entry earns by ending within a slot.
         """
-        problem = self._problem
-        n_ports = problem.fabric.n_ports
+        n_ports = self._problem.fabric.n_ports
         entries = OrderedEntries(
             self._source[order], self._destination[order], self._group[order], self._ticks[order]
         )
@@ -217,9 +216,9 @@ class _OrderSearch:
 
         # The kernel writes as many slots as it needs; there are no more than entries.
         n_slots = _serve_in_order(
-            entries, problem.delay_ticks, problem.min_slot_ticks, bonus, slots
+            entries, self._problem.delay_ticks, self._problem.min_slot_ticks, bonus, slots
         )
-        late_s = np.maximum(slots.ends * problem.tick_s - self._deadlines_s, 0)
+        late_s = np.maximum(slots.ends * self._problem.tick_s - self._deadlines_s, 0)
         plan = Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
         return _GroupPlan(float((self._weights * late_s).sum()), plan)
 

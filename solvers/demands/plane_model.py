@@ -212,7 +212,6 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         Returned is a linear expression: when the plane ends, in ticks with delays.
         """
         model = self.model
-        problem = self.problem
 
         # Variables by slot: whether it is in use, its duration in ticks, and by pair its
         # circuits.
@@ -221,10 +220,10 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
         uses = [{pair: model.new_bool_var("") for pair in self.joined} for _ in used]
         for slot, (is_used, duration, circuits) in enumerate(zip(used, ticks, uses, strict=True)):
             # A slot in use has a length and circuits, one of each port at most; others have none.
-            model.add(duration >= problem.min_slot_ticks * is_used)
+            model.add(duration >= self.problem.min_slot_ticks * is_used)
             model.add(duration <= self.longest * is_used)
             for axis in (0, 1):
-                for port in range(problem.fabric.n_ports):
+                for port in range(self.problem.fabric.n_ports):
                     of_port = [use for pair, use in circuits.items() if pair[axis] == port]
                     model.add(sum(of_port) <= is_used)
 
@@ -240,17 +239,17 @@ class PlaneModel(ExactModel[tuple[Schedule, ...]]):
             # Slots in use come first, and under all-stop the longest ones: that leaves one of many
             # equal orders. With other switching a circuit that stays serves during the delay too.
             model.add_implication(is_used, used[slot - 1])
-            if problem.switching == "all-stop":
+            if self.problem.switching == "all-stop":
                 model.add(ticks[slot - 1] >= duration)
                 continue
             for pair, circuit in circuits.items():
                 stays = model.new_bool_var("")
                 model.add_implication(stays, circuit)
                 model.add_implication(stays, uses[slot - 1][pair])
-                self.service[pair].append(problem.delay_ticks * stays)
+                self.service[pair].append(self.problem.delay_ticks * stays)
         self.uses.append(uses)
         self.ticks.append(ticks)
-        return sum(ticks) + problem.delay_ticks * sum(used)
+        return sum(ticks) + self.problem.delay_ticks * sum(used)
 
     def read(self, outcome: Outcome) -> tuple[Schedule, ...]:
         """Read the schedules of all planes; slots without duration are left out."""

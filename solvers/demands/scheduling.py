@@ -361,7 +361,6 @@ def solve_demand(
         former = repair(problem, former)
     search = _CandidateSearch(problem, clock)
     is_limited = limits.time_s is not None or limits.iterations is not None
-    candidates = search.candidates(build, former, None if is_limited else n_moves, rng)
 
     # A former solution of this very problem is an answer as it is. Nobody asks for its ticks.
     known: tuple[float, Candidate] | None = None
@@ -372,7 +371,13 @@ def solve_demand(
     # The end of packets is no whole number of ticks.
     rtol = ROUNDING if problem.packet_share == 0 else RTOL
     best, limit, n_plans = take_best(
-        candidates, search.bound_s, clock, on_event, "plans", rtol=rtol, start=known
+        search.candidates(build, former, None if is_limited else n_moves, rng),
+        search.bound_s,
+        clock,
+        on_event,
+        "plans",
+        rtol=rtol,
+        start=known,
     )
     stats: dict[str, object] = {"plans": n_plans}
 
@@ -432,21 +437,22 @@ class _CandidateSearch:
         where a limit does. The entries are listed when the first plan is asked for: a limit that
         is over only then does not end the search without any plan.
         """
-        problem = self.problem
-        task = CoverTask.of(problem.ticks, problem.delay_ticks, problem.min_slot_ticks)
+        task = CoverTask.of(
+            self.problem.ticks, self.problem.delay_ticks, self.problem.min_slot_ticks
+        )
         task = task._replace(
             deadline=self.clock.deadline_s,
-            is_plain=is_plain(problem),
+            is_plain=is_plain(self.problem),
             former=former,
             n_moves=n_moves,
             rng=rng,
         )
-        realise = _choose_realiser(problem)
+        realise = _choose_realiser(self.problem)
 
         # Without any demand there is the empty plan alone. A former plan comes before the others.
         plans = build(task)
         if not task.demand.any():
-            plans = iter([Plan.of([], [], problem.fabric.n_ports)])
+            plans = iter([Plan.of([], [], self.problem.fabric.n_ports)])
         elif former is not None:
             plans = chain([former], plans)
         least_ticks: float = np.inf
@@ -461,7 +467,7 @@ class _CandidateSearch:
             candidate = realise(only_demanded(plan, task.demand, task.shortest))
             least_ticks = min(least_ticks, candidate.ticks)
             yield candidate.objective, candidate
-            if is_first and small_meshes.suits(problem):
+            if is_first and small_meshes.suits(self.problem):
                 yield from self._bound_mesh()
 
     def _bound_mesh(self) -> Iterator[tuple[float, Candidate] | Bound]:
@@ -469,16 +475,15 @@ class _CandidateSearch:
 
         Prices are dual variables of the linear programme over all matchings that the mesh holds.
         """
-        problem = self.problem
-        matchings = small_meshes.list_matchings(problem.fabric).matchings
-        prices = bound_by_prices(problem, self.clock, matchings)
-        if prices is not None and bound_of(prices, problem) > self.bound_s:
-            self.bound_s = bound_of(prices, problem)
+        matchings = small_meshes.list_matchings(self.problem.fabric).matchings
+        prices = bound_by_prices(self.problem, self.clock, matchings)
+        if prices is not None and bound_of(prices, self.problem) > self.bound_s:
+            self.bound_s = bound_of(prices, self.problem)
             self.proof = prices
         yield Bound(self.bound_s)
-        plan, states = small_meshes.plan_on_mesh(problem, self.clock)
+        plan, states = small_meshes.plan_on_mesh(self.problem, self.clock)
         if len(plan.ticks):
-            candidate = schedule_plan(problem, plan, states)
+            candidate = schedule_plan(self.problem, plan, states)
             yield candidate.objective, candidate
 
 

@@ -343,16 +343,14 @@ class RerouteSearch:
         # The model works around the routes of all others: hit and movable circuits are taken off.
         # A known plan that moves as many circuits (level 1 counts those that change) bounds the
         # costs of the routes: they need not be proved to be better, only not to be worse.
-        routing = self.routing
-        case = self.case
-        with routing.without((*case.hit, *movable)):
-            model = RerouteModel(routing, case, movable)
+        with self.routing.without((*self.case.hit, *movable)):
+            model = RerouteModel(self.routing, self.case, movable)
         if few:
             outcome = self._run(model, model.movers_cost)
             if not outcome.optimal:
                 return bool(outcome.infeasible)
             model.model.add(model.movers_cost <= round(outcome.lower_bound))
-        elif self.best is not None and self.best.levels[1] == len(case.hit) + len(movable):
+        elif self.best is not None and self.best.levels[1] == len(self.case.hit) + len(movable):
             _, _, sets, worst, length = self.best.levels
             known = (sets * model.loss_radix + worst) * model.length_radix + length
             model.model.add(model.routes_cost <= known)
@@ -362,7 +360,7 @@ class RerouteSearch:
         outcome = self._run(model, model.routes_cost)
         if outcome.found:
             paths, handover = model.read(outcome)
-            self.note(settle(routing, case, handover, model.circuits, paths))
+            self.note(settle(self.routing, self.case, handover, model.circuits, paths))
         return bool(outcome.optimal or outcome.infeasible)
 
     def _run(self, model: RerouteModel, objective: Any) -> Outcome:

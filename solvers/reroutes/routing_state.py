@@ -440,14 +440,13 @@ class RoutingState:
         In a rack without cells, each takes one from what is free of its edge; with cells, its
         nodes are shut.
         """
-        graph = self.graph
         for fibre in fibres:
             if self.fabric.graph is None:
                 edge = self.units.edge_of_fibre[fibre]
-                self.free[graph.inner + edge] -= 1
+                self.free[self.graph.inner + edge] -= 1
                 self.users.fibres[fibre] = DEAD
             else:
-                self.shut[graph.fibre == fibre] = True
+                self.shut[self.graph.fibre == fibre] = True
 
     def break_cells(self, stuck: Mapping[int, int], dead: Iterable[int]) -> None:
         """Leave cells in a state for good, or dark.
@@ -476,32 +475,30 @@ class RoutingState:
         # that it passes, where ``passed.part`` is a terminal with cells and a fibre without; with
         # cells, the terminal by which its light leaves the fabric; the unit that it enters. Lists
         # have an array for each group: ``nodes``, and in ``circuits`` whose they are.
-        graph = self.graph
         fabric = problem.fabric
         passed = problem.passed
         numbers = np.arange(len(self.ends))
         circuits = [numbers, passed.circuit]
-        nodes = [self.ends[:, 0], graph.inner + passed.part]
+        nodes = [self.ends[:, 0], self.graph.inner + passed.part]
         if fabric.graph is None:
-            nodes[1] = graph.inner + problem.units.edge_of_fibre[passed.part]
+            nodes[1] = self.graph.inner + problem.units.edge_of_fibre[passed.part]
         else:
             last = fabric.destination_terminals[problem.circuits[:, 1]]
             circuits.append(numbers)
-            nodes.append(graph.inner + len(fabric.graph.mate) + last)
+            nodes.append(self.graph.inner + len(fabric.graph.mate) + last)
 
         # A stable sort by circuit brings each path together, and keeps the order of the groups.
         circuit = np.concatenate([*circuits, numbers])
-        node = np.concatenate([*nodes, graph.units + self.ends[:, 1]]).astype(np.int32)
+        node = np.concatenate([*nodes, self.graph.units + self.ends[:, 1]]).astype(np.int32)
         order = np.argsort(circuit, kind="stable")
         stops = np.cumsum(np.bincount(circuit))
         return node[order], stops
 
     def _new_workspace(self, circuits: int) -> RerouteSpace:
         """Make a workspace for so many circuits at once."""
-        graph = self.graph
-        n_nodes = len(graph.resource)
-        n_resources = len(graph.capacity)
-        n_places = len(graph.head) + 2
+        n_nodes = len(self.graph.resource)
+        n_resources = len(self.graph.capacity)
+        n_places = len(self.graph.head) + 2
         return RerouteSpace(
             using=np.zeros(n_resources, dtype=np.int32),
             history=np.zeros(n_resources, dtype=np.int64),
@@ -564,18 +561,18 @@ class RoutingState:
         self._make_room(len(ends))
         nodes = np.array(ends, dtype=np.int64).reshape(-1, 2)
         nodes[:, 1] += self.graph.units
-        work = self.work
-        if route(self._net(), work, nodes, rounds) <= 0:
+        if route(self._net(), self.work, nodes, rounds) <= 0:
             return None
-        sizes = work.length[: len(ends)].tolist()
-        return [work.path[k, :size].copy() for k, size in enumerate(sizes)]
+        sizes = self.work.length[: len(ends)].tolist()
+        return [self.work.path[k, :size].copy() for k, size in enumerate(sizes)]
 
     def open_arcs(self) -> NDArray[np.bool_]:
         """Tell which arcs light can take, were it not for other circuits; shape (arcs,)."""
-        graph = self.graph
         mode = self.mode[self.graph.cell]
-        lit = (graph.cell < 0) | (mode < 0) | (mode == graph.state)
-        are_open: NDArray[np.bool_] = lit & ~self.shut[graph.head] & ~self.shut[graph.tail]
+        lit = (self.graph.cell < 0) | (mode < 0) | (mode == self.graph.state)
+        are_open: NDArray[np.bool_] = (
+            lit & ~self.shut[self.graph.head] & ~self.shut[self.graph.tail]
+        )
         return are_open
 
     def _make_room(self, count: int) -> None:

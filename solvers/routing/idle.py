@@ -236,12 +236,11 @@ class ChipOptics(NamedTuple):
 
     def pass_waveguides(self, frequency_hz: float) -> NDArray[np.complex128]:
         """``amplitude[terminal]``: of what leaves there, the part that enters the next cell."""
-        graph = self.graph
-        amplitude_share = 10 ** (-waveguide_loss_db(graph, self.cells.device) / 20)
+        amplitude_share = 10 ** (-waveguide_loss_db(self.graph, self.cells.device) / 20)
         turn_rad = 2 * np.pi * frequency_hz * self.cells.device.cell_delay_s
-        of_link = amplitude_share * np.exp(1j * turn_rad * measure_waveguides(graph).length)
+        of_link = amplitude_share * np.exp(1j * turn_rad * measure_waveguides(self.graph).length)
         amplitude: NDArray[np.complex128] = np.where(
-            graph.mate < 0, 0.0, of_link[graph.links.of_terminal]
+            self.graph.mate < 0, 0.0, of_link[self.graph.links.of_terminal]
         )
         return amplitude
 
@@ -391,11 +390,10 @@ class StrayLight:
         # ``changed[free cell, terminal left, terminal entered]``: the matrix D of each cell. The
         # four terminals of cell c are 4 c to 4 c + 3; light that enters at one leaves by those of
         # its row in `EXITS`, in bar and in cross.
-        free = self.free
         change = self._chip.pass_cells((1 - states).astype(np.int8))
         change -= self._chip.pass_cells(states)
-        terminals = 4 * free[:, None] + np.arange(4)
-        changed = np.zeros((len(free), 4, 4), dtype=np.complex128)
+        terminals = 4 * self.free[:, None] + np.arange(4)
+        changed = np.zeros((len(self.free), 4, 4), dtype=np.complex128)
         changed[:, EXITS, np.arange(4)[:, None]] = change[terminals]
 
         # For each frequency: `turned` is D with the delay of the cell, ``waves.returning`` is R,

@@ -213,9 +213,15 @@ class Relief:
         `max_moves` are tried, whether they help or not; one reroutes a circuit and those that it
         displaces.
         """
-        router = self.router
         circuits = RoutedCircuits(order, partner, routes, lengths)
-        relieve(router.wiring, router.workspace, self.chip, self._scratch, circuits, max_moves)
+        relieve(
+            self.router.wiring,
+            self.router.workspace,
+            self.chip,
+            self._scratch,
+            circuits,
+            max_moves,
+        )
 
     def improve_rows(
         self, ports: PortTable, row_scratch: RowScratch, rows: RowBatch, max_moves: int

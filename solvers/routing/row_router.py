@@ -294,9 +294,10 @@ class MeshRouter(ForwardRouter):
         Writes ``states[k, cell]``, ``lengths[k, source]`` and ``outcome[k]``, and of the last row
         ``routes[source, step]``.
         """
-        router = self._router
         batch = RowBatch(rows, states, routes, lengths, outcome)
-        route_rows(router.wiring, router.workspace, self.ports, self._work, TRIES, batch)
+        route_rows(
+            self._router.wiring, self._router.workspace, self.ports, self._work, TRIES, batch
+        )
 
     def change(self, present_states, row, states, routes, lengths, clock=None) -> int:
         """Keep circuits that the states hold already, and fit new ones in between.
