@@ -119,10 +119,12 @@ class _InTicks(Displayed):
                 " makes a demand of a matrix alone",
                 where="fabric",
             )
+        fabric = args[0] if args else fields.get("fabric")
         matrix: Any = args[1] if len(args) > 1 else fields.get("demand_bytes")
-        if args and hasattr(matrix, "columns") and hasattr(matrix, "index"):
+        has_labels = hasattr(matrix, "columns") and hasattr(matrix, "index")
+        if has_labels and isinstance(fabric, Fabric):
             labels = tuple(map(str, matrix.columns))
-            names = args[0].port_names
+            names = fabric.port_names
             if labels != names and set(labels) == set(names):
                 raise InputError(
                     "demand_bytes: its labels are the names of the ports in another order:"
@@ -366,7 +368,9 @@ class Demand(_InTicks):
                 "names: the ports of the fabric have names of their own", where="names"
             )
         elif labels is not None and isinstance(fabric, IdealSwitch):
-            fabric = name_first_ports(fabric, labels)
+            # Labels that are names or numbers of its ports already give no names.
+            is_known = set(labels).issubset(fabric.port_names)
+            fabric = fabric if is_known else name_first_ports(fabric, labels)
         if max(rows, columns) > fabric.n_ports:
             raise InputError(
                 f"demand_bytes has shape {rows} x {columns}, the fabric {fabric.n_ports} ports",

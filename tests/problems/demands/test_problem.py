@@ -354,6 +354,11 @@ def test_labels_are_not_lost_in_silence() -> None:
     assert om.Demand.from_matrix(frame, turned, delay_s=0.0).demand_bytes[0, 1] == 2
     with pytest.raises(om.InputError, match=r"ports in another order: Demand\.from_matrix"):
         om.Demand(turned, frame, delay_s=0.0)
+    with pytest.raises(om.InputError, match=r"ports in another order: Demand\.from_matrix"):
+        om.Demand(fabric=turned, demand_bytes=frame, delay_s=0.0)
+    numbered = pandas.DataFrame([[0, 1], [2, 0]], index=[1, 0], columns=[1, 0])
+    by_number = om.Demand.from_matrix(numbered, TWO, delay_s=0.0)
+    assert by_number.fabric == TWO and by_number.demand_bytes.tolist() == [[0, 2], [1, 0]]
     with pytest.raises(om.InputError, match="different labels"):
         om.Demand.from_matrix(frame[["b", "a"]], delay_s=0.0)
     with pytest.raises(om.InputError, match="names: 2 different ones"):
