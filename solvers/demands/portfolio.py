@@ -166,12 +166,13 @@ def list_rules(size: Size) -> list[tuple[float, PlanRule]]:
     return sorted(estimates, key=lambda estimate: estimate[0])
 
 
-def _yield_rules(task: CoverTask, size: Size) -> Iterator[tuple[float, PlanRule]]:
-    """Yield all rules with their estimates in seconds, the quickest first, but hopeless ones last.
+def _yield_rules(task: CoverTask, size: Size, late_s: float) -> Iterator[tuple[float, PlanRule]]:
+    """Yield rules with their estimates in seconds, the quickest first, but hopeless ones last.
 
     A dense demand of many ports has trials: a slow rule is first tried on the demand among a few
     of the ports, which takes a small part of its time. It comes last if its plan is no shorter
-    there than those of quicker rules: on the whole it would most likely be longer, too.
+    there than those of quicker rules: on the whole it would most likely be longer, too. A rule
+    that could not end by `late_s`, a time of `counted_time`, has no trial and is left out.
     """
     if task.full_matrix is None or size.n_ports < _TRIED_PORTS:
         yield from list_rules(size)
@@ -185,7 +186,7 @@ def _yield_rules(task: CoverTask, size: Size) -> Iterator[tuple[float, PlanRule]
         return
 
     # The plan of a rule has to be shorter than those of first fit and of quicker rules.
-    trial = CoverTask.of(part, task.delay, task.shortest)
+    trial = CoverTask.of(part, task.delay, task.shortest)._replace(deadline=late_s)
     least_cost: float = cover_first_fit(trial.entries, trial.lines, trial.shortest).cost(
         trial.delay
     )
@@ -193,8 +194,13 @@ def _yield_rules(task: CoverTask, size: Size) -> Iterator[tuple[float, PlanRule]
     for estimate_s, rule in list_rules(size):
         # Quick rules come at once: a trial would take as long.
         if estimate_s > _TRIED_S:
-            plans = [finish_plan(plan, part, trial.shortest) for plan in rule.load()(trial)]
-            cost = min((plan.cost(trial.delay) for plan in plans), default=np.inf)
+            if counted_time() + estimate_s / rule.overrun > late_s:
+                continue
+            cost: float = np.inf
+            with suppress(TimeUp):
+                for raw_plan in rule.load()(trial):
+                    plan = finish_plan(raw_plan, part, trial.shortest)
+                    cost = min(cost, plan.cost(trial.delay))
             if cost >= least_cost:
                 last.append((estimate_s, rule))
                 continue
@@ -229,7 +235,7 @@ def yield_plans(
     late = task.deadline - _FINISH_S_PER_PLACE * first.matchings.size
     late_rules = max(late, began_s + _GRACE_S) if is_timed else np.inf
     moves = _yield_moves(task._replace(deadline=late), size, plans)
-    for estimate_s, rule in _yield_rules(task, size):
+    for estimate_s, rule in _yield_rules(task, size, late_rules):
         is_too_long = not is_timed and estimate_s > _LONGEST_RULE_S
         if is_too_long or (rule.needs_matrix and task.full_matrix is None):
             continue

@@ -84,7 +84,17 @@ def test_a_rule_that_is_no_better_on_a_part_comes_last(monkeypatch: pytest.Monke
     monkeypatch.setattr(portfolio, "RULES", rules)
     for n, names in ((90, ["short", "long"]), (12, ["long", "short"])):
         task = work_on(n)
-        assert [rule.name for _, rule in portfolio._yield_rules(task, Size.of(task))] == names
+        found = portfolio._yield_rules(task, Size.of(task), np.inf)
+        assert [rule.name for _, rule in found] == names
+
+
+def test_a_rule_without_time_is_not_even_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(task: CoverTask) -> Iterator[Plan]:
+        raise AssertionError("it takes half a second, and there are 20 ms")
+
+    monkeypatch.setattr(portfolio, "RULES", (PlanRule("slow", lambda: refuse, lambda _: 0.5),))
+    task = work_on(90)._replace(deadline=counted_time() + 0.02)
+    assert len(list(yield_plans(task, has_moves=False))) == 1
 
 
 def test_no_rule_takes_the_time_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
