@@ -188,7 +188,6 @@ crosscheck: $(READY_TO_SOAK)
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_SOAK)
 	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/rivals tests/simulation tests/studies tests/verify/test_forged.py tests/verify/test_crashes.py tests/optics tests/verify/routing tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control
-	$(BIN)/python -m tests.helpers.recoveries
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
 fuzz: $(READY_TO_TEST)

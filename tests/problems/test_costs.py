@@ -65,12 +65,6 @@ def test_the_sum_of_its_parts(name: str, servers: int, design: Design) -> None:
     assert network.transceivers == told
 
 
-def test_every_price_has_a_source() -> None:
-    for prices in PRICES.values():
-        for part in (prices.transceiver, prices.switch_port, prices.ocs_port):
-            assert "http" in part.source
-
-
 def test_flaws() -> None:
     with pytest.raises(om.InputError, match=r"n_gpus = 1020: no multiple of 8 GPUs per server"):
         compare_costs([1020], H200)
@@ -118,7 +112,6 @@ def test_bad_input_of_the_command(tmp_path: Path) -> None:
     """Exit code 2 and one line; nothing is written, nothing replaced."""
     (tmp_path / "there.png").write_text("old")
     for options, complaint in (
-        (["--gpus", "1023"], "n_gpus = 1023: no multiple of 8"),
         (["--gpus", "a"], "whole numbers, separated by commas"),
         (["--csv", "--json"], "either --csv or --json"),
         (["-o", "there.png"], "is there already"),

@@ -14,26 +14,17 @@ from hypothesis import given, strategies as st
 
 import optmatch as om
 from optmatch.commands.cost import PRICE_LISTS
-from optmatch.io import dumps, loads
+from optmatch.io import loads
 from optmatch.io.exports import exported
 from optmatch.io.files import problem_digest
-from optmatch.model import Problem
-from optmatch.problems import PROBLEMS, RoutingProof
+from optmatch.problems import RoutingProof
 from optmatch.problems.costs import PRICES, compare_costs
-from optmatch.problems.rails.accelerators import ACCELERATORS
-from optmatch.problems.rails.presets import CALIBRATION, PRESETS, Preset, list_inputs, make_job
-from optmatch.problems.rails.published import CASES, HARDWARE, published_job
-from optmatch.problems.records import FOLDER, build_records, from_object, read_tables
+from optmatch.problems.rails.presets import PRESETS, Preset, make_job
+from optmatch.problems.rails.published import CASES, published_job
+from optmatch.problems.records import build_records, from_object, read_tables
 from tests.helpers import oracles
 
 ROW: Any = [1, 0, 3, 2]
-
-
-def test_problems_are_found_by_their_kind() -> None:
-    assert PROBLEMS["all-to-all"] is om.AllToAll
-    assert PROBLEMS["routing"] is om.Routing
-    assert all(kind == problem.kind for kind, problem in PROBLEMS.items())
-    assert isinstance(om.AllToAll(om.IdealSwitch(2)), Problem)
 
 
 @pytest.mark.parametrize("n", range(1, 10))
@@ -234,12 +225,6 @@ def test_an_answer_that_does_not_fit_is_refused_where_it_is_read(
     assert caught.value.where.startswith("/")
 
 
-@pytest.mark.parametrize("path", sorted(ANSWERS.glob("*.json")), ids=lambda path: path.name)
-def test_right_answers_fit(path: Path) -> None:
-    solution = om.load(path)
-    assert loads(dumps(solution)) == solution
-
-
 def test_an_answer_by_hand_is_refused_before_it_is_drawn_or_exported() -> None:
     solution: Any = om.load(ANSWERS / "sharing-flow.schedule.json")
     job_of = np.full(len(solution.answer.job_of), 2147483647)
@@ -296,16 +281,6 @@ def test_published_jobs_are_those_of_before() -> None:
             assert problem_digest(job).startswith(KNOWN[f"{case} {electrical}"])
 
 
-def test_inputs_as_run_are_those_of_the_changes() -> None:
-    for name, preset in PRESETS.items():
-        added = {key for changes in preset.as_run.values() for key in changes}
-        plain, as_run = list_inputs(name), list_inputs(name, as_run=True)
-        assert {key for key in as_run if as_run[key] != plain.get(key)} == {
-            *added, "attended", "efficiency",
-        }  # fmt: skip
-    assert CALIBRATION.efficiency == 0.544
-
-
 def test_a_port_of_a_switch_has_its_part_of_the_switch() -> None:
     prices = PRICES["h200"]
     assert (prices.switch_port.usd, prices.switch_port.watts) == (37299 / 64, 2524 / 64)
@@ -317,20 +292,6 @@ def test_a_port_of_a_switch_has_its_part_of_the_switch() -> None:
 
 def test_the_command_knows_all_price_lists() -> None:
     assert list(PRICE_LISTS) == list(PRICES)
-
-
-def test_every_record_has_a_source() -> None:
-    records: list[Any] = [*PRESETS.values(), *ACCELERATORS.values(), CALIBRATION]
-    sources = [record.source for record in records]
-    sources += [hardware.source for hardware in HARDWARE.values()]
-    assert all(len(source) > 8 for source in sources)
-    assert {case.hardware for case in CASES.values()} == set(HARDWARE)
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
-def test_a_file_says_what_it_is(path: Path) -> None:
-    assert path.read_text("utf-8").startswith("# ")
-    assert read_tables(path.name)
 
 
 @pytest.mark.parametrize(

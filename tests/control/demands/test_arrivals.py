@@ -1,8 +1,6 @@
 """Flows that arrive in time: weights, deadlines, coflows, and when each flow is complete."""
 
-import itertools
 import json
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +8,10 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.control import FlowReplay, replay_flows
+from optmatch.control import replay_flows
 from optmatch.io import read_flows
 from optmatch.io.matrices import FlowList
-from tests.control.demands.test_rolling import run_next_slot
+from tests.control.demands.test_rolling import complete_in_turn, run_next_slot
 from tests.helpers.command import call
 
 DELAY_S = 1.0
@@ -28,41 +26,16 @@ def draw_flows(load: float, size: float, count: int = 1500, seed: int = 3) -> Fl
     return FlowList(time_s, source, destination, size_bytes, np.arange(count), 8, None)
 
 
-def serve_again(replay: FlowReplay, rate: float = 1.0) -> np.ndarray[Any, Any]:
-    """Say when each flow is complete if circuits of the slots carry the oldest flows first."""
-    flows = replay.flows
-    waiting: dict[tuple[int, int], deque[list[float]]] = {}
-    for flow in range(len(flows.time_s)):
-        place = int(flows.source[flow]), int(flows.destination[flow])
-        work = [flow, float(flows.time_s[flow]), float(flows.size_bytes[flow]) / rate]
-        waiting.setdefault(place, deque()).append(work)
-    completion_s = np.full(len(flows.time_s), -1.0)
-    held = np.full(len(replay.slots[0].matching), -1)
-    for slot in replay.slots:
-        changed = not np.array_equal(slot.matching, held)
-        assert slot.light_s == pytest.approx(slot.start_s + (DELAY_S if changed else 0.0))
-        held = slot.matching
-        for source, destination in enumerate(slot.matching.tolist()):
-            queue = waiting.get((source, destination))
-            now_s = slot.light_s
-            while queue:
-                number, arrival_s, work_s = queue[0]
-                now_s = max(now_s, arrival_s)
-                carried_s = min(work_s, slot.end_s - now_s)
-                if carried_s <= 0:
-                    break
-                now_s += carried_s
-                queue[0][2] -= carried_s
-                if queue[0][2] < 1e-9:
-                    completion_s[int(number)] = now_s
-                    queue.popleft()
-    return completion_s
-
-
-@pytest.mark.parametrize(("load", "size"), [(0.3, 0.5), (0.8, 5.0)])
+@pytest.mark.parametrize(("load", "size"), [(0.3, 4.0), (0.8, 40.0)])
 def test_each_flow_is_complete_when_its_slots_say(load: float, size: float) -> None:
-    replay = replay_flows(draw_flows(load, size, 400), DELAY_S)
-    assert replay.completion_s == pytest.approx(serve_again(replay), abs=1e-6)
+    """All times are whole seconds, eight of which are a delay."""
+    drawn = draw_flows(load, size, 400)
+    flows = drawn._replace(time_s=np.floor(drawn.time_s), size_bytes=np.ceil(drawn.size_bytes))
+    replay = replay_flows(flows, 8.0)
+    columns = (column.astype(int).tolist() for column in flows[:4])
+    rows = [(when, (source, to), size) for when, source, to, size in zip(*columns, strict=True)]
+    completion_s = complete_in_turn(rows, [(slot, None) for slot in replay.slots])
+    assert replay.completion_s.tolist() == [completion_s[flow] for flow in range(400)]
     assert replay.figures["completed"] == 400
     assert replay.wait_s.mean() == pytest.approx(replay.figures["mean_wait_s"])
 
@@ -135,38 +108,6 @@ def test_a_light_flow_does_not_wait_for_ever() -> None:
             break
     (tick,) = [tick for demand, tick in completions if demand == 0]
     assert tick / 1e15 <= 2 * due_s + 6.0  # and the slot that was committed
-
-
-def test_weights_and_deadlines_survive_a_file(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rolling = om.RollingSchedule(om.IdealSwitch(4), DELAY_S)
-    for _ in range(60):
-        source, destination = rng.integers(4, size=2).tolist()
-        deadline_s = float(rng.uniform(10, 300)) if rng.random() < 0.4 else None
-        weight = float(rng.choice([1.0, 7.5]))
-        rolling.add(source, destination, float(rng.exponential(3)), weight=weight,
-                    deadline_s=deadline_s)  # fmt: skip
-    for _ in range(3):
-        run_next_slot(rolling)
-    rolling.save(tmp_path / "rolling.json")
-    again = om.RollingSchedule.load(tmp_path / "rolling.json")
-    while (slot := rolling.next_slot()) is not None:
-        other = again.next_slot()
-        assert other is not None
-        assert slot.matching.tolist() == other.matching.tolist()
-        assert slot.end_s == other.end_s
-        rolling.advance(slot.end_s)
-        again.advance(slot.end_s)
-    figures, again_figures = rolling.figures(), again.figures()
-    for name in ("weighted_wait_s", "with_deadline", "late", "completed"):
-        assert figures[name] == again_figures[name]
-    assert figures["with_deadline"] > 10
-
-    tree = json.loads((tmp_path / "rolling.json").read_text())
-    tree["weights"] = [2.0]
-    (tmp_path / "wrong.json").write_text(json.dumps(tree))
-    with pytest.raises(om.OptMatchError, match=r"weights: 1 of \d+ waiting demands"):
-        om.RollingSchedule.load(tmp_path / "wrong.json")
 
 
 @pytest.mark.parametrize(
@@ -275,14 +216,3 @@ def test_a_coflow_trace_is_replayed(tmp_path: Path) -> None:
     # Port 2 receives 16 MB, 5 of them from port 1.
     assert shown["completion_s"] >= 16.0
     assert sorted(shown["flow_completion_s"])[-1] == shown["completion_s"]
-
-
-def test_waits_are_those_of_the_schedule_by_hand() -> None:
-    """One circuit, two flows: the second waits until the first is complete."""
-    flows = FlowList(
-        np.array([0.0, 1.0]), np.array([0, 0]), np.array([1, 1]), np.array([3.0, 2.0]),
-        np.array([0, 1]), 2, None,
-    )  # fmt: skip
-    replay = replay_flows(flows, DELAY_S)
-    assert replay.completion_s.tolist() == [4.0, 6.0]
-    assert list(itertools.accumulate(flows.size_bytes, initial=DELAY_S))[1:] == [4.0, 6.0]

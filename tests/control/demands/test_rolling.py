@@ -6,14 +6,13 @@ import json
 import pickle
 import subprocess
 import sys
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
 from optmatch.control.demands.flows import FlowQueue, Urgency
@@ -154,85 +153,15 @@ def test_what_is_wrong_is_refused() -> None:
     assert rolling.next_slot() is None
 
 
-class MaxWeight:
-    """A rival: the matching of the most waiting demand, with hysteresis, in equal slots."""
-
-    def __init__(self, ports: int, delay: float, slot: float = 1.0, stay: float = 1.3) -> None:
-        self.queue: dict[tuple[int, int], list[list[float]]] = {}
-        self.ports, self.delay, self.slot, self.stay = ports, delay, slot, stay
-        self.waits: list[float] = []
-
-    def run(self, flows: list[tuple[float, int, int, float]]) -> float:
-        """Serve flows (when, source, destination, size); return how long they wait on average."""
-        now, held, to_come = 0.0, np.full(self.ports, -1), list(flows)
-        while to_come or any(self.queue.values()):
-            now = max(now, to_come[0][0]) if not any(self.queue.values()) else now
-            self.take(to_come, now)
-            left = np.zeros((self.ports, self.ports))
-            for place, queue in self.queue.items():
-                left[place] = sum(size for _, size in queue)
-            rows, best = linear_sum_assignment(left, maximize=True)
-            on = held >= 0
-            if left[rows, best].sum() > self.stay * left[rows[on], held[on]].sum():
-                now, held = now + self.delay, best
-            end = now + self.slot
-            while now < end:
-                self.take(to_come, now)
-                until = min([end, *(when for when, *_ in to_come[:1])])
-                for place in zip(rows.tolist(), held.tolist(), strict=True):
-                    self.serve(self.queue.get(place, []), now, until)
-                now = until
-        return float(np.mean(self.waits))
-
-    def take(self, to_come: list[tuple[float, int, int, float]], now: float) -> None:
-        """Put the arrived demands into the queue."""
-        while to_come and to_come[0][0] <= now:
-            when, source, destination, size = to_come.pop(0)
-            self.queue.setdefault((source, destination), []).append([when, size])
-
-    def serve(self, queue: list[list[float]], now: float, until: float) -> None:
-        """Let one circuit carry the oldest first."""
-        while queue and now < until:
-            taken = min(queue[0][1], until - now)
-            now += taken
-            queue[0][1] -= taken
-            if queue[0][1] < 1e-9:
-                self.waits.append(now - queue.pop(0)[0])
-
-
-def poisson(ports: int, load: float, count: int, seed: int) -> list[tuple[float, int, int, float]]:
-    """Draw flows of four units in the mean that come at random times."""
-    rng = np.random.default_rng(seed)
-    when = np.cumsum(rng.exponential(4 / (ports * load), count)).tolist()
-    ends = rng.integers(ports, size=(2, count)).tolist()
-    return list(zip(when, *ends, rng.exponential(4, count).tolist(), strict=True))
-
-
-def run(
-    rolling: RollingSchedule, flows: list[tuple[float, int, int, float]], began_s: float = 0.0
-) -> list[Slot]:
-    """Let flows come while slots run; commit a slot at the end of the one before."""
-    rolling.advance(began_s)
-    slots, to_come, ports = list[Slot](), list(flows), rolling.fabric.n_ports
-    while (slot := rolling.next_slot()) is not None or to_come:
-        end_s = slot.end_s if slot else began_s + to_come[0][0]
-        slots += [slot] if slot else []
-        while to_come and began_s + to_come[0][0] <= end_s:
-            when, source, destination, size = to_come.pop(0)
-            rolling.advance(began_s + when)
-            demand = np.zeros((ports, ports))
-            demand[source, destination] = size
-            rolling.add(demand)
-        rolling.advance(end_s)
-    return slots
-
-
 @pytest.mark.parametrize(("ports", "load"), [(8, 0.5), (8, 0.95), (16, 0.8)])
 def test_demands_wait_no_longer_than_by_a_rival(ports: int, load: float) -> None:
-    flows = poisson(ports, load, 30 * ports, seed=0)
-    rolling = RollingSchedule(om.IdealSwitch(ports), 0.1)
-    run(rolling, flows)
-    assert rolling.figures()["mean_wait_s"] <= 0.9 * MaxWeight(ports, 0.1).run(flows)
+    """The matching of the most waiting demand, with hysteresis, in slots of ten delays."""
+    stability = load_benchmark("rolling_stability")
+    cell = stability.Cell(load, ports, "uniform", 40.0)
+    flows = list(islice(stability.yield_flows(cell, 0), 30 * ports))
+    ours, _flows, _end_s = stability.run_ours(ports, iter(flows))
+    rival = stability.run_maximum_weight(ports, flows, np.inf, 10.0, 1.3)
+    assert ours.mean_wait_s <= 0.9 * rival.mean_wait_s
 
 
 @pytest.mark.parametrize("aim", ["wait", "completion"])
@@ -366,14 +295,25 @@ def test_packets_are_sent_beside() -> None:
 
 
 @pytest.mark.parametrize("fabric", [om.IdealSwitch(6), om.Benes(6)], ids=lambda f: f.type)
+@pytest.mark.parametrize("aim", ["wait", "completion"])
 @pytest.mark.parametrize("way", ["file", "pickle", "copy"])
-def test_another_one_goes_on(tmp_path: Path, fabric: om.Fabric, way: str) -> None:
-    rolling = RollingSchedule(fabric, 0.1, planes=2, packet_bytes_per_s=0.01)
+def test_another_one_goes_on(tmp_path: Path, fabric: om.Fabric, way: str, aim: Aim) -> None:
+    """With the slots that are planned, and with the weights and deadlines of what waits."""
+    rng = np.random.default_rng(0)
+    rolling = RollingSchedule(fabric, 0.1, planes=2, packet_bytes_per_s=0.01, aim=aim,
+        time_limit_s=None,
+    )  # fmt: skip
     rolling.advance(1.7e9)
-    for source, destination in ((0, 1), (2, 1), (3, 4)):
-        demand = np.zeros((6, 6))
-        demand[source, destination] = 1 / 3
-        rolling.add(demand)
+    rolling.add(rng.integers(0, 9, (6, 6)) / 3)
+    for _ in range(20):
+        source, destination = rng.integers(6, size=2).tolist()
+        rolling.add(
+            source,
+            destination,
+            float(rng.exponential()),
+            weight=float(rng.choice([1.0, 7.5])),
+            deadline_s=1.7e9 + float(rng.uniform(1, 30)) if rng.random() < 0.6 else None,
+        )
     rolling.next_slot()
     rolling.advance(1.7e9 + 0.2)
     if way == "file":
@@ -387,7 +327,9 @@ def test_another_one_goes_on(tmp_path: Path, fabric: om.Fabric, way: str) -> Non
     other.add(np.eye(6)[::-1])
     for slot, again in zip(drain(rolling), drain(other), strict=True):
         np.testing.assert_equal(slot, again)
-    assert _but(other.figures(), own) == _but(rolling.figures(), own)
+    figures = rolling.figures()
+    assert _but(other.figures(), own) == _but(figures, own)
+    assert figures["with_deadline"] > 5
 
 
 def _but(figures: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
@@ -404,6 +346,7 @@ def _but(figures: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
         ("flows", [[0, 9, 0, 5, 5]], "a port out of range"),
         ("flows", [[0, 1, 7, 5, 5]], "each waiting demand has flows"),
         ("waiting", [], "each waiting demand has flows"),
+        ("weights", [2.0, 1.0], r"weights: 2 of \d+ waiting demands"),
         ("what", 1, "what"),
     ],
 )
@@ -536,20 +479,6 @@ def test_one_flow_is_added_as_a_matrix_of_it_would_be() -> None:
     mesh = RollingSchedule(om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0]), DELAY_S)
     with pytest.raises(om.InputError, match="no states of the cells connect"):
         mesh.add(0, 1, 1.0)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_plan_survives_its_file(tmp_path: Path, seed: int) -> None:
-    """A schedule that is loaded goes on with the slots that were planned."""
-    rng = np.random.default_rng(seed)
-    rolling = RollingSchedule(om.IdealSwitch(7), DELAY_S, time_limit_s=None, aim="completion")
-    rolling.add(rng.integers(0, 9, (7, 7)))
-    for _ in range(2):
-        run_next_slot(rolling)
-    rolling.save(tmp_path / "queue.json")
-    other = RollingSchedule.load(tmp_path / "queue.json")
-    for planned, again in zip(drain(rolling), drain(other), strict=True):
-        np.testing.assert_equal(planned, again)
 
 
 def test_a_planned_slot_has_a_longest_length() -> None:
@@ -725,32 +654,6 @@ def test_slots_far_ahead_cost_no_more_than_the_first() -> None:
 
 
 # The benchmark of rolling schedules copes with runs of any length.
-
-
-def test_a_quarter_without_a_slot_has_no_backlog() -> None:
-    stability = load_benchmark("rolling_stability")
-    sample = stability.Sample
-    samples = [sample(0.0, 2.0, 1.0), sample(1.0, 4.0, 3.0), sample(9.0, 1.0, 1.0)]
-    assert stability.mean_of_quarters(samples, 12.0) == (3.5, 0.0, 0.0, 1.0)
-
-
-def test_a_run_has_one_slot_at_least() -> None:
-    stability = load_benchmark("rolling_stability")
-    cell = stability.list_cells()[0]
-    run, _flows, _end_s = stability.run_ours(
-        cell.n_ports, stability.yield_flows(cell, 0), cpu_s=0.0
-    )
-    assert run.quarters_s[0] > 0
-
-
-def test_one_seed_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stability = load_benchmark("rolling_stability")
-    monkeypatch.setattr(sys, "argv", ["", "--flows-per-port", "1", "--seeds", "1"])
-    with pytest.raises(SystemExit):
-        stability.main()
-    assert "--seeds: a confidence interval needs 2 or more" in capsys.readouterr().err
 
 
 def test_each_number_of_flows_has_its_seeds(

@@ -98,6 +98,8 @@ class Model:
     def act(self, rng: np.random.Generator) -> None:
         """Do one thing at random."""
         draw, controller = rng.random(), self.controller
+        if controller.state.hit.any():
+            self.wrong.append("a state with dark circuits")
         if draw >= 0.95:
             with self.alone():
                 self.rollback()

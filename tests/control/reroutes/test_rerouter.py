@@ -2,7 +2,6 @@
 
 import re
 import sys
-import threading
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
@@ -16,8 +15,6 @@ import optmatch as om
 from optmatch.model import InfeasibleError, LimitReached
 from optmatch.model.databases import StoreError
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
-from tests.helpers import recoveries
-from tests.helpers.modes import examples
 
 
 @cache
@@ -237,30 +234,6 @@ def test_a_deadline_ends_the_search_at_any_moment(
     assert (decided[0], decided[-1]) == (False, True)
 
 
-def test_two_threads_report_failures_at_once() -> None:
-    controller = om.Rerouter(rack_state())
-    start = threading.Barrier(2)
-
-    def report(chip: int) -> None:
-        start.wait()
-        while chip not in controller.state.failed_chips:
-            try:
-                controller.apply(controller.fail(chip=chip))
-            except om.InputError:
-                continue  # the state has changed in the meantime
-
-    chips = 10, int(controller.fail(chip=10).transition.moves[0, 1])  # a chip and its stand-in
-    threads = [threading.Thread(target=report, args=(chip,)) for chip in chips]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    state = controller.state
-    assert state.failed_chips == chips
-    assert not state.hit.any()
-    assert list(controller.stand_ins) == [10] and controller.stand_ins[10] in range(60, 64)
-
-
 @pytest.mark.parametrize("order", list(permutations((0, 20, 41))))
 def test_circuits_are_given_back_in_any_order(order: tuple[int, ...]) -> None:
     controller = om.Rerouter(rack_state())
@@ -277,14 +250,6 @@ def test_circuits_are_given_back_in_any_order(order: tuple[int, ...]) -> None:
     assert controller.stand_ins == {}
     assert state.circuits.tolist() == rack_state().circuits.tolist()
     assert len(state.spares) == 3 and len(state.failed_chips) == 1
-
-
-@pytest.mark.parametrize("state", [recoveries.rack, mesh_state])
-def test_random_failures_and_repairs(state: Any) -> None:
-    """Every answer is right, and circuits return after repairs; `make soak` does more."""
-    run = recoveries.recover(state(), examples(60, plain=20), deadline_s=None)
-    assert run.wrong == []
-    assert run.apply_s and run.given_back
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
@@ -375,45 +340,6 @@ def test_what_cannot_be_found_is_said() -> None:
         except (InfeasibleError, LimitReached):
             unanswered += 1
     assert unanswered == len(cells)  # the cell at a port is the only way in
-
-
-def test_readers_see_whole_states_while_others_apply() -> None:
-    controller = om.Rerouter(rack_state())
-    wrong: list[str] = []
-    stop = threading.Event()
-
-    def read() -> None:
-        rng = np.random.default_rng(threading.get_ident() % 1000)
-        while not stop.is_set():
-            state = controller.state
-            if state.hit.any():
-                wrong.append("a state with dark circuits")
-            chip = int(rng.integers(60))
-            if chip in state.failed_chips:
-                continue
-            try:
-                transition = controller.fail(chip=chip).transition
-            except om.InputError:
-                continue  # it failed in the meantime
-            if len(transition.moves) != 1:
-                wrong.append(f"chip {chip}: {transition.moves.tolist()}")
-
-    threads = [threading.Thread(target=read) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    applied = 0
-    for _ in range(40):
-        try:
-            controller.apply(controller.fail(chip=applied))
-            applied += 1
-        except om.InputError:
-            continue  # the state has changed in the meantime
-        if applied == 3:
-            break
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 @pytest.mark.parametrize(

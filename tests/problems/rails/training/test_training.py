@@ -12,11 +12,7 @@ from optmatch.problems.rails.accelerators import ACCELERATORS, describe_accelera
 from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.training.step import ALL_REDUCE, COMPUTE, SEND, dimensions
 from tests.helpers.command import call
-from tests.helpers.rails import change_job, make_job, message_step, small_job
-
-MODEL = om.TransformerModel(
-    layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128, ffn_matrices=2
-)
+from tests.helpers.rails import MODEL, change_job, make_job, message_step, small_job
 
 
 def compute_s(job: om.RailJob, rank: int = 0) -> list[float]:
