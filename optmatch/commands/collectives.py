@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -27,14 +28,18 @@ from optmatch.problems.collectives.fields import OPERATIONS
 from optmatch.problems.collectives.problem import STARTS
 
 _SIZES = ("n_ranks", FieldOption("size_bytes", "--bytes"))
-_COSTS = (
-    *("alpha_s", "hop_s", "rate_bytes_per_s", "delay_s"),
-    *("planes", FieldOption("start", type=click.Choice(STARTS)), "root"),
-    *("island", "island_rate_bytes_per_s", "island_alpha_s", "align_bytes"),
-    FieldOption("two_way", is_flag=True),
-    FieldOption("late_s", type=listed(pair("=", int, read_seconds), "63=10ms")),
-    FieldOption("steps", type=listed(pair(":", int, float), "1:8e6")),
-)
+_TYPED = {
+    "two_way": FieldOption("two_way", is_flag=True),
+    "start": FieldOption("start", type=click.Choice(STARTS)),
+    "steps": FieldOption("steps", type=listed(pair(":", int, float), "1:8e6")),
+    "late_s": FieldOption("late_s", type=listed(pair("=", int, read_seconds), "63=10ms")),
+}
+_ASKED_ELSEWHERE = {"operation", "n_ranks", "size_bytes", "demand_bytes", "ports", "fabric"}
+_COSTS = [
+    _TYPED.get(part.name, part.name)
+    for part in fields(Collective)
+    if part.name not in _ASKED_ELSEWHERE
+]
 
 
 @click.command(cls=SectionedCommand)

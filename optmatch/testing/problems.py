@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -25,7 +25,7 @@ from optmatch.fabrics import (
     SquareMesh,
     TriangularMesh,
 )
-from optmatch.model import IDLE, ON_CHIP, InputError, Problem, Score
+from optmatch.model import IDLE, LONGEST_S, ON_CHIP, InputError, Problem, Score
 from optmatch.problems import (
     AllToAll,
     Collective,
@@ -39,7 +39,7 @@ from optmatch.problems import (
     TransformerModel,
     Workload,
 )
-from optmatch.problems.collectives.fields import OPERATIONS
+from optmatch.problems.collectives.fields import OPERATIONS, list_amounts
 from optmatch.problems.routing import Objective
 from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.problems.slices.shape import Shape
@@ -401,11 +401,9 @@ def collective_problems(
         steps = draw(st.lists(st.tuples(st.integers(0, 2), sizes), max_size=4))
 
     # A value that is listed twice is drawn twice as often.
-    fields: dict[str, st.SearchStrategy[Any]] = {
+    strategies: dict[str, st.SearchStrategy[Any]] = {
+        **_draw_seconds(with_islands=False),
         "size_bytes": st.just(0.0) if demand_bytes is not None else sizes,
-        "alpha_s": st.sampled_from([0.0, 1e-6, 2.7e-6]),
-        "hop_s": st.sampled_from([None, None, 1e-6]),
-        "delay_s": st.sampled_from([0.0, 1e-6, 1e-4]),
         "ports": st.sampled_from([1, 1, 2, 3]),
         "planes": st.sampled_from([1, 1, 2]),
         "two_way": st.booleans(),
@@ -419,7 +417,7 @@ def collective_problems(
         late_s=st.just(late_s),
         demand_bytes=st.just(demand_bytes),
         steps=st.just(steps),
-        **fields,
+        **strategies,
     )
     return draw(strategy.filter(takes))
 
@@ -428,18 +426,34 @@ def collective_problems(
 def _island_problems(draw: st.DrawFn, most_ranks: int) -> Collective:
     """Draw a collective between islands, which are groups of two or more ranks with fast links."""
     island = draw(st.integers(2, max(2, most_ranks // 2)))
-    seconds = st.sampled_from([0.0, 1e-6, 2.7e-6])
+    seconds = _draw_seconds(with_islands=True)
     return Collective(
         draw(st.sampled_from([operation for operation in OPERATIONS if operation != "broadcast"])),
         island * draw(st.integers(1, max(1, most_ranks // island))),
         draw(st.sampled_from([8.0, 1000.0, 1e6])),
-        alpha_s=draw(seconds),
-        delay_s=draw(st.sampled_from([0.0, 1e-6, 1e-4])),
         start=draw(st.sampled_from(["free", "dark"])),
         island=island,
         island_rate_bytes_per_s=draw(st.sampled_from([1e9, 450e9])),
-        island_alpha_s=draw(seconds),
+        **{name: draw(strategy) for name, strategy in seconds.items()},
     )
+
+
+def _draw_seconds(*, with_islands: bool) -> dict[str, st.SearchStrategy[Any]]:
+    """Return strategies for all fields of a collective that are a time, by their names.
+
+    Times inside islands are left out where there are none. A time that may be None is left out
+    between islands, where it has to be None.
+    """
+    strategies: dict[str, st.SearchStrategy[Any]] = {}
+    default_of_field = {part.name: part.default for part in fields(Collective)}
+    times = [name for name, span in list_amounts().items() if span.most == LONGEST_S]
+    for name in times:
+        if default_of_field[name] is None:
+            if not with_islands:
+                strategies[name] = st.sampled_from([None, None, 1e-6])
+        elif with_islands or not name.startswith("island_"):
+            strategies[name] = st.sampled_from([0.0, 1e-6, 2.7e-6, 1e-4])
+    return strategies
 
 
 def smallest_collectives() -> Iterator[Collective]:

@@ -436,7 +436,7 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
 
 def _list_media(problem: Collective) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the latency of a round, and the rate in bytes per second, of links and of rails."""
-    latencies_s = np.array([problem.island_alpha_s, problem.alpha_s])
+    latencies_s = np.array([problem.island_start_up_s, problem.start_up_s])
     return latencies_s, np.array([problem.island_rate_bytes_per_s, problem.rate_bytes_per_s])
 
 

@@ -39,6 +39,7 @@ from optmatch.model import (
 )
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import fewest_late_rounds
+from optmatch.problems.collectives.fields import list_amounts
 from optmatch.solvers.collectives import circulant
 from optmatch.solvers.collectives.algorithms import (
     ALGORITHMS,
@@ -510,9 +511,8 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     same = plan is not None and (former.hop_s is None) == (problem.hop_s is None)
     if not same or len(plan.shares_bytes) or len(plan.parts) or len(plan.places):
         return None
-    # With the former sizes and times the problem has to be the former one.
-    times = ("size_bytes", "alpha_s", "hop_s", "rate_bytes_per_s", "delay_s")
-    if replace(problem, **{name: getattr(former, name) for name in times}) != former:
+    # With the former sizes, times and rates the problem has to be the former one.
+    if replace(problem, **{name: getattr(former, name) for name in list_amounts()}) != former:
         return None
     # An answer stores its arrays as smaller integers; plans are made of int64.
     rounds = Rounds(

@@ -64,7 +64,7 @@ class Steps(NamedTuple):
     """``ready_s[step]``: no plane may begin the step before, as some rank is late until then."""
     planes: int
     """The number of planes."""
-    alpha_s: float
+    round_s: float
     """The latency that each plane spends in each step in which it takes part."""
     delay_s: float
     """How long a plane takes to change its circuits."""
@@ -77,7 +77,7 @@ class Steps(NamedTuple):
         dark_s = 0.0
         if (self.held == DARK).all():
             dark_s = self.delay_s
-        return float((self.alpha_s + self.work_s / self.planes).sum()) + dark_s
+        return float((self.round_s + self.work_s / self.planes).sum()) + dark_s
 
 
 def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
@@ -118,7 +118,7 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
         work_s=bytes_ / (problem.ports * problem.rate_bytes_per_s),
         ready_s=begin_s,
         planes=planes,
-        alpha_s=problem.round_s,
+        round_s=problem.round_s,
         delay_s=problem.delay_s,
         held=held,
     )
@@ -221,7 +221,7 @@ def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
                 for plane in schedule.planes
             ]
             begin_s = [
-                max(step_s, plane.free_s + delay_s) + steps.alpha_s
+                max(step_s, plane.free_s + delay_s) + steps.round_s
                 for plane, delay_s in zip(schedule.planes, delays_s, strict=True)
             ]
             order = sorted(range(steps.planes), key=begin_s.__getitem__)
@@ -310,7 +310,7 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     that take part have equal shares.
     """
     amounts = used.astype(np.float64)
-    unit_s = float((steps.work_s + steps.alpha_s).sum())
+    unit_s = float((steps.work_s + steps.round_s).sum())
     if 0 < used.size**2 <= EFFORT:
         solved = _solve_programme(steps, used, unit_s)
         # The columns are, for each pair of a step and a plane: whether it is used, its start, and
@@ -382,7 +382,7 @@ def _solve_programme(
     end = 3 * n_parts
     n_columns = end + len(used)
     work = steps.work_s / unit_s
-    alpha = steps.alpha_s / unit_s
+    alpha = steps.round_s / unit_s
     delay = steps.delay_s / unit_s
 
     # Rows say that some columns times factors add up to a number or more; entries are their row,
@@ -504,7 +504,7 @@ def _time_shares(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
             elif steps.configuration[last] != steps.configuration[step]:
                 start_s = max(start_s, ends_s[last, plane] + steps.delay_s)
             starts_s[step, plane] = start_s
-            ends_s[step, plane] = start_s + steps.alpha_s + amounts[step, plane]
+            ends_s[step, plane] = start_s + steps.round_s + amounts[step, plane]
             last_step[plane] = step
             step_end_s = max(step_end_s, ends_s[step, plane])
     return Shares(amounts, starts_s, ends_s)

@@ -324,7 +324,7 @@ def _time_islands(
             hops.turn[inside] * n + end[inside], hops.amount[inside], n_rounds * n
         )
         busiest = bytes_of_rank.reshape(n_rounds, n).max(axis=1)
-        seconds = problem.island_alpha_s + busiest / problem.island_rate_bytes_per_s
+        seconds = problem.island_start_up_s + busiest / problem.island_rate_bytes_per_s
         length_s = np.maximum(length_s, np.where(busiest > 0, seconds, 0.0))
     return length_s
 

@@ -166,7 +166,7 @@ def seconds_of(
     over the busiest circuits at 1 byte per ns last 3 + 10 + 4 = 17 us.
     """
     hops_s: Any = (n_rounds if n_hops is None else n_hops) * problem.circuit_s
-    seconds: Amount = n_rounds * problem.alpha_s + hops_s + n_changes * problem.delay_s
+    seconds: Amount = n_rounds * problem.start_up_s + hops_s + n_changes * problem.delay_s
     return seconds + circuit_bytes / problem.rate_bytes_per_s
 
 

@@ -230,7 +230,7 @@ def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
 
     hops_of_configurations = islice(distances(n_ranks, problem.lanes, problem.two_way), n_ranks)
     for configurations, hops in enumerate(hops_of_configurations, start=1):
-        least_s = (configurations - 1) * problem.delay_s + problem.alpha_s * configurations
+        least_s = (configurations - 1) * problem.delay_s + problem.start_up_s * configurations
         if len(hops) >= traffic.n_known - 1:
             hop_bytes = traffic.bytes_over(hops)
             if configurations.bit_count() == 1:
@@ -256,7 +256,7 @@ def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
         n_rounds = _doublings(traffic.n_known, problem.lanes)
         rounds_s = problem.round_s * n_rounds
         seconds = problem.first_delay_s + rounds_s + problem.sending_s(traffic.least_bytes)
-        best = min(best, BoundTerms(seconds, "reach" if problem.alpha_s > 0 else "bytes"))
+        best = min(best, BoundTerms(seconds, "reach" if problem.start_up_s > 0 else "bytes"))
     return best
 
 
@@ -297,10 +297,10 @@ def _bound_configurations(
     # the problem states the time of a hop, a round takes only this time, and each configuration a
     # start-up.
     fixed_s = (configurations - 1) * problem.delay_s
-    round_s = problem.alpha_s
+    round_s = problem.start_up_s
     if problem.hop_s is not None:
         round_s = problem.hop_s
-        fixed_s += problem.alpha_s * configurations
+        fixed_s += problem.start_up_s * configurations
 
     # Even with any number of rounds, blocks go over the fewest hops at least. The name of the
     # bound says what raises it above the bytes of the busiest rank.
@@ -388,13 +388,13 @@ def _bound_static_sums(problem: CollectiveFields, fewest: int) -> BoundTerms:
     gossip_sends = 2.0 * (n_ranks - 1)
     best = BoundTerms(math.inf, "reach", 1)
     n_rounds = fewest
-    while n_rounds * problem.alpha_s + gossip_sends * send_s < best.seconds:
+    while n_rounds * problem.start_up_s + gossip_sends * send_s < best.seconds:
         # Numbers of rounds that differ by little are looked at together: the start-ups of the
         # least of them and the sends of the largest one.
         most_rounds = n_rounds + n_rounds // _ROUNDS_TOGETHER
         n_sends = least_sum_sends(n_ranks, most_rounds, problem.lanes, problem.two_way)
-        seconds = n_rounds * problem.alpha_s + n_sends * send_s
-        name = "reach" if n_rounds * problem.alpha_s > 0 else "bytes"
+        seconds = n_rounds * problem.start_up_s + n_sends * send_s
+        name = "reach" if n_rounds * problem.start_up_s > 0 else "bytes"
         if n_sends > gossip_sends:
             name = "distance"
         best = min(best, BoundTerms(seconds, name, 1))
@@ -432,7 +432,7 @@ def _bound_pipeline(problem: CollectiveFields, distance: int) -> BoundTerms:
             sending_s = max(sending_s, _bound_in_fewest_rounds(problem, distance))
         if gap:
             sending_s = max(sending_s, whole_s * (1 + 1 / math.ceil(window / gap)))
-        rounds_s = (gap + window) * problem.alpha_s
+        rounds_s = (gap + window) * problem.start_up_s
         least_s = min(least_s, rounds_s + sending_s)
         if rounds_s >= least_s:
             break
@@ -443,17 +443,17 @@ def _bound_pipeline(problem: CollectiveFields, distance: int) -> BoundTerms:
     if gap:
         least_parts = distance // gap + 1
         best_parts = math.inf
-        if problem.alpha_s > 0:
-            best_parts = math.sqrt(whole_s / problem.alpha_s / gap)
+        if problem.start_up_s > 0:
+            best_parts = math.sqrt(whole_s / problem.start_up_s / gap)
         if best_parts < MOST_PARTS:
             for parts in (math.floor(best_parts), math.floor(best_parts) + 1):
                 n_parts = max(parts, least_parts)
-                rounds_s = (gap * n_parts + 1) * problem.alpha_s
+                rounds_s = (gap * n_parts + 1) * problem.start_up_s
                 least_s = min(least_s, rounds_s + whole_s * (1 + 1 / n_parts))
         else:
             least_s = min(least_s, whole_s)
     else:
-        least_s = min(least_s, problem.alpha_s + whole_s)
+        least_s = min(least_s, problem.start_up_s + whole_s)
     seconds = problem.first_delay_s + least_s
     return BoundTerms(seconds, "cut" if whole_s > 0 else "reach", 1)
 
@@ -551,7 +551,7 @@ def _bound_late(problem: CollectiveFields) -> BoundTerms:
     # The rounds in which data of the rank can reach all its partners. If sends can be forwarded
     # within a round, one round is enough.
     if problem.hop_s is None:
-        rounds_s = problem.alpha_s * _doublings(n_partners + 1, problem.lanes)
+        rounds_s = problem.start_up_s * _doublings(n_partners + 1, problem.lanes)
     else:
         rounds_s = problem.round_s
     seconds = late_s[last_rank] + rounds_s + problem.sending_s(own_bytes)

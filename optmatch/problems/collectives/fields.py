@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
 from optmatch.model import (
+    LONGEST_S,
     Amount,
     Axes,
     Count,
@@ -23,6 +24,7 @@ from optmatch.model import (
     Range,
     given,
 )
+from optmatch.model.declarations import Choice, Plain, forms_of
 
 Operation = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"]
 """The kind of operation."""
@@ -59,6 +61,8 @@ DATA_FLOWS: dict[Operation, DataFlow] = {
 }
 """What each operation asks for."""
 
+Seconds = Annotated[float, Range(0, LONGEST_S)]
+"""A time; a longer one would hide the others in rounding errors."""
 _Steps = Annotated[GivenOrNone[np.float64], Axes(2, 2), Range(0)]
 _Demand = Annotated[GivenOrNone[np.float64], Axes(2), Range(0)]
 
@@ -67,19 +71,19 @@ _Demand = Annotated[GivenOrNone[np.float64], Axes(2), Range(0)]
 class CollectiveFields(Displayed):
     """The fields of a `Collective`, unchecked, for the bounds that are counted from them.
 
-    A round has the start-up `alpha_s` and, unless it is None, `hop_s` for each circuit in a row;
-    `delay_s` goes by while circuits change. Rates are those of a port, and inside an island of
-    `island` ranks those of a rank; without islands this number is 1. `steps` has rows of a
+    A round over circuits lasts `start_up_s` and, unless it is None, `hop_s` for each circuit in a
+    row; `delay_s` goes by while circuits change. Rates are those of a port, and inside an island
+    of `island` ranks those of a rank; without islands this number is 1. `steps` has rows of a
     configuration and bytes, and `late_s` the seconds of each late rank by its number as a text.
     """
 
     operation: Operation
     n_ranks: Count
     size_bytes: Amount
-    alpha_s: Amount = field(default=0.0, kw_only=True)
-    hop_s: Amount | None = field(default=None, kw_only=True)
+    alpha_s: Seconds = field(default=0.0, kw_only=True)
+    hop_s: Seconds | None = field(default=None, kw_only=True)
     rate_bytes_per_s: Positive = field(default=50e9, kw_only=True)
-    delay_s: Amount = field(default=0.0, kw_only=True)
+    delay_s: Seconds = field(default=0.0, kw_only=True)
     ports: Count = field(default=1, kw_only=True)
     planes: Count = field(default=1, kw_only=True)
     two_way: bool = field(default=False, kw_only=True)
@@ -87,7 +91,7 @@ class CollectiveFields(Displayed):
         default="free", kw_only=True
     )
     steps: _Steps = given(default=None, kw_only=True)
-    late_s: Mapping[str, Amount] = field(default=FrozenMap(), kw_only=True)
+    late_s: Mapping[str, Seconds] = field(default=FrozenMap(), kw_only=True)
     demand_bytes: _Demand = given(default=None, kw_only=True)
     root: Index = field(default=0, kw_only=True)
     align_bytes: Index = field(default=0, kw_only=True)
@@ -96,7 +100,7 @@ class CollectiveFields(Displayed):
     island_rate_bytes_per_s: Positive = field(
         default=450e9, kw_only=True, metadata={"brief": True}
     )
-    island_alpha_s: Amount = field(default=0.0, kw_only=True, metadata={"brief": True})
+    island_alpha_s: Seconds = field(default=0.0, kw_only=True, metadata={"brief": True})
 
     def __post_init__(self) -> None:
         """Check nothing: a `Collective` checks its fields here."""
@@ -117,6 +121,16 @@ class CollectiveFields(Displayed):
         return max(1, len(self.flow.adds))
 
     @property
+    def start_up_s(self) -> float:
+        """Seconds of a round over circuits, without the time of its hops and bytes."""
+        return self.alpha_s
+
+    @property
+    def island_start_up_s(self) -> float:
+        """Seconds of a round inside islands, without the time of its bytes."""
+        return self.island_alpha_s
+
+    @property
     def circuit_s(self) -> float:
         """Seconds that data take for each circuit inside a round; 0 where `hop_s` is None."""
         return self.hop_s or 0.0
@@ -124,7 +138,7 @@ class CollectiveFields(Displayed):
     @property
     def round_s(self) -> float:
         """Seconds of a round whose data go over one circuit, without the time of their bytes."""
-        return self.alpha_s + self.circuit_s
+        return self.start_up_s + self.circuit_s
 
     @property
     def first_delay_s(self) -> float:
@@ -165,6 +179,19 @@ class CollectiveFields(Displayed):
     def sending_s(self, n_bytes: float) -> float:
         """Return how long a rank sends so many bytes over all its lanes, in seconds."""
         return n_bytes / (self.lanes * self.rate_bytes_per_s)
+
+
+def list_amounts() -> dict[str, Range]:
+    """Return the fields that are a number of seconds, bytes or bytes per second, and their ranges.
+
+    None, as of `hop_s`, may be allowed beside the numbers.
+    """
+    ranges = {}
+    for name, form in forms_of(CollectiveFields).items():
+        number = form.parts[0] if isinstance(form, Choice) else form
+        if isinstance(number, Plain) and number.type is float:
+            ranges[name] = number.span
+    return ranges
 
 
 def plain_fields(problem: CollectiveFields) -> CollectiveFields:

@@ -115,7 +115,7 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
     moved_bytes = problem.n_gathers * (problem.n_ranks - 1) * problem.block_bytes
     if islands == 1:
         link_s = moved_bytes / problem.island_rate_bytes_per_s
-        return BoundTerms(problem.island_alpha_s + link_s, "cut")
+        return BoundTerms(problem.island_start_up_s + link_s, "cut")
 
     # Rails and links together carry what each rank has to send or to receive.
     total_rate_bytes_per_s = problem.island_rate_bytes_per_s + problem.rate_bytes_per_s
@@ -175,8 +175,8 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
         if n_extra < 0 or rounds < configurations:
             continue
         rails_s, rest_s = _bound_bytes(problem, configurations, n_hops, rounds, n_extra)
-        links_s = n_extra * problem.island_alpha_s
-        rounds_s = rounds * problem.alpha_s
+        links_s = n_extra * problem.island_start_up_s
+        rounds_s = rounds * problem.start_up_s
         seconds_of_rounds[rounds] = rounds_s + links_s + rails_s + rest_s
         least_s = min(least_s, seconds_of_rounds[rounds])
 
@@ -185,7 +185,7 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
             break
         if rounds >= MOST_ROUNDS or rounds_s > least_s:
             # All numbers of rounds beyond these have one bound together, without a rest.
-            more_s = (rounds + 1) * problem.alpha_s + rails_s
+            more_s = (rounds + 1) * problem.start_up_s + rails_s
             least_s = min(least_s, more_s)
             seconds_of_rounds[MOST_ROUNDS + 1] = more_s
             break
@@ -198,9 +198,9 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
     # counts come first: once a bound is at most the count of all others, they need no programme,
     # as it would only raise them.
     costs = (
-        problem.alpha_s,
+        problem.start_up_s,
         problem.rate_bytes_per_s,
-        problem.island_alpha_s,
+        problem.island_start_up_s,
         problem.island_rate_bytes_per_s,
     )
     unprogrammed_s = [
@@ -254,7 +254,7 @@ def _bound_bytes(
     rest_s = _rest_s(problem, moved_bytes, rounds, members, members * block_bytes)
     if n_extra == 0:
         alone_s = _rest_s(problem, moved_bytes, rounds, members, block_bytes)
-        rest_s = min(rest_s + problem.island_alpha_s, alone_s)
+        rest_s = min(rest_s + problem.island_start_up_s, alone_s)
     return rails_s, rest_s
 
 
@@ -302,7 +302,7 @@ def _rest_s(
         return 0.0
     rate = problem.rate_bytes_per_s
     link_rate = problem.island_rate_bytes_per_s
-    bytes_beside_start_up = link_rate * max(problem.alpha_s - problem.island_alpha_s, 0.0)
+    bytes_beside_start_up = link_rate * max(problem.start_up_s - problem.island_start_up_s, 0.0)
 
     # With a rest of x seconds, the last k + 1 rounds bring ``fixed_bytes + slope x`` bytes or
     # fewer, where k is `n_later_rounds`. All rounds but the first one have to bring what the first

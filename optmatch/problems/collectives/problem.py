@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -202,18 +203,14 @@ def _set_sizes(problem: Collective) -> None:
 
 
 def _check_times(problem: Collective) -> None:
-    """Refuse what would last too long, or so short that parts of it would last no time.
+    """Refuse bytes that would last too long, or so short that parts of them would last no time.
 
-    Times may be `LONGEST_S` at most, and bytes no more than are sent in this time over one port.
-    Amounts that are sent have to last `_SHORTEST_S` at least. Beyond these limits rounding errors
-    would hide parts of the time.
+    Bytes may take `LONGEST_S` at most over one port, and those that are sent have to take
+    `_SHORTEST_S` at least. Beyond these limits rounding errors would hide parts of the time.
     """
-    most_bytes = LONGEST_S * problem.rate_bytes_per_s
-    limits = dict.fromkeys(("alpha_s", "hop_s", "delay_s", "island_alpha_s"), LONGEST_S)
-    limits |= {"size_bytes": most_bytes, "align_bytes": most_bytes}
-    for name, limit in limits.items():
-        amount = getattr(problem, name) or 0  # without a time of hops there is None
-        if amount > limit:
+    for name in ("size_bytes", "align_bytes"):
+        amount = getattr(problem, name)
+        if amount > LONGEST_S * problem.rate_bytes_per_s:
             _refuse(name, amount, f"what lasts {LONGEST_S:g} s at most")
 
     # The size of an uneven all-to-all is the sum of its blocks, which are looked at instead.
@@ -239,9 +236,10 @@ def _check_islands(problem: Collective) -> None:
     anything more have to keep their defaults.
     """
     if problem.island == 1:
-        for name, default in (("island_rate_bytes_per_s", 450e9), ("island_alpha_s", 0.0)):
-            if getattr(problem, name) != default:
-                _refuse(name, getattr(problem, name), f"{default:g} without islands")
+        for part in fields(problem):
+            amount = getattr(problem, part.name)
+            if part.name.startswith("island_") and amount != part.default:
+                _refuse(part.name, amount, f"{part.default:g} without islands")
         return
     if problem.n_ranks % problem.island:
         _refuse("island", problem.island, f"a divisor of {problem.n_ranks} ranks")
@@ -298,8 +296,6 @@ def _set_late(problem: Collective) -> None:
     for key, seconds in problem.late_s.items():
         if key not in names:
             _refuse("late_s", key, f"a rank of {problem.n_ranks}")
-        if seconds > LONGEST_S:
-            _refuse("late_s", seconds, f"{LONGEST_S:g} s at most")
         late[int(key)] = float(seconds)
     if late and len(late) == problem.n_ranks and min(late.values()) > 0:
         _refuse("late_s", min(late.values()), "one rank that is not late, as time counts from it")
