@@ -178,22 +178,36 @@ def start_clock(deadline_s: float | None) -> Clock:
 
 
 def find_answer(
-    snapshot: Snapshot,
-    failure: FailedParts,
-    clock: Clock,
-    *,
-    only_unit: int | None = None,
+    snapshot: Snapshot, failure: FailedParts, clock: Clock
 ) -> Proposal | OptMatchError:
     """Search for the changes that keep all circuits alight after some parts have failed.
 
-    `failure` has the parts that are reported now. With `only_unit` this unit alone may replace a
-    failed one. The error that says that nothing helps or was found in time is returned, for the
-    caller to raise; `InputError` is raised here if a part does not exist or has failed.
+    There are two remedies. If a unit has failed, its circuits move to a spare unit. If a fibre or
+    a cell has failed, the circuits that pass it get new routes. Parts of other pending failures
+    are closed: nothing moves to them, and no new route passes them. Chips whose server loses its
+    last fibres by this failure are cut off, and are replaced as if they had failed, too.
+
+    The error that says that nothing helps or was found in time is returned, for the caller to
+    raise; `InputError` is raised here if a part does not exist or has failed.
     """
+    state = snapshot.state
+    closed = snapshot.record.closed_to(failure)
+    check_failure(state, failure)
     try:
         with clock.running():
-            proposal = _search_proposal(snapshot, failure, only_unit=only_unit)
-            return replace(proposal, decided_s=clock.elapsed_s)
+            # A cell that was stuck and is now dead, for instance, is dead alone: its former fault
+            # is dropped from the state, and the snapshot is made anew.
+            current = drop_former_faults(state, failure)
+            if current is not state:
+                record = snapshot.record._replace(state=current)
+                snapshot = take_snapshot(record, snapshot.priorities, snapshot)
+
+            cut_off: tuple[int, ...] = ()
+            if snapshot.routing is not None:
+                cut_off = _find_cut_off_chips(current, failure, closed)
+            chips = tuple(sorted({*failure.failed_chips, *cut_off}))
+            failure = failure._replace(failed_chips=chips)
+            transition = _search_transition(snapshot, failure, closed)
     except TimeUp:
         time_s = clock.limits.time_s
         if time_s is None:
@@ -201,66 +215,31 @@ def find_answer(
         return LimitReached(f"no way was found within {time_s:g} s")
     except (InfeasibleError, LimitReached) as exc:
         return exc.with_traceback(None)
-
-
-def _search_proposal(
-    snapshot: Snapshot, failure: FailedParts, *, only_unit: int | None = None
-) -> Proposal:
-    """Search for changes that keep all circuits alight after some parts have failed.
-
-    There are two remedies. If a unit has failed, its circuits move to a spare unit. If a fibre or
-    a cell has failed, the circuits that pass it get new routes. Parts of other pending failures
-    are closed: nothing moves to them, and no new route passes them. Chips whose server loses its
-    last fibres by this failure are cut off, and count as failed, too.
-
-    With `only_unit` it is a planned move: this unit takes over from `failure`, which may work. A
-    repaired chip, for instance, gets its circuits back from the spare that has served for it.
-    """
-    # First case: a planned move to one unit. Nothing is broken, so nothing has to be checked.
-    closed = snapshot.record.closed_to(failure)
-    asked_state = snapshot.state
-    if only_unit is not None:
-        move = _search_transition(snapshot, failure, closed, only_unit)
-        return Proposal(asked_state, failure, move)
-
-    # Otherwise parts have really failed. A cell that was stuck and is now dead, for instance, is
-    # dead alone: its former fault is dropped from the state, and the snapshot is made anew.
-    check_failure(snapshot.state, failure)
-    state = drop_former_faults(snapshot.state, failure)
-    if state is not snapshot.state:
-        record = snapshot.record._replace(state=state)
-        snapshot = take_snapshot(record, snapshot.priorities, snapshot)
-
-    # Chips that are cut off are replaced as if they had failed.
-    cut_off: tuple[int, ...] = ()
-    if snapshot.routing is not None:
-        cut_off = _find_cut_off_chips(snapshot.state, failure, closed)
-    chips = tuple(sorted({*failure.failed_chips, *cut_off}))
-    whole_failure = failure._replace(failed_chips=chips)
-    recovery = _search_transition(snapshot, whole_failure, closed, None)
-    return Proposal(asked_state, whole_failure, recovery, cut_off=cut_off)
+    return Proposal(state, failure, transition, decided_s=clock.elapsed_s, cut_off=cut_off)
 
 
 def _search_transition(
-    snapshot: Snapshot, failure: FailedParts, closed: FailedParts, only_unit: int | None
+    snapshot: Snapshot, failure: FailedParts, closed: FailedParts
 ) -> Transition:
     """Search for new routes and replacements once it is known what has failed.
 
-    `closed` are parts of other pending failures, which no answer may use; with `only_unit` that
-    unit alone may replace a lost one.
+    `closed` are parts of other pending failures, which no answer may use.
 
     Where light is routed through cells or fibres, a spare unit replaces each lost one, and the
     circuits that lost their light get new routes. Where nothing is routed, a whole spare rack
     replaces each rack that has a failure. Only ``snapshot.spaces`` changes.
     """
-    from optmatch.solvers.reroutes.changes import make_transition
+    from optmatch.solvers.reroutes.changes import make_transition, replace_racks
     from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut
     from optmatch.solvers.reroutes.repair import Recovery, repair
     from optmatch.solvers.reroutes.routing_state import HitCircuits
 
+    # Only racks that this failure hits are lost; racks with a closed part are no spares.
     state = snapshot.state
+    damage = _assess_after(state, failure)
     if snapshot.routing is None or snapshot.reach is None:
-        return _replace_racks(state, failure, closed, only_unit)
+        spares = _assess_after(state, failure, closed).spares
+        return replace_racks(state, damage._replace(spares=spares))[0]
 
     # The search changes a fork of the routing, so that the snapshot stays as it is for others. A
     # workspace that no search is in is used again, since a new one takes long to make.
@@ -272,17 +251,13 @@ def _search_transition(
 
     # Ports that die now are shut. This is not needed if units alone have failed, chips of a rack
     # or ports of a switch: their circuits leave them, and no other circuit comes there.
-    damage = _assess_after(state, failure)
     fields = {field for field, parts in failure._asdict().items() if parts}
     if fields != {f"failed_{state.units.unit_name}s"}:
         routing.shut_ports(sorted(damage.dead_ports - state.dead_ports))
 
     # Each lost unit needs a spare of its own.
-    if only_unit is not None:
-        spares: tuple[int, ...] = (only_unit,)
-    else:
-        closed_units = closed.failed_chips if state.units.n_chips else closed.failed_ports
-        spares = tuple(unit for unit in damage.spares if unit not in closed_units)
+    closed_units = closed.failed_chips if state.units.n_chips else closed.failed_ports
+    spares = tuple(unit for unit in damage.spares if unit not in closed_units)
     hit = tuple(np.flatnonzero(damage.hit).tolist())
     case = HitCircuits(hit, damage.lost, spares, state.owners, priorities=snapshot.priorities)
     if len(case.lost) > len(case.spares):
@@ -316,26 +291,6 @@ def _assess_after(state: Reroute, *failures: FailedParts) -> Damage:
     numbers_by_field = zip(state.failed, *failures, strict=True)
     parts = (tuple(chain.from_iterable(numbers)) for numbers in numbers_by_field)
     return assess(state, FailedParts(*parts))
-
-
-def _replace_racks(
-    state: Reroute, failure: FailedParts, closed: FailedParts, only_unit: int | None
-) -> Transition:
-    """Find a whole spare rack for each rack in which something has failed.
-
-    Spares are the racks that work even if the `closed` parts, those of other pending failures,
-    have failed; with `only_unit` the rack of that unit alone. Only racks that `failure` hits are
-    lost.
-    """
-    from optmatch.solvers.reroutes.changes import replace_racks
-
-    spares = _assess_after(state, failure, closed).spares
-    if only_unit is not None:
-        units_per_rack = state.units.n_units // state.units.racks
-        only_rack = only_unit // units_per_rack
-        spares = tuple(spare for spare in spares if spare // units_per_rack == only_rack)
-    damage = _assess_after(state, failure)._replace(spares=spares)
-    return replace_racks(state, damage)[0]
 
 
 def _relax_problem(
@@ -411,17 +366,19 @@ def _find_cut_off_chips(
     return tuple(unit for unit in np.flatnonzero(leaving).tolist() if unit not in failed_units)
 
 
-def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts) -> str | None:
-    """Name a part of other pending failures that changes would use, such as ``"fibre 12"``.
+def explain_stale(proposal: Proposal, record: Record) -> str | None:
+    """Say why a proposal cannot be applied any more, as ``"fibre 12 has failed"``, or None.
 
-    The changes use the units that replace others, the ports at which circuits end that did not end
-    there before, and the cells and fibres of the new routes. `closed` are the parts of those
-    failures; None if the changes use none of them.
+    It is stale if the state has changed, or if it uses a part of another pending failure: a unit
+    that replaces another one, a port at which a circuit ends that did not end there before, or a
+    cell or a fibre of a new route.
     """
-    if not any(closed):
-        return None
-    units = state.units
+    state = proposal.state
+    if state is not record.state:
+        return "the state has changed"
+    transition = proposal.transition
     graph = state.fabric.graph
+    units = state.units
     used: dict[str, set[int]] = {"chip": set(), "port": set(), "fibre": set(), "cell": set()}
 
     # Ports at the new ends of circuits, and units that take over, which are ports or chips.
@@ -440,9 +397,10 @@ def find_closed_part(state: Reroute, transition: Transition, closed: FailedParts
             passed = units.fibre_of_terminal[passed].tolist()
         used["fibre"].update(passed)
 
-    for kind, part in closed.faults:
+    for kind, part in record.closed_to(proposal.failure).faults:
         if part in used[kind]:
+            name = f"{kind} {part}"
             if kind == "cell" and graph is not None:
-                return graph.describe_cell(part)
-            return f"{kind} {part}"
+                name = graph.describe_cell(part)
+            return f"{name} has failed"
     return None

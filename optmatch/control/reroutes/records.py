@@ -34,7 +34,7 @@ from optmatch.model.databases import Database, Layout
 from optmatch.model.declarations import Index, form_of
 from optmatch.model.files import check_target, file_path, path_name
 from optmatch.problems import Reroute
-from optmatch.problems.reroutes.running import KIND_OF_FIELD, FailedParts, Part
+from optmatch.problems.reroutes.running import FailedParts, Part, group_size
 
 Parts = int | Iterable[int] | None
 Stuck = Literal["bar", "cross"] | None
@@ -69,39 +69,35 @@ class Record(NamedTuple):
         """The parts of all pending failures."""
         return unite(self.waiting)
 
-    def refuse(self, parts: FailedParts) -> Record:
-        """Add a failure without an answer; parts that are pending so already are skipped.
+    def report(self, failure: FailedParts, *, has_proposal: bool) -> Record:
+        """Add a pending failure, with a proposal or without one.
 
-        Cells that are pending in another state than the failure has them are pending as it has
-        them from then on. Its parts leave ``answered``; it is the record itself if nothing is new.
+        A part is pending in the last failure alone that has named it, and with its last fault: it
+        leaves the failures that have named it before. The result is the record itself if nothing
+        is new.
         """
-        refused = _name_each_part_once((*self.refused, parts))
-        if refused == self.refused:
+        if not any(failure) or failure in (self.answered if has_proposal else self.refused):
             return self
-        answered = _keep_nonempty(subtract(failure, parts) for failure in self.answered)
-        return self._replace(refused=refused, answered=answered)
+        others = self.without(failure)
+        if has_proposal:
+            return others._replace(answered=(*others.answered, failure))
+        return others._replace(refused=(*others.refused, failure))
 
-    def answer(self, parts: FailedParts) -> Record:
-        """Add a failure that has a proposal."""
-        if parts in self.answered:
-            return self
-        other_failures = self.without(parts)
-        return other_failures._replace(answered=(*other_failures.answered, parts))
-
-    def without(self, parts: FailedParts) -> Record:
-        """Remove parts from all pending failures."""
+    def without(self, failure: FailedParts) -> Record:
+        """Remove the parts of a failure from all pending failures."""
+        refused = (subtract(pending, failure) for pending in self.refused)
+        answered = (subtract(pending, failure) for pending in self.answered)
         return self._replace(
-            refused=_keep_nonempty(subtract(failure, parts) for failure in self.refused),
-            answered=_keep_nonempty(subtract(failure, parts) for failure in self.answered),
+            refused=tuple(filter(any, refused)), answered=tuple(filter(any, answered))
         )
 
     def back_to(self, past: Record) -> Record:
         """Return to a past record; failures that were reported since stay pending."""
-        answered = _keep_nonempty(list_unanswered(parts, past.state) for parts in self.answered)
-        named_once = _name_each_part_once((*past.refused, *self.refused))
-        pending = (list_unanswered(parts, past.state) for parts in named_once)
-        refused = _keep_nonempty(subtract(parts, *answered) for parts in pending)
-        return past._replace(refused=refused, answered=answered)
+        record = past._replace(answered=())
+        for failure in self.waiting:
+            unanswered = list_unanswered(failure, past.state)
+            record = record.report(unanswered, has_proposal=failure in self.answered)
+        return record
 
     def with_reported_chips(self, chips: Set[int]) -> Record:
         """Return a past record that knows of chips which have failed by themselves since.
@@ -112,7 +108,8 @@ class Record(NamedTuple):
         """
         working = tuple(sorted(chips - {*self.state.failed_chips}))
         cut_off = tuple(unit for unit in self.cut_off if unit not in chips)
-        return self.refuse(FailedParts(working))._replace(cut_off=cut_off)
+        record = self.report(FailedParts(working), has_proposal=False)
+        return record._replace(cut_off=cut_off)
 
     def closed_to(self, failure: FailedParts) -> FailedParts:
         """Return the pending parts other than those of a failure; its answer uses none of them."""
@@ -158,43 +155,17 @@ def list_failure(
 
 
 def unite(failures: Iterable[FailedParts]) -> FailedParts:
-    """Return the parts of all failures, ascending; all cells as dead ones."""
-    field_of_kind = {kind: field for field, kind in KIND_OF_FIELD.items()}  # the last one counts
-    parts = {part for failure in failures for part in failure.faults}
-    return FailedParts.of({part: field_of_kind[part[0]] for part in parts})
+    """Return the parts of all failures, ascending; of several faults of a cell the last one."""
+    faults: dict[Part, str] = {}
+    for failure in failures:
+        faults.update(failure.faults)
+    return FailedParts.of(faults)
 
 
-def subtract(parts: FailedParts, *removed: FailedParts) -> FailedParts:
+def subtract(parts: FailedParts, removed: FailedParts) -> FailedParts:
     """Return parts without others; a cell is the same whatever is wrong with it."""
-    removed_parts = {part for failure in removed for part in failure.faults}
     faults = parts.faults
-    return FailedParts.of({part: faults[part] for part in faults.keys() - removed_parts})
-
-
-def _keep_nonempty(failures: Iterable[FailedParts]) -> tuple[FailedParts, ...]:
-    """Return the failures that have a part left."""
-    return tuple(failure for failure in failures if any(failure))
-
-
-def _name_each_part_once(failures: Sequence[FailedParts]) -> tuple[FailedParts, ...]:
-    """Remove repetitions from a list of reported failures, so that each part is named once.
-
-    A part stays in the first failure that names it. If a cell was reported with several faults,
-    the last one counts. Example: failures {fibre 1, fibre 2}, {fibre 2}, {fibre 2, chip 3} become
-    {fibre 1, fibre 2}, {chip 3}.
-    """
-    last_fault: dict[Part, str] = {}
-    for failure in failures:
-        last_fault.update(failure.faults)
-
-    # Leave out what is known, and failures of which nothing is left.
-    distinct_failures = list[FailedParts]()
-    for failure in failures:
-        current = dict(failure.faults.items() & last_fault.items())
-        new_parts = subtract(FailedParts.of(current), *distinct_failures)
-        if any(new_parts):
-            distinct_failures.append(new_parts)
-    return tuple(distinct_failures)
+    return FailedParts.of({part: faults[part] for part in faults.keys() - removed.faults.keys()})
 
 
 def list_unanswered(failure: FailedParts, state: Reroute) -> FailedParts:
@@ -242,12 +213,12 @@ def check_failure(state: Reroute, failure: FailedParts) -> None:
 
 def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
     """Refuse a failure with a cell that is pending in another state, as it was reported since."""
-    faults = failure.faults
-    for pending in record.waiting:
-        for (kind, number), fault in pending.faults.items():
-            if faults.get((kind, number), fault) != fault:
-                rule = f"{kind} {number} was reported in another state: ask again"
-                raise InputError(rule, where=kind)
+    pending = record.waiting_parts.faults
+    for part, fault in failure.faults.items():
+        if pending.get(part, fault) != fault:
+            kind, number = part
+            rule = f"{kind} {number} was reported in another state: ask again"
+            raise InputError(rule, where=kind)
 
 
 def take_out(record: Record, repaired: FailedParts) -> Record:
@@ -287,31 +258,24 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
 def _list_usable_units(after: Reroute, repaired: FailedParts) -> set[int]:
     """List the units that can be used again after a repair.
 
-    `after` is the state in which the `repaired` parts work again.
-
-    Where single units replace each other, these were repaired themselves, or a port of theirs was,
-    and none of their ports is dead. Where whole racks do, they are all units of racks in which
-    something was repaired and nothing is broken any more.
+    `after` is the state in which the `repaired` parts work again. Units replace each other in
+    groups (`group_size`): of those in which a chip, a port or, in a rack, a fibre was repaired,
+    all units count unless something in the group is still broken.
     """
     units = after.units
-    dead_units = {port // units.ports_per_unit for port in after.dead_ports}
-    sound_units = set(range(after.n_units)) - dead_units
-    port_units = {port // units.ports_per_unit for port in repaired.failed_ports}
-    repaired_units = {*repaired.failed_chips, *port_units}
-    if units.through:
-        return repaired_units & sound_units
+    size = group_size(units)
+    repaired_ports = np.array(repaired.failed_ports, dtype=np.int64)
+    dead_ports = np.array([*after.dead_ports], dtype=np.int64)
+    touched = {*(repaired_ports // units.ports_per_unit // size).tolist()}
+    touched.update(chip // size for chip in repaired.failed_chips)
+    broken = {*(dead_ports // units.ports_per_unit // size).tolist()}
 
-    # Whole racks replace each other: those in which something was repaired, and nothing is broken.
-    units_per_rack = after.n_units // units.racks
-
-    def racks_of(some_units: Set[int], fibres: Sequence[int]) -> set[int]:
-        """Return the racks in which some units and fibres are."""
-        racks_of_fibres: list[int] = units.rack_of_fibre[list(fibres)].tolist()
-        return {unit // units_per_rack for unit in some_units}.union(racks_of_fibres)
-
-    touched_racks = racks_of(repaired_units, repaired.failed_fibres)
-    whole_racks = touched_racks - racks_of(dead_units, after.failed_fibres)
-    return {unit for unit in sound_units if unit // units_per_rack in whole_racks}
+    # Fibres count where whole racks replace each other.
+    if not units.through:
+        touched.update(units.rack_of_fibre[list(repaired.failed_fibres)].tolist())
+        broken.update(units.rack_of_fibre[list(after.failed_fibres)].tolist())
+    usable = touched - broken
+    return {unit for unit in range(units.n_units) if unit // size in usable}
 
 
 def find_joined_servers(units: Units, dead_fibres: Iterable[int]) -> NDArray[np.int32]:
@@ -376,8 +340,8 @@ class RecordFile:
             raise FormatError("cannot be read: there is no such file", path=path_name(path))
         self._file = Database(path, _LAYOUT, read_only=read_only, exclusive=not read_only)
         self.path = self._file.path
-        self._rows: list[tuple[int, Record]] = []
-        """The number of each later row, ascending, and its record."""
+        self._rows: dict[int, Record] = {}
+        """``_rows[number]``: the record of each row but the first one, ascending."""
         self._synced_s = 0.0
 
     def read(self) -> list[Record]:
@@ -411,9 +375,8 @@ class RecordFile:
             if numbers[0] != 0 or not isinstance(first_state, Reroute) or len(rows) == 1:
                 raise FormatError("has no first state, or no record", where="/0")
             for number, tree in zip(numbers[1:], trees[1:], strict=True):
-                record = _read_record(tree, trees[0], first_state, f"/{number}")
-                self._rows.append((number, record))
-        return [record for _, record in self._rows]
+                self._rows[number] = _read_record(tree, trees[0], first_state, f"/{number}")
+        return list(self._rows.values())
 
     def write(self, records: Sequence[Record], *, is_urgent: bool = True) -> None:
         """Replace the records of the file, the present one last.
@@ -423,11 +386,13 @@ class RecordFile:
         A change that is not urgent, as a proposal whose caller has nothing to lose yet, may reach
         the disk a second later.
         """
-        kept = [row for row in self._rows if any(row[1] is record for record in records)]
-        first_new = kept[-1][0] + 1 if kept else 1
-        new_rows = list(enumerate(records[len(kept) :], first_new))
-        kept_numbers = {number for number, _ in kept}
-        removed = [(number,) for number, _ in self._rows if number not in kept_numbers]
+        kept = {
+            number: former
+            for number, former in self._rows.items()
+            if any(former is record for record in records)
+        }
+        removed = [(number,) for number in self._rows.keys() - kept.keys()]
+        new_rows = dict(enumerate(records[len(kept) :], max(kept, default=0) + 1))
         is_due = time.monotonic() >= self._synced_s + _INTERVAL_S
         sync = is_due or (is_urgent and self._durable == "always")
 
@@ -442,12 +407,12 @@ class RecordFile:
                     connection.execute("DELETE FROM records")
                     connection.execute(_INSERT, _write_row(0, first_tree))
                 connection.executemany("DELETE FROM records WHERE number = ?", removed)
-                for number, record in new_rows:
+                for number, record in new_rows.items():
                     row = _write_row(number, record_to_tree(record))
                     connection.execute(_INSERT, row)
         if sync:
             self._synced_s = time.monotonic()
-        self._rows = kept + new_rows
+        self._rows = kept | new_rows
 
     def close(self) -> None:
         """Release the file; all changes are on disk then."""

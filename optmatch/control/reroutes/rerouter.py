@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from optmatch.control.figures import Call, Tally
 from optmatch.control.reroutes.answering import (
     Proposal,
+    explain_stale,
     find_answer,
-    find_closed_part,
     start_clock,
     take_snapshot,
 )
@@ -45,11 +45,11 @@ from optmatch.control.reroutes.records import (
     take_out,
     unite,
 )
-from optmatch.model import FormatError, InputError, integer
+from optmatch.model import FormatError, InputError, frozen, integer
 from optmatch.model.declarations import form_of
 from optmatch.model.files import file_path, path_name
 from optmatch.problems import Reroute
-from optmatch.problems.reroutes.running import KIND_OF_FIELD, FailedParts
+from optmatch.problems.reroutes.running import KIND_OF_FIELD, FailedParts, group_size
 
 
 class Rerouter:
@@ -179,15 +179,13 @@ class Rerouter:
             return self._offers[1]
 
         # Failures take turns, so that a short deadline does not always end at the same ones.
-        pending = snapshot.record.waiting
-        first = self._n_retried % max(1, len(pending))
+        pending = deque(snapshot.record.waiting)
+        pending.rotate(-self._n_retried)
         proposals = list[Proposal]()
         with self._tally.call("retry"):
-            for failure in (*pending[first:], *pending[:first]):
-                if clock.remaining_s <= 0:
-                    break
+            while pending and clock.remaining_s > 0:
                 self._n_retried += 1
-                answer = find_answer(snapshot, failure, clock)
+                answer = find_answer(snapshot, pending.popleft(), clock)
                 if isinstance(answer, Proposal):
                     proposals.append(answer)
 
@@ -372,21 +370,18 @@ class Rerouter:
                 with self._lock:
                     record = self._now.record
                     is_stale = snapshot.state is not record.state
-                    if isinstance(answer, Proposal) and not is_stale:
-                        closed = record.closed_to(failure)
-                        used = find_closed_part(record.state, answer.transition, closed)
-                        is_stale = used is not None
+                    if isinstance(answer, Proposal):
+                        is_stale = explain_stale(answer, record) is not None
                     if is_stale and not is_late:
                         continue
 
                     # Parts that a change has answered in the meantime are not pending.
                     pending = list_unanswered(failure, record.state) if is_stale else failure
-                    if report and any(pending):
-                        if isinstance(answer, Proposal):
-                            # Its caller has nothing to lose yet.
-                            self._go_to(record.answer(pending), is_urgent=False)
-                        else:
-                            self._go_to(record.refuse(pending))
+                    if report:
+                        # The caller of a proposal has nothing to lose yet.
+                        has_proposal = isinstance(answer, Proposal)
+                        reported = record.report(pending, has_proposal=has_proposal)
+                        self._go_to(reported, self._history, is_urgent=not has_proposal)
                 if isinstance(answer, Proposal):
                     return answer
                 raise answer
@@ -436,18 +431,12 @@ class Rerouter:
             raise InputError(f"proposal of type {type(proposal).__name__}", where="proposal")
         failure = proposal.failure
         with self._tally.call("apply", failure), self._lock:
-            # Only a proposal for the present state is applied, and only if no part that it uses
-            # has been reported as failed since.
             record = self._now.record
-            if proposal.state is not record.state:
-                raise InputError("the state has changed since this was proposed: ask again")
+            reason = explain_stale(proposal, record)
+            if reason is not None:
+                raise InputError(f"{reason} since this was proposed: ask again")
             check_faults_are_latest(record, failure)
-            closed = record.closed_to(failure)
-            used = find_closed_part(record.state, proposal.transition, closed)
-            if used is not None:
-                raise InputError(f"{used} has failed since this was proposed: ask again")
-
-            return self._change_to(_record_after(record, proposal))
+            return self._go_to(_record_after(record, proposal), [*self._history, record])
 
     def repair(
         self,
@@ -483,7 +472,8 @@ class Rerouter:
         self._check_open()
         repaired = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
         with self._tally.call("repair", repaired), self._lock:
-            return self._change_to(take_out(self._now.record, repaired))
+            record = self._now.record
+            return self._go_to(take_out(record, repaired), [*self._history, record])
 
     restore = repair
     """The same for parts that were drained."""
@@ -520,19 +510,25 @@ class Rerouter:
         unit = integer("unit", unit, at_least=0)
         snapshot = self._now
 
-        # The search treats the stand-in as failed, and allows `unit` alone to take over from it.
+        # The search treats the stand-in as failed.
+        state = snapshot.state
         stand_in = self.stand_ins.get(unit, -1)
-        kind = snapshot.state.units.unit_name
+        kind = state.units.unit_name
         leaving = FailedParts(**{f"failed_{kind}s": (stand_in,)})
         is_pending = (kind, unit) in snapshot.record.closed_to(leaving).faults
-        if stand_in < 0 or unit not in snapshot.state.spares or is_pending:
+        if stand_in < 0 or unit not in state.spares or is_pending:
             raise InputError(f"unit {unit} has no stand-in, or is not repaired", where="unit")
 
+        # No spare is left to it but `unit`, with its rack where whole racks replace each other.
+        size = group_size(state.units)
+        own_spares = tuple(spare for spare in state.spares if spare // size == unit // size)
+        own_record = snapshot.record._replace(state=replace(state, spares=own_spares))
+
         with self._tally.call("give_back", leaving):
-            answer = find_answer(snapshot, leaving, clock, only_unit=unit)
+            answer = find_answer(snapshot._replace(record=own_record), leaving, clock)
             if not isinstance(answer, Proposal):
                 raise answer
-            return replace(answer, restored=(unit, stand_in))
+            return replace(answer, state=state, restored=(unit, stand_in))
 
     def __repr__(self) -> str:
         record = self._now.record
@@ -817,20 +813,14 @@ class Rerouter:
         if self._is_closed:
             raise InputError("the controller is closed: open it again")
 
-    def _change_to(self, record: Record) -> Reroute:
-        """Take over a record after a change, which a rollback takes back; the lock is held."""
-        # Failures that the change answers are not pending in the record to go back to.
-        past = self._now.record._replace(answered=record.answered)
-        return self._go_to(record, [*self._history, past])
-
     def _go_to(
-        self, record: Record, history: Iterable[Record] | None = None, *, is_urgent: bool = True
+        self, record: Record, history: Iterable[Record], *, is_urgent: bool = True
     ) -> Reroute:
         """Take over a record, once it is in the file, and return its state; the lock is held.
 
-        `history` has the records before it from now on, None for those that there are. If the file
-        cannot be written, the present record is still the former one. A change that is not urgent
-        may reach the disk a second later.
+        `history` has the records before it from now on. If the file cannot be written, the present
+        record is still the former one. A change that is not urgent may reach the disk a second
+        later.
         """
         self._check_open()
         before = self._now
@@ -841,7 +831,7 @@ class Rerouter:
         snapshot = before._replace(record=record)
         if record.state is not before.state:
             snapshot = take_snapshot(record, self._priorities, before)
-        past = deque(self._history if history is None else history, self._history.maxlen)
+        past = deque(history, self._history.maxlen)
         if self._file is not None:
             self._file.write([*past, record], is_urgent=is_urgent)
         self._now = snapshot
@@ -897,7 +887,4 @@ def _list_priorities(state: Reroute, priorities: Mapping[int, int] | None) -> ND
         for job, priority in priorities.items()
     }
     of_circuit = [priority_of_job.get(job, 0) for job in state.owners.tolist()]
-    try:
-        return np.array(of_circuit, dtype=np.int64)
-    except OverflowError:
-        raise InputError("priorities: at most 64 bits", where="priorities") from None
+    return frozen("priorities", of_circuit, 1, np.int64)

@@ -46,6 +46,7 @@ from optmatch.problems.reroutes.running import (
     check_ends,
     follow_fibres,
     follow_light,
+    group_size,
     list_passed,
 )
 from optmatch.problems.reroutes.transition import SET, Transition
@@ -446,42 +447,24 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
     """Find which circuits lose their light or an end when parts fail, and what must be replaced.
 
     The parts that have failed are `failed` alone, not those of the state: of a running state with
-    failures, pass both together. A unit is lost if it has more circuits than live ports. Spares
-    without a live port cannot take over.
-
-    Example: a chip with 4 ports and 3 circuits is lost when a second port fails.
+    failures, pass both together.
     """
-    # Which ports are dead: all those of a failed chip, among others.
-    passed = state.passed
-    n_units = state.units.n_units
-    per_unit = state.units.ports_per_unit
-    is_dead = np.zeros(n_units * per_unit, dtype=np.bool_)  # by port
-    is_dead.reshape(n_units, per_unit)[list(failed.failed_chips)] = True
+    # Circuits that end at a dead port are hit; those of a failed chip are all dead.
+    units = state.units
+    per_unit = units.ports_per_unit
+    is_dead = np.zeros(units.n_units * per_unit, dtype=np.bool_)  # by port
+    is_dead.reshape(units.n_units, per_unit)[list(failed.failed_chips)] = True
     is_dead[list(failed.failed_ports)] = True
+    hit = np.asarray(is_dead[state.circuits].any(axis=1))
 
-    # Where light cannot pass through servers, whole racks are replaced.
-    if not state.units.through:
-        return _assess_racks(state, failed, is_dead)
-    n_live = per_unit - is_dead.reshape(n_units, per_unit).sum(axis=1)  # by unit
-
-    # Units that have more circuits than working ports are lost. A bidirectional port serves one
-    # circuit, whichever end is there; other ports serve one that starts and one that ends there.
-    is_lost = np.zeros(n_units, dtype=np.bool_)  # by unit
-    hit = np.zeros(len(state.circuits), dtype=np.bool_)
-    if failed.failed_chips or failed.failed_ports:
-        unit_of_end = state.circuits // per_unit  # (circuits, 2)
-        sides = [unit_of_end] if state.fabric.bidirectional else list(unit_of_end.T)
-        n_circuits = [np.bincount(side.ravel(), minlength=n_units) for side in sides]
-        is_lost = np.max(n_circuits, axis=0) > n_live
-        hit = (is_dead[state.circuits] | is_lost[unit_of_end]).any(axis=1)
-
-    # A circuit that passes a failed fibre is hit. Parts that are no fibre have number -1, and find
-    # the last entry of `has_failed`, which is False.
+    # A circuit that passes a failed fibre is hit. Terminals without a fibre have the number -1, and
+    # find the last entry of `has_failed`, which is False.
+    passed = state.passed
     if failed.failed_fibres:
         fibre: NDArray[np.integer] = passed.part
         if state.cell_states is not None:
-            fibre = state.units.fibre_of_terminal[passed.part]
-        has_failed = np.zeros(state.units.n_fibres + 1, dtype=np.bool_)
+            fibre = units.fibre_of_terminal[passed.part]
+        has_failed = np.zeros(units.n_fibres + 1, dtype=np.bool_)
         has_failed[list(failed.failed_fibres)] = True
         hit[passed.circuit[has_failed[fibre]]] = True
 
@@ -492,43 +475,65 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
         for cell, stuck_state in failed.stuck.items():
             is_broken[cell] = stuck_state != state.cell_states[cell]
         hit[passed.circuit[is_broken[passed.part // 4]]] = True
+
+    # Circuits of lost units are hit, at whichever port.
+    if units.through:
+        is_lost, takes_over = _find_lost_units(state, is_dead)
+    else:
+        is_lost, takes_over = _find_lost_racks(state, failed, is_dead)
+    hit |= is_lost[state.circuits // per_unit].any(axis=1)
     return Damage(
         dead_ports=frozenset(np.flatnonzero(is_dead).tolist()),
         hit=hit,
         lost=tuple(np.flatnonzero(is_lost).tolist()),
-        spares=tuple(unit for unit in state.spares if n_live[unit] > 0),
+        spares=tuple(unit for unit in state.spares if takes_over[unit]),
     )
 
 
-def _assess_racks(state: Reroute, failed: FailedParts, is_dead: NDArray[np.bool_]) -> Damage:
+def _find_lost_units(
+    state: Reroute, is_dead: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Tell which units are lost, and which can take over, once ports are dead (`is_dead`).
+
+    A unit is lost if it has more circuits than live ports: a chip with 4 ports and 3 circuits is
+    lost when a second port fails. A unit without a live port cannot take over. Both results are
+    by unit.
+    """
+    n_units = state.units.n_units
+    if not is_dead.any():
+        return np.zeros(n_units, dtype=np.bool_), np.ones(n_units, dtype=np.bool_)
+    per_unit = state.units.ports_per_unit
+    n_live = per_unit - is_dead.reshape(n_units, per_unit).sum(axis=1)
+
+    # A bidirectional port serves one circuit, whichever end is there; other ports serve one that
+    # starts and one that ends there.
+    unit_of_end = state.circuits // per_unit  # (circuits, 2)
+    sides = [unit_of_end] if state.fabric.bidirectional else list(unit_of_end.T)
+    n_circuits = [np.bincount(side.ravel(), minlength=n_units) for side in sides]
+    return np.max(n_circuits, axis=0) > n_live, n_live > 0
+
+
+def _find_lost_racks(
+    state: Reroute, failed: FailedParts, is_dead: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Do the same where no light passes chips, and whole racks replace each other.
 
-    A rack is lost if a circuit ends at a dead port of it (``is_dead[port]``) or passes a failed
-    fibre of it; a rack takes over if all its chips are spares and nothing in it has failed.
+    A rack is lost if a circuit ends at a dead port of it, or passes a failed fibre of it. It takes
+    over if all its chips are spares and nothing in it has failed, also where nothing is in use.
+    Both results are by unit.
     """
     units = state.units
-    per_rack = units.n_units // units.racks
+    per_rack = group_size(units)
+    racks = np.arange(units.racks)
     rack_of_port = np.arange(len(is_dead)) // (per_rack * units.ports_per_unit)
-    failed_fibres = list(failed.failed_fibres)
+    failed_fibres = np.array(failed.failed_fibres, dtype=np.int64)
 
-    # Racks with a dead port that a circuit ends at, or a failed fibre that one passes, are lost.
-    used_parts = state.passed.part
-    passes_failed = np.isin(used_parts, failed_fibres)
-    is_lost = np.zeros(units.racks, dtype=np.bool_)  # by rack
-    is_lost[rack_of_port[state.circuits[is_dead[state.circuits]]]] = True
-    is_lost[units.rack_of_fibre[used_parts[passes_failed]]] = True
-    hit = np.asarray(is_lost[rack_of_port[state.circuits]].any(axis=1))
-
-    # A rack that takes over has to be all spare and all sound, also where nothing is in use.
-    has_failed = np.zeros(units.racks, dtype=np.bool_)
-    has_failed[rack_of_port[is_dead]] = True
-    has_failed[units.rack_of_fibre[failed_fibres]] = True
-    is_spare = np.zeros(units.n_units, dtype=np.bool_)
-    is_spare[list(state.spares)] = True
-    takes_over = is_spare.reshape(-1, per_rack).all(axis=1) & ~has_failed
-    return Damage(
-        dead_ports=frozenset(np.flatnonzero(is_dead).tolist()),
-        hit=hit,
-        lost=tuple(np.flatnonzero(np.repeat(is_lost, per_rack)).tolist()),
-        spares=tuple(np.flatnonzero(np.repeat(takes_over, per_rack)).tolist()),
-    )
+    # Racks with something in use that has failed, and those with anything that has.
+    used_ports = state.circuits[is_dead[state.circuits]]
+    used_fibres = np.intersect1d(state.passed.part, failed_fibres)
+    is_lost = np.isin(racks, rack_of_port[used_ports])
+    is_lost |= np.isin(racks, units.rack_of_fibre[used_fibres])
+    is_sound = ~np.isin(racks, rack_of_port[is_dead])
+    is_sound &= ~np.isin(racks, units.rack_of_fibre[failed_fibres])
+    is_spare = np.isin(np.arange(units.n_units), state.spares).reshape(-1, per_rack).all(axis=1)
+    return np.repeat(is_lost, per_rack), np.repeat(is_spare & is_sound, per_rack)

@@ -78,6 +78,15 @@ class FailedParts(NamedTuple):
         return {**dict.fromkeys(self.stuck_bar, BAR), **dict.fromkeys(self.stuck_cross, CROSS)}
 
 
+def group_size(units: Units) -> int:
+    """Return how many units, by number in a row, replace each other as a group.
+
+    It is one where light passes chips, and on a switch; else all units of a rack, since only a
+    whole rack can replace another one.
+    """
+    return 1 if units.through else units.n_units // units.racks
+
+
 class Passed(NamedTuple):
     """The fibres or terminals of all routes, one route after another."""
 

@@ -479,7 +479,7 @@ def test_each_part_waits_once(events: list[set[int]], random: Any) -> None:
     record, waits = Record(rack_state()), set[int]()
     for chips in events:
         parts = FailedParts(failed_chips=tuple(sorted(chips)))
-        record = random.choice([record.refuse, record.answer])(parts)
+        record = record.report(parts, has_proposal=random.choice([False, True]))
         waits |= chips
         listed = [chip for failure in record.waiting for chip in failure.failed_chips]
         assert sorted(listed) == sorted(waits)
