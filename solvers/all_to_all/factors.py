@@ -142,12 +142,15 @@ def _walk_alternating_cycle(factors, start, coins, place, path):
 def _weigh_cycle(factors, start, taken):
     """Go round a cycle of the edges that a new first factor leaves, and compare its colourings.
 
-    ``factors[k, vertex]`` are the old factors, and ``taken[vertex]`` is the partner in the new
-    first one. Without its edges each vertex has two edges left, and these make cycles. A colouring
-    gives the edges of a cycle to the new second and third factor alternately. Returns whether the
-    cycle through `start` has an even number of edges; and how many edges more stay in the factor
-    of before if the first edge goes to the second factor than if it goes to the third, below 0 if
-    it is the other way round.
+    ``factors[k, vertex]`` are the three old factors, and ``taken[vertex]`` is the partner in the
+    new first one. Without its edges each vertex has two edges left, and these make cycles. A
+    colouring gives the edges of a cycle to the new second and third factor alternately.
+
+    Returns ``is_even, more_alike``. The first is whether the cycle through `start` has an even
+    number of edges, without which it has no colouring. The second compares two colourings: in the
+    one the first edge goes to the second factor, in the other to the third. It is how many more
+    edges of the one stay in the factor that they were in. If the walk comes to no edge, both are
+    False and 0.
     """
     more_alike = 0
     count = 0

@@ -39,10 +39,9 @@ def decide_fewest(
     most_literals: int = MOST_LITERALS,
     slots: int | None = None,
 ) -> Decision:
-    """Find a schedule in the fewest slots by CP-SAT, or prove that there is none.
+    """Find a schedule in `slots` slots (None: the fewest) by CP-SAT, or prove that there is none.
 
-    Models of more than `most_literals` are not built; `slots` is another number of slots than the
-    fewest.
+    Models of more than `most_literals` are not built: then the question stays open.
     """
     model = JointModel(problem, problem.min_slots if slots is None else slots)
     if model.n_literals > most_literals:
@@ -56,7 +55,7 @@ def decide_fewest(
 
 
 class JointModel(ExactModel[RoutedPairs]):
-    """The model for a given number of slots. It is written by `build`, or by `add_slots` alone.
+    """The model of a schedule in a given number of slots, which `build` writes.
 
     Parameters
     ----------
@@ -67,6 +66,14 @@ class JointModel(ExactModel[RoutedPairs]):
 
     Attributes
     ----------
+    graph : CellGraph
+        The cells of the fabric, and how they are joined.
+    pairs : list of (int, int)
+        The source and the destination port of each pair that has to meet.
+    sources : list of int
+        The ports that send, ascending.
+    joined : list of int
+        The terminals that a waveguide joins to another one.
     meets : list of dict
         ``meets[slot][source, destination]``: the literal that the pair meets in the slot.
     flows : list of dict
@@ -78,11 +85,10 @@ class JointModel(ExactModel[RoutedPairs]):
     tells = True
 
     def __init__(self, problem: AllToAll, slots: int) -> None:
-        """Begin a model without variables, and estimate its size; `build` writes it.
+        """Begin a model without variables, and estimate its size.
 
-        The model has a flow of light for each slot and each port that sends. The size
-        (``n_literals``) is about one literal for each slot, each sending port and each joined
-        terminal.
+        The model will have a flow of light for each slot and each port that sends: about one
+        literal for each slot, each sending port and each joined terminal.
         """
         super().__init__()
         self.problem = problem
@@ -210,7 +216,10 @@ def finish_small(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Let the exact model improve on a schedule, or prove it, where the mesh is small."""
+    """Let the exact model improve on a schedule, or prove it optimal, where the mesh is small.
+
+    The result is `solution` itself where the model would be too large.
+    """
     with stoppable() as stop:
         if solution.schedule is None or not is_small(problem, clock, solution.schedule.n_slots):
             return solution

@@ -87,8 +87,10 @@ class SlotPlanner:
 
     Attributes
     ----------
-    n_ports, bidirectional : int, bool
-        Those of the fabric. If `bidirectional`, a circuit serves both directions.
+    n_ports : int
+        The number of ports of the fabric.
+    bidirectional : bool
+        Whether a circuit serves both directions between its ports.
     plan : list of RoutedSlot
         The slots so far, also those that have no routes for some of their circuits.
     slots_bound : int
@@ -140,10 +142,10 @@ class SlotPlanner:
         return np.append(partner, np.flatnonzero(matching == IDLE)[: self.n_ports % 2])
 
     def sources(self, partner: NDArray[np.int64]) -> NDArray[np.int64]:
-        """List the ports that start a circuit, those with the longest paths first.
+        """List the ports that start a circuit, those with the longest shortest routes first.
 
-        ``partner[vertex]`` is a factor, as of `RoutedSlot`. Long paths have the fewest
-        alternatives. A circuit of bidirectional ports is counted once, from its lower port: the
+        These have the fewest alternatives. ``partner[vertex]`` is the vertex with which a factor
+        pairs each vertex. A circuit of bidirectional ports is listed once, by its lower port: the
         matching 2, -1, 0 has the circuit from port 0 alone.
         """
         matching = self.matching(partner)
@@ -180,7 +182,8 @@ class SlotPlanner:
         is none; they are changed and become part of the result. Other threads bring a `router` of
         their own.
         """
-        # `least` is what the shortest routes of all circuits cost together.
+        # `least` is what the shortest routes of all circuits cost together; negotiation gives up
+        # above ``effort.most``.
         router = router or self.router
         order = self.sources(partner)
         destinations = self.destinations(partner)
@@ -188,8 +191,8 @@ class SlotPlanner:
         if allowed is not None:
             effort = effort._replace(most=least + allowed)
 
-        # A cost below 0 is a failure: the number of links that are contested still, with a minus,
-        # or `BLOCKED` or less if some circuit has no path at all.
+        # A cost below 0 is a failure: -3 says that three links are still contested, and `BLOCKED`,
+        # which is less than any such number, that some circuit has no path at all.
         cost = router.settle(order, destinations, routes, lengths, effort=effort)
         contested = -cost if cost > BLOCKED else len(order)
         excess = cost - least if cost >= 0 else contested * FAILED

@@ -82,10 +82,8 @@ class _Damage(NamedTuple):
 class Repair:
     """A schedule of a fabric without faults, and the known proofs and routes for its repair.
 
-    Matchings stay what they are, but for an all-to-all that is not `fixed`: its pairs may move
-    from slot to slot.
-
-    Results do not depend on the order of the questions, nor on any clock.
+    Matchings stay as they are, except in an all-to-all that is not `fixed`: its pairs may move
+    from slot to slot. Verdicts depend neither on the order of the questions nor on any clock.
 
     Parameters
     ----------
@@ -94,30 +92,40 @@ class Repair:
     schedule
         Its matchings, and the cell states that carry them.
     fixed
-        Whether no pair may move from slot to slot.
+        Whether no pair may move from slot to slot, even in an all-to-all.
+
+    Attributes
+    ----------
+    problem : AllToAll or None
+        The all-to-all whose pairs may move from slot to slot; None if none may.
+    matchings : int32 array, shape (slots, ports)
+        ``matchings[slot, source] = destination``, -1 where idle.
+    states : int8 array, shape (slots, cells)
+        0 bar, 1 cross, -1 where no light passes.
+    router : CellRouter
+        Finds routes on the fabric; its workspace is overwritten.
     """
 
     def __init__(self, problem: Any, schedule: Schedule, *, fixed: bool = False) -> None:
-        """Read the routes of all slots out of their states; nothing is judged yet.
-
-        With `fixed` no pair may move from slot to slot, even in an all-to-all.
-        """
+        """Read the routes of all slots out of their states; nothing is judged yet."""
         self.fabric = problem.fabric
         self.problem = problem if isinstance(problem, AllToAll) and not fixed else None
         self.router = CellRouter(self.fabric)
         self.matchings = schedule.matchings
         self.states: NDArray[np.int8] = np.asarray(schedule.cell_states)
-        # The routes of each slot and their lengths: ``routes[source, step]`` are the terminals by
+
+        # For each slot its routes and their lengths: ``routes[source, step]`` are the terminals by
         # which light leaves its cells, of which the first ``lengths[source]`` count.
         self._routes = [
             self.router.follow(matching, states)
             for matching, states in zip(self.matchings, self.states, strict=True)
         ]
-        # Known answers: of single faults; of sets of faults that cannot be survived; and by slot
-        # and fault the states, (cells,), that avoid the fault.
         self._alone: dict[Fault, Verdict] = {}
-        self._fatal: list[Verdict] = []  # of several faults
+        """The verdict on each single fault that was asked for."""
+        self._fatal: list[Verdict] = []
+        """Verdicts on several faults that cannot be survived together."""
         self._rows: dict[tuple[int, Fault], NDArray[np.int8]] = {}
+        """``_rows[slot, fault][cell]``: states of a slot that avoid a single fault."""
 
     def forget(self) -> None:
         """Forget the proofs for several faults, which stand for others that contain them."""

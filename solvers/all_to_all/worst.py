@@ -98,9 +98,12 @@ def _reroute_slots(
 ) -> Solution:
     """Route each slot of a plan anew for the objective of the problem, until the time is up.
 
-    `planned` counts cells. A slot keeps its states where new ones are no better.
+    `planned` is a solution of the same pairs for the number of cells: its matchings stay, and its
+    objective and bound, in cells, say nothing here. A slot keeps its states unless new ones are as
+    good or better.
     """
-    # ``states[slot, cell]`` are the states, and ``values[slot]`` the objective of each slot.
+    # ``states[slot, cell]`` are the states, and ``values[slot]`` is the objective of each slot: a
+    # loss in dB, a ratio of crosstalk to signal, or a power in mW.
     schedule: Any = planned.schedule
     states = schedule.cell_states.copy()
     values = [
@@ -124,8 +127,9 @@ def _reroute_slots(
     except (KeyboardInterrupt, TimeUp) as stop:
         limit = limit_of(stop)
 
-    # Powers of slots add up, of losses and crosstalk the worst slot counts. Answers in more slots
-    # than the fewest are never called optimal.
+    # Powers of slots add up; of losses and of crosstalk the worst slot counts. An answer is
+    # optimal if it meets the bound but for rounding, in the fewest slots: more are never called
+    # optimal.
     objective = max(values, default=0.0)
     if problem.objective == "power-mw":
         objective = float(sum(values))

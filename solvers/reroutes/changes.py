@@ -134,11 +134,12 @@ def _set_cells(
 def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) -> Transition:
     """Turn a plan into a transition: choose its ports and fibres, and order its changes.
 
-    Circuits come in rising order. The ports, fibres and cell states that each one needs before and
-    after decide which one has to go dark before another comes up. `routing` still has the old
-    routes. A row of ``steps`` is a `Step`, and a row of ``moves`` a lost unit with its spare.
+    `routing` still has the old routes. The circuits of the transition come in rising order. What
+    each of them needs on its old and on its new route (`RouteNeeds`) decides which one has to go
+    dark before another comes up.
     """
-    # Changed circuits give up what they have; those that the failure hit are dark already.
+    # Ports and fibres for the new paths. All changed circuits give up those that they have; those
+    # that the failure hit have no light any more, the others are `lit`.
     order = sorted(range(len(plan.changed)), key=plan.changed.__getitem__)
     changed = [plan.changed[place] for place in order]
     paths = [plan.paths[place] for place in order]
@@ -152,7 +153,8 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
         lit=set(changed).difference(case.hit),
     )
 
-    # The parts and cells that each circuit needs for itself before and after.
+    # The needs of each circuit before and after, and the present state of each cell on a new
+    # route.
     old_needs = {}
     new_needs = {}
     present_states: dict[int, int] = {}
@@ -167,7 +169,8 @@ def make_transition(routing: RoutingState, case: HitCircuits, plan: Recovery) ->
         cells = new_needs[circuit].cells
         present_states |= {cell: int(routing.now[cell]) for cell in cells}
 
-    # The steps. Each lost unit has one spare in the handover.
+    # A row of `steps` is a kind, a circuit or cell, and the new state of a cell, -1 for circuits.
+    # A row of `moves` is a lost unit and the spare that takes over.
     steps = order_steps(old_needs, new_needs, case.hit, present_states)
     moves = list(zip(case.lost, plan.handover, strict=True))
     return Transition(

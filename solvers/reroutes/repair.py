@@ -145,12 +145,12 @@ def list_choices(
 ) -> list[RankedHandover]:
     """List the `most` best ways to hand lost units over, by the worst loss, then the length.
 
-    Both are those of the circuits to be routed, `circuits`, if nothing else were in the way. One
-    lost unit may go to any spare; several to the spares nearest to one of them, as many as make at
-    most 720 ways. Returns the ways, the best one first; a worst loss of `UNREACHED` or more says
-    that some circuit has no path.
+    Both are those of the `circuits`, numbers of those to be routed, if nothing were in their way.
+    One lost unit may go to any spare. Several may go to the spares nearest to one of them: as many
+    spares as make at most 720 ways. The best way comes first; a worst loss of `UNREACHED` or more
+    says that some circuit has no path.
     """
-    pairs = routing.ends[list(circuits)]  # the units of each circuit
+    pairs = routing.ends[list(circuits)]  # (circuits, 2): the units of source and destination
     n_lost = len(case.lost)
     spares = np.array(case.spares, dtype=np.int64)
 
@@ -206,12 +206,16 @@ def _best_handover(
     """Try the ways to hand over, nearest first, until no other can be better.
 
     For each handover, at most `most` of them, the hit circuits and those in `moving` are routed
-    through what is free; they have been taken off `routing`. `prove` is called once where several
-    handovers have failed and each takes long. The result is the best plan, a proof that there is
-    none, or None.
+    through what is free; they have been taken off `routing`.
+
+    The result is the best plan. Without a plan it is the proof that there is none if `prove` has
+    found one: that is called once, on large fabrics, after `_NEAREST` handovers in vain. It is
+    None if there is neither.
     """
     clock = running_clock()
     circuits = (*case.hit, *moving)
+
+    # On large fabrics each handover takes milliseconds to route.
     is_large = len(routing.graph.resource) * len(circuits) > _MOST_WORK
     rounds = ROUNDS
     if moving:
@@ -233,7 +237,7 @@ def _best_handover(
             break
         paths = routing.route(ranked.ends, rounds)
 
-        # A few plans are compared on large switches, all on others.
+        # A plan: on large fabrics the best of the first few is good enough.
         if paths is not None:
             plan = settle(routing, case, ranked.handover, circuits, paths)
 
@@ -248,8 +252,7 @@ def _best_handover(
             if n_compared == _FEW_COMPARED and is_large:
                 break
 
-        # A handover without routes: after the nearest ones it is asked whether there are routes at
-        # all.
+        # No routes: after the nearest handovers in vain it is asked whether there are any at all.
         elif best is None:
             n_failed += 1
             if is_large and n_failed == _NEAREST:
@@ -287,12 +290,16 @@ def _move_other_circuits(
 ) -> Recovery | None:
     """Find new routes for hit circuits where other circuits have to move for them.
 
-    Which circuits may move is tried in this order: one circuit of a hit job after the other; all
-    circuits of hit jobs at once; then, by rising priority, one circuit of another job after the
-    other, first alone and then with all circuits of hit jobs; and if none of these sets has a
-    plan, all circuits of jobs up to this priority and of hit jobs at once. The result is the best
-    plan of the first stage that has one, None if none has. The hit circuits have been taken off
-    `routing`.
+    Sets of circuits that may move are tried in this order; the result is the best plan of the
+    first stage that has one, None if none has. A *hit job* is one that owns a hit circuit.
+
+    1. One circuit of a hit job, each in turn.
+    2. All circuits of hit jobs.
+    3. For each priority, the lowest first: one circuit of another job of this or a lower priority,
+       each in turn, alone or with all circuits of hit jobs.
+    4. For the same priority: all these circuits of other jobs, and all of hit jobs.
+
+    The hit circuits have been taken off `routing`.
     """
     of_hit_jobs, of_other_jobs = split_rest(routing, case)
 
@@ -305,7 +312,8 @@ def _move_other_circuits(
     if plan is not None or not of_other_jobs:
         return plan
 
-    # Then circuits of the lowest priority, those with the next one as well, and so on to the last.
+    # Then circuits of the lowest priority, those of the next one as well, and so on to the last.
+    # With those of hit jobs only the first `_WITH_OWN` are tried, which bounds the work.
     ranks = np.zeros(len(case.owners)) if case.priorities is None else case.priorities
     for rank in np.unique(ranks[of_other_jobs]):
         movable = [circuit for circuit in of_other_jobs if ranks[circuit] <= rank]

@@ -108,16 +108,27 @@ def search(
 class _ProofSearch:
     """Branch and price for one matching.
 
-    Bounds and costs are whole numbers: in 1/`UNIT` of a cell, or for losses in the units of
-    `loss_units`, of which ``per_unit`` make a dB. ``cases`` has all cases so far, the root first;
-    ``best`` the best routes, whose objective is in cells or dB; ``least`` what the cheapest routes
-    cost, each alone. ``master`` is the linear programme over routes, ``negotiation`` finds routes
-    by rip-up and reroute, and ``totals`` knows which totals routes can have.
+    Bounds and costs of cases are whole numbers: in 1/`UNIT` of a cell, or where losses are
+    minimised in the units of `loss_units`.
 
-    Parameters
+    Attributes
     ----------
-    problem, limits, rng, on_event
-        As of `search`.
+    per_unit : int
+        How many of these make a cell, or a dB.
+    least : int
+        What the cheapest routes cost together, each as if it were alone.
+    cases : list of ProofNode
+        All cases so far, the root first.
+    best : Routes or None
+        The best routes so far, with their objective in cells or dB.
+    master : Master
+        The linear programme over routes.
+    negotiation : Negotiation
+        Finds routes by rip-up and reroute.
+    router : CellRouter
+        The router at the costs of the objective, whose links have prices.
+    totals : LossTotals
+        Knows which totals the costs of all routes can have.
     """
 
     def __init__(
@@ -175,7 +186,7 @@ class _ProofSearch:
     def _take(self, routes: Routes | None) -> None:
         """Keep routes if they are the best so far, and put them into the pool of columns.
 
-        None, the result of a negotiation that failed, changes nothing.
+        None is the result of a negotiation that failed, and changes nothing.
         """
         if routes is None:
             return
@@ -188,9 +199,9 @@ class _ProofSearch:
     def _branch(self) -> Limit | None:
         """Search the cases best first: bound the one of the lowest bound, and split it if needed.
 
-        A case needs no further search if it is infeasible, or if its bound is above `_upper`, as
-        no routing in it beats the best one. The result is the limit that ended the search; None
-        says that it came to its end: ``self.best`` is optimal, or, where that is None as well, the
+        A case needs no further search if it is infeasible, or if its bound is above `_upper`:
+        then no routing in it beats the best one. The result is the limit that ended the search.
+        None says that no case is left: ``self.best`` is optimal, or if that is None as well, the
         matching cannot be routed.
         """
         # The shortest routes of all circuits, each alone, may prove enough already.
@@ -199,7 +210,7 @@ class _ProofSearch:
 
         # The queue is a heap of (bound, number of the case): the lowest bound comes first.
         queue = [(-math.inf, 0)]
-        bounded = 0
+        bounded = 0  # cases that were bounded so far
         while queue:
             limit = self.clock.exceeded(bounded)
             if limit is None and self.best is not None:
@@ -237,10 +248,9 @@ class _ProofSearch:
                 # losses are rounded to whole units.
                 continue
 
-            # The children begin with the bound and the prices of this case, which hold for them.
-            # No circuit passes a link in both directions, and no two pass one link. Hence in each
-            # routing the circuit of the split does without one of the two directions of the link;
-            # and either it does without the link, or all others do.
+            # No circuit passes a link in both directions, and no two circuits pass one link.
+            # Hence in each routing the circuit of the split does without one of the two
+            # directions of the link; and either it does without the link, or all others do.
             split = self._where_to_split(case.bound.weights)
             case.split = split
             mate = int(self.router.wiring.mate[split.terminal])
@@ -253,6 +263,7 @@ class _ProofSearch:
                 halves = [([split.circuit], both_ends), (rivals, both_ends)]
 
             # Each half is a case of its own, in which some circuits are kept from more terminals.
+            # It begins with the bound and the prices of this case, which hold there as well.
             for closed_circuits, terminals in halves:
                 closed = dict(case.closed)
                 for circuit in closed_circuits:

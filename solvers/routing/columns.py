@@ -87,13 +87,23 @@ class Master:
         How many circuits a link carries: 1 in a single matching, the number of slots where all
         matchings are bounded together.
 
+    Attributes
+    ----------
+    circuits : list of (int, int)
+        The source and the destination port of each circuit.
+    port_links : int64 array, shape (circuits,)
+        The link at the source of each circuit, which no terminal of its route names.
+    wiring : MeshArrays
+        The graph with the costs of cells.
+    without_cell_costs : MeshArrays
+        The same graph where cells cost nothing: then only prices of links count, as in a proof
+        that there is no routing.
+
     Notes
     -----
-    ``circuits[k]`` are the source and the destination port of circuit k. ``wiring`` is the graph
-    with the costs of cells, and ``without_cell_costs`` the same graph where cells cost nothing:
-    then only prices of links count, as in a proof that there is no routing. ``_shut`` are
-    terminals that faults close to all circuits, ``_broken`` the columns that faults break, and
-    ``_lp`` is the linear programme.
+    ``_variables[column]`` is the variable of each column in ``_lp``, the linear programme; its
+    keys are the pool. ``_through[cell]`` lists the columns through a cell, ``_shut`` are terminals
+    that faults close to all circuits, and ``_broken`` the columns that faults break.
     """
 
     def __init__(self, router: CellRouter, circuits: NDArray[np.int64], capacity: int = 1) -> None:
@@ -103,17 +113,16 @@ class Master:
         self.capacity = capacity
         self.wiring = router.wiring
         self.port_links = self.wiring.link[self.wiring.source[[i for i, _ in self.circuits]]]
-        """``port_links[circuit]``: the link at its source, which no terminal of a route names."""
         nothing = np.zeros_like(router.wiring.cell_cost)
         to_go = np.where(router.wiring.to_go < FAR, 0, FAR)
         make_read_only(nothing, to_go)
         self.without_cell_costs = router.wiring._replace(cell_cost=nothing, to_go=to_go)
 
-        # The pool is empty: the routes in it are the keys of `_variables`.
-        # To leave a circuit out costs more than four times the longest of the shortest routes.
+        # The pool is empty. To leave a circuit out costs more than four times the longest of the
+        # shortest routes.
         self._route = np.zeros(len(router.graph.mate), dtype=np.int32)
         self._variables: dict[Column, Any] = {}
-        self._through: dict[int, list[Column]] = {}  # routes by cell, for `break_cells`
+        self._through: dict[int, list[Column]] = {}
         self._shut: frozenset[int] = frozenset()
         self._broken: set[Column] = set()
         longest = max(int(router.least[i, j]) for i, j in self.circuits) / UNIT
@@ -144,9 +153,8 @@ class Master:
     def break_cells(self, wiring: MeshArrays, shut: frozenset[int], cells: Iterable[int]) -> None:
         """Replace the faults of the fabric, and mark the known routes that the new ones break.
 
-        A column is a known route of one circuit, with a variable in the linear programme. Those
-        that a fault breaks are kept for other faults, but take no part from now on: they are in
-        ``self._broken``.
+        Columns that a fault breaks stay in the pool for other faults, but take no part from now
+        on: they are in ``self._broken``.
 
         Parameters
         ----------
@@ -157,8 +165,7 @@ class Master:
         cells
             All cells that are broken, stuck or dead. Faults of other cells are no longer there.
         """
-        # ``self._through[cell]`` lists the routes through a cell, hence only those through broken
-        # cells have to be checked.
+        # Only columns through broken cells have to be checked.
         self.wiring = wiring
         self.without_cell_costs = self.without_cell_costs._replace(exits=wiring.exits)
         self._shut = shut
@@ -217,13 +224,16 @@ class Master:
             With `infeasible`, its prices prove that the case has no routing. The mix of routes is
             known only if it has `converged`.
         """
-        # A variable is left out of this case by the upper bound 0.
+        # A column that faults break, or that passes a terminal closed to its circuit, is left out
+        # of this case by an upper bound of 0 for its variable.
         best = PriceBound(start.value, start.prices) if start is not None else PriceBound()
         for column, variable in self._variables.items():
             shut = closed.get(column.circuit)
             lost = column in self._broken or (shut and not shut.isdisjoint(column.terminals))
             variable.SetUb(0.0 if lost else np.inf)
-        # ``_lp.lacking[circuit]`` is the part without a route, and costs ``_lp.dear`` cells.
+
+        # ``_lp.lacking[circuit]`` is the part of a circuit without a route, and costs ``_lp.dear``
+        # cells.
         while self._iterate(best, closed, enough, clock, rounds, feasibility=False):
             if sum(variable.solution_value() for variable in self._lp.lacking) <= _TINY:
                 best.converged = True
@@ -345,25 +355,24 @@ class Master:
 
 
 def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
-    """Find a step such that costs of routings differ by multiples of it.
+    """Find a step such that every routing costs the shortest routes plus a multiple of it.
 
-    The cost of any routes of all circuits is that of the shortest routes plus a multiple of the
-    step. ``circuits[circuit]``, shape (circuits, 2), are a source and a destination port. The step
-    is in 1/`UNIT` of a cell: two cells where all ways between two ports have an even number of
-    cells, or all an odd one, as on grids of hexagons or squares; else one; with different costs of
-    bar and cross their greatest common divisor. If it is two cells and the shortest routes have 73
-    cells in all, no routing has 74.
+    ``circuits[circuit]`` are a source and a destination port. The step is in 1/`UNIT` of a cell.
+    It is two cells if all ways between the same two ports have an even number of cells, or all an
+    odd one, as on grids of hexagons or squares; else one cell. Where cells cost different amounts,
+    it is the greatest common divisor of these. If the step is two cells and the shortest routes
+    have 73 cells in all, no routing has 74.
     """
     costs = np.unique(router.wiring.cell_cost)
     if len(costs) > 1:
         return int(np.gcd.reduce(costs))
 
-    # Mark each terminal even or odd, by the fewest cells from a source port to it. If every step
-    # through one cell leads from an even terminal to an odd one or back, the number of cells on
-    # any way to a terminal is even or odd as the mark says: then all ways have one parity.
-    #
     # Light that leaves a cell at ``before`` enters the next one at ``entered``, and leaves that at
-    # ``after``, in bar or in cross; ``walks.cells[source, terminal]`` counts the cells to there.
+    # ``after``: each terminal stands twice in `before`, first for bar, then for cross.
+    # ``walks.cells[source, terminal]`` is the fewest cells from a source port to a terminal.
+    #
+    # If these two numbers differ by an odd one in every such step, each further cell of any way
+    # changes even to odd or back, as the fewest cells do: all ways to a terminal have one parity.
     graph = router.graph
     walks = walk(graph, np.unique(router.wiring.source[circuits[:, 0]]).tolist())
     before = np.repeat(np.arange(len(graph.mate)), 2)
@@ -380,22 +389,29 @@ def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
 class _Programme:
     """The linear programme itself, kept in CLP and solved again from its last basis.
 
-    Costs are in cells. Each circuit may also be left out in part, at a high cost: hence there is a
-    solution even while circuits have no routes, or too few.
+    It minimises the cells on all routes, or only the parts of circuits that are left out. Each
+    circuit may be left out in part, at a high cost: hence there is a solution even while circuits
+    have no routes, or too few.
 
     Parameters
     ----------
     circuits, links
-        Their numbers: a row for each.
+        How many circuits and how many links there are: a row for each.
     capacity
         How many circuits a link carries.
     dear
         The cost of leaving out a circuit, in cells.
 
-    Notes
-    -----
-    ``rows[circuit]`` and ``links[link]`` are its constraints. The variable ``lacking[circuit]`` is
-    the part of a circuit that gets no route; with ``feasibility`` only these parts cost anything.
+    Attributes
+    ----------
+    solver, objective
+        The programme and its objective, as OR-tools has them.
+    rows, links : list
+        The constraints: ``rows[circuit]`` and ``links[link]``.
+    lacking : list
+        The variable ``lacking[circuit]`` is the part of a circuit that gets no route, 0 to 1.
+    feasibility : bool
+        Whether these parts alone cost anything, 1 each; otherwise they cost `dear`.
     """
 
     def __init__(self, circuits: int, links: int, capacity: int, dear: float) -> None:
@@ -434,9 +450,9 @@ class _Programme:
         return variable
 
     def set_costs(self, costs: dict[Any, float], feasibility: bool) -> None:
-        """Minimise cost, or only how much of the circuits is missing, if that is `feasibility`.
+        """Set what is minimised: the cost of routes, or with `feasibility` what is left out.
 
-        `costs` has the cost of each variable of a route, in cells.
+        ``costs[variable]`` is the cost of the route of each variable, in cells.
         """
         self.feasibility = feasibility
         for variable, cost in costs.items():
@@ -471,24 +487,24 @@ _JOINT_ROUNDS = 60
 """Rounds of pricing; most instances need ten."""
 
 _MOST_PRICED = 600_000
-"""Pairs times links: larger linear programmes take minutes."""
+"""The most pairs times links of a linear programme; larger ones take minutes."""
 
 
 def refute_again(problem: AllToAll, router: CellRouter, by_terminal: NDArray[np.int64]) -> bool:
     """Tell whether prices prove that there is no schedule in the fewest slots.
 
-    They are prices of links that have proved it for the same pairs on a fabric with other faults:
-    most faults have no part in such a proof, so that it often holds without them. Prices come as
-    ``by_terminal[terminal]``, in 1/`UNIT` of a cell, because links of this fabric may have other
-    numbers. To check the proof takes a shortest path for each pair.
+    ``by_terminal[terminal]`` is the price of the link at a terminal, in 1/`UNIT` of a cell: links
+    have other numbers on other fabrics. The prices have proved the same for the same pairs on a
+    fabric with other faults. Most faults have no part in such a proof, so that it often holds
+    without them. To check it takes a shortest path for each pair.
     """
     n_slots = problem.min_slots
     master = Master(router, problem.pairs.astype(np.int64), capacity=n_slots)
     prices = np.zeros(len(router.workspace.use), dtype=np.int64)
     np.maximum.at(prices, router.wiring.link, by_terminal)
 
-    # Each link may be passed once in each slot. If the pairs have to pay more than all links in
-    # all slots come to, there is no schedule.
+    # Each link may be passed once in each slot. If the pairs have to pay more than the prices of
+    # all links in all slots add up to, there is no schedule.
     return sum(master.pay_prices(prices)) > n_slots * int(prices.sum())
 
 
@@ -497,9 +513,10 @@ def bound_jointly(
 ) -> ProvedBound:
     """Find a lower bound of the cells on all routes in the fewest slots, by column generation.
 
-    The search ends once the bound is `target_cells`, the number of cells of a known schedule, or
-    infinite if none is known. The bound is that of the problem itself where prices do not improve
-    on it, or the linear programme would be too large.
+    `target_cells` is the number of cells on all routes of a known schedule, infinite if none is
+    known: the search ends once the bound proves that no schedule has fewer. Where prices do not
+    improve on the bound of the problem itself, or the linear programme would be too large, that
+    bound is returned.
     """
     pairs = problem.pairs.astype(np.int64)
     least = problem.lower_bound()
@@ -508,8 +525,8 @@ def bound_jointly(
     step = cost_step(router, pairs)
     master = Master(router, pairs, capacity=problem.min_slots)
 
-    # No links are closed to any circuit, {}. Totals differ by `step`, so that a bound above the
-    # next lower total proves the target.
+    # No links are closed to any circuit, {}. Schedules cost `target_cells`, or less by multiples
+    # of `step`, in 1/`UNIT` of a cell: a bound above the next lower cost proves the target.
     outcome = master.bound({}, target_cells * UNIT - step, clock, rounds=_JOINT_ROUNDS)
     if outcome.prices is None:
         return ProvedBound(least, None)
@@ -517,8 +534,8 @@ def bound_jointly(
     if outcome.infeasible:
         return ProvedBound(np.inf, proof)
 
-    # Totals differ from that of the shortest routes by multiples of `step`: a bound rises to the
-    # next one.
+    # Schedules cost the shortest routes and a multiple of `step`: the bound rises to the next such
+    # cost. What exceeds a multiple by less than 1e-6 is an error of rounding.
     steps = np.ceil((outcome.value - 1e-6 - least * UNIT) / step)
     bound = least + max(0, int(steps)) * step / UNIT
     if bound <= least:

@@ -176,10 +176,10 @@ def route_forward(
 ) -> Solution:
     """Route one matching of a feed-forward fabric that has an exact router, perhaps with faults.
 
-    The first iteration routes, the second turns loops for a lower cost. Where faults leave no way
-    by the rules of the exact router, a general method answers under the name of this one: the
-    exact one on up to `_FEW_CELLS` cells, or if the rules prove that there are no routes; and else
-    negotiation. Objectives of `ON_CHIP` are left to `route_worst`.
+    The first iteration routes by the rule of the exact router, the second turns loops for a lower
+    cost. Where faults leave no routes by the rule, another method answers under the name of this
+    one: branch and price on up to `_FEW_CELLS` cells, or if the rule has tried all routes there
+    are; else negotiation. Objectives of `ON_CHIP` are left to `route_worst`.
     """
     clock = limits.start()
     refuted = partial(lacks_routes, problem, limits, clock, rng)
@@ -189,10 +189,10 @@ def route_forward(
     if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, _NAME, route_exactly)
 
-    # By the rule, as a batch of one matching. Where faults leave no routes by it, a general method
-    # is asked. On a large fabric negotiation finds routes much sooner than `ilp`, but could only
-    # fail where there are none: if the rule has tried all routes of the fabric (`exact`), the
-    # exact method is asked at once for a proof.
+    # By the rule, as a batch of one matching: ``held[0]`` is False if faults leave no routes by
+    # it, and ``exact[0]`` tells whether it has tried all routes of the fabric. On a large fabric
+    # negotiation finds routes much sooner than branch and price, but can only fail where there are
+    # none: then `hand_over` asks for a proof at once.
     worst = problem.objective == "worst-cells"
     routed = route_cheaply(problem.fabric, problem.matching[None], worst=worst)
     if not routed.held[0]:
@@ -204,7 +204,8 @@ def route_forward(
             general = route_by_negotiation
         return replace(general(problem, limits, rng, on_event), method=_NAME)
 
-    # Then with the loops turned for the least cost.
+    # These routes, and those with the loops turned for the least cost: two attempts, of which the
+    # best counts.
     bound = problem.lower_bound()
     attempts = _turn_loops(problem, routed, worst)
     best, limit, _ = take_best(attempts, bound, clock, on_event, "route", 2)

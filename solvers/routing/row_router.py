@@ -57,12 +57,18 @@ class RowRouter:
     A *row* is one matching, ``row[source] = destination``, -1 where idle, int32, shape (ports,).
     States are 0 bar, 1 cross, -1 free, int8, shape (cells,). This class is for fabrics without
     cells: there every matching is held, and nothing has to be set. Subclasses find routes through
-    cells. ``ports`` is the `PortTable` that rows are checked against, and ``_scratch`` the arrays
-    order, partner and taken of `line_up`.
+    cells.
+
+    Attributes
+    ----------
+    fabric : Fabric
+    ports : PortTable
+        The arrays that rows are checked against.
+    width : int
+        The most cells on a route: routes have the shape (ports, width).
     """
 
     width = 0
-    """The most cells on a route, hence the second length of `routes`."""
 
     def __init__(self, fabric: Fabric) -> None:
         """Make the arrays that matchings of this fabric are checked against."""
@@ -159,15 +165,19 @@ class RowRouter:
 
 
 class ForwardRouter(RowRouter):
-    """For feed-forward fabrics: by construction.
+    """For feed-forward fabrics, whose rule constructs the states for every matching.
 
-    ``_exact_fabric`` is the fabric below its faults, which has a rule for every matching, or None
-    where there is no rule; ``_paths`` is the graph along which light is followed. The rule takes
-    any routes, unless a subclass has a ``_rule_cost``.
+    ``_exact_fabric`` is the fabric without its faults, or None where there is no rule, and
+    ``_has_faults`` tells whether any of its cells is stuck or dead. ``_paths`` is the graph along
+    which light is followed.
     """
 
     _rule_cost: NDArray[np.int64] | None = None
+    """``_rule_cost[cell, state, shared]``: what a cell in bar (0) or cross (1) costs a circuit
+    that passes it alone (0) or with another one (1). The rule takes the routes of the least cost;
+    None: any routes."""
     _by_worst = False
+    """Whether the costs of the worst circuit count, and not the sum of all."""
 
     def __init__(self, fabric: Fabric) -> None:
         """Look up the rule of the fabric, and how light is followed through its cells."""
@@ -187,7 +197,7 @@ class ForwardRouter(RowRouter):
         the last row, ``routes[source, step]``. If some row is no matching, outcomes alone are
         written.
         """
-        # The base class checks the rows: an outcome is now `ROUTED` or `NO_MATCHING`.
+        # The base class checks the rows: an outcome is `ROUTED` or `NO_MATCHING` from here on.
         super().route(rows, states, routes, lengths, outcome)
         if (outcome == NO_MATCHING).any():
             return
@@ -195,7 +205,8 @@ class ForwardRouter(RowRouter):
         if self._exact_fabric is not None and is_plain:
             states[:] = route_without_faults(self._exact_fabric, rows)
         else:
-            # With faults a matching is not held where a stuck cell would need its other state.
+            # ``by_rule.held[k]`` is False if faults forbid the states that the rule finds for row
+            # k.
             by_rule = route_cheaply(self.fabric, rows, self._rule_cost, worst=self._by_worst)
             states[:] = by_rule.states
             outcome[~by_rule.held] = NOT_ROUTED
@@ -215,7 +226,8 @@ class ForwardRouter(RowRouter):
         if checked != ROUTED:
             return checked
 
-        # By the rule, as a batch of one row: `is_held` is False if faults forbid what it finds.
+        # By the rule, as a batch of one row. `is_held` is False if faults forbid the states that
+        # it finds; ``lit[cell]`` is -1 where no light passes.
         by_rule = change(self.fabric, row, present_states, visits=VISITS)
         is_held = bool(by_rule.held[0])
         lit = by_rule.states[0]
@@ -225,9 +237,9 @@ class ForwardRouter(RowRouter):
         stays = (lit == FREE) & ((stuck == FREE) | (stuck == present_states))
         states[:] = np.where(stays, present_states, lit)
 
-        # Only in Benes networks (`LOOPING`), where it turns loops, does the rule try all routes.
-        # For other fabrics, and where faults forbid its routes, the row is changed as on any mesh,
-        # too, and the states of fewer toggles count.
+        # The rule tries all routes in Benes networks alone (`LOOPING`), where it turns loops. For
+        # other fabrics, and where faults forbid its routes, the row is also changed as on any
+        # mesh, and of both answers that with fewer toggles counts.
         tries_all_routes = self._exact_fabric.type in LOOPING
         if not (is_held and tries_all_routes):
             states_of_mesh = states.copy()
@@ -270,9 +282,11 @@ def _count_toggles(present_states: NDArray[np.int8], states: NDArray[np.int8]) -
 
 
 class MeshRouter(ForwardRouter):
-    """For all others with cells: by negotiation, at the losses of `cells` if they are given.
+    """For all other fabrics with cells: by negotiated congestion.
 
-    ``_router`` has the graph and the workspace of searches, and ``_work`` is a `RowScratch`.
+    A route costs the losses of its cells on the chip `cells`, or the number of its cells if that
+    is None. ``_router`` (a `CellRouter`) has the graph and the workspace of searches, and
+    ``_work`` is a `RowScratch`.
     """
 
     def __init__(
@@ -311,14 +325,15 @@ class MeshRouter(ForwardRouter):
         cells, and ``lengths[source]`` in cells. Returns `ROUTED`, `NOT_ROUTED`, `NO_MATCHING` or
         `WRONG_STATES`.
         """
-        # The present states come in by `states`, which then receives the new ones.
+        # `fit_in_circuits` reads the present states out of `states`, and writes the new ones
+        # there.
         router = self._router
         states[:] = present_states
         routed = RoutedRow(states, routes, lengths)
         begin_s = clock.elapsed_s if clock is not None else 0.0
 
-        # `fit_in_circuits` also lists the source ports of all circuits in ``self._work.order``.
-        # After `NO_ROOM` there is something left to try; other outcomes are final.
+        # It also lists the source ports of all circuits in ``self._work.order``. After `NO_ROOM`
+        # there is something left to try; other outcomes are final.
         outcome = fit_in_circuits(
             router.wiring,
             router.workspace,
@@ -330,9 +345,9 @@ class MeshRouter(ForwardRouter):
         if outcome != NO_ROOM:
             return int(outcome)
 
-        # A bidirectional circuit is in ``order`` once, though it has two entries in the row.
-        # Negotiations take about five times as long as fitting in; where a limit leaves no time
-        # for one, the row is routed at once.
+        # A bidirectional circuit is in ``order`` once, though it has two entries in the row. A
+        # negotiation takes about five times as long as fitting in: where the clock leaves less,
+        # none is begun.
         n_circuits = int(np.count_nonzero(row >= 0))
         if self.ports.mutual:
             n_circuits //= 2
@@ -347,9 +362,9 @@ class MeshRouter(ForwardRouter):
             if outcome != NO_ROOM:
                 return ROUTED
 
-        # At last the row is routed as if nothing were up, and toggles are saved afterwards: for
-        # that the present states are put back, which `route` overwrites. Ports with a length
-        # above 0 are the source ports of the circuits.
+        # At last the row is routed as if no circuit were up, and toggles are saved afterwards.
+        # `route` overwrites `states`; `finish_change` reads the present ones there. Ports with a
+        # length above 0 are the source ports of the circuits.
         present = states.copy()
         outcomes = np.empty(1, dtype=np.int8)
         self.route(row[None], states[None], routes, lengths[None], outcomes)
@@ -381,9 +396,9 @@ class MeshRouter(ForwardRouter):
 class WorstRouter(MeshRouter):
     """For the worst circuit, or for power: routes first, which are then relieved.
 
-    To relieve is to reroute circuits while the objective falls (`Relief`). Where the fabric has a
-    rule, it chooses among its routes by ``_rule_cost[cell, state, shared]``: by the sum of the
-    worst circuit (``_by_worst``), or by that of all circuits.
+    To relieve is to reroute circuits while the objective falls (`Relief`): ``_relief`` has the
+    kernels for that, and ``_max_moves`` is how many circuits are rerouted at most for a matching.
+    Where the fabric has a rule, ``_rule_cost`` chooses among its routes.
     """
 
     def __init__(self, fabric: Fabric, objective: str, cells: CellDevice) -> None:

@@ -268,19 +268,32 @@ def _expand_stride(
     least_opposite,
     best: Meeting,
 ):
-    """Expand some terminals at one level of toggles, from one side of a bidirectional search.
+    """Expand up to `_STRIDE` terminals of the present level, on one side of the search.
 
-    `sides` are the one that is expanded, whose arrays are changed and whose `progress` is given,
-    and the opposite one, which has expanded all that it reaches at less than the cost
-    `least_opposite`. `prices` are ``exit_cost[terminal]``, `FAR` where closed, and ``toll[cell,
-    state]``, the cost of passing, `_TOGGLE` or more if the cell has to be toggled. `best` is the
-    best meeting of both sides so far: the cost of the whole path, and the terminals of one cell by
-    which this side (near) enters it and the opposite one (far); at first a cost of `NOT_REACHED`.
-    The terminals of the level with the fewest cells on their way are next. A cell that is set
-    already leads to a terminal of the same level; a cell that has to be toggled leads to one of
-    the next level. As light in a cell goes back the way it came, the work is the same from both
-    ends of the circuit. Returns how far the side has come after `_STRIDE` terminals or at the end
-    of the level, and the best meeting then.
+    The terminals with the fewest cells on their path come first. A cell that is set already leads
+    on to terminals of the same level, one that has to be toggled to terminals of the next level.
+    Light in a cell goes back the way it came, hence both sides are expanded alike.
+
+    Parameters
+    ----------
+    prices
+        ``exit_cost[terminal]``, `FAR` where closed, and ``toll[cell, state]``, the cost of passing
+        a cell: `_TOGGLE` or more if it has to be toggled.
+    sides
+        The side that is expanded, whose arrays are changed, and the opposite one.
+    progress
+        How far the first of them has come.
+    least_opposite
+        The opposite side has expanded all that it reaches at less than this cost.
+    best
+        The best meeting of both sides so far: the cost of the whole path, and the terminals by
+        which this side (near) and the opposite one (far) enter the cell where they meet. Its cost
+        is `NOT_REACHED` before there is one.
+
+    Returns
+    -------
+    progress, best
+        Both as they are after these terminals, or at the end of the level.
     """
     exit_cost, toll = prices
     side, opposite = sides
@@ -620,20 +633,21 @@ def _refit(
 
     `order` lists source ports, ``states[cell]`` are the present states. Changes ``scratch.routes``
     and ``scratch.lengths``. Cells that were not set before, or lie on the routes of others
-    already, cost no toggle. A path is taken if it has fewer toggles, or as many and its cells cost
-    less; the latter are not searched for with `fewer_toggles_only`. All routes are occupied,
-    before and afterwards.
+    already, cost no toggle. A path is taken if it has fewer toggles than the present one, or as
+    many and its cells cost less. With `fewer_toggles_only` the search is for fewer toggles alone.
+    All routes are occupied, before and afterwards.
     """
     # At most `_REFITS` rounds over all circuits. As long as the routes of the others stay as they
-    # are, a circuit finds the same path again: after a whole round without a change it is over.
+    # are, a circuit finds the same path again: once as many circuits in a row as there are have
+    # not changed (`n_unchanged`), nothing will.
     n_unchanged = 0
     for turn in range(_REFITS * len(order)):
         port = order[turn % len(order)]
         _release_route(graph, space, scratch, states, port)
 
-        # ``toll[cell, state]`` has `_TOGGLE` for a toggle, more than all cells of a route cost: a
-        # cost is ``toggles * _TOGGLE + cells``. A circuit without so many toggles of its own
-        # cannot save them. The new way is written to ``space.spare``.
+        # A cost is ``toggles * _TOGGLE + cells``: `_TOGGLE` is more than all cells of a route
+        # cost. A circuit without a toggle cannot save any, and keeps its path. The new path is
+        # written to ``space.spare``.
         present = scratch.routes[port, : scratch.lengths[port]]
         cost = sum_cell_costs(graph, scratch.toll, port, present)
         max_toggles = cost // _TOGGLE
@@ -645,8 +659,8 @@ def _refit(
                 graph, space, scratch, port, max_toggles, space.spare
             )
 
-        # A path of as many toggles may still be cheaper by its cells. One that passes a link
-        # twice, once in each direction, is no route.
+        # The new path is taken if it costs less. One that passes a link twice, once in each
+        # direction, is no route.
         route = space.spare[:length]
         n_unchanged += 1
         is_cheaper = length > 0 and sum_cell_costs(graph, scratch.toll, port, route) < cost

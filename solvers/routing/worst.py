@@ -343,23 +343,40 @@ def search_all(
 class _Search:
     """The state of the search: cells as they are set now, and beams of circuits so far.
 
-    ``to_go[0][port][terminal]`` is the least cost of the cells from a terminal, by which light has
-    left a cell, to the port: their loss in dB, or half of their heater power in mW. ``to_go[1]``
-    is the same in cells. ``rest[k]`` is the least cost and the fewest cells of the circuits from
-    the k-th on. A *beam* is the light of one end of a circuit: a list of the terminals at which it
-    enters cells, each with the loss before.
+    A *beam* is the light of one end of a circuit: a list of the terminals at which it enters
+    cells, each with the loss before.
 
-    ``set[cell]`` is the state of a cell at present: 0 bar, 1 cross, -1 free. Light that enters at
-    a terminal leaves by ``exits[terminal][state]``, and enters the next cell at the ``mate`` of
-    that, -1 at the rim. ``loss[cell][state]`` is the loss in dB; if the objective is the heater
-    power, it is half of the power above that of a dark cell in mW, and ``extra[cell][state]`` is
-    the whole.
-
-    ``worst`` is the objective of the circuits so far: the largest loss in dB, the largest ratio of
-    crosstalk to signal, or the power of all heaters in mW. ``cells`` counts the cells on their
-    routes. ``halves`` adds up power as if two circuits shared each cell. ``best`` is the objective
-    and the number of cells of the best answer, and ``states`` are its states; None if it is the
-    one that was known before.
+    Attributes
+    ----------
+    set : list of int
+        ``set[cell]``: the state of a cell at present, 0 bar, 1 cross, -1 free.
+    exits, mate : lists
+        Light that enters a cell at a terminal leaves it by ``exits[terminal][state]``, and enters
+        the next cell at the ``mate[...]`` of that, -1 at the rim.
+    loss : list
+        ``loss[cell][state]``: the loss in dB; if the objective is the heater power, half of the
+        power above that of a dark cell, in mW.
+    extra, leak : lists
+        ``extra[cell][state]``: the whole of that power; ``leak[cell][state]``: the power at the
+        other output, of that at the wanted one.
+    to_go : list
+        ``to_go[0][port][terminal]``: the least cost (of `loss`) of the cells from a terminal, by
+        which light has left a cell, to the port; ``to_go[1]`` has the fewest cells.
+    rest : list
+        ``rest[k]``: the least cost and the fewest cells of the circuits from the k-th on.
+    worst : float
+        The objective of the circuits so far: the largest loss in dB, the largest ratio of
+        crosstalk to signal, or the power of all heaters in mW.
+    cells : int
+        The number of cells on their routes.
+    halves : float
+        Their power as if two circuits shared each cell, in mW.
+    best : (float, int)
+        The objective and the number of cells of the best answer.
+    states : int8 array, shape (cells,), or None
+        The states of the best answer; None if it is the one that was known before.
+    nodes : int
+        Cells that were tried so far, over all branches.
     """
 
     def __init__(
