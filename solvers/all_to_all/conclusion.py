@@ -54,8 +54,8 @@ def conclude(
     solution. `proved` is the result of `prove_bound`, None if it was not called before. Without
     `polish` no bound is proved, and slots and routes are not changed for few toggles.
     """
-    # The bound on the cells of all plans in the fewest slots, with its proof. The excess of the
-    # plan is what its routes cost beyond the shortest ones, from which the bound is counted.
+    # The bound on the cells of schedules in the fewest slots, with its proof. It is counted from
+    # the shortest routes; only where the plan costs more (`excess`), a higher one is sought.
     problem = planner.problem
     excess = planner.excess
     place_leftovers(planner)
@@ -67,7 +67,7 @@ def conclude(
         bound = problem.lower_bound()
         proof = None
 
-    # The order of the slots; `sequence.order` lists their numbers in it.
+    # The slots are put in an order of few toggles: ``sequence.order`` lists their numbers in it.
     sequence = Sequence(np.stack([planner.states(slot) for slot in planner.plan]))
     toggles = {"toggles_unordered": sequence.count()}
     if polish:
@@ -76,7 +76,9 @@ def conclude(
     matchings = np.stack([planner.matching(planner.plan[slot].partner) for slot in sequence.order])
     n_cells = sum(int(slot.lengths.sum()) for slot in planner.plan)
 
-    # A bound for the fewest slots says nothing about schedules in more slots.
+    # `bound` is about the fewest slots. It is infinite if it is proved that more are needed. A
+    # plan of more slots has the bound that is counted, and the statistics tell whether fewer slots
+    # are refuted.
     n_slots = len(planner.plan)
     fewest = problem.min_slots
     needs_more_slots = bound == np.inf
@@ -108,8 +110,8 @@ def prove_bound(planner: SlotPlanner, excess: int) -> ProvedBound:
     """Prove a lower bound of the cells on all routes of a schedule in the fewest slots.
 
     `excess` is how much more than the shortest routes the best plan costs, in 1/`UNIT` of a cell:
-    no bound above it is sought. If the bound is infinite, ``planner.slots_bound`` receives a
-    number of slots that is needed.
+    a bound that meets this plan is enough. An infinite bound says that no schedule has so few
+    slots; then ``planner.slots_bound`` may receive a larger number that is needed.
     """
     with uncounted():
         from optmatch.solvers.routing.columns import bound_jointly  # loads OR-tools

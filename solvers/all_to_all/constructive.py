@@ -137,10 +137,11 @@ def _plans(
         matchings = matchings[sequence.order]
         states = states[sequence.order]
 
-    # ``driven[cell]`` is the state of a cell before the next slot, which `follow` keeps up to
-    # date; none is known before the first one. Each cell passed costs 1 in either state, which
-    # outweighs all toggles: few cells come first, and few toggles among routes of as many cells.
-    # The slots share the visits, a limit of the work.
+    # Each slot is routed anew by `follow`, which yields its cell states. ``driven[cell]`` is the
+    # state in which a cell was last used, which `follow` keeps up to date; none is known before
+    # the first slot. A cell costs 1 in either state, which outweighs all toggles: few cells come
+    # first, and few toggles among routes of as many cells. The slots share `_VISITS`, a limit of
+    # the work.
     driven = np.full(fabric.n_cells, FREE, dtype=np.int8)
     rows = list[NDArray[np.int8]]()
     cell_cost = cost_states(fabric, 1, 1)
@@ -150,7 +151,8 @@ def _plans(
         rows.append(row)
         on_event(Tick("turn loops", len(rows), len(states)))
 
-    # Each slot looks back only, hence the sum of all toggles may have grown: then it stays.
+    # Each slot looks at those before it only, hence the sum of all toggles may have grown: then
+    # the states stay as they were.
     turned = np.array(rows, dtype=np.int8).reshape(states.shape)
     if _count_toggles(turned) < _count_toggles(states):
         states = turned

@@ -218,7 +218,7 @@ class _SlotExchange:
     Parameters
     ----------
     planner
-        Has the plan, which is routed and changed.
+        Has the plan, ``planner.plan``, which is routed and changed.
     starts
         How often the search begins; None for as often as `params` says, or, with limits on a mesh
         that is not small, until a limit is reached.
@@ -228,8 +228,10 @@ class _SlotExchange:
     Attributes
     ----------
     factors : int64 array, shape (slots, vertices)
-        The tournament before ports get random names; ``slots`` is the number of its slots, the
-        fewest that there can be.
+        The tournament before ports get random names: ``factors[slot, vertex]`` is the partner of
+        each vertex.
+    slots : int
+        The number of its slots, the fewest that there can be.
     counted_cells : float
         The cells on the shortest routes of all pairs.
     bound : ProvedBound or None
@@ -350,16 +352,16 @@ class _SlotExchange:
     def take_up(self, former: Solution) -> Limit | None:
         """Keep the slots of a former solution, and route again what has no route any more.
 
-        If `former` does not have the fewest slots, in which each pair meets once, the search
-        begins with a tournament instead. ``planner.plan`` receives the slots. Returns the limit
-        that was met, None if there was none.
+        ``planner.plan`` receives the slots. If `former` is no solution in the fewest slots, in
+        which each pair meets once, the search begins with a tournament instead (`start`). Returns
+        the limit that was met, None if there was none.
         """
         planner = self.planner
         schedule = former.schedule
         fabric = planner.problem.fabric
 
-        # The schedule has to be one of the fewest slots on a fabric of this size, in which no more
-        # ports are idle than an odd number of them asks for, and each pair meets once.
+        # The schedule has to have the fewest slots, and the ports and cells of this fabric. In
+        # each slot all ports are in use, but for one of an odd number of bidirectional ports.
         states = None if schedule is None else schedule.cell_states
         expected_shapes = (self.slots, fabric.n_ports), (self.slots, fabric.n_cells)
         if states is None or (schedule.matchings.shape, states.shape) != expected_shapes:
@@ -369,12 +371,15 @@ class _SlotExchange:
             n_idle = fabric.n_ports % 2
         if ((schedule.matchings == IDLE).sum(axis=1) != n_idle).any():
             return self.start()
+
+        # Each vertex has to have the same partners as in the tournament, in whatever slots: then
+        # each pair meets once. ``factors[slot, vertex]`` is the partner of a vertex.
         factors = np.stack([planner.factor(matching) for matching in schedule.matchings])
-        # Each vertex has the same partners as in the tournament, in whatever slots.
         if (np.sort(factors, axis=0) != np.sort(self.factors, axis=0)).any():
             return self.start()
 
-        # Routes are read out of the states, and slots that this fabric does not carry are mended.
+        # Routes are read out of the states. What this fabric does not carry is negotiated, first
+        # with little effort (`QUICK`), then with more (`insist`).
         for partner, matching, row in zip(factors, schedule.matchings, states, strict=True):
             if planner.clock.remaining_s <= 0.0:
                 return Limit.TIME

@@ -274,8 +274,7 @@ def _walk(i, side, lines, states, block: BlockPlace):
             states[block.last + (o >> 1)] = (o & 1) ^ side
 
         # Settle the line that shares a cell of the last column with it: it goes to the other half.
-        # An odd last output has no such line, and the entry behind it, a gap, is -1.
-        # Its neighbour in the first column goes to half `side` again.
+        # An odd last output has no such line: the entry behind it belongs to no line, and is -1.
         o ^= 1
         i = lines[block.back + o]
         if i < 0:
@@ -285,6 +284,8 @@ def _walk(i, side, lines, states, block: BlockPlace):
         lines[other_half + block.width + (o >> 1)] = i >> 1
         if i >> 1 < pairs:
             states[block.first + (i >> 1)] = (i & 1) ^ 1 ^ side
+
+        # The line that shares a cell of the first column with this one goes to half `side` again.
         i ^= 1
 
 
@@ -395,8 +396,10 @@ def _settle_with_idle_lines(size, lines, states, block: BlockPlace):
     `size` is the number of its lines, which may be idle. ``lines[block.forth + i]`` is the output
     of input i, -1 if it is idle; the lines of both halves and ``states[cell]`` are written.
     """
-    # The last of an odd number of lines goes to the lower half, and so does the one at the last
-    # output; what hangs together with them is settled first.
+    # With an odd number of lines, the last input leads to the lower half (side 1) without a cell,
+    # and so does the last output. The loops of both have no choice, and are settled first. If the
+    # line of the last output is not on the loop of the last input, it comes from some input i: its
+    # neighbour ``i ^ 1`` goes to the upper half, and the loop is followed both ways from there.
     if size & 1:
         _walk(size - 1, 1, lines, states, block)
         i = lines[block.back + size - 1]

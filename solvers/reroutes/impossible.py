@@ -225,9 +225,11 @@ def _cut_off(
 ) -> BlockProof | None:
     """Prove by a minimum cut that the chips of a server have more circuits than waveguides.
 
-    `side` is 0 for flows out of the chips, 1 for those into them; ``loads[k]`` is the number of
-    circuits of ``chips[k]``. None if the largest flow carries all circuits, or if the cut passes
-    the ports of chips instead of waveguides, which proves nothing about routes.
+    `chips` are numbers of chips, and ``loads[k]`` is how many circuits leave chip ``chips[k]`` if
+    `side` is 0, or come to it if `side` is 1. The network is that of resources: waveguides and the
+    ports of chips, each with the capacity that it has without any circuit. None if the largest
+    flow carries all circuits, or if the cut passes the ports of chips instead of waveguides, which
+    proves nothing about routes.
     """
     with uncounted():
         from scipy.sparse import csr_array  # takes a third of a second

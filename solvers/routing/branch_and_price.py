@@ -373,18 +373,17 @@ class _ProofSearch:
         )
 
     def _proof(self) -> RoutingProof | None:
-        """Write the cases as a tree; a case whose own bound is enough stays a leaf.
+        """Write the cases as the tree of a proof; None if the prices of a leaf are not known.
 
-        None if the prices of a leaf are not known. For example, a root that is split into two
-        leaves has the children (1, 2) in row 0, and rows 1 and 2 have (-1, -1), as for the circuit
-        and the terminal of the split, which a leaf has not.
+        A case whose own bound is enough is a leaf, even if it was split. A root that is split into
+        two leaves, for example, has the children (1, 2) in row 0. Rows 1 and 2 have the children
+        (-1, -1), and -1 for the circuit and the terminal of a split, as leaves have none.
         """
-        # Cases are written down in the order of `numbers`, breadth first: ``numbers[row]`` is a
-        # place in ``self.cases``. Each entry of `kept_nodes` is a case, its split or None for a
-        # leaf, and the row of its first child. `needed` is the bound that is to be proved: a case
-        # that reaches it by its own prices is a leaf.
-        aim = self._proved()
-        needed = self._in_unit(aim)
+        # The tree has a row for each case, breadth first: ``numbers[row]`` is its place in
+        # ``self.cases``. Each entry of `kept_nodes` is a case, its split or None for a leaf, and
+        # the row of its first child; the second child is in the next row. `needed` is the bound
+        # that is to be proved, in cells or dB: a case that reaches it by its own prices is a leaf.
+        needed = self._in_unit(self._proved())
         numbers = [0]
         kept_nodes: list[tuple[ProofNode, CaseSplit | None, int]] = []
         while len(kept_nodes) < len(numbers):

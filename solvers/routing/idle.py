@@ -235,7 +235,12 @@ class ChipOptics(NamedTuple):
         return amplitudes
 
     def pass_waveguides(self, frequency_hz: float) -> NDArray[np.complex128]:
-        """``amplitude[terminal]``: of what leaves there, the part that enters the next cell."""
+        """Return for each terminal what a waveguide makes of light that leaves there.
+
+        The result is the complex factor from its amplitude where it leaves a cell to the amplitude
+        where it enters the next one: less than 1 by the loss on the way, and turned by the phase
+        of light at `frequency_hz` from the centre. It is 0 where no waveguide begins.
+        """
         amplitude_share = 10 ** (-waveguide_loss_db(self.graph, self.cells.device) / 20)
         turn_rad = 2 * np.pi * frequency_hz * self.cells.device.cell_delay_s
         of_link = amplitude_share * np.exp(1j * turn_rad * measure_waveguides(self.graph).length)

@@ -127,6 +127,7 @@ class CellRouter:
     Parameters
     ----------
     fabric
+        A fabric with cells.
     bar_cost, cross_cost
         The cost of passing a cell in each state, in 1/`UNIT` of a cell.
     cells
@@ -134,16 +135,26 @@ class CellRouter:
     power
         With `cells`, passing costs what heaters take above the power of dark cells, instead.
 
+    Attributes
+    ----------
+    graph : CellGraph
+        The cells of the fabric, and how they are joined.
+    wiring : MeshArrays
+        The same graph for kernels, with the costs of cells.
+    least : int64 array, shape (ports, ports)
+        ``least[source, destination]``: the cost of the cheapest route of a circuit alone, in
+        1/`UNIT` of a cell.
+    width : int
+        The most cells of a route: searches find no longer ones.
+    workspace : RoutingSpace
+        The arrays of searches, which every call overwrites.
+    no_cost : int64 array, shape (terminals,)
+        0 everywhere: nothing is charged beside cells and contests.
+
     Raises
     ------
     ValueError
         The fabric has no cells.
-
-    Notes
-    -----
-    ``wiring`` is the graph at these costs, ``least[source, destination]`` the cost of the cheapest
-    route of a circuit alone, ``width`` the most cells of a route, and ``workspace`` the arrays of
-    searches. ``no_cost[terminal]`` is 0 everywhere: nothing is charged beside cells and contests.
     """
 
     def __init__(
@@ -155,7 +166,7 @@ class CellRouter:
         *,
         power: bool = False,
     ) -> None:
-        """Build the graph of the fabric and the costs of shortest paths, and allocate scratch."""
+        """Build the graph of the fabric and the costs of shortest paths, and allocate arrays."""
         graph = fabric.graph
         if graph is None:
             raise ValueError("a fabric without cells needs no routes")
@@ -164,12 +175,15 @@ class CellRouter:
         self.bidirectional = fabric.bidirectional
         self.wiring, self.least = _build_graph(fabric, bar_cost, cross_cost, cells, power)
         self.no_cost = np.zeros(len(graph.mate), dtype=np.int64)
+
+        # No route has more cells than there are terminals, and none in use is longer than four
+        # times the longest of the shortest routes and 64 cells.
         longest = int(fabric.route_cells()[fabric.route_cells() != UNREACHED].max(initial=0))
-        self.width = min(len(graph.mate), 4 * longest + 64)  # no route in use is longer
+        self.width = min(len(graph.mate), 4 * longest + 64)
         self.workspace = new_workspace(len(graph.mate), graph.links.count, self.width)
 
     def empty_routes(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Allocate routes and lengths of one matching, as of `RoutedCircuits`: no routes yet."""
+        """Allocate ``routes[port, step]`` and ``lengths[port]`` of one matching: no routes yet."""
         n_ports = len(self.wiring.source)
         routes = np.zeros((n_ports, self.width), dtype=np.int32)
         lengths = np.zeros(n_ports, dtype=np.int64)
@@ -189,11 +203,12 @@ class CellRouter:
 
         `order` lists the source ports of the circuits, and ``partner[port]`` is the destination of
         each. ``routes[port, step]``, the terminals by which light leaves its cells, and
-        ``lengths[port]``, the cells on the route, are changed; they begin with routes that are
-        there or with lengths of 0. ``base[terminal]`` is what leaving there costs on top of cells
-        and contests, `FAR` where it is closed. The cost of all routes is in 1/`UNIT` of a cell. If
-        it fails, the result is minus the number of links that are still contested, or `BLOCKED`
-        where a circuit has no path at all.
+        ``lengths[port]``, the cells on the route, are changed: negotiation begins with the routes
+        that are there, a length of 0 says that there is none. ``base[terminal]`` is what leaving
+        there costs beside cells and contests, `FAR` where it is closed.
+
+        The result is the cost of all routes in 1/`UNIT` of a cell. After a failure it is negative:
+        -3 if three links are still contested, `BLOCKED` if a circuit has no path at all.
         """
         if base is None:
             base = self.no_cost
