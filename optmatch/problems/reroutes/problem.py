@@ -457,8 +457,8 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
     is_dead[list(failed.failed_ports)] = True
     hit = np.asarray(is_dead[state.circuits].any(axis=1))
 
-    # A circuit that passes a failed fibre is hit. Terminals without a fibre have the number -1, and
-    # find the last entry of `has_failed`, which is False.
+    # A circuit that passes a failed fibre is hit. Terminals without a fibre have the number -1,
+    # and find the last entry of `has_failed`, which is False.
     passed = state.passed
     if failed.failed_fibres:
         fibre: NDArray[np.integer] = passed.part
