@@ -143,7 +143,6 @@ attackers: $(READY_TO_TEST)
 	$(BIN)/python -m tests.helpers.fuzzing $(or $(MINUTES),2)
 	$(BIN)/python -m tests.helpers.forging 500 1
 	$(BIN)/python -m tests.helpers.wrong_calls 500 1
-	$(BIN)/python -m tests.helpers.hostile 20
 
 bounds-of-all:
 	@$(MAKE) --no-print-directory bounds KERNEL_TESTS='-m kernels tests/solvers'

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -18,7 +17,6 @@ from optmatch.cli import main
 from optmatch.commands.shared.outcome import EXIT_CODES
 from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
-from optmatch.kinds import all_kinds
 from optmatch.model import Stats
 from optmatch.solvers.rails import forwarding
 from tests.helpers.command import call
@@ -168,42 +166,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors, target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
-def test_no_line_of_a_paragraph_is_read_as_an_item(page: Path) -> None:
-    """As in ``chunks t`` at the end of a line, and ``- 1 to t - q`` on the next one."""
-    text = re.sub(
-        r"^( *)```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
-    for line, next_line in pairwise(text.splitlines()):
-        is_paragraph = bool(re.match(r"[A-Za-z`(]", line))
-        assert not (is_paragraph and re.match(r"[-+*] ", next_line)), next_line
-
-
-def test_the_readme_says_what_make_demo_and_make_test_do() -> None:
-    """In the words of `make help`, so that both stay true."""
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    variables = dict(re.findall(r"^(\w+) :?= (.+)$", makefile, re.MULTILINE))
-    readme = (ROOT / "README.md").read_text("utf-8")
-    for target in ("demo", "test"):
-        (text,) = re.findall(rf'@echo "make {target}\s+(.+)"', makefile)
-        for _ in range(2):  # one variable is named in another one
-            text = re.sub(r"\$\((\w+)\)", lambda match: variables[match[1]], text)
-        assert f"\n$ make {target}   # {text}\n" in readme
-        assert re.search(rf"^{target}: ", makefile, re.MULTILINE)
-
-
-def test_every_kind_has_a_tutorial_that_ends_with_a_picture() -> None:
-    """Its last command draws what the site shows; the page fits a screen or two."""
-    kinds = {kind.problem.kind for kind in all_kinds()}
-    pages = {page.stem: page for page in (ROOT / "docs" / "tutorials").glob("*.md")}
-    assert pages.keys() == kinds
-    index = (ROOT / "docs" / "tutorials.md").read_text("utf-8")
-    for name, page in pages.items():
-        assert re.fullmatch(rf"optmatch plot \S+ -o {name}\.png", commands(page)[-1])
-        assert len(page.read_text("utf-8").splitlines()) <= 60
-        assert f"(tutorials/{name}.md)" in index
-
-
 def test_every_page_and_public_name_is_in_the_site() -> None:
     site = runpy.run_path(str(ROOT / "docs" / "site.py"))
     listed = {name for names in site["chapters"]().values() for name in names}
@@ -217,13 +179,6 @@ def test_every_page_and_public_name_is_in_the_site() -> None:
         "rails",
         "switches",
     }
-
-
-def test_notebooks_run_from_any_folder_and_show_their_figures() -> None:
-    for path in (ROOT / "notebooks").glob("*.ipynb"):
-        text = path.read_text("utf-8")
-        assert "%matplotlib inline" in text, path.name
-        assert '\\"..\\"' not in text, path.name
 
 
 def test_exit_codes_are_those_of_the_program() -> None:

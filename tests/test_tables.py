@@ -4,10 +4,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-import click
 import pytest
-
-from optmatch.cli import main
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -42,21 +39,7 @@ def test_a_page_that_is_older_than_a_declaration_is_noticed() -> None:
         MAKER.make_table("rows of AllToAll")
 
 
-def test_every_key_of_a_problem_and_every_method_has_a_row() -> None:
-    text = "".join((DOCS / page).read_text("utf-8") for page in MAKER.PAGES)
-    from optmatch.kinds import all_kinds
-
-    for kind in all_kinds():
-        assert f"<!-- table: keys of {kind.problem.__name__} -->" in text
-        assert f"<!-- table: methods of {kind.problem.kind} -->" in text
-        assert f"<!-- table: options of generate {kind.problem.kind} -->" in text
-
-
-def test_every_option_of_a_command_has_a_row() -> None:
-    text = (DOCS / "command-line.md").read_text("utf-8")
-    without_options = {"generate", "instances", "methods", "info", "warm-up"}
-    for name in set(main.list_commands(click.Context(main))) - without_options:
-        assert f"<!-- table: options of {name} -->" in text
+def test_options_have_rows() -> None:
     assert "`--leave-out" not in MAKER.make_table("options of info")
     assert "`--device-cells FILE`" in MAKER.make_table("options of verify")
 

@@ -60,7 +60,7 @@ def notebooks_as_code() -> dict[str, str]:
 @nightly_only
 @pytest.mark.slow
 def test_pyright_accepts_what_users_are_shown(tmp_path: Path) -> None:
-    """It finds nothing in pages, tutorials and sixty typical calls, but a mistake beside them."""
+    """It finds nothing in pages, tutorials and typical calls, but a mistake beside them."""
     for name, code in documented_code().items():
         (tmp_path / f"{name}.py").write_text(code, "utf-8")
     typical = ROOT / "tests" / "helpers" / "typical.py"

@@ -26,14 +26,7 @@ from tests.helpers.command import (
 
 BAD_INPUT = [  # the kind of the file, and the words of the message: place, rule and value
     ("fabric-type", "/fabric/type: type = 'octagon-mesh': unknown; known are hex-mesh"),
-    ("negative-size", "/fabric/rows: rows = -4: must be >= 1"),
-    ("port-out-of-range", "/fabric/ports/2: ports[2] = 36: perimeter terminals are 0 .. 35"),
-    ("duplicate-port", "/fabric/ports/3: ports[3] = 5: is ports[1] already"),
-    ("unknown-key", "/slots_s: unknown key 'slots_s': known are format, kind, fabric, slot_s"),
-    ("version", "/format: format = 'optmatch/problem/2': unknown; known are optmatch/problem/1"),
     ("truncated", ":4:54: Expecting ',' delimiter: not JSON"),
-    ("nan", "/slot_s: NaN: a number is finite"),
-    ("digest", "/problem_sha256: problem_sha256 = '4dd4dae0"),
 ]
 
 

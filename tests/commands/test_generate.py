@@ -125,25 +125,18 @@ def test_coflows_are_drawn_over_all_entries() -> None:
     assert len(problem.weights) == 6 and set(problem.weights) <= set(range(1, 11))
 
 
-# Collectives at the command line: from a problem to a verified plan in a file.
+# Collectives at the command line.
 
 
-def test_a_collective_is_generated_solved_and_verified(tmp_path: Path) -> None:
-    path, answer = tmp_path / "reduce.json", tmp_path / "reduce.schedule.json"
+def test_a_collective_has_the_fields_of_its_options(tmp_path: Path) -> None:
+    path = tmp_path / "reduce.json"
     options = (
         "all-reduce --ranks 8 --bytes 1e6 --alpha 1.7e-6 --hop 1e-6 --delay 1e-5 --late 3=0.1"
     )
     call("generate", "collective", *options.split(), "-o", path)
-    problem: Any = om.load(path)
-    assert problem == om.Collective(
+    assert om.load(path) == om.Collective(
         "all-reduce", 8, 1e6, alpha_s=1.7e-6, hop_s=1e-6, delay_s=1e-5, late_s={"3": 0.1}
     )
-    call("solve", path, "-o", answer)
-    call("verify", answer)
-    solution = om.load(answer)
-    assert isinstance(solution, om.Solution)
-    assert solution.objective == om.solve(problem, seed=solution.seed).objective
-    assert om.verify(problem, solution).ok
 
 
 def test_an_uneven_all_to_all_comes_from_a_matrix(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -30,7 +29,6 @@ from tests.helpers.command import (
     process,
     refused,
     snapshot,
-    start,
 )
 
 
@@ -291,23 +289,6 @@ def test_an_unknown_method_is_bad_input(problem: Path) -> None:
 
 
 @pytest.mark.slow
-def test_from_problem_to_picture(tmp_path: Path) -> None:
-    names = ("p.json", "s.json", "x.html")
-    question, schedule, picture = (tmp_path / name for name in names)
-    options = ("--rows", "4", "--cols", "4", "--ports", "8")
-    call("generate", "all-to-all", *options, "-o", question)
-    assert question.read_bytes() == (INSTANCES / "all-to-all" / "hex-4x4-8.json").read_bytes()
-    solved = process("solve", question, "--seed", "1", "-o", schedule, "--json")
-    assert solved.returncode == 0, solved.stderr
-    result = json.loads(solved.stdout)
-    assert result["slots"] == 7 and result["saved"] == str(schedule)
-    checked = call("verify", schedule, "--json")
-    assert json.loads(checked.stdout)["figures"]["total_cells"] == result["objective"]
-    call("plot", schedule, "-o", picture)
-    assert "<html" in picture.read_text()[:1000].lower()
-
-
-@pytest.mark.slow
 def test_a_dead_pair_exits_with_3() -> None:
     done = call("solve", PROBLEM, code=3)
     assert "port 0 (t2, cell 17 b1)" in done.stdout and "port 1 (t4, cell 16 b1)" in done.stdout
@@ -320,25 +301,6 @@ def test_a_short_time_limit_ends_in_good_order(tmp_path: Path) -> None:
     done = process("solve", large, "--time-limit", "0.1", "-o", out)
     assert "at the limit: time" in done.stderr and "Traceback" not in done.stderr
     assert (done.returncode, out.exists()) in ((4, False), (0, True))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM to catch there")
-def test_a_signal_saves_the_best(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    large = str(INSTANCES / "all-to-all" / "hex-17x17-64.json")
-    with start("solve", large, "-v", "-o", out) as running:
-        assert running.stderr is not None
-        for line in running.stderr:
-            if ", best " in line:
-                break
-        running.send_signal(signal.SIGTERM)
-        _, rest = running.communicate(timeout=60)
-    assert running.returncode == 143, rest
-    assert f"optmatch: {large}: interrupted\n" in rest and "Traceback" not in rest
-    found = om.load(out)
-    assert isinstance(found, om.Solution) and found.limit is om.Limit.INTERRUPTED
-    assert om.verify(found.problem, found).ok
 
 
 def test_a_closed_stdin_is_said() -> None:

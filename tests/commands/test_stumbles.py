@@ -4,7 +4,6 @@ import csv
 import inspect
 import json
 import re
-import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.commands.shared.outcome import EXIT_CODES
 from optmatch.control.demands.arrivals import replay_flows
 from optmatch.io.exports import exported
 from optmatch.model import write_amount
@@ -149,17 +147,6 @@ def test_a_job_whose_stages_wait_says_so() -> None:
     assert "wait" not in call("generate", "rail-job", *job, "--batch", "64").stderr
 
 
-def test_lines_of_other_sums_are_filled_where_that_is_asked_for() -> None:
-    with pytest.raises(om.InputError, match="fill=True raises entries until they are"):
-        om.decompose([[0, 1], [2, 0]])
-
-
-def test_help_of_demand_begins_with_what_everybody_needs() -> None:
-    shown = call("generate", "demand", "--help").stdout
-    places = [shown.index(word) for word in ("--matrix ", "--delay", "Fabric:", "Output:")]
-    assert places == sorted(places)
-
-
 def test_a_solution_alone_has_optics() -> None:
     mesh = om.HexMesh(2, 2, ports=4)
     solution = om.solve(om.AllToAll(mesh), seed=0)
@@ -170,12 +157,6 @@ def test_a_solution_alone_has_optics() -> None:
 
 
 ROOT = Path(om.__file__).resolve().parents[1]
-
-
-def test_the_cheat_sheet_has_the_exit_codes() -> None:
-    sheet = (ROOT / "docs" / "cheat-sheet.md").read_text("utf-8")
-    for code in EXIT_CODES:
-        assert f" {code} " in sheet.replace("\n", " ")
 
 
 def test_a_matrix_without_a_fabric_says_what_to_call() -> None:
@@ -267,20 +248,6 @@ def test_a_plan_in_parts_names_methods_whose_plans_msccl_takes() -> None:
         exported(om.solve(problem, "one-pass", seed=0), "msccl")
     for method in (None, "ring", "rewire", "bruck"):
         assert exported(om.solve(problem, method, seed=0), "msccl")
-
-
-def test_the_public_names_stand_in_six_groups() -> None:
-    groups = runpy.run_path(str(ROOT / "docs" / "site.py"))["groups_of_names"]()
-    names = [name for listed in groups.values() for name in listed]
-    rooms = {"io", "plotting", "rails", "switches"}
-    assert len(groups) == 6
-
-    # `help(om)` has the same groups, with the same names.
-    told = re.findall(r"^(\w.*):\n((?: {4}.*\n)+)", om.__doc__ or "", re.MULTILINE)
-    assert {title: set(re.findall(r"\w+", listed)) for title, listed in told} == {
-        title: set(listed) for title, listed in groups.items()
-    }
-    assert sorted(names) == sorted(set(dir(om)) - rooms)
 
 
 @pytest.mark.parametrize("kind", ["all-to-all", "collective", "demand", "rail-job", "reroute"])

@@ -38,10 +38,10 @@ METHODS = ("prefetch", "provisioned", "on-demand", "static")
 """Of rail jobs."""
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, -2, 2, 3, 7, 100, 127, 128, 0.5, -0.0, 5e-324, 1e-300, 2e16,
-    1e308, 2**31 - 1, 2**31, -(2**31), 2**53 + 1, 2**63, -(2**63), 2**64, 10**9, 10**18, 10**26,
-    10**400, math.nan, -math.inf, "", "x", "0", "1e9", "=1+1", "$\\foo$", "a\0b", "\ud800",
-    "\u202e\r\n", "a>b", "a,b", "../x", "x" * 5000, [], {}, [[0]], [[1], [1, 2]], [[[[]]]],
-    {"npz": "a"}, {"type": "ideal-switch", "n": 3},
+    1e308, 2**31 - 1, 2**31, -(2**31), 2**53 + 1, 2**63, -(2**63), 2**64, 300_000_000, 10**9,
+    10**18, 10**26, 10**400, math.nan, -math.inf, "", "x", "0", "1e9", "=1+1", "$\\foo$", "a\0b",
+    "\ud800", "\u202e\r\n", "a>b", "a,b", "../x", "x" * 5000, [], {}, [[0]], [[1], [1, 2]],
+    [[[[]]]], {"npz": "a"}, {"type": "ideal-switch", "n": 3},
 ]  # fmt: skip
 ANSWERS = ("answer", "schedule", "certificate")
 """Keys of a file below which an answer stands."""

@@ -294,20 +294,6 @@ def test_a_broken_file_is_refused(name: str, where: str, message: str, _: bool) 
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["placement", "rail-sharing", "tenancy"])
-def test_a_file_of_an_unknown_kind_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
-    problem = {"format": "optmatch/problem/1", "kind": kind}
-    answer = json.loads((DATA / "answers" / "routing.schedule.json").read_text())
-    answer["problem"] = problem
-    for tree, where in ((problem, "/kind"), (answer, "/problem/kind")):
-        path = tmp_path / "old.json"
-        path.write_text(json.dumps(tree))
-        with pytest.raises(om.FormatError, match=f"'{kind}'.*routing") as e:
-            om.load(path)
-        assert e.value.where == where
-        assert str(e.value).startswith(str(path)) and "\n" not in str(e.value)
-
-
 @pytest.mark.parametrize(
     "file", [path for folder in ("good", "answers") for path in sorted((DATA / folder).iterdir())]
 )
@@ -369,9 +355,7 @@ def test_a_text_of_another_encoding_is_refused(tmp_path: Path) -> None:
         om.load(tmp_path / "latin.json")
 
 
-def test_deep_nesting_and_huge_numbers_are_refused() -> None:
-    with pytest.raises(om.FormatError, match=r"x\.json: nested too deeply"):
-        loads("[" * 100_000, path="x.json")
+def test_huge_numbers_are_refused() -> None:
     with pytest.raises(om.FormatError, match=r"x\.json: .*digits"):
         loads("[" + "9" * 5000 + "]", path="x.json")
 

@@ -50,7 +50,14 @@ def drain(rolling: RollingSchedule) -> list[Slot]:
 
 
 @pytest.mark.parametrize(
-    "fabric", [om.IdealSwitch(6), om.Benes(6), om.HexMesh(2, 2, ports=4)], ids=lambda f: f.type
+    "fabric",
+    [
+        om.IdealSwitch(6),
+        om.IdealSwitch(6, bidirectional=True),
+        om.Benes(6),
+        om.HexMesh(2, 2, ports=4),
+    ],
+    ids=str,
 )
 def test_all_that_comes_is_served(fabric: om.Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = count()  # a clock of its own, which a busy machine does not stretch
@@ -74,6 +81,7 @@ def test_all_that_comes_is_served(fabric: om.Fabric, monkeypatch: pytest.MonkeyP
         changed = not np.array_equal(slot.matching, held)
         assert slot.light_s == slot.start_s + (DELAY_S if changed else 0.0)
         used = np.flatnonzero(slot.matching >= 0)
+        assert not fabric.bidirectional or (slot.matching[slot.matching[used]] == used).all()
         served[used, slot.matching[used]] += slot.end_s - slot.light_s
         end_s, held = slot.end_s, slot.matching
         if slot.cell_states is not None:

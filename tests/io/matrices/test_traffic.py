@@ -112,29 +112,6 @@ def test_what_pandas_writes(tmp_path: Path, labels: list[Any], index: bool) -> N
     assert (traffic.demand_bytes.tolist(), traffic.names) == ([[0.0, 5.0], [3.0, 0.0]], names)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.csv", "5,x\n2,3\n", ":1: 'x': a number is expected"),
-        ("a.csv", "0,1\n2,\n", ":2: '': .* could be 0 or a value that is missing"),
-        ("a.csv", "x;y\n0;1,234\n2,345;0\n", "could be 1.234 .* or 1234 with a comma before"),
-        ("a.csv", ",1,2\n2,0,5\n1,3,0\n", "row '2' stands where column '1' does"),
-        ("a.csv", "time,src,dst,bytes\n0,1,0,5\n", "a list of flows .*read_flows"),
-        ("a.csv", "src,dst,bytes\n0,1\n", ":2: 2 fields: an edge has 3"),
-        ("a.csv", "src,dst,bytes\n0,1,x\n", ":2: 'x': a number is expected"),
-        ("a.csv", "src,dst,bytes\n0,9999999999,1\n", "10000000000 ports: at most"),
-        (
-            "a.csv",
-            "src,dst,bytes\n0,1,9007199254740992\n0,1,5\n",
-            "add up to 9007199254740996, and whole",
-        ),
-    ],
-)
-def test_flaws_are_named(tmp_path: Path, name: str, text: str, message: str) -> None:
-    with pytest.raises(om.FormatError, match=message):
-        read_matrix(put(tmp_path, name, text))
-
-
 def test_packed_and_from_stdin(tmp_path: Path) -> None:
     text = b"%%MatrixMarket matrix coordinate unsigned-integer general\n2 2 2\n1 2 5\n2 1 3\n"
     wanted = [[0.0, 5.0], [3.0, 0.0]]

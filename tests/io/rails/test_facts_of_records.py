@@ -16,22 +16,13 @@ from optmatch.io.rails.kineto import (
     read_kineto_step,
     read_recording,
 )
+from tests.io.rails.kineto.test_kineto import record as record_of_call, write
 
 
 def record(name: str, external_id: int, ts: int, **arguments: Any) -> dict[str, Any]:
     """Return the record of a call, of 1,000 floats in group "g" of all ranks unless told."""
-    args = {
-        "External id": external_id,
-        "Collective name": name,
-        "In msg nelems": 1000,
-        "Out msg nelems": 1000,
-        "dtype": "Float",
-        "Process Group Name": "g",
-        "Process Group Ranks": "[0, 1]",
-        "Group size": 2,
-    } | arguments
-    event = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 1, "tid": 1}
-    return event | {"ts": ts, "dur": 5, "args": args}
+    args = {"Collective name": name, "In msg nelems": 1000, "Out msg nelems": 1000}
+    return record_of_call(external_id, ts, args | {"Process Group Name": "g"} | arguments)
 
 
 def kernel(
@@ -50,17 +41,6 @@ def kernel(
         launch | {"ts": launch_ts, "dur": 2, "args": launch_args},
         on_device | {"ts": ts, "dur": 500, "args": kernel_args},
     ]
-
-
-def write(folder: Path, events_of_rank: list[list[dict[str, Any]]], **about: Any) -> list[Path]:
-    """Write a file for each rank."""
-    paths = []
-    for rank, events in enumerate(events_of_rank):
-        info = {"backend": "nccl", "rank": rank, "world_size": len(events_of_rank)} | about
-        path = folder / f"t.{rank}.json"
-        path.write_text(json.dumps({"traceEvents": events, "distributedInfo": info}))
-        paths.append(path)
-    return paths
 
 
 @pytest.mark.parametrize("row", [1, 4])
@@ -84,7 +64,7 @@ def test_parts_of_an_all_to_all_are_counted_as_written(tmp_path: Path, row: int)
         ]
         for rank in range(3)
     ]
-    paths = write(tmp_path, events)
+    paths = write(tmp_path, *events)
     sent_bytes = 4 * row * parts
     np.fill_diagonal(sent_bytes, 0)  # what a rank keeps is not sent
     assert read_kineto_demand(paths).tolist() == sent_bytes.tolist()
@@ -99,7 +79,7 @@ def test_parts_of_an_all_to_all_are_counted_as_written(tmp_path: Path, row: int)
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path, parts: str) -> None:
     events = [[record("all_to_allv", 10, 1000, **{"In split size": parts})]]
     with pytest.raises(om.FormatError, match="In split size"):
-        read_kineto_demand(write(tmp_path, events))
+        read_kineto_demand(write(tmp_path, *events))
 
 
 @pytest.mark.parametrize("kernel_id", [None, 20])
@@ -119,7 +99,7 @@ def test_messages_of_a_batch_have_the_kernel_of_the_batch(
         batch = record("coalesced", 20, 1020)
         name = "ncclDevKernel_SendRecv(x)"
         events.append([*own, batch, *kernel(name, 77, 1022, 2000, kernel_id, launch_id)])
-    for path in write(tmp_path, events):
+    for path in write(tmp_path, *events):
         for row in list_calls([read_recording(path)]):
             assert row.mean_s == pytest.approx(500e-6)
 
@@ -130,7 +110,7 @@ def test_a_kernel_is_found_by_its_links_whatever_its_name(
 ) -> None:
     own = kernel("allreduce_low_latency(float*, int)", 77, 1002, 2000, kernel_id, launch_id)
     other = kernel("gemm", 999, 1500, 2600, None, None)
-    for path in write(tmp_path, [[record("allreduce", 10, 1000), *own, *other]] * 2):
+    for path in write(tmp_path, *[[record("allreduce", 10, 1000), *own, *other]] * 2):
         recording = read_recording(path)
         (row,) = list_calls([recording])
         assert row.mean_s == pytest.approx(500e-6)
@@ -143,7 +123,7 @@ def test_the_group_of_all_ranks_need_not_list_them(tmp_path: Path, size: int | N
     if size is None:
         del call["args"]["Group size"]
     group = {"pg_name": "g", "pg_desc": "default_pg", "ranks": [], "pg_size": 2}
-    paths = write(tmp_path, [[call]] * 2, pg_config=[group])
+    paths = write(tmp_path, *[[call]] * 2, pg_config=[group])
     assert read_kineto_demand(paths).tolist() == [[0, 4000], [4000, 0]]
 
 
@@ -152,13 +132,13 @@ def test_ranks_whose_recordings_are_shifted_are_refused(tmp_path: Path) -> None:
         [record("allreduce", 10 + k, 1000 + 10 * k, Seq=first + k) for k in range(2)]
         for first in (5, 6)
     ]
-    paths = write(tmp_path, events)
+    paths = write(tmp_path, *events)
     with pytest.raises(om.FormatError, match=r"\(Seq\) 6, at rank 0 5"):
         read_kineto_demand(paths)
     for recorded, first in zip(events, (5, 5), strict=True):
         for k, event in enumerate(recorded):
             event["args"]["Seq"] = first + k
-    assert read_kineto_demand(write(tmp_path, events)).tolist() == [[0, 8000], [8000, 0]]
+    assert read_kineto_demand(write(tmp_path, *events)).tolist() == [[0, 8000], [8000, 0]]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +155,7 @@ def test_the_size_of_a_collective_follows_from_both_of_its_sides(
     tmp_path: Path, name: str, n_in: int, n_out: int, size_bytes: int
 ) -> None:
     sides = {"In msg nelems": n_in, "Out msg nelems": n_out, "Rank": 0}
-    (path, _) = write(tmp_path, [[record(name, 10, 1000, **sides)]] * 2)
+    (path, _) = write(tmp_path, *[[record(name, 10, 1000, **sides)]] * 2)
     (row,) = list_calls([read_recording(path)])
     assert row.size_bytes == size_bytes
 
@@ -183,7 +163,7 @@ def test_the_size_of_a_collective_follows_from_both_of_its_sides(
 @pytest.mark.parametrize("name", ["_reduce_scatter_base", "_allgather_base", "scatter"])
 def test_parts_that_differ_are_refused_where_they_are_not_read(tmp_path: Path, name: str) -> None:
     sides = {"In msg nelems": 1000, "Out msg nelems": 700, "Rank": 0}
-    (path, _) = write(tmp_path, [[record(name, 10, 1000, **sides)]] * 2)
+    (path, _) = write(tmp_path, *[[record(name, 10, 1000, **sides)]] * 2)
     with pytest.raises(om.FormatError, match="parts that differ"):
         read_recording(path)
 

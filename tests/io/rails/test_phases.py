@@ -10,14 +10,7 @@ from hypothesis import given, strategies as st
 
 import optmatch as om
 from optmatch.io import loads
-from optmatch.io.rails.chakra import (
-    COLLECTIVE,
-    Node,
-    TraceOptions,
-    groups_text,
-    step_traces,
-    trace_bytes,
-)
+from optmatch.io.rails.chakra import TraceOptions, groups_text, step_traces
 from optmatch.io.rails.phases import (
     PhaseRecord,
     phases_of_step,
@@ -361,59 +354,15 @@ def test_the_command_reads_recordings(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bad_traces_of_the_command(tmp_path: Path) -> None:
-    """Exit code 2, with rank (in the name of its file), node and group; nothing is written."""
-
-    def collective(number: int, group: str) -> Node:
-        told: dict[str, bool | int | str] = {"comm_type": 0, "comm_size": 8, "pg_name": group}
-        return Node(number, COLLECTIVE, attributes=told)
-
-    first, second = (trace_bytes([collective(k, name)]) for k, name in ((3, "a"), (4, "b")))
-    whole = trace_bytes([collective(3, "a"), collective(4, "b")])
-    write(tmp_path, "groups.json", groups_text({"a": (0, 1), "b": (1, 2)}))
-    beside = ("--groups", "groups.json")
-    for ranks, groups, message in (
-        ([whole] * 3, beside, "run.0.et: node 4: rank 0 is no member of group b"),
-        (
-            [first, whole, second],
-            beside,
-            "run.1.et: node 4: rank 1 is in the groups a and b, both",
-        ),
-        ([first] * 3, (), "run.0.et: node 3: group a: its members are not known"),
-        ([whole[:-5]] * 3, beside, f"byte {len(first)}: node number 1, after node 3, is cut off"),
-    ):
-        for rank, content in enumerate(ranks):
-            (tmp_path / f"run.{rank}.et").write_bytes(content)
-        done = call_in(
-            tmp_path,
-            "generate",
-            "rail-trace",
-            "--chakra",
-            "run",
-            *groups,
-            "-o",
-            "job.json",
-            code=2,
-        )
-        assert done.stdout == ""
-        assert message in done.stderr, done.stderr
-    assert not (tmp_path / "job.json").exists()
-
-
-@pytest.mark.slow
 def test_bad_input_of_the_command(tmp_path: Path) -> None:
     """Exit code 2, one line with file and line, rank or group; nothing is written."""
     write(tmp_path, "groups.json", groups_text({"d0": (0, 1)}))
     write(tmp_path, "step.csv", "rank,group,operation,size_bytes\n3,d0,all-reduce,1\n")
-    (tmp_path / "run.0.et").write_bytes(b"\x07\x0a\x05")
     for options, message in (
         (["--phases", "step.csv", "--groups", "groups.json"], "line 2: rank 3 is no member of gr"),
-        (["--chakra", "run"], "run.0.et: byte 0: a trace begins with a description of it"),
-        (["--chakra", "walk"], "no file name.RANK.et"),
         (["--chakra", "run", "--dimension", "x=up"], "'x=up': NAME=DIMENSION, one of dp"),
         (["--chakra", "run", "--phases", "step.csv"], "either --chakra, --kineto, --phases or"),
         (["--chakra", "run", "--message-bytes", "8"], "are for --recordings"),
-        (["--recordings", "run"], "no file name_SERVER_rankGPU.txt is there"),
     ):
         done = call_in(tmp_path, "generate", "rail-trace", *options, "-o", "job.json", code=2)
         assert done.stdout == ""

@@ -1,8 +1,7 @@
 """Covers slot by slot against plain Python, and what is done to plans afterwards."""
 
 from collections.abc import Iterator
-from functools import partial
-from itertools import count, product
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
@@ -26,7 +25,6 @@ from optmatch.solvers.demands.first_fit import (
     cover_matrix_first_fit,
 )
 from optmatch.solvers.demands.plans import Plan, serve, trim
-from optmatch.solvers.demands.portfolio import plan_matrix
 from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.demands.rules import RULES
 from optmatch.solvers.demands.scheduling import (
@@ -36,7 +34,7 @@ from optmatch.solvers.demands.scheduling import (
     use_delays,
 )
 from optmatch.solvers.demands.tasks import CoverTask, Size
-from tests.helpers.modes import PLAIN, compiled_only, examples
+from tests.helpers.modes import compiled_only, examples
 
 pytestmark = pytest.mark.kernels
 
@@ -319,41 +317,6 @@ def test_entries_are_assigned_best(data: st.DataObject) -> None:
         space.row_price[rows] + space.column_price[columns] >= value[rows, columns] - 1e-9
     ).all()
     assert space.row_price.sum() + space.column_price.sum() == pytest.approx(total)
-
-
-LOOK_S = 1e-5
-
-
-def look(looks: Iterator[int]) -> float:
-    """Tell the time of a clock that goes on by each look at it."""
-    return LOOK_S * next(looks)
-
-
-@pytest.mark.parametrize("seed", range(2 if PLAIN else 6))
-@pytest.mark.parametrize("changed", [False, True])
-def test_more_time_is_never_worse(
-    seed: int, changed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(3, 13))
-    demand = rng.integers(1, 50, (n, n)) * (rng.random((n, n)) < rng.uniform(0.2, 1))
-    delay = int(rng.choice([0, 2, 40]))
-    previous = plan_matrix(demand, delay, np.inf) if changed else None
-    demand[rng.integers(n), rng.integers(n)] += 3
-    costs = []
-    for limit in (0, 10, 20, 40, 80):
-        clock = partial(look, count())
-        monkeypatch.setattr(portfolio, "counted_time", clock)
-        monkeypatch.setattr(entry_covers, "counted_time", clock)
-        plan = plan_matrix(demand, delay, limit * LOOK_S, previous)
-        assert (serve(plan) >= demand).all()
-        costs.append(plan.cost(delay))
-        if changed:
-            clock = partial(look, count())
-            monkeypatch.setattr(portfolio, "counted_time", clock)
-            monkeypatch.setattr(entry_covers, "counted_time", clock)
-            assert plan.cost(delay) <= plan_matrix(demand, delay, limit * LOOK_S).cost(delay)
-    assert costs == sorted(costs, reverse=True)
 
 
 def test_a_slot_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

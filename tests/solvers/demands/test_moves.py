@@ -127,17 +127,3 @@ def test_there_are_no_moves_where_one_would_take_long() -> None:
     assert list(portfolio._yield_moves(task, Size.of(task), plans)) == []
     small = CoverTask.of(demand[:30, :30].copy(), 20)
     assert next(portfolio._yield_moves(small, Size.of(small), [first_plan(small.demand)]))
-
-
-def test_moves_are_the_same_in_one_round_and_one_by_one() -> None:
-    demand = np.random.default_rng(3).integers(1, 10**6, (12, 12))
-    in_one_go = search_of(demand, 20_000, 1, 2).play_round(first_plan(demand), np.inf)
-    search = search_of(demand, 20_000, 1, 1)
-    plan: Plan | None = first_plan(demand)
-    for _ in range(2):
-        assert plan is not None
-        plan = search.play_round(plan, np.inf)
-    assert plan is not None
-    assert in_one_go is not None
-    assert plan.matchings.tolist() == in_one_go.matchings.tolist()
-    assert plan.ticks.tolist() == in_one_go.ticks.tolist()

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 import optmatch as om
@@ -156,33 +155,6 @@ def test_a_budget_holds_both_ways() -> None:
     demand = np.zeros((4, 4))
     demand[1, 2] = 1.0
     assert om.solve(om.Demand(lossy, demand, delay_s=1.0)).status is om.Status.INFEASIBLE
-
-
-def test_slots_follow_while_demand_comes() -> None:
-    rng = np.random.default_rng(0)
-    rolling = om.RollingSchedule(switch(5), 0.5, time_limit_s=None)
-    served = np.zeros((5, 5))
-    asked = np.zeros((5, 5))
-    for _ in range(4):
-        source, destination = rng.permutation(5)[:2].tolist()
-        size = float(rng.integers(1, 9))
-        rolling.add(source, destination, size)
-        asked[source, destination] += size
-        slot = rolling.next_slot()
-        assert slot is not None
-        check_mutual(slot.matching)
-        rolling.advance(slot.end_s)
-    while (slot := rolling.next_slot()) is not None:
-        check_mutual(slot.matching)
-        rolling.advance(slot.end_s)
-    served = asked - rolling.queued_bytes
-    assert np.array_equal(served, asked)
-
-
-def check_mutual(matching: NDArray[np.int32]) -> None:
-    used = np.flatnonzero(matching >= 0)
-    assert np.array_equal(matching[matching[used]], used)
-    assert (matching[used] != used).all()
 
 
 def test_files_and_commands(tmp_path: Path) -> None:

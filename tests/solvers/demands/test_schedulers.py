@@ -29,8 +29,6 @@ pytestmark = pytest.mark.kernels
 
 Matrix = NDArray[np.int64]
 
-COVERS = ["best", "eclipse", "greedy-cover", "portfolio", "solstice", "spectra", "tms"]
-
 
 @st.composite
 def matrices(draw: st.DrawFn, most: int = 9) -> Matrix:
@@ -106,22 +104,10 @@ def test_planes_share_the_work(matrix: Matrix, planes: int, delay: int) -> None:
 # -- methods -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", COVERS)
-def test_covers_on_traffic(method: str) -> None:
-    """Everything is carried, and not far from the bound by the better ones."""
+@pytest.mark.parametrize("method", ["best", "portfolio"])
+def test_covers_on_traffic_are_near_the_bound(method: str) -> None:
     problem = ideal(noisy(8 if PLAIN else 16), delay_s=20e-6)
-    solution = om.solve(problem, method, seed=0)
-    assert solution.objective >= problem.lower_bound()
-    if method in ("best", "portfolio"):
-        assert solution.objective <= 1.1 * problem.lower_bound()
-
-
-@compiled_only
-def test_best_beats_every_rule() -> None:
-    """The default is at least as good as each single method."""
-    problem = ideal(noisy(12, seed=3), delay_s=50e-6)
-    found = {name: om.solve(problem, name, seed=0).objective for name in COVERS}
-    assert found["best"] == min(found.values())
+    assert om.solve(problem, method, seed=0).objective <= 1.1 * problem.lower_bound()
 
 
 def test_without_delay_the_line_bound_is_met() -> None:
@@ -211,13 +197,6 @@ def test_slots_on_meshes_are_realised(ports: dict[str, int]) -> None:
 
 
 # -- exact ---------------------------------------------------------------------------------------
-
-
-def test_the_earliest_completion_of_small_demands() -> None:
-    solution = om.solve(ideal([[2, 1], [1, 2]], delay_s=1.0), "ilp", seed=0)
-    assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 5.0)
-    crossed = om.solve(ideal([[4, 1], [2, 4]], delay_s=3.0), "ilp", seed=0)
-    assert (crossed.status, crossed.objective) == (om.Status.OPTIMAL, 12.0)
 
 
 @pytest.mark.parametrize(("n", "seed"), [(4, 2), (9, 0), (11, 1), (13, 2)])
