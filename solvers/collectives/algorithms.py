@@ -28,6 +28,7 @@ from optmatch.problems.collectives.steps import (
 from optmatch.solvers.collectives.level_routes import find_level_routes
 from optmatch.solvers.collectives.rounds import (
     MOST_SENDS,
+    IntArray,
     Rounds,
     as_rounds,
     choose_pieces,
@@ -42,7 +43,6 @@ from optmatch.solvers.collectives.spreading import (
     list_rounds as list_spread_rounds,
     spread,
 )
-from optmatch.solvers.collectives.topologies import IntArray
 
 ALGORITHMS = (
     "ring",

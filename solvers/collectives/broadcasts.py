@@ -18,7 +18,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Clock
 from optmatch.problems import Collective
@@ -26,6 +25,8 @@ from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.collectives.rounds import (
     MOST_PIECES,
+    FloatArray,
+    IntArray,
     choose_pieces,
     chunk_sizes,
     is_affordable,
@@ -37,7 +38,7 @@ from optmatch.solvers.collectives.spreading import (
     lay_phases,
     receive_over_circuits,
 )
-from optmatch.solvers.collectives.topologies import FAR, IntArray, count_hops, list_topologies
+from optmatch.solvers.collectives.topologies import FAR, count_hops, list_topologies
 from optmatch.solvers.kernels.decorators import kernel
 
 PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
@@ -61,7 +62,7 @@ class PieceArrays(NamedTuple):
     n_sent: IntArray
     """Scratch, ``n_sent[lane]``: the pieces of a rank and round over all circuits to a receiver,
     at the first lane that leads to it."""
-    loads: NDArray[np.float64]
+    loads: FloatArray
     """``loads[round]``: the most pieces on any circuit, as parallel circuits share evenly; 0
     before."""
 

@@ -14,12 +14,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Clock, Limits, ignore, uncounted
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.solvers.collectives.plans import Laid
-from optmatch.solvers.collectives.rounds import unroll_circuits
+from optmatch.solvers.collectives.rounds import BoolArray, FloatArray, IntArray, unroll_circuits
 
 _LONGEST_S = 10.0
 """How long the parts of one plan are placed at most."""
@@ -38,11 +37,11 @@ _TENURE_DRAW = 10
 class RankLosses(NamedTuple):
     """The losses of circuits between ranks, over the worst of the ports that may carry them."""
 
-    loss_db: NDArray[np.float64]
+    loss_db: FloatArray
     """``loss_db[source rank, destination rank]``"""
-    is_over: NDArray[np.bool_]
+    is_over: BoolArray
     """``is_over[source rank, destination rank]``: some of these ports are over their budget."""
-    is_cut: NDArray[np.bool_]
+    is_cut: BoolArray
     """``is_cut[source rank, destination rank]``: all of these ports are over their budget."""
 
 
@@ -136,15 +135,13 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
 class _Order(NamedTuple):
     """Which rank plays each part of a plan, and how little its worst circuit can lose."""
 
-    rank_of_part: NDArray[np.int64] | None
+    rank_of_part: IntArray | None
     """None if no order was found whose circuits all keep to their budgets."""
     bound_db: float
     """No order has a worst circuit that loses less, in dB; infinite if none keeps to budgets."""
 
 
-def _place_parts(
-    problem: Collective, losses: RankLosses, pairs: NDArray[np.int64], clock: Clock
-) -> _Order:
+def _place_parts(problem: Collective, losses: RankLosses, pairs: IntArray, clock: Clock) -> _Order:
     """Choose which rank of the switch plays which part, so that the worst circuit loses least.
 
     Parts of a ring are ordered by CP-SAT. Other plans, and rings for which it takes too long, are
@@ -179,9 +176,7 @@ def _place_parts(
     return _exchange_ranks(needed, loss_db, is_free, bound_db, limits.start())
 
 
-def _bound_worst_loss(
-    loss_db: NDArray[np.float64], pairs: NDArray[np.int64], is_free: NDArray[np.bool_]
-) -> float:
+def _bound_worst_loss(loss_db: FloatArray, pairs: IntArray, is_free: BoolArray) -> float:
     """Bound the worst loss of a plan from below by what each part needs, in dB.
 
     ``loss_db[rank, rank]`` is infinite over the budget, rows of `pairs` are circuits (part, part),
@@ -214,9 +209,7 @@ def _bound_worst_loss(
     return bound_db
 
 
-def _order_ring(
-    ring: NDArray[np.int64], loss_db: NDArray[np.float64], bound_db: float, clock: Clock
-) -> _Order:
+def _order_ring(ring: IntArray, loss_db: FloatArray, bound_db: float, clock: Clock) -> _Order:
     """Order ranks on a ring so that its worst circuit loses least: a bottleneck tour, by CP-SAT.
 
     ``loss_db[source rank, destination rank]`` is infinite where no circuit may be, ``ring[k]`` the
@@ -268,9 +261,9 @@ def _order_ring(
 
 
 def _exchange_ranks(
-    needed: NDArray[np.int64],
-    loss_db: NDArray[np.float64],
-    is_free: NDArray[np.bool_],
+    needed: IntArray,
+    loss_db: FloatArray,
+    is_free: BoolArray,
     bound_db: float,
     clock: Clock,
 ) -> _Order:
@@ -285,7 +278,7 @@ def _exchange_ranks(
     # ``order[part]`` is the rank that plays it, at first the one of the same number.
     sources, destinations = np.nonzero(needed)
     order = np.arange(len(needed))
-    best: NDArray[np.int64] | None = None
+    best: IntArray | None = None
     worst_db = float(loss_db[sources, destinations].max())
     while True:
         if worst_db < np.inf:
@@ -299,10 +292,10 @@ def _exchange_ranks(
 
 
 def _reach_threshold(
-    needed: NDArray[np.int64],
-    is_above: NDArray[np.bool_],
-    order: NDArray[np.int64],
-    is_free: NDArray[np.bool_],
+    needed: IntArray,
+    is_above: BoolArray,
+    order: IntArray,
+    is_free: BoolArray,
     clock: Clock,
 ) -> bool:
     """Exchange the ranks of two parts at a time until no circuit is above the threshold.
@@ -360,7 +353,7 @@ def _reach_threshold(
     return False
 
 
-def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | None:
+def _follow_ring(pairs: IntArray, n_ranks: int) -> IntArray | None:
     """Return the ranks of a ring in the order in which its circuits join them, from rank 0.
 
     Rows of `pairs` are circuits (source, destination): with (0, 2), (1, 0) and (2, 1) the
@@ -374,9 +367,7 @@ def _follow_ring(pairs: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64] | 
     return np.argsort(lines.place)
 
 
-def _renumber(
-    problem: Collective, plan: CollectivePlan, rank_of_part: NDArray[np.int64]
-) -> CollectivePlan:
+def _renumber(problem: Collective, plan: CollectivePlan, rank_of_part: IntArray) -> CollectivePlan:
     """Give other numbers to the ranks of a plan, everywhere that they stand in it.
 
     The rank that was number ``part`` in the given plan is number ``rank_of_part[part]`` in the

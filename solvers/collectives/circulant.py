@@ -21,11 +21,11 @@ from optmatch.problems.collectives.bounds import distances, fewest_rounds
 from optmatch.solvers.collectives.rounds import (
     PORTS_OF_A_SEND,
     QUICK_SENDS,
+    IntArray,
     is_affordable,
     ranks_to_store,
     seconds_of,
 )
-from optmatch.solvers.collectives.topologies import IntArray
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 RESTARTS = 40
@@ -60,9 +60,9 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
 class Circulant(NamedTuple):
     """An all-to-all on shifts."""
 
-    shifts: NDArray[np.int64]
+    shifts: IntArray
     """``shifts[configuration]``: how many places onward each rank sends."""
-    exponents: NDArray[np.int64] | NDArray[np.int8]
+    exponents: IntArray | NDArray[np.int8]
     """``exponents[offset, configuration]``: hops of a block for the rank so many places onward."""
 
     @property
@@ -71,9 +71,9 @@ class Circulant(NamedTuple):
         return int(self.exponents.sum())
 
     @property
-    def rounds(self) -> NDArray[np.int64]:
+    def rounds(self) -> IntArray:
         """By configuration: the most hops that a block takes in it."""
-        most: NDArray[np.int64] = self.exponents.max(axis=0)
+        most: IntArray = self.exponents.max(axis=0)
         return most
 
     def time_s(self, problem: Collective) -> float:
@@ -179,9 +179,7 @@ def fill(distance, shift, most, least, taken):
                 taken[offset] = times
 
 
-def list_shifts(
-    n: int, k: int, seed: int = 0, clock: Clock | None = None
-) -> list[NDArray[np.int64]]:
+def list_shifts(n: int, k: int, seed: int = 0, clock: Clock | None = None) -> list[IntArray]:
     """List sets of k shifts that reach all ranks in few hops; the set of fewest hops first.
 
     Over circuits of shift s all ranks send s places onward (modulo n). The sum of the hops over
@@ -210,7 +208,7 @@ def list_shifts(
     return [np.array(shifts) for shifts in order]
 
 
-def route(n: int, shifts: NDArray[np.int64], most: NDArray[np.int64] | None = None) -> Circulant:
+def route(n: int, shifts: IntArray, most: IntArray | None = None) -> Circulant:
     """Return shortest paths to all offsets, with ``most[configuration]`` hops at most in each.
 
     Example: 8 ranks and the shifts 1, 2 and 4. The path to offset 5 takes shift 1 once and shift 4

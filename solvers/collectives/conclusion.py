@@ -67,7 +67,9 @@ def keep_to_budgets(problem: Collective, found_plan: FoundPlan, clock: Clock) ->
     if found_plan.laid is None or is_placed or problem.fabric.circuit_loss_db is None:
         return found_plan
     with uncounted():
-        from optmatch.solvers.collectives.budgets import place_ranks
+        from optmatch.solvers.collectives.budgets import (
+            place_ranks,
+        )
 
     spelled_out = found_plan.laid._replace(
         plan=found_plan.laid.plan.spelled_out(problem.operation)
@@ -105,7 +107,9 @@ def run(
             on_event(Tick(name, 0, 1))
             if problem.fabric.over_budget is not None:
                 with uncounted():
-                    from optmatch.solvers.collectives.budgets import explain_unreachable
+                    from optmatch.solvers.collectives.budgets import (
+                        explain_unreachable,
+                    )
 
                 unreachable = explain_unreachable(problem)
                 if unreachable:

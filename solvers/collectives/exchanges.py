@@ -33,6 +33,7 @@ from optmatch.solvers.collectives.level_routes import (
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
+    IntArray,
     Rounds,
     as_rounds,
     ranks_to_store,
@@ -50,7 +51,6 @@ from optmatch.solvers.collectives.spreading import (
 )
 from optmatch.solvers.collectives.topologies import (
     FAR,
-    IntArray,
     Topology,
     count_hops,
     inverse_circuits,

@@ -21,13 +21,18 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import chunk_sizes, is_affordable, seconds_of
+from optmatch.solvers.collectives.rounds import (
+    FloatArray,
+    IntArray,
+    chunk_sizes,
+    is_affordable,
+    seconds_of,
+)
 from optmatch.solvers.collectives.spreading import (
     Carried,
     CircuitSequence,
@@ -40,14 +45,11 @@ from optmatch.solvers.collectives.spreading import (
 )
 from optmatch.solvers.collectives.topologies import (
     FAR,
-    IntArray,
     count_hops,
     list_scaled_circulants,
     list_topologies,
 )
 from optmatch.solvers.kernels.decorators import kernel
-
-FloatArray = NDArray[np.float64]
 
 SWEEPS = 3
 """How often each route is chosen; from the second time on it is given up before, while all others

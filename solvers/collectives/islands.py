@@ -32,14 +32,19 @@ from math import comb
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import Clock, Limit, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.fields import DataFlow
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import SENDS_PER_S, Rounds, ranks_to_store
+from optmatch.solvers.collectives.rounds import (
+    SENDS_PER_S,
+    FloatArray,
+    IntArray,
+    Rounds,
+    ranks_to_store,
+)
 
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of waves that are tried."""
@@ -75,12 +80,12 @@ class _Plan(NamedTuple):
 
     scheme: Scheme
     """What happens to the data of one island: circuits by phase, and moves."""
-    waves: NDArray[np.float64]
+    waves: FloatArray
     """Sizes of waves, shape (waves,), as parts of 1."""
-    turns: list[tuple[int, NDArray[np.int64]]]
+    turns: list[tuple[int, IntArray]]
     """For each pass over the scheme its kind, COPY or REDUCE, and ``turn[move, wave]``, the round
     of each move. An all-reduce has two passes, other operations one."""
-    loads: NDArray[np.float64]
+    loads: FloatArray
     """``loads[medium, round, end, wave]``: blocks, if the wave were all of the data. The medium is
     0 for links inside islands, 1 for rails. An end is a rank of the island as a sender, or, in the
     second half, as a receiver."""
@@ -252,7 +257,7 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     # the plan, so that the numbers are near 1.
     plan_s = _time_s(problem, plan)
     latencies_s, rates_bytes_per_s = _list_media(problem)
-    rows = list[NDArray[np.float64]]()
+    rows = list[FloatArray]()
     limits = list[float]()
     for medium, latency_s in enumerate(latencies_s):
         # A load in blocks times `scale` is its time, in units of the time of the plan.
@@ -320,7 +325,7 @@ def _arrange(flow: DataFlow, scheme: Scheme, count: int, wave_order: _WaveOrder)
     return _Plan(scheme, np.full(count, 1 / count), passes, loads, shifts_of_turn)
 
 
-def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> NDArray[np.int64]:
+def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> IntArray:
     """Return the round of each move of a scheme, for each wave.
 
     `order` lists the waves in the order in which they take turns. The result is ``[move, wave]``,
@@ -360,7 +365,7 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     # all waves travel together, and no rails are in use before those of phase 0. Spare copies come
     # a round later then, while the rails of their own phase carry data.
     nothing_hides_it = wave_order.together or len(order) == 1
-    turns: list[NDArray[np.int64]] = []
+    turns: list[IntArray] = []
     for move in scheme.moves:
         turn = link_turn[move.phase]
         if move.over or move.early:
@@ -372,7 +377,7 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
         turns.append(turn)
 
     # Copies before the first rails can have round -1.
-    from_zero: NDArray[np.int64] = np.array(turns) - np.min(turns)
+    from_zero: IntArray = np.array(turns) - np.min(turns)
     return from_zero
 
 
@@ -380,8 +385,8 @@ def _line_up_phases(
     scheme: Scheme,
     order: list[int],
     together: bool,
-    rail_turn: NDArray[np.int64],
-    link_turn: NDArray[np.int64],
+    rail_turn: IntArray,
+    link_turn: IntArray,
 ) -> None:
     """Give rounds to parts of the data, one phase of all of them before the next phase.
 
@@ -434,7 +439,7 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
     return float(seconds.max(axis=0).sum()) + _changes_s(problem, plan)
 
 
-def _list_media(problem: Collective) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _list_media(problem: Collective) -> tuple[FloatArray, FloatArray]:
     """Return the latency of a round, and the rate in bytes per second, of links and of rails."""
     latencies_s = np.array([problem.island_start_up_s, problem.start_up_s])
     return latencies_s, np.array([problem.island_rate_bytes_per_s, problem.rate_bytes_per_s])
@@ -513,7 +518,7 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     return lay(problem, rounds)
 
 
-def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
+def _list_rail_circuits(problem: Collective, plan: _Plan) -> IntArray:
     """Return ``circuits[round, rank]``: the rank to which the rail of a rank leads, -1 if nowhere.
 
     Rounds that need no rails want none, but before the first rails, which are set up by then. With
@@ -535,7 +540,7 @@ def _list_rail_circuits(problem: Collective, plan: _Plan) -> NDArray[np.int64]:
 
 def _ends_and_chunks(
     problem: Collective, move: Move, kind: int, stored_ranks: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[IntArray, IntArray, IntArray]:
     """Turn sends for the data of one island into the sends of all ranks for all data.
 
     The `kind` is COPY or REDUCE: sums are the copies of the move run backwards. For the data of
@@ -613,7 +618,7 @@ class Scheme(NamedTuple):
     """``shifts[phase][place]``: how many islands onward the rail of a place leads."""
     moves: list[Move]
     """All sends in sets that are made together, each of at least one send."""
-    loads: list[NDArray[np.int64]]
+    loads: list[IntArray]
     """For each move an array of shape (2 * places,): the blocks that each place sends, then the
     blocks that each place receives."""
     waits: list[bool]

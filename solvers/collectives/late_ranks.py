@@ -12,16 +12,19 @@ any case, where a ring takes almost twice as long.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.algorithms import list_rounds
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import Rounds, list_rows, one_after_another
-
-IntArray = NDArray[np.int64]
+from optmatch.solvers.collectives.rounds import (
+    BoolArray,
+    IntArray,
+    Rounds,
+    list_rows,
+    one_after_another,
+)
 
 MOST_LATE_ROUNDS_RANKS = 96
 """The most ranks; a round takes n^2 E p steps and a matching, so 96 ranks take some seconds."""
@@ -142,7 +145,7 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
 
 
 def _match_copies(
-    is_whole: NDArray[np.bool_], busy_senders: IntArray, busy_receivers: IntArray
+    is_whole: BoolArray, busy_senders: IntArray, busy_receivers: IntArray
 ) -> IntArray:
     """Choose what is copied over the free ports of a round, by a maximum-weight matching.
 

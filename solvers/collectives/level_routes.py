@@ -41,11 +41,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import Collective
-from optmatch.solvers.collectives.rounds import seconds_of
-from optmatch.solvers.collectives.topologies import IntArray
+from optmatch.solvers.collectives.rounds import FloatArray, IntArray, seconds_of
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-
-FloatArray = NDArray[np.float64]
 
 WAITS = -1
 """In place of a lane: the block stays where it is in this round."""

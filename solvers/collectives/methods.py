@@ -235,15 +235,16 @@ def _find_overlapped(problem: Collective, clock: Clock, below_s: float) -> Found
     offers: list[Offer[Laid]] = []
     for name, rounds in single_rounds(problem).items():
         steps = read_steps(problem, rounds)
-
-        def build(rounds: Rounds = rounds, steps: Steps = steps) -> Laid:
-            """Share the bytes of all rounds among the planes."""
-            shares, _ = share(steps, clock, prove=False)
-            return lay_shares(problem, rounds, shares)
-
+        build = partial(_lay_overlapped, problem, rounds, steps, clock)
         offers.append(Offer(steps.at_least_s, 0, name, build))
     laid, fastest = take_best_offer(offers, clock)
     return FoundPlan(laid, {"algorithm": fastest}, limit=clock.exceeded(0))
+
+
+def _lay_overlapped(problem: Collective, rounds: Rounds, steps: Steps, clock: Clock) -> Laid:
+    """Share the bytes of all rounds of an algorithm among the planes."""
+    shares, _ = share(steps, clock, prove=False)
+    return lay_shares(problem, rounds, shares)
 
 
 def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
@@ -514,22 +515,14 @@ def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     # With the former sizes, times and rates the problem has to be the former one.
     if replace(problem, **{name: getattr(former, name) for name in list_amounts()}) != former:
         return None
-    # An answer stores its arrays as smaller integers; plans are made of int64.
-    rounds = Rounds(
-        plan.sends.astype(np.int64),
-        len(plan.chunk_bytes),
-        stored_ranks=plan.stored_ranks,
-        links=plan.links.astype(np.int64),
-    )
-    laid = assemble(
-        problem, rounds, plan.circuits.astype(np.int64), plan.epoch_of_round.astype(np.int64)
-    )
+    circuits = plan.circuits.astype(np.int64)
+    laid = assemble(problem, Rounds.of_plan(plan), circuits, plan.epoch_of_round.astype(np.int64))
     kept = {name: start.stats[name] for name in ("algorithm",) if name in start.stats}
     return FoundPlan(laid, kept)
 
 
 class _Tries(NamedTuple):
-    """The plans of a row of methods."""
+    """The plans of a row of methods; all fields are filled while the methods are tried."""
 
     plans: dict[str, FoundPlan]
     """The plans, by the name of the method; none of a method that has no plan."""
@@ -537,6 +530,12 @@ class _Tries(NamedTuple):
     """By the name of a method, the least time of its plan, and the time to make it."""
     left_out: dict[str, Promise]
     """The promises of the methods that were not tried, or not to their end, for want of time."""
+    failures: list[Exception]
+    """The errors of methods that failed."""
+
+    def best_s(self, below_s: float) -> float:
+        """Return the seconds of the fastest plan; `below_s` if none takes less."""
+        return min([below_s, *(plan.time_s for plan in self.plans.values())])
 
 
 def _try_all(
@@ -553,66 +552,65 @@ def _try_all(
     are of no use, and with `within_budgets` plans have to keep to the link budgets of the fabric.
     A method is left out in two cases: if it promises nothing better than the best plan so far, or
     if there is not enough time for it. If there is not enough time for any method, the quickest
-    one is tried all the same, so that there is some plan.
+    one is tried all the same, so that there is some plan. The error of a method that fails is
+    raised if no other one has a plan.
     """
-    # Which methods there is time for, in the order of their promises.
-    plans = dict(known or {})
+    # Which methods there is time for, in the order in which they are tried.
     bound_s = problem.lower_bound()
     promises = {name: promise(problem, name, bound_s) for name in FINDERS if suits(problem, name)}
-
-    def sort_key(name: str) -> tuple[int, float, float]:
-        """Sort by formulas that cost nothing, then other formulas, then searches.
-
-        Formulas follow by the seconds of their plans, and searches by those that they take.
-        """
-        promised = promises[name]
-        if promised.is_formula:
-            return int(promised.effort_s > QUICK_S), promised.seconds, promised.effort_s
-        return 2, promised.effort_s, promised.effort_s
-
-    order = sorted(promises, key=sort_key)
+    order = sorted(promises, key=lambda name: promises[name].order)
     affordable = [name for name in order if promises[name].effort_s <= clock.remaining_s]
     if not affordable:
         affordable = [min(order, key=lambda name: promises[name].effort_s)]
     left_out = {name: promises[name] for name in order if name not in affordable}
+    tries = _Tries(dict(known or {}), promises, left_out, [])
 
-    failures: list[Exception] = []
-
-    def find(name: str) -> FoundPlan:
-        """Find the plan of a method that is faster than all before; none if the method fails."""
-        best_s = min([below_s, *(plan.time_s for plan in plans.values())])
-        try:
-            plan = FINDERS[name].find(problem, clock, best_s)
-        except TimeUp:
-            raise
-        except Exception as error:
-            # One method that fails does not take the plans of the others along.
-            if not is_defect(error, problem):
-                raise
-            log_defect(name, error)
-            failures.append(error)
-            return FoundPlan(None, {})
-        # Within link budgets ranks exchange their roles; the plan is gone if no order is allowed.
-        return keep_to_budgets(problem, plan, clock) if within_budgets else plan
-
-    # The effort of a method, in seconds, is stated as the sends that are laid out meanwhile.
+    # Offers state their work in sends: as many as are laid out in the seconds of the method.
     offers = [
         Offer(
-            promises[name].seconds,
-            promises[name].effort_s * SENDS_PER_S,
-            name,
-            partial(find, name),
+            seconds=promises[name].seconds,
+            n_sends=promises[name].effort_s * SENDS_PER_S,
+            name=name,
+            build=partial(_try_method, name, problem, clock, tries, below_s, within_budgets),
         )
         for name in affordable
     ]
-    best_s = min([below_s, *(plan.time_s for plan in plans.values())])
     unbuilt: list[Offer[FoundPlan]] = []
-    for name, plan in try_offers(offers, clock, unbuilt, best_s, has_plan=bool(plans)):
-        plans[name] = plan
-    left_out |= {offer.name: promises[offer.name] for offer in unbuilt}
-    if failures and not plans:
-        raise failures[-1]
-    return _Tries(plans, promises, left_out)
+    best_s = tries.best_s(below_s)
+    for name, plan in try_offers(offers, clock, unbuilt, best_s, has_plan=bool(tries.plans)):
+        tries.plans[name] = plan
+    for offer in unbuilt:
+        tries.left_out[offer.name] = promises[offer.name]
+    if tries.failures and not tries.plans:
+        raise tries.failures[-1]
+    return tries
+
+
+def _try_method(
+    name: str,
+    problem: Collective,
+    clock: Clock,
+    tries: _Tries,
+    below_s: float,
+    within_budgets: bool,
+) -> FoundPlan:
+    """Find the plan of a method that is faster than those of `tries`, and than `below_s` seconds.
+
+    There is no plan if the method fails by a defect, whose error is added to ``tries.failures``,
+    so that the plans of other methods are kept; or if `within_budgets` asks for link budgets and
+    no order of ranks keeps to them.
+    """
+    try:
+        plan = FINDERS[name].find(problem, clock, tries.best_s(below_s))
+    except TimeUp:
+        raise
+    except Exception as error:
+        if not is_defect(error, problem):
+            raise
+        log_defect(name, error)
+        tries.failures.append(error)
+        return FoundPlan(None, {})
+    return keep_to_budgets(problem, plan, clock) if within_budgets else plan
 
 
 def _describe_left_out(left_out: dict[str, Promise], best_s: float) -> list[str]:
@@ -665,23 +663,26 @@ def _find_best(
     left_out = _describe_left_out(tries.left_out, best.time_s)
     if left_out:
         stats["left_out"] = left_out
-    # Only the search that shares given steps among planes proves a bound of its own, in seconds.
-    bound_s = 0.0
-    if problem.steps is not None:
-        bound_s = max(plan.lower_bound for plan in plans.values())
-
-    # The limit that counts is the first one that has kept a method from what may be a faster plan;
-    # the former plan has no promise, and no limit. Methods that were left out count as time.
-    limit: Limit | None = None
-    for name, plan in plans.items():
-        promised = tries.promises.get(name)
-        if limit is None and (promised is None or _may_be_faster(promised, best.time_s)):
-            limit = plan.limit
-    if limit is None and left_out:
-        limit = Limit.TIME
+    # Only the search that shares given steps among planes proves a bound, others say 0 seconds.
+    bound_s = max(plan.lower_bound for plan in plans.values())
+    limit = _limit_of_tries(tries, best.time_s)
     if clock.stopped:
         limit = Limit.INTERRUPTED
     return FoundPlan(best.laid, stats, bound_s, limit)
+
+
+def _limit_of_tries(tries: _Tries, best_s: float) -> Limit | None:
+    """Return the limit that has kept some method from a plan of less than `best_s` seconds.
+
+    It is that of the first method that met one before it ended; or the time, if methods were left
+    out for want of it. A method that promises no less than `best_s` was kept from nothing.
+    """
+    for name, plan in tries.plans.items():
+        if plan.limit is not None and _may_be_faster(tries.promises[name], best_s):
+            return plan.limit
+    if any(_may_be_faster(promised, best_s) for promised in tries.left_out.values()):
+        return Limit.TIME
+    return None
 
 
 LIGHT_TORUS = 16
@@ -690,6 +691,13 @@ ranks. Between 1,024 ranks it takes 2 % longer for 1 GB than with a chunk for ea
 sixteenth of the sends; with 8 it would be 0.5 % and an eighth."""
 BROADCAST_PIECES = 64
 """Into how many pieces broadcasts are cut at most, but for very large ones."""
+
+
+PLANS_OF_SEARCH = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0}
+"""About how many plans a search makes: `rewire` and `overlap` plan all known algorithms,
+`composed` searches for two or three operations."""
+ROUTED_PLANS = 40.0
+"""The same for blocks that are routed over pairs, in several numbers of rounds and many sweeps."""
 
 
 class Promise(NamedTuple):
@@ -701,6 +709,17 @@ class Promise(NamedTuple):
     """About how many seconds of CPU it takes to make the plan and to check it."""
     is_formula: bool = True
     """Whether the plan takes just so long if nothing is late; otherwise only a bound is known."""
+
+    @property
+    def order(self) -> tuple[int, float, float]:
+        """The key by which methods are tried, the least first.
+
+        Formulas that cost nothing come first, then other formulas, both by the seconds of their
+        plans; then searches, by the seconds that they take.
+        """
+        if self.is_formula:
+            return int(self.effort_s > QUICK_S), self.seconds, self.effort_s
+        return 2, self.effort_s, self.effort_s
 
 
 class RoundCount(NamedTuple):
@@ -850,8 +869,8 @@ def _search_s(problem: Collective, name: str) -> float:
     if _stores_blocks(problem, name):
         blocks = n
     hops = math.log2(n) if problem.flow.has_pairs else 1.0
-    # These make plans of several algorithms or operations, of which they take the best.
-    several_tries = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0}.get(name, 1.0)
+    # Each block is sent over so many hops, as often as the method makes plans.
+    n_plans = PLANS_OF_SEARCH.get(name, 1.0)
     if name == "knodel" and n <= MOST_ROUTED_RANKS:
-        several_tries = 40.0
-    return blocks * hops * several_tries / SENDS_PER_S
+        n_plans = ROUTED_PLANS
+    return blocks * hops * n_plans / SENDS_PER_S

@@ -28,12 +28,11 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.plans import Shares, list_circuits
-from optmatch.solvers.collectives.rounds import Rounds, ready_s
+from optmatch.solvers.collectives.rounds import BoolArray, FloatArray, IntArray, Rounds, ready_s
 
 BEAM = 60
 """Partial schedules that the beam search keeps after each step."""
@@ -56,11 +55,11 @@ ANY = -2
 class Steps(NamedTuple):
     """The work of all planes together, in seconds of one plane."""
 
-    configuration: NDArray[np.int64]
+    configuration: IntArray
     """``configuration[step]``: the number of the circuits that the step needs."""
-    work_s: NDArray[np.float64]
+    work_s: FloatArray
     """``work_s[step]``: how long one plane alone would send."""
-    ready_s: NDArray[np.float64]
+    ready_s: FloatArray
     """``ready_s[step]``: no plane may begin the step before, as some rank is late until then."""
     planes: int
     """The number of planes."""
@@ -68,7 +67,7 @@ class Steps(NamedTuple):
     """The latency that each plane spends in each step in which it takes part."""
     delay_s: float
     """How long a plane takes to change its circuits."""
-    held: NDArray[np.int64]
+    held: IntArray
     """``held[plane]``: its first configuration, `DARK`, or `ANY`."""
 
     @property
@@ -199,7 +198,7 @@ class _Schedule(NamedTuple):
     """The planes that take part, for each step until now."""
 
 
-def _search_beam(steps: Steps) -> list[NDArray[np.bool_]]:
+def _search_beam(steps: Steps) -> list[BoolArray]:
     """Propose arrays ``used[step, plane]``, all True first, and others by beam search.
 
     Step by step, each schedule of the steps until now is continued with several sets of planes,
@@ -303,7 +302,7 @@ def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple
     return plane_sets
 
 
-def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
+def _balance(steps: Steps, used: BoolArray) -> Shares:
     """Find the shares of all planes, given ``used[step, plane]``, which of them take part.
 
     A linear programme minimises the end of the last step. If it is too large or fails, all planes
@@ -327,7 +326,7 @@ def _balance(steps: Steps, used: NDArray[np.bool_]) -> Shares:
     return _time_shares(steps, amounts)
 
 
-def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArray[np.bool_]]:
+def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, BoolArray]:
     """Prove a lower bound of the time of all shares, by a mixed-integer programme.
 
     Returns the bound in seconds, and ``used[step, plane]``, which planes take part in the best
@@ -355,7 +354,7 @@ def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, NDArr
 
 
 def _solve_programme(
-    steps: Steps, used: NDArray[np.bool_], unit_s: float, remaining_s: float | None = None
+    steps: Steps, used: BoolArray, unit_s: float, remaining_s: float | None = None
 ) -> Any:
     """Find how several planes should share the bytes of all steps, to end soonest.
 
@@ -478,7 +477,7 @@ def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
     return steps.delay_s
 
 
-def _time_shares(steps: Steps, amounts: NDArray[np.float64]) -> Shares:
+def _time_shares(steps: Steps, amounts: FloatArray) -> Shares:
     """Start each plane in each step as early as steps and circuits allow.
 
     A plane changes its circuits as soon as it has ended its last step, and begins a step when that

@@ -11,19 +11,18 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.solvers.collectives.rounds import (
+    BoolArray,
+    FloatArray,
+    IntArray,
     Rounds,
     chunk_sizes,
     ready_s,
     seconds_of,
     unroll_circuits,
 )
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 
 class Shares(NamedTuple):
@@ -311,7 +310,7 @@ def _number_distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _time_islands(
-    problem: Collective, hops: _HopLoads, inside: NDArray[np.bool_], n_rounds: int
+    problem: Collective, hops: _HopLoads, inside: BoolArray, n_rounds: int
 ) -> FloatArray:
     """Return how long the busiest rank sends, or receives, inside its island in each round.
 

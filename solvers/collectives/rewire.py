@@ -16,21 +16,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import REDUCE
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
+    BoolArray,
     CircuitLines,
+    FloatArray,
+    IntArray,
     Rounds,
     ready_s,
     seconds_of,
     unroll_circuits,
 )
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 _MOST_WORK = 30_000_000
 """Sends times circuits whose cost is counted: some 2 s."""
@@ -179,7 +178,7 @@ def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = N
     return lay(problem, rounds._replace(matchings=matchings, links=links))
 
 
-def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+def _make_pool(problem: Collective, partner: IntArray) -> tuple[IntArray, BoolArray]:
     """List the circuits that rounds may have, and tell which of them are up at the start.
 
     The list, called the *pool*, has
@@ -220,7 +219,7 @@ def _time_over(
     circuits: IntArray,
     partner: IntArray,
     sent_bytes: FloatArray,
-    adds: NDArray[np.bool_],
+    adds: BoolArray,
 ) -> FloatArray:
     """Return how long each round of an algorithm takes if it has the given circuits.
 

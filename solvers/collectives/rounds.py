@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import Clock
-from optmatch.problems import Collective
+from optmatch.problems import Collective, CollectivePlan
 
 IntArray = NDArray[np.int64]
-Amount = TypeVar("Amount", float, NDArray[np.float64])
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+Amount = TypeVar("Amount", float, FloatArray)
 """A number, or one for each of several rounds."""
 
 MOST_PIECES = 1024
@@ -52,32 +54,45 @@ def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool
 class Rounds(NamedTuple):
     """The sends of each round, each send over circuits of its own."""
 
-    sends: NDArray[np.int64]
+    sends: IntArray
     """Rows of round, source, destination, chunk and kind, as in a `CollectivePlan`."""
     chunk_count: int
     """The number of chunks into which the data of the collective are cut."""
-    matchings: Sequence[NDArray[np.int64]] | None = None
+    matchings: Sequence[IntArray] | None = None
     """``matchings[round][lane, rank]``: the peer of each port, -1 if it is dark. None where each
     rank sends to one other in a round, and all lanes have the same circuits."""
     stored_ranks: int = 0
     """1: the sends are those of the chunks of rank 0, as in a `CollectivePlan`, and all ranks send
     equally many places onward in a round. 0: the sends of all ranks are listed."""
-    places: NDArray[np.int64] | None = None
+    places: IntArray | None = None
     """Shape (sends, 2): from and into which place of its chunk each send is, as in a
     `CollectivePlan`. None: all are sums."""
-    links: NDArray[np.int64] | None = None
+    links: IntArray | None = None
     """Rows of send, from and to: the circuits of sends that are forwarded inside their round, in
     their order. None: no send is."""
-    parts: NDArray[np.float64] | None = None
+    parts: FloatArray | None = None
     """Shape (sends, 2): the first byte and the bytes that a send takes of its chunk, as in a
     `CollectivePlan`. None: sends take whole chunks."""
+
+    @classmethod
+    def of_plan(cls, plan: CollectivePlan) -> Rounds:
+        """Return the rounds of a plan that sends whole chunks between sums, without its circuits.
+
+        An answer stores its arrays as smaller integers; rounds have int64.
+        """
+        return cls(
+            plan.sends.astype(np.int64),
+            len(plan.chunk_bytes),
+            stored_ranks=plan.stored_ranks,
+            links=plan.links.astype(np.int64),
+        )
 
     @property
     def n_rounds(self) -> int:
         """The number of rounds."""
         return int(self.sends[-1, 0]) + 1 if len(self.sends) else 0
 
-    def partners(self, n: int) -> NDArray[np.int64]:
+    def partners(self, n: int) -> IntArray:
         """Tell to whom each rank sends in each round.
 
         Returns ``partner[round, rank]``, -1 for nobody.
@@ -87,13 +102,13 @@ class Rounds(NamedTuple):
         if self.stored_ranks:
             _, first_send = np.unique(turn, return_index=True)
             onward = (destination - source)[first_send]
-            partner: NDArray[np.int64] = (np.arange(n) + onward[:, None]) % n
+            partner: IntArray = (np.arange(n) + onward[:, None]) % n
             return partner
         partner = np.full((self.n_rounds, n), -1)
         partner[turn, source] = destination
         return partner
 
-    def bytes_sent(self, problem: Collective) -> NDArray[np.float64]:
+    def bytes_sent(self, problem: Collective) -> FloatArray:
         """Add up how many bytes each rank sends in each round."""
         n = problem.n_ranks
         turn, source, _, chunk, _ = self.sends.T
@@ -170,9 +185,7 @@ def seconds_of(
     return seconds + circuit_bytes / problem.rate_bytes_per_s
 
 
-def ready_s(
-    problem: Collective, sends: NDArray[np.int64], count: int, stored_ranks: int = 0
-) -> NDArray[np.float64]:
+def ready_s(problem: Collective, sends: IntArray, count: int, stored_ranks: int = 0) -> FloatArray:
     """Return when the last rank that takes part in each round is ready.
 
     Rows of `sends` begin with round, source and destination; there are `count` rounds. The result
@@ -191,9 +204,7 @@ def ready_s(
     return ready
 
 
-def as_rounds(
-    parts: Sequence[tuple[NDArray[np.int64], ...]], kind: int, chunk_count: int
-) -> Rounds:
+def as_rounds(parts: Sequence[tuple[IntArray, ...]], kind: int, chunk_count: int) -> Rounds:
     """Make one record of the sends of rounds, of which each is given by itself.
 
     Each round is three arrays: the sources, the destinations and the chunks of its sends.
@@ -216,7 +227,7 @@ def choose_pieces(n_filling_rounds: int, whole_s: float, round_s: float) -> int:
     return max(1, round(min(math.sqrt(n_filling_rounds * whole_s / round_s), MOST_PIECES)))
 
 
-def list_rows(*columns: NDArray[np.int64] | int) -> NDArray[np.int64]:
+def list_rows(*columns: IntArray | int) -> IntArray:
     """Return rows of sends, whose columns are given; a number stands for a column of itself."""
     return np.stack(np.broadcast_arrays(*columns), axis=1)
 
@@ -249,7 +260,7 @@ def ranks_to_store(n_sends: int) -> int:
     return int(n_sends > MOST_LISTED_SENDS)
 
 
-def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> NDArray[np.float64]:
+def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> FloatArray:
     """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``.
 
     With stored ranks they are the chunks of so many first ranks alone.

@@ -30,10 +30,7 @@ from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.circulant import Circulant, list_moves, list_shifts, route
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import Rounds, ready_s, seconds_of
-from optmatch.solvers.collectives.topologies import IntArray
-
-FloatArray = NDArray[np.float64]
+from optmatch.solvers.collectives.rounds import FloatArray, IntArray, Rounds, ready_s, seconds_of
 
 TICKS_OF_BUSIEST = 1 << 40
 """The ticks that the busiest rank sends or receives. Amounts of bytes are rounded up to ticks, so

@@ -32,7 +32,7 @@ from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import hops_within
 from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.plans import Laid, lay
-from optmatch.solvers.collectives.rounds import Rounds
+from optmatch.solvers.collectives.rounds import FloatArray, IntArray, Rounds
 
 FEW = 4
 """Up to so many ranks all matchings are tried in each round."""
@@ -61,19 +61,19 @@ class _Routed(NamedTuple):
     """The time of its plan, in seconds."""
     sequence: Sequence
     """``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody."""
-    amounts: NDArray[np.float64]
+    amounts: FloatArray
     """``amounts[path]``: what a path carries of its block, in seconds of a circuit."""
     paths: Paths
     """The paths of all blocks, used or not: their ends and their hops."""
-    loads: NDArray[np.float64]
+    loads: FloatArray
     """``loads[round]``: the length of each round, in units of the least time."""
-    worth: NDArray[np.float64]
+    worth: FloatArray
     """``worth[source, target]``: what a second less of this block would save."""
-    price: NDArray[np.float64]
+    price: FloatArray
     """``price[round, lane, rank]``: what a second of this circuit costs others."""
 
 
-def _part_of_busiest(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+def _part_of_busiest(seconds: FloatArray) -> FloatArray:
     """Return the seconds of each rank as parts of the largest; all 0 if there are none."""
     return seconds / (seconds.max() or 1.0)
 
@@ -309,7 +309,7 @@ class SplitSearch:
                 for turn, peer_of_lane in product(range(n_rounds + 1), choices):
                     yield np.insert(sequence, turn, peer_of_lane, axis=0)
 
-    def _list_all_circuits(self) -> list[NDArray[np.int64]]:
+    def _list_all_circuits(self) -> list[IntArray]:
         """List all sets of circuits that few ranks can have in a round.
 
         The result ``peer[lane, rank]`` tells to whom a rank transmits; itself stands for nobody.
@@ -339,7 +339,7 @@ class SplitSearch:
         # Other circuits in one round (of more than a few ranks in one lane of it), then one round
         # less, then one round more.
         shortest_first = np.argsort(best.loads, kind="stable").tolist()
-        choices: list[NDArray[np.int64]] = []
+        choices: list[IntArray] = []
         if n_ranks <= FEW:
             choices = self._list_all_circuits()
         for turn in shortest_first:
@@ -369,7 +369,7 @@ class SplitSearch:
         for turn in range(n_rounds):
             yield np.insert(best.sequence, turn, best.sequence[turn], axis=0)
 
-    def _choose_worthiest_circuits(self, best: _Routed, turn: int) -> NDArray[np.int64]:
+    def _choose_worthiest_circuits(self, best: _Routed, turn: int) -> IntArray:
         """Choose circuits for one more round, or for other ones in a round, that would save most.
 
         A circuit from u to v in round `turn` would let a block of worth w go at the price of its
@@ -395,7 +395,7 @@ class SplitSearch:
 
         # Any circuit, even one that is worth nothing, is better than none.
         np.fill_diagonal(value, -1e-9)
-        peer_of_rank: NDArray[np.int64] = linear_sum_assignment(value, maximize=True)[1]
+        peer_of_rank: IntArray = linear_sum_assignment(value, maximize=True)[1]
         return peer_of_rank
 
     def _route(self, sequence: Sequence) -> _Routed | None:
@@ -570,15 +570,12 @@ class SplitSearch:
         circuits = np.where(routed.sequence == np.arange(n), -1, routed.sequence)[turns]
 
         # If each block takes one path, whole blocks are sent, and parts need not be said.
-        parts: NDArray[np.float64] | None = None
+        parts: FloatArray | None = None
         is_some_block_cut = len(np.unique(block[used])) < len(used)
         if is_some_block_cut:
             parts = np.column_stack([begin[path], amounts[path]])
         return lay(problem, Rounds(sends, n * n, list(circuits), parts=parts))
 
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 ENOUGH = 4
 """Blocks get longer paths until they have so many."""

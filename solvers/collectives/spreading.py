@@ -37,6 +37,8 @@ from optmatch.solvers.collectives.offers import RESERVE, Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
     PORTS_OF_A_SEND,
+    FloatArray,
+    IntArray,
     Rounds,
     chunk_sizes,
     is_affordable,
@@ -51,7 +53,6 @@ from optmatch.solvers.collectives.sums import (
     sum_up,
 )
 from optmatch.solvers.collectives.topologies import (
-    IntArray,
     Topology,
     count_parallel,
     inverse_circuits,
@@ -59,8 +60,6 @@ from optmatch.solvers.collectives.topologies import (
     list_topologies,
 )
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-
-FloatArray = NDArray[np.float64]
 
 UNKNOWN = 1 << 30
 """The round in which a chunk comes that has not come yet."""

@@ -67,7 +67,6 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import IDLE, Clock
 from optmatch.problems import Collective, CollectivePlan
@@ -75,14 +74,16 @@ from optmatch.problems.collectives.plan import COPY, KEEP, OWN, REDUCE, REPLACE,
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, assemble, lay
 from optmatch.solvers.collectives.rounds import (
+    BoolArray,
+    IntArray,
     Rounds,
     chunk_sizes,
     is_affordable,
     list_rows,
+    one_after_another,
     seconds_of,
 )
 from optmatch.solvers.collectives.topologies import (
-    IntArray,
     Topology,
     inverse_circuits,
     lay_circulant,
@@ -233,11 +234,11 @@ class _TorusSide(NamedTuple):
     """Into how many parts the data that come to this side are cut. The rank with coordinate x
     is the *root* of part x modulo `windows`: the one that gets its sum."""
 
-    def coordinates(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def coordinates(self, ranks: IntArray) -> IntArray:
         """Return the place of each rank on its ring, from 0; shape (ranks,)."""
         return ranks // self.step % self.places
 
-    def successors(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def successors(self, ranks: IntArray) -> IntArray:
         """Return the next rank on the ring of each rank."""
         is_last = self.coordinates(ranks) == self.places - 1
         return np.where(is_last, ranks - (self.places - 1) * self.step, ranks + self.step)
@@ -261,14 +262,14 @@ class _TorusRounds:
         """Begin without any round, with all ranks and all chunks of the buffer."""
         self.ranks = np.arange(n)
         self.chunks = np.arange(chunk_count)
-        self.rows: list[NDArray[np.int64]] = []
+        self.rows: list[IntArray] = []
         """For each round its sends: round, source, destination, chunk, kind, and the places from
         and into which they go."""
 
     def add_round(
         self,
         side: _TorusSide,
-        is_sent: NDArray[np.bool_],
+        is_sent: BoolArray,
         kind: int,
         from_place: int = SUM,
         to_place: int = SUM,
@@ -285,7 +286,7 @@ class _TorusRounds:
             list_rows(len(self.rows), rank, target, chunk, kind, from_place, to_place)
         )
 
-    def select_window(self, side: _TorusSide, rounds_back: int) -> NDArray[np.bool_]:
+    def select_window(self, side: _TorusSide, rounds_back: int) -> BoolArray:
         """Tell which chunks each rank sends in one round of a ring algorithm.
 
         The result ``is_sent[rank, chunk]`` has the chunks of one window: that of the place which
@@ -296,7 +297,7 @@ class _TorusRounds:
         window_of_chunk = self.chunks // side.step % side.windows
         # The sides before have left to a rank the chunks whose first digits are those of the rank.
         is_left_to_rank = self.ranks[:, None] % side.step == self.chunks % side.step
-        is_sent: NDArray[np.bool_] = is_left_to_rank & (window_of_rank[:, None] == window_of_chunk)
+        is_sent: BoolArray = is_left_to_rank & (window_of_rank[:, None] == window_of_chunk)
         return is_sent
 
     def scatter(self, side: _TorusSide) -> None:
@@ -343,7 +344,7 @@ class _TorusRounds:
                 from_place = SUM if starts_anew else PASSED
                 self.add_round(side, is_sent, kind, from_place, to_place)
 
-    def pass_whole_parts_on(self, side: _TorusSide, root_chunk: NDArray[np.int64]) -> None:
+    def pass_whole_parts_on(self, side: _TorusSide, root_chunk: IntArray) -> None:
         """Add the rounds that sum up one chunk over each ring of a side, by passing data on.
 
         ``root_chunk[rank]`` is the chunk, the same for all ranks of a ring. In each round a rank
@@ -531,10 +532,7 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
     of the second plan follow those of the first one. If the second one begins with the circuits
     with which the first one ends, they are not set up again.
     """
-    # Column 0 of sends is the round, and column 0 of links the send that they belong to.
-    later_sends = second.sends.astype(np.int64)
-    later_sends[:, 0] += first.n_rounds
-    sends = np.concatenate([first.sends.astype(np.int64), later_sends])
+    rounds = one_after_another(Rounds.of_plan(first), Rounds.of_plan(second))
     circuits = np.concatenate([first.circuits, second.circuits]).astype(np.int64)
 
     # Planes that change circuits by themselves have an epoch for each round, and times and shares
@@ -543,7 +541,7 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
         is_used = second.shares_bytes > 0
         joined = replace(
             first,
-            sends=sends,
+            sends=rounds.sends,
             circuits=circuits,
             epoch_of_round=np.arange(len(circuits)),
             shares_bytes=np.concatenate([first.shares_bytes, second.shares_bytes]),
@@ -561,16 +559,8 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
         circuits = np.delete(circuits, first.n_epochs, axis=0)
         first_epoch = first.n_epochs - 1
 
-    # Rounds, epochs and sends of the second plan count on from those of the first one.
+    # Epochs of the second plan count on from those of the first one.
     later_epochs = second.epoch_of_round + first_epoch
-    later_links = second.links.astype(np.int64)
-    later_links[:, 0] += len(first.sends)
-    rounds = Rounds(
-        sends,
-        len(first.chunk_bytes),
-        stored_ranks=first.stored_ranks,
-        links=np.concatenate([first.links, later_links]).astype(np.int64),
-    )
     epoch_of_round = np.append(first.epoch_of_round, later_epochs).astype(np.int64)
     return assemble(problem, rounds, circuits, epoch_of_round)
 
@@ -696,7 +686,6 @@ def _list_root_sends(
     return list_rows(turn, source, (source + step) % n, root % chunks, *kind_and_places)
 
 
-BoolArray = NDArray[np.bool_]
 Sends = tuple[IntArray, IntArray, IntArray | int]
 """The sources, the destinations and the kinds of the sends of a chunk in one round."""
 

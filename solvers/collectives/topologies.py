@@ -26,10 +26,8 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, uncounted
 from optmatch.problems import Collective
-from optmatch.solvers.collectives.rounds import unroll_circuits
+from optmatch.solvers.collectives.rounds import BoolArray, IntArray, unroll_circuits
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
-
-IntArray = NDArray[np.int64]
 
 RANDOM_GRAPHS = 4
 """Random regular graphs of two-way circuits that are tried; their diameters differ by one at most
@@ -230,7 +228,7 @@ def _measure_distances(peer, has, distance, queue):
                     n_reached += 1
 
 
-def count_hops(peer: IntArray, has: NDArray[np.bool_]) -> IntArray:
+def count_hops(peer: IntArray, has: BoolArray) -> IntArray:
     """Return ``hops[block, rank]`` from the nearest rank that has a block, `FAR` without a way.
 
     ``peer[lane, rank]`` tells where circuits lead, -1 if nowhere; ``has[block, rank]`` which ranks
