@@ -22,7 +22,7 @@ from optmatch.problems import AllToAll, Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.problems.collectives.steps import (
     list_partners,
-    list_rounds as list_steps,
+    list_rounds,
     list_sends,
 )
 from optmatch.solvers.collectives.level_routes import find_level_routes
@@ -40,7 +40,7 @@ from optmatch.solvers.collectives.spreading import (
     CircuitSequence,
     list_exchanged,
     list_gathered,
-    list_rounds as list_spread_rounds,
+    make_rounds,
     spread,
 )
 
@@ -105,7 +105,7 @@ SEQUENCES: dict[str, Callable[[int], CircuitSequence]] = {
 Each rank has one circuit, which all its lanes take."""
 
 
-def list_rounds(problem: Collective, algorithm: str) -> Rounds:
+def list_algorithm_rounds(problem: Collective, algorithm: str) -> Rounds:
     """List the sends of a known algorithm, round by round, without its circuits.
 
     Only `direct` and the line of a broadcast lay their circuits themselves, as a rank has
@@ -140,9 +140,7 @@ def list_rounds(problem: Collective, algorithm: str) -> Rounds:
         receipts = spread(SEQUENCES[algorithm](n))
         assert receipts is not None
         exchanged = list_exchanged(receipts, receipts.n_turns)
-        rounds = list_spread_rounds(receipts, exchanged, n * n)._replace(
-            matchings=None, links=None
-        )
+        rounds = make_rounds(receipts, exchanged, n * n)._replace(matchings=None, links=None)
         return without_nothing(problem, rounds)
 
     # Sums are a gather over the reversed circuits that runs backwards, so that all data go onward.
@@ -195,7 +193,7 @@ def _gather(n: int, algorithm: str, *, adds: bool = False) -> Rounds:
     sequence = SEQUENCES[algorithm](n)
     receipts = spread(sequence.backwards if adds else sequence)
     assert receipts is not None
-    rounds = list_spread_rounds(receipts, list_gathered(receipts), n, adds=adds)
+    rounds = make_rounds(receipts, list_gathered(receipts), n, adds=adds)
     return rounds._replace(matchings=None, links=None)
 
 
@@ -292,7 +290,7 @@ def make_tree(problem: Collective) -> Rounds:
     n = problem.n_ranks
     sends_of_round = []
     # The tree is that of root 0; all its ranks are shifted by the number of the root.
-    for step in list_steps("tree", "broadcast", n):
+    for step in list_rounds("tree", "broadcast", n):
         source, target = (list_sends("tree", n, step).T + problem.root) % n
         whole_buffer = np.zeros_like(source)
         sends_of_round.append((source, target, whole_buffer))

@@ -45,7 +45,7 @@ from optmatch.solvers.collectives.spreading import (
     Receipts,
     list_exchanged,
     list_gathered,
-    list_rounds,
+    make_rounds,
     receive_over_circuits,
     spread,
 )
@@ -128,7 +128,7 @@ def _lay_static(
     receipts = spread(CircuitSequence.of([topology], two_way=problem.two_way))
     assert receipts is not None
     exchanged = list_exchanged(receipts, receipts.n_turns)
-    first = list_rounds(receipts, exchanged, problem.n_ranks**2)
+    first = make_rounds(receipts, exchanged, problem.n_ranks**2)
     best = _lay_blocks(problem, topology, first)
 
     # Better routes, as long as the plan takes more than `LEVEL` times the time of level loads, one
@@ -433,7 +433,7 @@ def _lay_routes(problem: Collective, receipts: Receipts) -> Laid:
     carried = list_gathered(receipts, stored_ranks)
     receiver = (carried.turned + receipts.chunk[carried.receipt]) % n
     carried = carried._replace(chunk=carried.turned * n + receiver)
-    rounds = list_rounds(receipts, carried, (stored_ranks or n) * n)
+    rounds = make_rounds(receipts, carried, (stored_ranks or n) * n)
     return lay(problem, rounds._replace(stored_ranks=stored_ranks))
 
 

@@ -40,7 +40,7 @@ from optmatch.solvers.collectives.spreading import (
     lay_phases,
     list_exchanged,
     list_links,
-    list_rounds,
+    make_rounds,
     offer_gathers,
 )
 from optmatch.solvers.collectives.topologies import (
@@ -389,7 +389,7 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
 
     def build() -> Laid:
         exchanged = list_exchanged(gather, gather.n_turns)
-        return lay(problem, list_rounds(gather, exchanged, n * n))
+        return lay(problem, make_rounds(gather, exchanged, n * n))
 
     # `load` is in bytes, while the loads of receipts are in chunks: a chunk counts as 1 byte here.
     seconds = gather._replace(load=load).seconds(problem, 1.0)

@@ -16,7 +16,7 @@ import numpy as np
 from optmatch.model import Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.algorithms import list_rounds
+from optmatch.solvers.collectives.algorithms import list_algorithm_rounds
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
     BoolArray,
@@ -78,7 +78,7 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
 
     # The owners do a reduce-scatter around a ring while they wait for the others.
     before = Collective("reduce-scatter", owners, problem.size_bytes)
-    block_rounds = list_rounds(before, "ring")
+    block_rounds = list_algorithm_rounds(before, "ring")
 
     # Each send of a part becomes one send for each of its pieces, in the same round. Piece k of
     # owner r has the number k * owners + r, so that pieces next to each other have different

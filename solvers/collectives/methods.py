@@ -47,7 +47,7 @@ from optmatch.solvers.collectives.algorithms import (
     choose_line_pieces,
     fits,
     group_of_halves,
-    list_rounds,
+    list_algorithm_rounds,
     make_tree,
 )
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
@@ -176,7 +176,7 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
         start = problem.start if isinstance(problem.start, str) else "free"
         fabric = IdealSwitch(problem.n_ranks)
         alone = replace(problem, ports=1, planes=1, fabric=fabric, start=start)
-    rounds = {name: list_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
+    rounds = {name: list_algorithm_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
     # A tree of whole buffers is longer than one that sends halves, but easier to forward.
     if problem.flow.from_root and group_of_halves(alone):
         rounds["tree"] = make_tree(alone)
@@ -185,7 +185,7 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
 
 def _follow_algorithm(name: str, problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Make the plan of a known algorithm; each round gets the circuits that it asks for."""
-    return FoundPlan(lay(problem, list_rounds(problem, name)), {"algorithm": name})
+    return FoundPlan(lay(problem, list_algorithm_rounds(problem, name)), {"algorithm": name})
 
 
 def _find_rewired(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
@@ -259,7 +259,7 @@ def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) ->
     # data (`scatter`), then the late rank joins in (`spread`).
     n = problem.n_ranks
     others = Collective("reduce-scatter", n - 1, problem.size_bytes, two_way=problem.two_way)
-    scatter = list_rounds(others, "direct" if problem.two_way else "ring")
+    scatter = list_algorithm_rounds(others, "direct" if problem.two_way else "ring")
     spread = Rounds(schedule(n).astype(np.int64), max(1, n - 1))
     scatter = scatter._replace(matchings=None, chunk_count=spread.chunk_count)
     rounds = one_after_another(scatter, spread)

@@ -557,7 +557,7 @@ def list_links(
     return number, receipts.first_link[receipt][number] + place
 
 
-def list_rounds(
+def make_rounds(
     receipts: Receipts, carried: Carried, chunk_count: int, *, adds: bool = False
 ) -> Rounds:
     """Make the rounds of an all-gather from its receipts, or those of a reduce-scatter.
@@ -664,7 +664,7 @@ def lay_phases(
     """
     adds_in_phases = problem.flow.adds or (False,) * len(phases)
     rounds = [
-        list_rounds(receipts, list_gathered(receipts, stored_ranks), chunk_count, adds=adds)
+        make_rounds(receipts, list_gathered(receipts, stored_ranks), chunk_count, adds=adds)
         for receipts, adds in zip(phases, adds_in_phases, strict=True)
     ]
     return lay(problem, one_after_another(*rounds)._replace(stored_ranks=stored_ranks))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.collectives.algorithms import list_gossip_pairs, list_rounds
+from optmatch.solvers.collectives.algorithms import list_algorithm_rounds, list_gossip_pairs
 from optmatch.solvers.collectives.plans import lay
 
 
@@ -54,7 +54,7 @@ def test_three_groups_send_half_a_buffer_in_one_round(
 ) -> None:
     # Before, 6 ranks took 3 buffers of a broadcast, and 4 of an all-reduce, in 4 rounds.
     problem = om.Collective(operation, n, 1e9, rate_bytes_per_s=1e9, two_way=two_way)
-    plan = lay(problem, list_rounds(problem, name)).plan
+    plan = lay(problem, list_algorithm_rounds(problem, name)).plan
     assert om.verify(problem, plan).ok
     n_rounds = (n - 1).bit_length()
     if operation == "broadcast" or n % 6 == 0:
@@ -65,7 +65,7 @@ def test_three_groups_send_half_a_buffer_in_one_round(
     aligned = om.Collective(
         operation, n, 1e9, rate_bytes_per_s=1e9, two_way=two_way, align_bytes=7
     )
-    whole = lay(aligned, list_rounds(aligned, name)).plan
+    whole = lay(aligned, list_algorithm_rounds(aligned, name)).plan
     assert om.verify(aligned, whole).ok
     assert len(whole.chunk_bytes) == 1
 

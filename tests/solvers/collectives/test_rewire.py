@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.solvers.collectives.algorithms import list_rounds
+from optmatch.solvers.collectives.algorithms import list_algorithm_rounds
 from optmatch.solvers.collectives.rewire import choose, rewire
 
 DELAYS_S = (1.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
@@ -47,7 +47,7 @@ def ask(operation: Any, n: int, size: float, delay_s: float, **fields: Any) -> o
 def test_the_published_table_comes_out(
     n: int, size: float, operation: str, algorithm: str, times: tuple[int, ...]
 ) -> None:
-    rounds = list_rounds(ask(operation, n, size, 0.0), algorithm)
+    rounds = list_algorithm_rounds(ask(operation, n, size, 0.0), algorithm)
     found = [choose(ask(operation, n, size, delay), rounds).time_s for delay in DELAYS_S]
     assert tuple(round(time * 1e6) for time in found) == times
 
@@ -57,7 +57,7 @@ def test_the_published_table_comes_out(
 def test_the_plan_takes_as_long_as_was_counted(operation: str, hop_s: float | None) -> None:
     for delay_s in DELAYS_S:
         problem = ask(operation, 6, 1e6, delay_s, hop_s=hop_s, late_s={2: 1e-5})
-        rounds = list_rounds(problem, "bruck")
+        rounds = list_algorithm_rounds(problem, "bruck")
         choice = choose(problem, rounds)
         if not np.isfinite(choice.time_s):
             assert (operation, hop_s) == ("all-reduce", None)
@@ -70,7 +70,7 @@ def test_the_plan_takes_as_long_as_was_counted(operation: str, hop_s: float | No
 def test_no_other_choice_from_the_pool_is_faster() -> None:
     for delay_s in (1e-6, 1e-5, 1e-4):
         problem = ask("all-to-all", 5, 1e6, delay_s)  # each ring leads everywhere
-        rounds = list_rounds(problem, "bruck")
+        rounds = list_algorithm_rounds(problem, "bruck")
         choice = choose(problem, rounds)
         times = []
         for numbers in product(range(len(choice.pool)), repeat=rounds.n_rounds):
@@ -80,7 +80,7 @@ def test_no_other_choice_from_the_pool_is_faster() -> None:
 
 
 def test_time_is_concave_in_the_delay() -> None:
-    rounds = list_rounds(ask("all-to-all", 16, 1e6, 0.0), "bruck")
+    rounds = list_algorithm_rounds(ask("all-to-all", 16, 1e6, 0.0), "bruck")
     delays = np.linspace(0, 2e-4, 41)
     times = [choose(ask("all-to-all", 16, 1e6, delay), rounds).time_s for delay in delays]
     slopes = np.diff(times) / np.diff(delays)
@@ -94,7 +94,9 @@ def over_all_cuts(problem: om.Collective, changes: int) -> dict[tuple[int, ...],
     All steps between two cuts go over the ring of the nearest of them, without delays.
     """
     gathers = problem.operation == "all-gather"  # which begins with the farthest
-    rounds = list_rounds(problem, "bruck" if problem.operation == "all-to-all" else "near-sums")
+    rounds = list_algorithm_rounds(
+        problem, "bruck" if problem.operation == "all-to-all" else "near-sums"
+    )
     choice = choose(problem, rounds)
     numbers = [choice.pool[:, 0].tolist().index(to) for to in rounds.partners(64)[:, 0].tolist()]
     times = {}
