@@ -138,22 +138,35 @@ def spread_pieces(circuits, config_of_round, root, arrays):
     return 0
 
 
+class _PieceChoice(NamedTuple):
+    """A broadcast that may be simulated."""
+
+    about_s: float
+    """About how many seconds it takes, by a formula."""
+    pieces: int
+    """Into how many equal pieces the buffer is cut."""
+    depth: int
+    """About how many rounds one piece takes from the root to all ranks."""
+    sequence: CircuitSequence
+    """Its circuits."""
+
+
 def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:
     """List plans of a broadcast, with their time, before they are made, while there is time.
 
-    For each cycle a formula tells the best number of pieces, about; some numbers near it are
-    simulated, which tells the exact time.
+    For each sequence of circuits, those that stay and those that change in turn, a formula tells
+    about which number of pieces is best; some numbers near it are simulated, which tells the exact
+    time.
     """
     n = problem.n_ranks
     lanes = problem.lanes
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
 
-    # With p pieces there are about depth - 1 + p / lanes rounds: the first piece takes `depth`
-    # rounds, and the others follow, one for each port. A round takes fixed_s + whole_s / p
-    # seconds. The product is least for p = sqrt((depth - 1) lanes whole_s / fixed_s). Small
-    # numbers are tried, too; a simulation of too many sends would give up.
-    # A choice is its seconds, pieces, depth and circuits.
-    choices: list[tuple[float, int, int, CircuitSequence]] = []
+    # The first piece takes `depth` rounds from the root to all ranks, and the others follow, one
+    # in a round for each port: p pieces take about depth - 1 + p / lanes rounds. A round takes
+    # fixed_s + whole_s / p seconds. The product is least for p = sqrt((depth - 1) lanes whole_s /
+    # fixed_s). Small numbers are tried, too; a simulation of too many sends would give up.
+    choices: list[_PieceChoice] = []
     for depth, sequence in [*_list_static(problem), *_list_changing(problem)]:
         # The fixed seconds of a round; circuits that change add a delay every `held` rounds.
         fixed_s = problem.round_s
@@ -165,36 +178,37 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
         for pieces in {1, 2, 3, 4} | near:
             if (n - 1) * pieces <= MOST_TOLD_SENDS:
                 n_rounds = n_filling_rounds + pieces / lanes
-                seconds = n_rounds * (fixed_s + whole_s / pieces)
-                choices.append((seconds, pieces, depth, sequence))
+                about_s = n_rounds * (fixed_s + whole_s / pieces)
+                choices.append(_PieceChoice(about_s, pieces, depth, sequence))
 
     # The fastest by this count come first, as a short limit leaves the last ones out. Plans that
     # take too long to be laid out are not simulated.
-    for _, pieces, depth, sequence in sorted(choices, key=lambda choice: choice[:2]):
+    for choice in sorted(choices, key=lambda choice: (choice.about_s, choice.pieces)):
+        pieces = choice.pieces
         if not is_affordable((n - 1) * pieces, clock):
             continue
-        receipts = _simulate(problem, sequence, depth, pieces)
+        receipts = _simulate(problem, choice)
         if receipts is not None:
             yield Offer(
                 seconds=receipts.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
                 n_sends=receipts.n_rows,
-                name=sequence.name,
+                name=choice.sequence.name,
                 build=partial(lay_phases, problem, [receipts], pieces),
             )
 
 
-def _simulate(
-    problem: Collective, sequence: CircuitSequence, depth: int, pieces: int
-) -> Receipts | None:
+def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
     """Simulate a broadcast in equal pieces; None if it was given up.
 
-    `depth` is about how many rounds one piece takes from the root to all ranks. The pieces are the
-    chunks of the receipts, which are listed by round.
+    The pieces are the chunks of the receipts, which are listed by round.
     """
     # A pipeline takes about depth + pieces - 1 rounds. A plan of four times as many is of no use;
     # one pass over all configurations is added, as a circuit that is needed may come up last.
     n = problem.n_ranks
-    config_of_round = sequence.config_of_round(4 * (depth + pieces) + sum(sequence.held))
+    pieces = choice.pieces
+    sequence = choice.sequence
+    most_rounds = 4 * (choice.depth + pieces) + sum(sequence.held)
+    config_of_round = sequence.config_of_round(most_rounds)
     # For each lane how many lanes of its rank lead to the same peer, and the first one of these.
     is_same = (
         sequence.peer[:, :, None] == sequence.peer[:, None]
@@ -214,7 +228,9 @@ def _simulate(
     order = np.argsort(arrays.round_of[rank, piece], kind="stable")
     rank, piece = rank[order], piece[order]
     columns = (arrays.round_of[rank, piece], arrays.source_of[rank, piece], rank, piece)
-    return receive_over_circuits(sequence, arrays.loads[:n_rounds], pieces, 1, columns)
+    return receive_over_circuits(
+        sequence, arrays.loads[:n_rounds], columns, pieces=pieces, n_turns=1
+    )
 
 
 def _list_static(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:

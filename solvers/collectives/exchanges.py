@@ -351,13 +351,16 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
 
 
 def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[Any]]) -> Receipts:
-    """Share out the hops of all offsets among the rounds of circulants, one after another.
+    """Schedule the hops of an all-to-all over circulants, and return them as receipts.
 
-    ``exponents[offset, configuration, lane]`` tells how often the blocks that go so many places
-    onward take ``shifts[configuration, lane]`` of the sequence. A configuration stays until
-    all hops over its shifts are made; in each of its rounds every offset that has hops left makes
-    one of them. All ranks do the same, so the chunk of a receipt is the offset of a block from
-    rank 0.
+    The *offset* of a block is how many places onward from its source its receiver is.
+    ``exponents[offset, configuration, lane]`` tells how many of its hops go over the shift
+    ``sequence.shifts[configuration, lane]``. Configurations follow each other. Each stays until
+    all hops over its shifts are made; in each of its rounds every offset with hops left makes one.
+
+    All ranks do the same, so only the blocks of rank 0 are listed: there is a receipt for each of
+    their hops, and its chunk is the offset of the block. Example: 8 ranks with one lane, and the
+    shifts 1 and 2. Offset 3 has one hop over each: receipts from rank 0 to 1, and from 1 to 3.
     """
     # hops_left[offset, configuration, lane] counts those that are left, and distance_gone[offset]
     # how many places onward the data are by now.
@@ -394,7 +397,8 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
         np.concatenate(column) for column in zip(*columns, strict=True)
     )
     held = replace(sequence, held=tuple(rounds_held))
-    return receive_over_circuits(held, np.array(loads), 1, n, (turn, source, target, offset))
+    columns_of_receipts = (turn, source, target, offset)
+    return receive_over_circuits(held, np.array(loads), columns_of_receipts, pieces=1, n_turns=n)
 
 
 def _choose_lane_of_offsets(left: NDArray[np.integer[Any]]) -> IntArray:

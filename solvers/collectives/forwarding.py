@@ -148,9 +148,9 @@ def find_routes(
     problem: Collective,
     relay: Relay,
     sequence: CircuitSequence,
+    *,
     pieces: int,
     owners: IntArray,
-    *,
     block_bytes: float,
     below_s: float,
 ) -> Receipts | None:
@@ -255,7 +255,8 @@ def find_routes(
                 links[:, 1],
             )
         )
-    all_columns = (np.concatenate(column) for column in zip(*columns_of_round, strict=True))
+    # By receipt: round, source, target, chunk, first link and number of links; by link its ends.
+    all_columns = [np.concatenate(column) for column in zip(*columns_of_round, strict=True)]
     return Receipts(sequence.peer, config_of_round, loads, pieces, n_turns, *all_columns)
 
 
@@ -370,30 +371,36 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
         problem,
         relay,
         relay.sequence,
-        1,
-        np.arange(n),
+        pieces=1,
+        owners=np.arange(n),
         block_bytes=problem.block_bytes,
         below_s=below_s,
     )
     if gather is None:
         return
 
-    # Where all ranks do the same, the gather has the routes of the block of rank 0, which are
-    # turned around the ring of ranks by 0, 1, ... places (``gather.n_turns``). The sends without
-    # a turn, of owner 0 alone, tell the time then, since all circuits of a shift carry as much;
-    # otherwise there is one turn, with the sends of all owners. To lay out a plan takes as long as
-    # its rows: one for each send, and one for each link on its route.
-    priced = list_exchanged(gather, 1)
-    load = _load_blocks(problem, relay, gather, priced)
-    n_rows = int(gather.n_links[priced.receipt].sum()) + len(priced.receipt)
+    # Where all ranks do the same, the gather has the routes of the block of rank 0, and those of
+    # rank k are the same with all ranks k places onward. The sends of the blocks of rank 0 alone
+    # tell the time then; otherwise those of all ranks are there.
+    first_sends = list_exchanged(gather, n_turns=1)
+    bytes_of_round = _load_blocks(problem, relay, gather, first_sends)
 
-    def build() -> Laid:
-        exchanged = list_exchanged(gather, gather.n_turns)
-        return lay(problem, make_rounds(gather, exchanged, n * n))
+    # Receipts count loads in chunks, which have `chunk_bytes`; here loads are bytes already. To
+    # lay out a plan takes as long as its rows: one for each send, and one for each link.
+    timed = gather._replace(load=bytes_of_round)
+    n_rows = int(gather.n_links[first_sends.receipt].sum()) + len(first_sends.receipt)
+    yield Offer(
+        seconds=timed.seconds(problem, chunk_bytes=1.0),
+        n_sends=gather.n_turns * n_rows,
+        name=relay.name,
+        build=partial(_lay_exchange, problem, gather),
+    )
 
-    # `load` is in bytes, while the loads of receipts are in chunks: a chunk counts as 1 byte here.
-    seconds = gather._replace(load=load).seconds(problem, 1.0)
-    yield Offer(seconds, gather.n_turns * n_rows, relay.name, build)
+
+def _lay_exchange(problem: Collective, gather: Receipts) -> Laid:
+    """Make the plan of an all-to-all whose blocks take the routes of a gather."""
+    exchanged = list_exchanged(gather, gather.n_turns)
+    return lay(problem, make_rounds(gather, exchanged, problem.n_ranks**2))
 
 
 def _load_blocks(
@@ -401,31 +408,35 @@ def _load_blocks(
 ) -> FloatArray:
     """Return the bytes over the busiest circuit of each round of an all-to-all.
 
-    ``load[round]`` is in bytes; circuits of several lanes between the same ranks share evenly.
-    Where all ranks do the same, `exchanged` has the blocks of one owner alone, and what they put
-    on all circuits of a shift together is the load of each circuit of this shift.
+    Circuits of several lanes between the same ranks share their bytes evenly. Where all ranks do
+    the same, `exchanged` has the blocks of rank 0 alone. The blocks of rank k are k places onward,
+    so a circuit of rank 0 carries what the blocks of rank 0 put on all circuits of its shift.
     """
     n = problem.n_ranks
     alike = receipts.n_turns > 1
     ends = relay.sequence.ends if alike else relay.sequence.ends_by_rank
-    # ``number[k]`` is the send to which the k-th link belongs, ``link[k]`` its place in receipts.
+    n_senders = 1 if alike else n  # ranks whose circuits are looked at
     sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
-    number, link = list_links(receipts, exchanged.receipt)
+    send, link = list_links(receipts, exchanged.receipt)
+    round_of_link = receipts.turn[exchanged.receipt][send]
 
-    # In each round the bytes of all links between the same two ranks are added up, and shared by
-    # the circuits between them.
     load = np.zeros(len(relay.strides))
     for turn, config in enumerate(receipts.config_of_round.tolist()):
-        is_in_round = receipts.turn[exchanged.receipt][number] == turn
+        is_in_round = round_of_link == turn
         source = receipts.link_from[link[is_in_round]]
         target = receipts.link_to[link[is_in_round]]
         if alike:
             target = (target - source) % n
             source = np.zeros_like(target)
-        circuits, circuit_of_link = np.unique(source * n + target, return_inverse=True)
-        width = (ends.peer[config][:, circuits // n] == circuits % n).sum(axis=0)
-        amounts = np.bincount(circuit_of_link.reshape(-1), sizes[number[is_in_round]])
-        load[turn] = (amounts / width).max()
+
+        # The bytes between each two ranks, and the circuits that share them.
+        sent_bytes = np.zeros((n_senders, n))
+        np.add.at(sent_bytes, (source, target), sizes[send[is_in_round]])
+        n_circuits = np.zeros((n_senders, n))
+        lane, sender = np.nonzero(ends.peer[config][:, :n_senders] >= 0)
+        np.add.at(n_circuits, (sender, ends.peer[config][lane, sender]), 1)
+        is_used = sent_bytes > 0
+        load[turn] = (sent_bytes[is_used] / n_circuits[is_used]).max(initial=0.0)
     return load
 
 
@@ -447,8 +458,8 @@ def _offer_broadcasts(
         problem,
         relay,
         relay.sequence,
-        pieces,
-        root,
+        pieces=pieces,
+        owners=root,
         block_bytes=problem.size_bytes,
         below_s=below_s,
     )

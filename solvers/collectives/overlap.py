@@ -199,17 +199,18 @@ class _Schedule(NamedTuple):
 
 
 def _search_beam(steps: Steps) -> list[BoolArray]:
-    """Propose arrays ``used[step, plane]``, all True first, and others by beam search.
+    """Propose which planes take part in which steps, by beam search.
 
-    Step by step, each schedule of the steps until now is continued with several sets of planes,
-    and the `BEAM` best ones of all these stay.
+    Returns arrays ``used[step, plane]``: all True first, then those of the `BALANCED` fastest
+    schedules. Step by step, each schedule of the steps until now is continued with several sets of
+    planes, and the `BEAM` best ones of all these stay.
     """
-    idle = tuple(_Plane(held, 0.0) for held in steps.held.tolist())
-    schedules = [_Schedule(0.0, idle, ())]
+    idle = tuple(_Plane(held, free_s=0.0) for held in steps.held.tolist())
+    schedules = [_Schedule(time_s=0.0, planes=idle, used=())]
     for step, configuration in enumerate(steps.configuration.tolist()):
-        # Schedules are alike if their planes hold the same circuits and equally many planes take
-        # part in this step. Among these only the best one is kept: the sum of its end and of the
-        # mean time at which planes are free is least.
+        # Schedules are in the same state if their planes hold the same circuits and equally many
+        # planes take part in this step. Only the best one of a state is kept: the sum of its end
+        # and of the mean time at which planes are free is least.
         best_of_state: dict[tuple[int, tuple[int, ...]], tuple[float, _Schedule]] = {}
         for schedule in schedules:
             # When each plane can begin to send: with its circuits, after the step before, and
@@ -227,8 +228,6 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
             for chosen in _list_plane_sets(order, schedule.planes):
                 extended = _extend(steps, step, schedule, chosen, begin_s)
 
-                # Schedules whose last step used as many planes, and that hold the same circuits,
-                # are one state.
                 circuits = tuple(sorted(plane.held for plane in extended.planes))
                 state = (len(extended.used[-1]), circuits)
                 mean_free_s = sum(plane.free_s for plane in extended.planes) / steps.planes
@@ -240,7 +239,7 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
 
     everyone = np.ones((len(steps.work_s), steps.planes), dtype=np.bool_)
     candidates = [everyone]
-    for schedule in sorted(schedules)[:BALANCED]:
+    for schedule in sorted(schedules)[:BALANCED]:  # the first field, their time, decides
         takes_part = [np.isin(np.arange(steps.planes), planes) for planes in schedule.used]
         candidates.append(np.array(takes_part).reshape(-1, steps.planes))
     return candidates

@@ -229,15 +229,17 @@ class Receipts(NamedTuple):
 def receive_over_circuits(
     sequence: CircuitSequence,
     load: FloatArray,
+    columns: Sequence[IntArray],
+    *,
     pieces: int,
     n_turns: int,
-    columns: Sequence[IntArray] | IntArray,
 ) -> Receipts:
     """Make the receipts of chunks that take one circuit in a round; rounds without any drop out.
 
-    `columns` are round, source, target and chunk of the receipts, ascending by round. The loads
-    are those of all rounds, 0 where nothing comes: with the loads 1, 0, 2 what came in round 2
-    comes in round 1 of the result. `pieces` and `n_turns` are as there.
+    `columns` are four arrays with an entry for each receipt, ascending by round: round, source,
+    target and chunk. ``load[round]`` are the chunks over the busiest circuit, 0 where nothing
+    comes: with the loads 1, 0, 2 what came in round 2 comes in round 1 of the result. `pieces` and
+    `n_turns` become fields of the receipts.
     """
     turn, source, target, chunk = columns
     is_used = load > 0
@@ -246,21 +248,22 @@ def receive_over_circuits(
         turn = (np.cumsum(is_used) - 1)[turn]
         config_of_round = config_of_round[is_used]
         load = load[is_used]
+    # Each receipt has one link, from its source to its target.
     number = np.arange(len(turn))
     return Receipts(
-        sequence.peer,
-        config_of_round,
-        load,
-        pieces,
-        n_turns,
-        turn,
-        source,
-        target,
-        chunk,
-        number,
-        np.broadcast_to(np.int64(1), number.shape),
-        source,
-        target,
+        peer=sequence.peer,
+        config_of_round=config_of_round,
+        load=load,
+        pieces=pieces,
+        n_turns=n_turns,
+        turn=turn,
+        source=source,
+        target=target,
+        chunk=chunk,
+        first_link=number,
+        n_links=np.broadcast_to(np.int64(1), number.shape),
+        link_from=source,
+        link_to=target,
     )
 
 
@@ -286,18 +289,24 @@ class SpreadArrays(NamedTuple):
 
 @inner_kernel
 def _list_wanted(peer, n_first, n_listed, turn, arrays):
-    """List behind the first `n_listed` rows each block that comes to a rank from a neighbour.
+    """List each block that comes to a rank from a neighbour in the round `turn`.
 
-    Rows of ``listed`` in `arrays` (`SpreadArrays`) are block and rank. Those from `n_first` on
-    tell who sends what, over the circuits ``peer[lane, rank]``; the new ones tell who gets what in
-    the round `turn`. For each of these sets ``came[block, rank]`` to the round and ``lane_of`` to
-    -1, no lane yet. Returns the number of all rows.
+    `arrays` are `SpreadArrays`. A row of ``arrays.listed`` is a block and a rank that has it; the
+    first `n_listed` rows are those before the round. The ranks of rows `n_first` to `n_listed` - 1
+    send their blocks over the circuits ``peer[lane, rank]`` to ranks that lack them; rows before
+    these have nothing new for a neighbour. A new row is appended for each receiver, its
+    ``came[block, rank]`` is set to `turn`, and ``lane_of`` of the row to -1, no lane yet. Returns
+    the number of all rows.
+
+    Example: a ring 0 -> 1 -> 2, and the row (block 0, rank 0) at first. Round 0 appends (0, 1);
+    round 1, with `n_first` 1, appends (0, 2).
     """
     n_before = n_listed
     for row in range(n_first, n_before):
         block = arrays.listed[row, 0]
+        holder = arrays.listed[row, 1]
         for lane in range(len(peer)):
-            target = peer[lane, arrays.listed[row, 1]]
+            target = peer[lane, holder]
             if target >= 0 and arrays.came[block, target] == UNKNOWN:
                 arrays.came[block, target] = turn
                 arrays.lane_of[n_listed, :] = -1
@@ -484,7 +493,9 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     source = ends.source[config_of_round[turn], arrays.lane_of[len(blocks) :], rank]
     chunk = block * pieces_of_block + np.arange(pieces_of_block)
     columns = [part.reshape(-1) for part in np.broadcast_arrays(turn, source, rank, chunk)]
-    return receive_over_circuits(sequence, arrays.loads[:n_rounds], pieces, n // n_owners, columns)
+    return receive_over_circuits(
+        sequence, arrays.loads[:n_rounds], columns, pieces=pieces, n_turns=n // n_owners
+    )
 
 
 class Carried(NamedTuple):
@@ -545,16 +556,21 @@ def list_links(
 ) -> tuple[IntArray, IntArray]:
     """List the links of some receipts, one receipt after another.
 
-    Returns the place of its receipt in `receipt`, and the place of the link among all links; the
-    links of a receipt stand in their order, or backwards. If receipt 5 has link 7, and receipt 3
-    the links 2 and 3, the receipts 5, 3 give 0, 1, 1 and 7, 2, 3, or backwards 7, 3, 2.
+    ``receipt[k]`` are numbers of receipts. The two results have one entry for each link:
+    ``place[entry]`` is the k of the receipt to which the link belongs, and ``link[entry]`` its
+    index in ``receipts.link_from`` and ``receipts.link_to``. The links of a receipt stand in the
+    order of its route, or backwards.
+
+    Example: receipt 5 has link 7, and receipt 3 the links 2 and 3. ``receipt = [5, 3]`` gives the
+    places 0, 1, 1 and the links 7, 2, 3; backwards the links 7, 3, 2.
     """
     n_links = receipts.n_links[receipt]
-    number = np.repeat(np.arange(len(receipt)), n_links)
-    place = np.arange(len(number)) - np.repeat(np.cumsum(n_links) - n_links, n_links)
+    place = np.repeat(np.arange(len(receipt)), n_links)
+    first_entry = np.cumsum(n_links) - n_links
+    hop = np.arange(len(place)) - first_entry[place]  # of the link on its route, from 0
     if backwards:
-        place = n_links[number] - 1 - place
-    return number, receipts.first_link[receipt][number] + place
+        hop = n_links[place] - 1 - hop
+    return place, receipts.first_link[receipt[place]] + hop
 
 
 def make_rounds(
