@@ -70,6 +70,7 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
     if not exists.all() or (graph.mate[terminal] >= 0).any():
         raise InputError("light enters at free terminals only", where="entered")
 
+    exits = graph.exits  # looked up once: graphs are told apart by all that they hold
     arrived = np.full_like(entries, -1)
     stopped = np.full_like(entries, -1)
     steps = [np.empty((3, 0), dtype=np.int64)]  # place, terminal entered, terminal left
@@ -84,7 +85,7 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
         terminal = terminal[~is_free]
 
         # All other light leaves its cell, and comes out or enters the next one.
-        left = graph.exits[terminal, state[~is_free]].astype(np.int64)
+        left = exits[terminal, state[~is_free]].astype(np.int64)
         steps.append(np.stack([place, terminal, left]))
         next_terminal = graph.mate[left].astype(np.int64)
         comes_out = next_terminal < 0

@@ -39,40 +39,60 @@ def check_shapes(
     return fits
 
 
-def check_matchings(fabric: Fabric, schedule: Schedule, findings: Findings) -> bool:
+def check_matchings(fabric: Fabric, matchings: NDArray[np.int32], findings: Findings) -> bool:
     """Check that each slot is a matching; without that circuits are not defined.
 
     Each live port has one destination or is idle, no two have the same one, and bidirectional
-    ports face each other in pairs.
+    ports face each other in pairs. ``matchings[slot, source]`` are ports of the switch, or `IDLE`.
     """
     violations_before = len(findings.violations)
-    for slot, matching in enumerate(schedule.matchings):
-        # Dead ports send nothing, and nothing is sent to them.
-        for port in fabric.dead_ports:
-            sources = np.flatnonzero(matching == port).tolist()
-            if matching[port] != IDLE or sources:
-                where = f"slot {slot}, port {port}"
-                got = f"to {matching[port]}, from {sources}"
-                findings.refuse("a dead port takes part in no circuit", where, got, "idle")
+    port = np.arange(fabric.n_ports)
+    is_used = matchings != IDLE
 
-        # No two circuits have the same destination.
-        n_uses = np.bincount(matching[matching != IDLE], minlength=len(matching))
-        for port in np.flatnonzero(n_uses > 1).tolist():
-            got = f"sources {np.flatnonzero(matching == port).tolist()}"
-            where = f"slot {slot}, destination {port}"
-            findings.refuse("a port is the destination of one circuit", where, got, "one source")
+    # Dead ports send nothing, and nothing is sent to them. An idle entry, -1, looks up the last
+    # port here and below, and does not count.
+    is_dead = np.isin(port, fabric.dead_ports)
+    findings.expect_none(
+        "a dead port takes part in no circuit",
+        is_used & (is_dead | is_dead[matchings]),
+        "matchings[{}, {}]",
+        matchings,
+        "another port, or none",
+        most=None,
+    )
 
-        # The circuit of a bidirectional port leads back to it, from another port.
-        if fabric.bidirectional:
-            for port in np.flatnonzero(matching != IDLE).tolist():
-                partner = int(matching[port])
-                where = f"matchings[{slot}, {partner}]"
-                back = int(matching[partner])
-                findings.expect("circuits of bidirectional ports are mutual", where, back, port)
-                if partner == port:
-                    findings.refuse(
-                        "a bidirectional port does not meet itself", where, port, "another port"
-                    )
+    # No two circuits have the same destination.
+    n_circuits = np.zeros_like(matchings)  # by slot and destination
+    slot, source = np.nonzero(is_used)
+    np.add.at(n_circuits, (slot, matchings[slot, source]), 1)
+    findings.expect_none(
+        "a port is the destination of one circuit",
+        n_circuits > 1,
+        "slot {}, destination {}",
+        n_circuits,
+        1,
+        most=None,
+    )
+
+    # The circuit of a bidirectional port leads back to it, from another port.
+    if fabric.bidirectional:
+        back = np.take_along_axis(matchings, matchings, axis=1)
+        findings.expect_none(
+            "circuits of bidirectional ports are mutual",
+            is_used & (back != port),
+            "slot {}, partner of port {}",
+            back,
+            np.broadcast_to(port, back.shape),
+            most=None,
+        )
+        findings.expect_none(
+            "a bidirectional port does not meet itself",
+            matchings == port,
+            "matchings[{}, {}]",
+            matchings,
+            "another port",
+            most=None,
+        )
     return len(findings.violations) == violations_before
 
 
@@ -371,10 +391,10 @@ def _trace_cells(
     # source), `entered` and `left` of the light have an entry for each cell that it passes; cell c
     # has the terminals 4 c to 4 c + 3.
     light = trace(graph, states, starts)
-    _check_arrival(fabric, matchings, "light reaches its partner", light, ends, findings)
+    check_arrival(fabric, matchings, "light reaches its partner", light, ends, findings)
     light_back = trace(graph, states, ends)
     rule = "light comes back from the partner"
-    _check_arrival(fabric, matchings, rule, light_back, starts, findings)
+    check_arrival(fabric, matchings, rule, light_back, starts, findings)
     # Between bidirectional ports a shared link leads light to a wrong port, which is found above.
     if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)
@@ -410,17 +430,20 @@ def _trace_cells(
     return light
 
 
-def _check_arrival(
+def check_arrival(
     fabric: Fabric,
     matchings: NDArray[np.int32],
     rule: str,
     light: Light,
     ends: NDArray[np.int32],
     findings: Findings,
+    *,
+    when: str = "slot {}",
 ) -> None:
     """Check by a rule that the light of each circuit comes out at ``ends[slot, source]``.
 
-    An end is a terminal, -1 where the source is idle. `rule` is the text of a violation.
+    An end is a terminal, -1 where the source is idle. `rule` is the text of a violation, and
+    `when` names the slot there.
     """
     graph: CellGraph = fabric.graph  # type: ignore[assignment]  # light was traced through it
     for slot, port in np.argwhere(light.arrived != ends):
@@ -431,13 +454,16 @@ def _check_arrival(
             got = graph.terminal_name(int(light.arrived[slot, port]))
         source = fabric.name_port(int(port))
         destination = fabric.name_port(int(matchings[slot, port]), receives=True)
-        where = f"slot {slot}, circuit from port {source} to port {destination}"
+        where = f"{when.format(slot)}, circuit from port {source} to port {destination}"
         expected = graph.terminal_name(int(ends[slot, port]))
         findings.refuse(rule, where, got, expected)
 
 
 def _check_sharing(
-    graph: CellGraph, matchings: NDArray[np.int32], light: Light, findings: Findings
+    graph: CellGraph,
+    matchings: NDArray[np.int32],
+    light: Light,
+    findings: Findings,
 ) -> None:
     """Check that no link carries the light of two circuits in a slot, in whatever direction.
 
@@ -463,11 +489,12 @@ def _check_sharing(
     _, terminal_of_link = np.unique(links.of_terminal, return_index=True)
     for shared in np.flatnonzero(n_circuits > 1):
         slot, link = divmod(int(places[shared]), links.count)
+        terminal_name = graph.terminal_name(int(terminal_of_link[link]))
         first = first_use[shared]
         circuits = used_by[first : first + n_circuits[shared]].tolist()
         findings.refuse(
             "a link carries one circuit",
-            f"slot {slot}, link {link} at {graph.terminal_name(int(terminal_of_link[link]))}",
+            f"slot {slot}, link {link} at {terminal_name}",
             f"circuits {[divmod(number, n_ports) for number in circuits]}",
             "one circuit",
         )

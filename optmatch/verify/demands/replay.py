@@ -93,7 +93,7 @@ def _replay_plane(
         findings.expect(rule, name, getattr(schedule, name), getattr(problem, name))
     if not check_shapes(problem.fabric, schedule, findings):
         return None
-    if not check_matchings(problem.fabric, schedule, findings):
+    if not check_matchings(problem.fabric, schedule.matchings, findings):
         return None
     ticks = _count_ticks(problem, schedule, findings)
     matchings = schedule.matchings

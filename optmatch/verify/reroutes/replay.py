@@ -13,7 +13,7 @@ The failure comes first (`assess_failure`): lost units, hit circuits, spares tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import DEAD, CellGraph
-from optmatch.fabrics.light import trace
+from optmatch.fabrics.light import Light, trace
 from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.problems import Reroute, Transition
-from optmatch.problems.reroutes.transition import DROP, RAISE, SET
-from optmatch.verify.light import check_light, round_losses
+from optmatch.problems.reroutes.transition import DROP, SET
+from optmatch.verify.light import check_arrival, check_light, round_losses
 from optmatch.verify.report import Findings
 
 
@@ -210,206 +210,169 @@ class UsedPart(NamedTuple):
     number: int
 
 
-def _replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
-    """Take all steps of a transition, and check the circuits at every moment.
+class UpCircuit(NamedTuple):
+    """A circuit that has light."""
 
-    Circuits that the failure hit are down at first, all others are up. No two circuits that are up
-    have a port, a fibre or a link in common, and the light of each arrives. After a cell is set,
-    only the circuits that pass it are traced again. Sets the figure ``dark_steps``; returns
-    whether all steps can be taken and lead to the new circuits.
+    parts: list[UsedPart]
+    entered: list[int]
+    """The terminals at which its light enters cells, in order; none without cells."""
+
+
+def _replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
+    """Take all steps of a transition, one after another, and check the circuits after each.
+
+    Circuits that the failure hit are dark at first, all others are up. A step sets a cell, or
+    drops or raises a circuit; one that may not be taken is a violation, and changes nothing. In
+    the end all circuits are up, on their new ports and routes. Sets the figure ``dark_steps``;
+    returns whether all steps can be taken, and lead to the new circuits.
     """
     violations_before = len(findings.violations)
-    replay = Replay(failure, transition, findings)
-    healthy = set(range(len(failure.problem.circuits))) - failure.hit
-    for circuit in sorted(healthy):
-        fibres = failure.problem.routes[circuit] if failure.graph is None else ()
-        replay.raise_circuit(circuit, fibres, "the beginning")
+    problem = failure.problem
+    new_ports = dict(zip(transition.changed.tolist(), transition.circuits.tolist(), strict=True))
+    new_routes = dict(zip(transition.changed.tolist(), transition.routes, strict=True))
+    states = failure.states.copy()
+    healthy = set(range(len(problem.circuits))) - failure.hit
+    old_ports = {circuit: problem.circuits[circuit].tolist() for circuit in sorted(healthy)}
+    old_routes = dict(enumerate(problem.routes))
+    user_of: dict[UsedPart, int] = {}  # the circuit that uses a part
+    up = _raise_circuits(
+        failure, states, old_ports, old_routes, user_of, "the beginning", findings
+    )
 
-    # Step by step: a cell is set, or a circuit dropped or raised. `target` is the cell or the
-    # circuit, and `state` the new state of a cell. A circuit that was not hit counts once in
-    # `dark_steps` for each step after which it is dark.
+    # A circuit that was not hit counts once in `dark_steps` for each step after which it is dark.
     dark_steps = 0
+    raised_anew = set[int]()
     for number, (kind, target, state) in enumerate(transition.steps.tolist()):
         where = f"steps[{number}]"
         if kind == SET:
-            replay.set_cell(target, state, where)
+            works = 0 <= target < len(states) and failure.faults[target] == FREE
+            if findings.expect("only cells that work are set", where, works, True):
+                if states[target] != state:
+                    _check_untouched(target, up, where, findings)
+                states[target] = state
         elif findings.expect(
-            "only circuits that change are touched", where, target in replay.new_ports, True
+            "only circuits that change are touched", where, target in new_ports, True
+        ) and findings.expect(
+            "a circuit is dropped if it is up, and raised if not",
+            where,
+            target in up,
+            kind == DROP,
         ):
-            replay.touch(target, kind, where)
-        dark_steps += len(healthy - replay.up)
+            if kind == DROP:
+                for part in up.pop(target).parts:
+                    user_of.pop(part, None)
+            else:
+                raised_anew.add(target)
+                ports = {target: new_ports[target]}
+                up |= _raise_circuits(failure, states, ports, new_routes, user_of, where, findings)
+        dark_steps += len(healthy - up.keys())
     findings.figures["dark_steps"] = dark_steps
 
-    # In the end all circuits are up, and those that change are on their new ports.
-    dark = sorted(set(range(len(replay.ports))) - replay.up)
+    # In the end all circuits are up, and light takes the routes that are stated.
+    dark = sorted(set(range(len(problem.circuits))) - up.keys())
     findings.expect("at the end every circuit is up", "steps", dark, [])
-    not_raised = sorted(set(replay.new_ports) - replay.raised_anew)
+    not_raised = sorted(new_ports.keys() - raised_anew)
     findings.expect("every changed circuit is raised anew", "steps", not_raised, [])
     if len(findings.violations) > violations_before:
         return False
     if failure.graph is not None:
-        # In the end the light of the changed circuits takes the routes that are stated.
-        for circuit, route in replay.new_routes.items():
-            passed = tuple(replay.follow(circuit, "the end"))
-            findings.expect("light takes its route", f"circuit {circuit}", passed, route)
+        for circuit, route in new_routes.items():
+            entered = tuple(up[circuit].entered)
+            findings.expect("light takes its route", f"circuit {circuit}", entered, route)
     return True
 
 
-class Replay:
-    """The fabric in the course of a transition.
-
-    Attributes
-    ----------
-    ports
-        ``ports[circuit]``: its source and destination port at present.
-    new_ports, new_routes
-        By changed circuit, those that it will have: source and destination port; its fibres, or
-        with cells the terminals that its light enters.
-    states
-        ``states[cell]``: 0 bar, 1 cross, -1 free.
-    up, raised_anew
-        The circuits that have light, and those that got it again.
-    mate, exits, link_of
-        The wiring by terminal (4 for each cell), if there are cells: the terminal that it is
-        joined to (-1: none), the two by which light that enters here leaves in bar and in cross,
-        and its link.
-    starts, stops
-        By port, the terminals where its light enters, and where light for it comes out.
-    """
-
-    def __init__(self, failure: Failure, transition: Transition, findings: Findings) -> None:
-        self.failure = failure
-        self.findings = findings
-        changed = transition.changed.tolist()
-        self.new_ports = dict(zip(changed, transition.circuits.tolist(), strict=True))
-        self.new_routes = dict(zip(changed, transition.routes, strict=True))
-        self.ports = failure.problem.circuits.tolist()  # of each circuit, as they are now
-        self.states = failure.states.tolist()  # by cell
-        self.up: set[int] = set()
-        self.user_of: dict[UsedPart, int] = {}
-        """The circuit that uses a part."""
-        self.passing: dict[int, set[int]] = {}
-        """The circuits whose light passes a cell."""
-        self.route_of: dict[int, list[int]] = {}
-        """The terminals by which the light of a circuit that is up enters cells."""
-        self.raised_anew: set[int] = set()
-        graph = failure.graph
-        if graph is not None:
-            self.mate = graph.mate.tolist()
-            self.exits = graph.exits.tolist()
-            self.link_of = graph.links.of_terminal.tolist()
-            self.starts = failure.problem.fabric.source_terminals.tolist()
-            self.stops = failure.problem.fabric.destination_terminals.tolist()
-
-    def touch(self, circuit: int, kind: int, where: str) -> None:
-        """Drop a changed circuit that is up, or raise one that is down, at its new ports.
-
-        `kind` is `DROP` or `RAISE`; `where` names the step in messages.
-        """
-        if not self.findings.expect(
-            "a circuit is dropped if it is up, and raised if not",
-            where,
-            circuit in self.up,
-            kind == DROP,
-        ):
-            return
-        if kind == RAISE:
-            self.ports[circuit] = self.new_ports[circuit]
-            self.raised_anew.add(circuit)
-            self.raise_circuit(circuit, self.new_routes[circuit], where)
-            return
-        self.up.discard(circuit)
-        self.route_of.pop(circuit, None)
-        self.user_of = {part: user for part, user in self.user_of.items() if user != circuit}
-        for circuits in self.passing.values():
-            circuits.discard(circuit)
-
-    def raise_circuit(self, circuit: int, fibres: Sequence[int], where: str) -> None:
-        """Switch a circuit on, and note its ports and its fibres or links as used.
-
-        A part that is in use already is a violation. `fibres` is empty where light is traced
-        through cells.
-        """
-        self.up.add(circuit)
-        source, destination = self.ports[circuit]
-        # A bidirectional port is one part, whichever end of a circuit it is.
-        is_bidirectional = self.failure.problem.fabric.bidirectional
-        arrival = "port out" if is_bidirectional else "port in"
-        parts = [UsedPart("port out", source), UsedPart(arrival, destination)]
-        if self.failure.graph is None:
-            parts += [UsedPart("fibre", fibre) for fibre in fibres]
-        else:
-            # Links have the numbers that they have without faults. Light uses those by which it
-            # enters cells, and the one by which it leaves the last of them.
-            passed = self.follow(circuit, where)
-            left = [self.exits[entry][self.states[entry // 4]] for entry in passed[-1:]]
-            parts += [UsedPart("link", self.link_of[end]) for end in passed + left]
-
-        if len(set(parts)) < len(parts):
-            self.findings.refuse(
-                "no part is passed twice", where, f"circuit {circuit}", "each once"
-            )
-        for part in parts:
-            user = self.user_of.setdefault(part, circuit)
-            if user != circuit:
-                got = f"{part.kind} {part.number}: circuits {user} and {circuit}"
-                self.findings.refuse(
-                    "a port, a fibre, a waveguide has one circuit at a time", where, got, "one"
-                )
-
-    def follow(self, circuit: int, where: str) -> list[int]:
-        """Trace a circuit, note which cells it passes, and return the terminals that it enters.
-
-        It is a violation if the light passes a failed fibre, is lost in a free cell, or arrives at
-        a wrong port.
-        """
-        # `entered` is the terminal where light enters the next cell, negative if there is none,
-        # and `left` the one by which it has left the last cell.
-        source, destination = self.ports[circuit]
-        failed_fibres = self.failure.problem.failed_fibres
-        passed = []
-        entered = self.starts[source]
-        left = -1
-
-        # From cell to cell, until light leaves the network or comes to a free cell.
-        while entered >= 0 and self.states[entered // 4] != FREE:
-            cell = entered // 4
-            self.passing.setdefault(cell, set()).add(circuit)
-            passed.append(entered)
-            fibre = int(self.failure.fibre_of_terminal[entered])
-            if fibre in failed_fibres:
-                got = f"circuit {circuit}: fibre {fibre}"
-                self.findings.refuse(
-                    "no light goes through a failed fibre", where, got, "a live one"
-                )
-            left = self.exits[entered][self.states[cell]]
-            entered = self.mate[left]
-
-        if left != self.stops[destination]:
-            graph = self.failure.graph
-            assert graph is not None  # light is traced through cells
-            if entered >= 0:
-                end = f"lost in free {graph.describe_cell(entered // 4)}"
-            else:
-                end = f"leaves at {graph.terminal_name(left)}"
-            got = f"circuit {circuit}: {end}"
-            expected = graph.terminal_name(self.stops[destination])
-            self.findings.refuse(
-                "every circuit that is up has its light, after every step", where, got, expected
-            )
-        elif self.route_of.setdefault(circuit, passed) != passed:
+def _check_untouched(cell: int, up: dict[int, UpCircuit], where: str, findings: Findings) -> None:
+    """Check that no circuit passes a cell whose state changes."""
+    terminals = set(range(4 * cell, 4 * cell + 4))
+    for circuit, running in up.items():
+        if not terminals.isdisjoint(running.entered):
             got = f"circuit {circuit}: another one"
-            self.findings.refuse("a circuit keeps its route while it is up", where, got, "its own")
-        return passed
+            findings.refuse("a circuit keeps its route while it is up", where, got, "its own")
 
-    def set_cell(self, cell: int, state: int, where: str) -> None:
-        """Set a cell, and trace the circuits that pass it again; a faulty cell is a violation."""
-        works = 0 <= cell < len(self.states) and self.failure.faults[cell] == FREE
-        if not self.findings.expect("only cells that work are set", where, works, True):
-            return
-        self.states[cell] = state
-        for circuit in sorted(self.passing.get(cell, ())):
-            self.follow(circuit, where)
+
+def _raise_circuits(
+    failure: Failure,
+    states: NDArray[np.int8],
+    ports: dict[int, list[int]],
+    fibres: Mapping[int, Sequence[int]],
+    user_of: dict[UsedPart, int],
+    where: str,
+    findings: Findings,
+) -> dict[int, UpCircuit]:
+    """Switch circuits on, check their light, and that no part of them is in use; return them.
+
+    Adds their parts to `user_of`, which has the circuit that uses a part.
+
+    `ports` has the source and the destination port of each of them, and `fibres` those that it
+    passes, which are looked up where there are no cells. ``states[cell]`` are those of the moment.
+    """
+    fabric = failure.problem.fabric
+    matching = np.full((1, fabric.n_ports), IDLE, dtype=np.int32)
+    sources, destinations = np.array([*ports.values()], dtype=np.int64).reshape(-1, 2).T
+    matching[0, sources] = destinations
+    light = None
+    if failure.graph is not None:
+        light = _trace_light(failure, failure.graph, states, matching, where, findings)
+        link_of_terminal = failure.graph.links.of_terminal
+
+    # A bidirectional port is one part, whichever end of a circuit it is.
+    arrival = "port out" if fabric.bidirectional else "port in"
+    raised: dict[int, UpCircuit] = {}
+    for circuit, (source, destination) in ports.items():
+        parts = [UsedPart("port out", source), UsedPart(arrival, destination)]
+        entered: list[int] = []
+        if light is None:
+            parts += [UsedPart("fibre", fibre) for fibre in fibres[circuit]]
+        else:
+            # Light uses the links at which it enters cells, and the one by which it comes out.
+            is_own = light.beam == source
+            entered = light.entered[is_own].tolist()
+            terminals = entered + light.left[is_own].tolist()[-1:]
+            parts += [UsedPart("link", link) for link in link_of_terminal[terminals].tolist()]
+        if len(set(parts)) < len(parts):
+            got = f"circuit {circuit}"
+            findings.refuse("no part is passed twice", where, got, "each once")
+        for part in parts:
+            user = user_of.setdefault(part, circuit)
+            if user != circuit:
+                rule = "a port, a fibre, a waveguide has one circuit at a time"
+                got = f"{part.kind} {part.number}: circuits {user} and {circuit}"
+                findings.refuse(rule, where, got, "one")
+        raised[circuit] = UpCircuit(parts, entered)
+    return raised
+
+
+def _trace_light(
+    failure: Failure,
+    graph: CellGraph,
+    states: NDArray[np.int8],
+    matching: NDArray[np.int32],
+    where: str,
+    findings: Findings,
+) -> Light:
+    """Follow the light of circuits from their sources; beams have the numbers of these ports.
+
+    It has to arrive, and to pass no failed fibre. ``matching[0, source]`` is a destination.
+    """
+    fabric = failure.problem.fabric
+    starts = np.where(matching == IDLE, -1, fabric.source_terminals)
+    ends = np.where(matching == IDLE, -1, fabric.destination_terminals[matching])
+    light = trace(graph, states[None], starts)
+    check_arrival(
+        fabric,
+        matching,
+        "a circuit that is raised has its light",
+        light,
+        ends,
+        findings,
+        when=where,
+    )
+    fibre = failure.fibre_of_terminal[light.entered]
+    for entry in np.flatnonzero(np.isin(fibre, failure.problem.failed_fibres)):
+        got = f"circuit from port {light.beam[entry]}: fibre {fibre[entry]}"
+        findings.refuse("no light goes through a failed fibre", where, got, "a live one")
+    return light
 
 
 # The transition as a whole
@@ -440,7 +403,7 @@ def replay_transition(failure: Failure, transition: Transition, findings: Findin
         return False
 
     if not _replay_steps(failure, transition, findings):
-        findings.skipped.append("light: the steps cannot be taken")
+        findings.skipped.append("losses: the steps do not lead to the circuits that are stated")
         return False
     if failure.graph is None:
         # The changed circuits of an ideal switch keep to their link budgets.

@@ -102,7 +102,7 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
     own_delays = isinstance(problem, AllToAll) and problem.delay_s == "cells"
     if not (
         check_shapes(problem.fabric, schedule, findings, own_delays=own_delays)
-        and check_matchings(problem.fabric, schedule, findings)
+        and check_matchings(problem.fabric, schedule.matchings, findings)
     ):
         findings.skipped.append(
             "times, pairs and light: slots that are no matchings define no circuits"

@@ -55,6 +55,13 @@ def test_the_dearest_circuits_that_are_held_decide() -> None:
         assert not most or held.earn_more(worth, most - 1)
 
 
+def test_a_port_has_one_circuit() -> None:
+    """Ports 0 and 1 could each be joined with port 2, but not both."""
+    worth = np.array([[0, 0, 3], [0, 0, 3], [0, 0, 0]])
+    held = HeldCircuits(om.IdealSwitch(3, bidirectional=True), None)
+    assert held.earn_more(worth, 2) and not held.earn_more(worth, 3)
+
+
 def test_of_larger_meshes_all_matchings_count() -> None:
     """And of ports that only send or receive."""
     for fabric, small in (

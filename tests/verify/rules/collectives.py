@@ -47,6 +47,10 @@ def planes(shares: Any, starts: Any, ends: Any, time_s: float, **more: Any) -> A
     return om.CollectivePlan(**of | listed(more))
 
 
+BACK_CROSSWISE = ask(
+    "broadcast", 2, ports=2, two_way=True, fabric=dear_switch(4, (0, 3), (1, 2), (2, 0), (3, 1))
+)
+"""From rank 0 light goes between equal ports alone, and back between different ones."""
 PAIR, ONCE, THERE = ask("broadcast", 2), [[0, 0, 1, 0, COPY]], [[[1, -1]]]
 RIGHT = plan(ONCE, THERE, 5.0)
 LATE = ask("broadcast", 2, late_s={1: 7.0})
@@ -61,6 +65,12 @@ MUTUAL = [[[1, 0]]]
 SCATTER = ask("reduce-scatter", 2)
 """The way of the chunk of rank 0 around a ring of three, which all ranks are turned along."""
 ONE_WAY, TURNING = [[0, 0, 1, 0, COPY], [1, 1, 2, 0, COPY]], [[[1, 2, 0]]]
+ALL_ROUND = [
+    [hop, (hop + chunk + 1) % 4, (hop + chunk + 2) % 4, chunk, REDUCE if hop < 3 else COPY]
+    for hop in range(6)
+    for chunk in range(2)
+]
+"""Around a ring of four two chunks are added up, and then go round as sums."""
 GATHER = ask("all-gather", 2)
 HALVES = [2.0, 2.0]
 EXCHANGE = ask("all-to-all", 2)
@@ -355,6 +365,10 @@ ROWS = [
     ),
     Row(None, SEVEN, double(7, 6)),
     Row(None, ask("all-gather", 3, 3.0), plan(ONE_WAY, TURNING, 4.0, [1.0], stored_ranks=1)),
+    Row(None, ask("all-reduce", 4),
+        plan(ALL_ROUND, [[[1, 2, 3, 0]]], 12.0, [1.0] * 2, stored_ranks=2)),
+    Row("the chunks of a block hold its bytes", ask("all-reduce", 4),
+        plan(ALL_ROUND, [[[1, 2, 3, 0]]], 15.0, [0.5, 1.5], stored_ranks=2), "block 0"),
     Row(
         "in the end every rank has what it wants",
         ask("all-gather", 3, 3.0),
@@ -796,6 +810,8 @@ ROWS = [
             "sends": [[0, 1, 0, 0, COPY]], "circuits": [[[1, 0], [1, 0]]]}),
         "circuits: circuits keep to their link budgets: got a circuit from rank 0 to 1"),
     Row("circuits keep to their link budgets", DEAR_PORTS, plan(ONCE, [[[1, -1], [1, -1]]], 3.0)),
+    Row("circuits keep to their link budgets", BACK_CROSSWISE,
+        plan(ONCE, [[[1, 0], [1, 0]]], 3.0), "got a circuit from rank 0 to 1"),
     Row(None, CROSSWISE, plan(ONCE, [[[1, -1], [1, -1]]], 3.0)),
     Row("circuits keep to their link budgets", DEAR_LAST,
         plan([[0, 0, 1, 0, COPY], [0, 0, 2, 0, COPY]], [[[2, -1, -1], [1, 2, -1]]], 5.0),

@@ -295,6 +295,8 @@ GATHER_OF_FOUR = job(
 )
 """A fourth rank is on the rail."""
 EXCHANGE_TWO = one(ALL_TO_ALL, 3, 3, {"ports_per_gpu": 2})
+TO_ALL = [(gpu + 1 + port // 2) % 4 * 6 + port for gpu in range(4) for port in range(6)]
+"""Of four GPUs with six ports: two lead to each other one."""
 FOUR_SIX = one(ALL_TO_ALL, 4, 8, {"ports_per_gpu": 6, "port_bytes_per_s": 2.0})
 LATE_FOUR_SIX = one(
     ALL_TO_ALL, 4, 8, {"ports_per_gpu": 6, "port_bytes_per_s": 2.0, "latency_s": 0.25}
@@ -381,6 +383,8 @@ MEETINGS: list[dict[int, int]] = [{1: 0, 2: 3, 3: 2}, {1: 2, 2: 1, 3: 0}, {1: 3,
 
 
 CHORD_CIRCUITS = [2, 5, 4, 7, 6, 1, 0, 3]
+ONE_CHORD = [2, -1, 4, -1, 6, -1, 0, -1]
+SECOND_LATE = line([ONE_CHORD, CHORD_CIRCUITS, ONE_CHORD], [0, 0.5, 3])
 """Of four GPUs with two ports: port 0 leads one place further on, port 1 two places."""
 
 
@@ -467,6 +471,17 @@ ROWS = [
         MESSAGE,
         forge(sent(), like=np.array([0, 0], np.int32)),
         "like: all ranks have operations of their own: got 2, expected 0",
+    ),
+    Row(
+        "all ranks have operations of their own",
+        MESSAGE,
+        claim(
+            MESSAGE,
+            answer=forge(sent(), like=np.array([0, 0], np.int32)),
+            objective=9.0,
+            lower_bound=9.0,
+        ),
+        stops=True,
     ),
     Row("every rail has a timeline", MESSAGE, sent(()), "rails: every rail has"),
     Row("every rail has a timeline", MESSAGE, sent(line([[1, -1]], rails=(1,)))),
@@ -930,6 +945,7 @@ ROWS = [
             [[0, 1]] * 3, 2.0, [3, 3, 3],
         ),
     ),
+    Row(None, FOUR_SIX, plan(line([TO_ALL]), [[0, 1]] * 4, 1.0, [63] * 4)),
     Row(None, FOUR_SIX, plan(line([BOTH_WAYS]), [[0, 1]] * 4, 1.0, [63] * 4)),
     Row(None, LATE_FOUR_SIX, plan(line([BOTH_WAYS]), [[0, 1.75]] * 4, 1.75, [63] * 4)),
     Row(None, FOUR_TWO, over_chords()),
@@ -944,6 +960,10 @@ ROWS = [
         over_chords(rails=line([CHORD_CIRCUITS, [-1] * 8, CHORD_CIRCUITS], [0, 1, 1]))),
     Row(None, FOUR_TWO, late_chords(HAIR)),
     Row("circuits of chords are there from start to end", FOUR_TWO, late_chords(HAIR + 2.0**-52)),
+    Row("circuits of chords are there from start to end", FOUR_TWO,
+        replace(late_chords(0.0), rails=(SECOND_LATE,))),
+    Row("an all-to-all over chords lasts as long as its busiest port needs", FOUR_TWO,
+        replace(over_chords(4.0), start_s=np.ones(4)), "got 3.0, expected 2.0"),
     Row("in an all-to-all over chords all members use the same strides", FOUR_TWO,
         over_chords(rails=line([[2, 5, 4, 7, 6, 1, 3, 0]]))),
     Row(None, in_servers(2), pooled(in_servers(2))),

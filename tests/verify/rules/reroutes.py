@@ -415,22 +415,22 @@ ROWS = [
     ),
     # cells
     stopped(
-        "every circuit that is up has its light, after every step",
+        "a circuit keeps its route while it is up",
         HELD,
         only([SET, 0, 1], [SET, 0, 0]),
-        "steps[0]: every circuit that is up has its light, after every step: got circuit 0",
+        "steps[0]: a circuit keeps its route while it is up: got circuit 0",
     ),
     stopped(
-        "every circuit that is up has its light, after every step",
+        "a circuit that is raised has its light",
         PORT,
-        switched(steps=[[SET, 0, 1], [RAISE, 0, -1], [SET, 1, 1]]),
-        "got circuit 0: lost in free cell 1, expected cell 1 b2",
+        switched(routes=((0,),), steps=[[SET, 0, 1], [RAISE, 0, -1], [SET, 1, 1]]),
+        "got lost in free cell 1, expected cell 1 b2",
     ),
     stopped(
-        "every circuit that is up has its light, after every step",
+        "a circuit keeps its route while it is up",
         HELD,
         only([SET, 2, 1], [SET, 2, 0]),
-        "steps[0]: every circuit that is up has its light, after every step: got circuit 0",
+        "steps[0]: a circuit keeps its route while it is up: got circuit 0",
     ),
     Row(None, HELD, only([SET, 0, 0], [SET, 2, 0]), figures={"cells_set": 2}),
     stopped(
@@ -444,10 +444,10 @@ ROWS = [
     stopped("only cells that work are set", HELD, only([SET, -3, 0])),
     stopped("only cells that work are set", LOST, answer(steps=[[SET, 0, 0], *answer().steps])),
     stopped(
-        "every circuit that is up has its light, after every step",
+        "a circuit that is raised has its light",
         hold(om.Benes(4), [[2, 1]], [-1, 0, 1, 0, 1, 0], spares=(0,), failed_ports=(2,)),
         switched(moves=[[2, 0]], circuits=[[0, 1]], routes=((),), steps=[[RAISE, 0, -1]]),
-        "got circuit 0: lost in free cell 0, expected cell ",
+        "got lost in free cell 0, expected cell ",
     ),
     Row(
         "light takes its route",
@@ -471,7 +471,7 @@ ROWS = [
         "no light goes through a failed fibre",
         cells(failed_fibres=(0,)),
         rerouted([RAISE, 0, -1], route=OLD),
-        "steps[0]: no light goes through a failed fibre: got circuit 0: fibre 0",
+        "steps[0]: no light goes through a failed fibre: got circuit from port 0: fibre 0",
     ),
     # proofs
     unproved(LOST, LoadProof(bound=1, cuts=()), "a LoadProof, not a proof about failures"),

@@ -302,6 +302,8 @@ ROWS = [
         shared(units=[0, 4]),
         "units: a ring has all whole ports it can use: got [0, 4], expected [1, 1]",
     ),
+    Row("a ring has all whole ports it can use", check_steering,
+        shared(units=[2, 2], link_units=3.0), "got [2, 2], expected [1, 3]"),
     *(
         Row("a ring has all whole ports it can use", check_steering,
             replace(SHARED, demands=np.ones(2), units=np.array(units), **EQUAL),
