@@ -195,9 +195,12 @@ def bound_demand(problem: Demand) -> float:
     """
     # Packets of the two directions of a port are not one circuit.
     ticks = problem.ticks if problem.packet_share == 0 else problem.directed_ticks
-    n_ports = len(ticks)
-    # On booleans it is four times as fast as on integers.
-    sources, destinations = np.divmod(np.flatnonzero(ticks != 0), n_ports)
+    n_ports = problem.fabric.n_ports
+    places = problem.entry_places
+    if places is None:
+        # On booleans it is four times as fast as on integers.
+        places = np.flatnonzero(ticks != 0)
+    sources, destinations = np.divmod(places, n_ports)
     over_budget = find_over_budget(problem.fabric)[sources, destinations]
     if problem.packet_share == 0 and over_budget.any():
         return math.inf

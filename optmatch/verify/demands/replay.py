@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,18 @@ WHOLE = 1e-9
 MOST = 2.0**53
 """No slot lasts so many ticks: float64 could not tell how many they are."""
 
+MOST_TOGETHER = 2**62
+"""The slots of all planes together, with delays, take less ticks."""
+
+
+class Circuits(NamedTuple):
+    """Circuits of one plane, an entry for each circuit of each slot."""
+
+    sources: NDArray[np.int64]
+    destinations: NDArray[np.int32]
+    ticks: NDArray[np.int64]
+    """What it can carry."""
+
 
 def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
     """Check the schedules that carry a demand, one for each plane, and compute the objective.
@@ -46,19 +59,20 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
         "there is a schedule for each plane", "schedules", len(schedules), problem.planes
     )
     ends: list[int] = []  # when the last slot of each plane ends, in ticks
-    # ``served_ticks[source, destination]``: what circuits of all planes carry.
-    served_ticks = np.zeros(problem.directed_ticks.shape, dtype=np.int64)
+    circuits: list[Circuits] = []  # those of each plane
     for number, schedule in enumerate(schedules):
         # Each plane has findings of its own, which get its number. Without matchings it is not
         # known what it serves.
         of_plane = Findings()
-        plane_end = _replay_plane(problem, schedule, served_ticks, of_plane)
+        replayed = _replay_plane(problem, schedule, of_plane)
         prefix = f"plane {number}: " if problem.planes > 1 else ""
         findings.include(of_plane, prefix)
         for name, value in of_plane.figures.items():
             findings.figures[name] = max(value, findings.figures.get(name, value))
-        if plane_end is not None:
+        if replayed is not None:
+            plane_end, plane_circuits = replayed
             ends.append(plane_end)
+            circuits.append(plane_circuits)
     if len(ends) < len(schedules):
         findings.skipped.append("what is served: slots that are no matchings define no circuits")
         return False
@@ -70,7 +84,7 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
     findings.figures["slots"] = n_slots
     end_ticks = max(ends, default=0)
     findings.figures["makespan_s"] = end_ticks * problem.tick_s
-    completion_s = _check_completion(problem, served_ticks, end_ticks, findings)
+    completion_s = _check_completion(problem, circuits, end_ticks, findings)
     findings.figures["completion_s"] = completion_s
     if problem.objective == "completion-s":
         findings.figures["objective"] = completion_s
@@ -80,13 +94,13 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
 
 
 def _replay_plane(
-    problem: Demand, schedule: Schedule, served_ticks: NDArray[np.int64], findings: Findings
-) -> int | None:
-    """Apply the rules of demands to the schedule of one plane, and add up what its circuits carry.
+    problem: Demand, schedule: Schedule, findings: Findings
+) -> tuple[int, Circuits] | None:
+    """Apply the rules of demands to the schedule of one plane, and list its circuits.
 
-    That is added to ``served_ticks[source, destination]``. Groups are carried by one plane alone:
-    what they cost is the objective, which is set here. Returns the tick at which the last slot
-    ends; None if arrays have wrong shapes, slots are no matchings, or their ticks are too many.
+    Groups are carried by one plane alone: what they cost is the objective, which is set here.
+    Returns the tick at which the last slot ends, and the circuits; None if arrays have wrong
+    shapes, slots are no matchings, or their ticks are too many.
     """
     for name in ("delay_s", "switching"):
         rule = f"the {name.removesuffix('_s')} is the problem's"
@@ -98,10 +112,11 @@ def _replay_plane(
     ticks = _count_ticks(problem, schedule, findings)
     matchings = schedule.matchings
 
-    # A plane ends before 2**53 ticks, so that sums of them are exact as integers and as floats.
+    # Planes end early enough that int64 holds what circuits of all of them carry together.
     end_ticks: int = sum(ticks.tolist()) + problem.delay_ticks * len(ticks)
-    if end_ticks >= MOST:
-        findings.refuse("slots can be added up", "durations_s", end_ticks, f"< {MOST:g} ticks")
+    if end_ticks >= MOST_TOGETHER // problem.planes:
+        rule = f"< {MOST_TOGETHER // problem.planes:g} ticks"
+        findings.refuse("slots can be added up", "durations_s", end_ticks, rule)
         return None
     check_light(problem.fabric, matchings, schedule.cell_states, findings)
 
@@ -114,10 +129,10 @@ def _replay_plane(
         stays = find_staying(problem.fabric, matchings, schedule.cell_states)
         ticks_of_port += stays * problem.delay_ticks
     slot, source = np.nonzero(matchings != IDLE)
-    np.add.at(served_ticks, (source, matchings[slot, source]), ticks_of_port[slot, source])
+    circuits = Circuits(source, matchings[slot, source], ticks_of_port[slot, source])
     if problem.objective == "weighted-completion-s":
         add_group_figures(problem, matchings, ticks, findings)
-    return end_ticks
+    return end_ticks, circuits
 
 
 def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
@@ -150,23 +165,37 @@ def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDA
 
 
 def _check_completion(
-    problem: Demand, served_ticks: NDArray[np.int64], end_ticks: int, findings: Findings
+    problem: Demand, circuits: Sequence[Circuits], end_ticks: int, findings: Findings
 ) -> float:
     """Compare served and wanted demand in ticks, and return when the last data arrive, in s.
 
-    ``served_ticks[source, destination]`` is what circuits serve. If 10 ticks are wanted and
-    circuits serve 7, a packet network carries the other 3; without one this is a violation, and
-    the result is infinite. Where matchings are counted, circuits have to serve exactly what is
-    wanted. Sets the figures ``demand_s``, ``circuit_s`` and ``packet_s``, in seconds of a circuit
-    but for the last one.
+    `circuits` are those of each plane. If 10 ticks are wanted and circuits serve 7, a packet
+    network carries the other 3; without one this is a violation, and the result is infinite. Where
+    matchings are counted, circuits have to serve exactly what is wanted. Sets the figures
+    ``demand_s``, ``circuit_s`` and ``packet_s``, in seconds of a circuit but for the last one.
     """
-    # Pairs of ports that have a demand or a circuit, each once: `served`, `wanted` (each direction
-    # for itself), `carried` and `left` have an entry for each pair, in ticks.
+    # Pairs of ports that have a demand or a circuit, each once, as ``source * n_ports +
+    # destination``; `served` has the ticks of all their circuits.
     tick_s = problem.tick_s
     n_ports = problem.fabric.n_ports
-    needed = problem.ticks if problem.objective == "matchings" else problem.directed_ticks
-    sources, destinations = np.divmod(np.flatnonzero((needed != 0) | (served_ticks != 0)), n_ports)
-    served = served_ticks[sources, destinations]
+    circuit_pairs = np.concatenate([c.sources * n_ports + c.destinations for c in circuits])
+    circuit_ticks = np.concatenate([c.ticks for c in circuits])
+    entry_places = problem.entry_places
+    if entry_places is None:
+        needed = problem.ticks if problem.objective == "matchings" else problem.directed_ticks
+        served_by_place = np.zeros(needed.size, dtype=np.int64)
+        np.add.at(served_by_place, circuit_pairs, circuit_ticks)
+        pairs = np.flatnonzero((needed.reshape(-1) != 0) | (served_by_place != 0))
+        served = served_by_place[pairs]
+    else:
+        # The matrix, whose size is the square of the ports, is not read for a few entries.
+        listed = np.concatenate([circuit_pairs, entry_places])
+        pairs, number = np.unique(listed, return_inverse=True)
+        served = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(served, number[: len(circuit_pairs)], circuit_ticks)
+
+    # What is wanted, each direction for itself; `wanted`, `carried` and `left` are in ticks.
+    sources, destinations = np.divmod(pairs, n_ports)
     wanted = problem.directed_ticks[sources, destinations]
     carried = np.minimum(wanted, served)
     left = wanted - carried

@@ -250,7 +250,7 @@ def test_one_line_is_busiest_and_another_one_meets_most() -> None:
     "options",
     [{}, {"delay_s": 2.0, "min_slot_s": 4.0}, {"planes": 3}, {"switching": "per-circuit"}],
 )
-def test_few_entries_are_bounded_as_the_full_matrix_is(
+def test_few_entries_are_bounded_and_verified_as_the_full_matrix_is(
     options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(4)
@@ -260,9 +260,13 @@ def test_few_entries_are_bounded_as_the_full_matrix_is(
     assert problem.entry_places.tolist() == np.flatnonzero(problem.ticks).tolist()
     lines = bound_lines(problem).tolist()
     bound = problem.lower_bound()
+    solution = om.solve(problem, "greedy-cover", seed=0)
+    report = om.verify(problem, solution)
     monkeypatch.setattr(om.Demand, "entry_places", None)
     assert bound_lines(problem).tolist() == lines
     assert problem.lower_bound() == bound
+    again = om.verify(problem, solution)
+    assert (again.valid, again.figures) == (True, report.figures)
 
 
 def test_the_bound_is_reached_somewhere() -> None:

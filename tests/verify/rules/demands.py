@@ -467,14 +467,21 @@ ROWS = [
         proved(WEIGHTS, count(0, 0), lower_bound=4.0),
     ),
     Row(None, WEIGHTS, proved(WEIGHTS, count(0, 0)), figures={"lower_bound_checked": 3.0}),
-    Row(None, FOREVER, FOREVER.schedule([[-1, -1], [1, 0]], [2.0**53 - 10, 3])),
+    Row(None, FOREVER, FOREVER.schedule([[-1, -1], [1, 0]], [2.0**53 - 10, 10])),
     Row(
         "slots can be added up",
-        FOREVER,
-        FOREVER.schedule([[-1, -1], [1, 0]], [2.0**53 - 10, 10]),
+        SLOW,
+        SLOW.schedule([[1, 0]] * 1024, [3.0] + [1.0] * 1023),  # delays of 2**62 ticks
         stops=True,
     ),
-    Row("slots can be added up", SLOW, SLOW.schedule([[1, 0]] * 2, [3, 1]), stops=True),
+    Row(  # 2**62 ticks with the last slot, one less without its last tick
+        "slots can be added up",
+        FOREVER,
+        FOREVER.schedule([[-1, -1]] * 512 + [[1, 0]], [2.0**53 - 1] * 512 + [512]),
+        "durations_s: slots can be added up: got",
+        stops=True,
+    ),
+    Row(None, FOREVER, FOREVER.schedule([[-1, -1]] * 512 + [[1, 0]], [2.0**53 - 1] * 512 + [511])),
     Row(
         "slots can be added up",
         FOREVER,
