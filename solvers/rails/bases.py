@@ -47,7 +47,7 @@ def list_components(seats: Seats, joins: NDArray[np.bool_] | None = None) -> Int
     if joins is not None:
         member = member[joins[node_of_member]]
         node_of_member = node_of_member[joins[node_of_member]]
-    return join_members(len(seats.rail), member, node_of_member)
+    return join_members(seats.n_seats, member, node_of_member)
 
 
 def list_families(seats: Seats) -> list[Ints]:
@@ -74,7 +74,7 @@ def list_families(seats: Seats) -> list[Ints]:
     # A table for each name. Where a seat is in two groups of a name, the later one stays.
     families = []
     for name in sorted(traffic, key=lambda name: (-traffic[name], name)):
-        table = np.full((2, len(seats.rail)), -1)
+        table = np.full((2, seats.n_seats), -1)
         for number, group in enumerate(groups[name]):
             # A group that goes around all replicas has the same seats in each.
             members = folded.class_of[[*step.groups[group].ranks]]
@@ -98,7 +98,7 @@ def list_orders(seats: Seats, families: Sequence[Ints]) -> Iterator[Ints]:
     - orders without a rule: all of few seats, else two random ones (`_list_others`).
     """
     seen = set()
-    n_seats = len(seats.rail)
+    n_seats = seats.n_seats
     for order in chain(
         _list_grids(families, n_seats),
         [np.arange(n_seats)],

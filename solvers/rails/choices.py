@@ -156,7 +156,7 @@ class Decoder:
         self.seats = seats
         network = seats.job.network
         n_nodes = len(seats.nodes.how)
-        n_seats = len(seats.rail)
+        n_seats = seats.n_seats
 
         # The tail of a node is the longest path from its end to the end of the step: its earliest
         # start in the step run backwards. An all-stop switch, of which all circuits are dark while

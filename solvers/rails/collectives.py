@@ -24,20 +24,19 @@ from optmatch.problems import RailJob
 from optmatch.problems.collectives.steps import Algorithm, list_partners
 from optmatch.problems.rails.training.step import (
     ALL_TO_ALL,
-    COMPUTE,
     SEND,
     Group,
     count_messages,
     ring_bytes,
 )
 from optmatch.problems.rails.training.times import list_rounds
-from optmatch.solvers.rails.fold import Places, number_first
 from optmatch.solvers.rails.paths import Ints
 
 Facing = Ints
 """``facing[round, side, lane, place]``: the place in its group of the member that the member at
 `place` faces, where it transmits (side 0) and where it receives (side 1). Around a ring of 3
-members on one lane this is ``[[[[1, 2, 0]], [[2, 0, 1]]]]``."""
+members on one lane this is ``[[[[1, 2, 0]], [[2, 0, 1]]]]``. `IDLE` for an end that is not
+used."""
 
 
 class Lanes(NamedTuple):
@@ -55,7 +54,7 @@ class CommunicationRounds(NamedTuple):
     """How a communication is done."""
 
     facing: Facing
-    """Peers by round, see `Facing`; of shape (0, 0, 0, 0) for a message, which has one peer."""
+    """Peers by round, see `Facing`; the members of a message are its sender and its receiver."""
     bytes_sent: tuple[float, ...]
     """Bytes that a member sends in each round, over all its lanes; a ring or message is one."""
     latency_s: float
@@ -84,7 +83,7 @@ def choose_rounds(
     total = float(ring_bytes(kind, size_bytes, n))
     if kind >= SEND:
         return CommunicationRounds(
-            np.empty((0, 0, 0, 0), np.int64), (total,), job.network.latency_on_rails_s
+            face_receiver(lanes.number), (total,), job.network.latency_on_rails_s
         )
 
     # Algorithms that the job names, as recursive doubling, exchange data in pairs, round by round.
@@ -121,92 +120,10 @@ def choose_rounds(
     return CommunicationRounds(around, (total * n / 2,), latency_s)
 
 
-def tell_apart(job: RailJob, lanes: Lanes, places: Places) -> list[bytes]:
-    """Describe for each rank, as bytes, which of its partners are the same, without names.
-
-    Ranks of one class need the same changes of circuits. A rank whose messages go to 7, 3, 7, one
-    after another, has the description 0, 1, 0, and so has one with 40, 12, 40. The partners of its
-    collectives follow; before all of them stands for each collective the number of its group and
-    kind, counted as they appear. With more `lanes` an all-to-all by shifts has more partners at a
-    time. The list is empty if each is a ring, as neighbours are compared anyway.
-    """
-    step = job.step()
-    is_collective = (step.rail >= 0) & (step.kind < SEND) & (step.kind != COMPUTE)
-
-    # A table ``peers[row, place]`` for each group and kind of collective, in places of the group,
-    # looked up by a key of both, ``group * SEND + kind`` (kinds of collectives are less than
-    # `SEND`). Groups of one sort, (dimension, members, kind), have the same one.
-    key = step.group.astype(np.int64) * SEND + step.kind
-    table_of_sort: dict[tuple[str, int, int], Ints] = {}
-    table_of_key: dict[int, Ints] = {}
-    for number in np.unique(key[is_collective]).tolist():
-        group = step.groups[number // SEND]
-        kind = number % SEND
-        sort = (group.dimension, len(group.ranks), kind)
-        if sort not in table_of_sort:
-            table_of_sort[sort] = _facings(job, group, kind, lanes)
-        table_of_key[number] = table_of_sort[sort]
-
-    # A ring needs no more: classes compare the neighbours of ranks already.
-    if all(_are_neighbours(table) for table in table_of_sort.values()):
-        return []
-
-    # One rank after another, with its messages, whose partner is `step.peer`, and its collectives,
-    # whose partners are looked up in the table of their group and kind. Collectives of
-    # the same group and kind have one key; only the first one of them, at `first`, is looked up.
-    descriptions = []
-    for rank, start in enumerate(step.rank_start[:-1].tolist()):
-        program = np.arange(start, int(step.rank_start[rank + 1]))
-        messages = program[step.kind[program] >= SEND]
-        collectives = program[is_collective[program]]
-        keys, first, key_number = np.unique(
-            key[collectives], return_index=True, return_inverse=True
-        )
-
-        # All peers of a rank in the order in which it meets them, its messages first. Column
-        # `place` of a table has the peers of this rank, which become ranks again here.
-        by_appearance = np.argsort(first)
-        peers = [step.peer[messages].astype(np.int64)]
-        for number in by_appearance.tolist():
-            place = int(places.place(step, collectives[first[number : number + 1]])[0])
-            place_of_peer = table_of_key[int(keys[number])][:, place]
-            peers.append(places.member[int(keys[number]) // SEND, place_of_peer])
-
-        # Equal peers get equal numbers: 7, 3, 7 become 0, 1, 0. The description also says which of
-        # its collectives have the same key. `key_number` counts keys by size, and they are now
-        # numbered as they appear: if key 0 appears after key 1, `by_appearance` is 1, 0, and its
-        # argsort is the new number of each key.
-        table_numbers = np.argsort(by_appearance)[key_number.reshape(-1)]
-        peer_numbers = number_first(np.concatenate(peers))
-        descriptions.append(table_numbers.tobytes() + peer_numbers.tobytes())
-    return descriptions
-
-
-def _facings(job: RailJob, group: Group, kind: int, lanes: Lanes) -> Ints:
-    """List the peers of all members in a kind of collective: ``peers[row, place]``, each row once.
-
-    Rows are the lanes, sides and rounds. An all-to-all has the rows of both its ways, rings and
-    shifts.
-    """
-    n = len(group.ranks)
-    tables = [choose_rounds(job, kind, group, 1.0, lanes).facing]
-    if kind == ALL_TO_ALL:
-        tables = [face_ring(n, lanes.number), face_shifts(n, lanes.number)]
-    return _rows(*tables)
-
-
-def _are_neighbours(rows: Ints) -> bool:
-    """Tell whether all rows of peers are the ring 0, 1, ..., n - 1 or its reverse."""
-    ring = face_ring(rows.shape[1], 1)
-    return len(_rows(ring, rows)) == len(_rows(ring))
-
-
-def _rows(*tables: Ints) -> Ints:
-    """Join tables of places to one of shape (rows, members), each row once."""
-    n = tables[0].shape[-1]
-    rows = np.concatenate([table.reshape(-1, n) for table in tables])
-    different_rows: Ints = np.unique(rows, axis=0)
-    return different_rows
+def face_receiver(lanes: int) -> Facing:
+    """Let the sender of a message (place 0) face its receiver (place 1) on all lanes."""
+    facing = np.array([[1, IDLE], [IDLE, 0]])
+    return np.broadcast_to(facing[None, :, None], (1, 2, lanes, 2))
 
 
 def face_ring(n: int, lanes: int) -> Facing:

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, TimeUp
 from optmatch.problems import RailJob
-from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, find_step_end
+from optmatch.problems.rails.execution.plan import RailPlan, find_step_end
 from optmatch.solvers.rails.choices import Decoder, Search
 from optmatch.solvers.rails.chords import route_exchange
 from optmatch.solvers.rails.decoder import CHORDS, EXCHANGE, RailChoice, RailLayout, Result, trace
 from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.replicas import find_replicas
 from optmatch.solvers.rails.seats import Seats, seat_ranks
-from optmatch.solvers.rails.timetable import join_ports, list_states
+from optmatch.solvers.rails.timetable import Changes, list_timelines
 
 _WORK = 6e9
 """Nodes and circuits that a search looks at in all."""
@@ -136,7 +136,7 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     layout = choice.layout
     next_seat = layout.next_seat
     forwarding = np.empty((0, 4), np.int64)
-    mark = np.full(len(seats.rail), -1)
+    mark = np.full(seats.n_seats, -1)
     n_rows = trace(seats.nodes, seats.row, result, next_seat, mark, forwarding)
     forwarding = np.empty((n_rows, 4), np.int64)
     trace(seats.nodes, seats.row, result, next_seat, mark, forwarding)
@@ -150,7 +150,11 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     sizes = seats.n_members[is_over_chords]
     routes = [route_exchange(layout.stride.tolist(), n) for n in np.unique(sizes).tolist()]
 
-    timelines = _list_timelines(seats, result, layout)
+    # Bundles take the ports of a GPU in turn: with widths 3 and 1, port 3 is that of bundle 1. A
+    # circuit joins ports of one number.
+    bundle_of_port = np.repeat(np.arange(len(layout.width)), layout.width).tolist()
+    bundles = [(bundle, port, port) for port, bundle in enumerate(bundle_of_port)]
+    timelines = list_timelines(seats, _list_changes(seats, result, layout), bundles)
 
     # Values by row, of one rank for all that do the same, are copied to the operations of all.
     return RailPlan(
@@ -187,7 +191,7 @@ def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
     # ``k % n_replicas``. With four replicas, copy 7 of a relay is of replica 3 on the second rail,
     # and those of the next replica there are copy 4. The ranks of seat s are
     # ``ranks[first_of_seat[s]:first_of_seat[s + 1]]``.
-    n_replicas = len(seats.number)
+    n_replicas = seats.n_replicas
     ranks = np.lexsort([seats.replica_of, seats.rail_of, folded.class_of])
     first_of_seat = np.searchsorted(folded.class_of[ranks], np.arange(len(folded.first) + 1))
     n_copies = np.diff(first_of_seat)
@@ -209,72 +213,22 @@ def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
     return relays[np.argsort(relays[:, 0], kind="stable")]
 
 
-def _list_timelines(seats: Seats, result: Result, layout: RailLayout) -> tuple[RailTimeline, ...]:
-    """List which circuits each switch holds when, once for all rails that are alike.
+def _list_changes(seats: Seats, result: Result, layout: RailLayout) -> Changes:
+    """List the initial rings of all bundles, and the circuits that a schedule sets up later."""
+    initial = layout.next_seat[: len(layout.width)]
+    bundle, sender = np.nonzero(initial != IDLE)
+    start_s = np.concatenate([np.full(len(bundle), -np.inf), result.change_start_s])
+    sender = np.concatenate([sender, result.change[:, 1]])
 
-    A rail begins with the initial rings, and the changes follow by time. Each row of
-    ``result.change`` is (bundle, seat that sends, new circuit), with ``change_start_s`` beside it,
-    in no order of time. Seats are replaced by GPUs of the rail: seat s of replica r is GPU
-    ``seats.number[r, s]``. A circuit c below the number n of seats leads to seat c of the same
-    replica, c + n to seat c of the next one: with 2 replicas of 4 seats whose GPUs are 0 to 3 and
-    4 to 7, the change (0, 1, 6) lets GPU 1 send to 6, and GPU 5 to 2.
-    """
-    # The new circuits in the order of time.
-    order = np.argsort(result.change_start_s, kind="stable")
-    start_s = result.change_start_s[order]
-    bundle, sender, circuit = result.change[order].T
-    n_replicas = len(seats.number)
-
-    # Bundles take the ports of a GPU in turn: with widths 3 and 1, port 3 is that of bundle 1. For
-    # each port `circuits` has (bundle, port that sends, port that receives), as `join_ports` reads
-    # them; a circuit joins ports of one number.
-    bundle_of_port = np.repeat(np.arange(len(layout.width)), layout.width).tolist()
-    circuits = [(number, port, port) for port, number in enumerate(bundle_of_port)]
-    timelines = []
-    for rail in np.unique(seats.rail[seats.rail >= 0]).tolist():
-        # The circuits at the beginning and the new ones of this rail, with seats replaced by the
-        # numbers of their GPUs on the rail: ``first_state[bundle, gpu]``.
-        on_rail = np.flatnonzero(seats.rail == rail)
-        changed_here = np.flatnonzero(seats.rail[sender] == rail)
-        first_state = np.empty((len(layout.width), n_replicas * len(on_rail)), np.int64)
-        for state_of_bundle, ring in zip(first_state, layout.next_seat, strict=False):
-            state_of_bundle[seats.number[:, on_rail]] = _find_receivers(seats, ring[on_rail])
-
-        # Each change is repeated for all replicas, change by change: senders and receivers come as
-        # ``gpu[replica, change]``, which ``order="F"`` reads column by column.
-        times_s = np.unique(start_s[changed_here])
-        states, kept = list_states(
-            first_state,
-            times_s,
-            np.repeat(start_s[changed_here], n_replicas),
-            (
-                np.repeat(bundle[changed_here], n_replicas),
-                seats.number[:, sender[changed_here]].ravel(order="F"),
-                _find_receivers(seats, circuit[changed_here]).ravel(order="F"),
-            ),
-        )
-
-        # The ranks of a seat are on all rails that are alike. Changes count as asked for when they
-        # begin.
-        starts_s = np.append(0.0, times_s[kept])
-        equal_rails = np.unique(seats.rail_of[seats.folded.class_of == on_rail[0]])
-        timelines.append(
-            RailTimeline(
-                rails=tuple(equal_rails.tolist()),
-                matchings=join_ports(seats.job, states, circuits),
-                asked_s=starts_s,
-                starts_s=starts_s,
-            )
-        )
-    return tuple(timelines)
-
-
-def _find_receivers(seats: Seats, circuits: Ints) -> Ints:
-    """Find the GPUs on their rail to which circuits lead, ``gpu[replica, circuit]``.
-
-    A circuit of -1 leads nowhere, and to `IDLE`.
-    """
-    turn, seat = np.divmod(circuits, len(seats.rail))
-    n_replicas = len(seats.number)
-    replica = (np.arange(n_replicas)[:, None] + turn) % n_replicas
-    return np.where(circuits >= 0, seats.number[replica, seat], IDLE)
+    # A seat is on one set of rails. Changes count as asked for when they begin.
+    rails_of_seat = np.full(seats.n_seats, -1)
+    for number, alike in enumerate(seats.rails):
+        rails_of_seat[alike.seat] = number
+    return Changes(
+        start_s=start_s,
+        asked_s=start_s,
+        rails=rails_of_seat[sender],
+        bundle=np.concatenate([bundle, result.change[:, 0]]),
+        sender=sender,
+        receiver=np.concatenate([initial[initial != IDLE], result.change[:, 2]]),
+    )

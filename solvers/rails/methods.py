@@ -202,7 +202,7 @@ def _list_plans(
     if start is not None and start.answer is not None:
         times = start.answer.start_s  # the order of a former plan, with the operations of now
         if len(times) == problem.step().n_operations:
-            former = plan_by_time(transfers, times[transfers.folded.part], "free")
+            former = plan_by_time(transfers, times[transfers.seats.folded.part], "free")
             if former is not None:
                 yield former.build()
 

@@ -2,25 +2,25 @@
 
 A plan is made in five steps:
 
-1. `fold_transfers` folds the step into classes of equal ranks, and lists the ends and the peers of
-   each communication.
+1. `fold_transfers` folds the step into seats, GPUs that do the same, and lists the ends and the
+   peers of each communication.
 2. Lanes are chosen for each communication: by direction (`usual_lanes`), or by shares that never
    change (`plan_static`).
-3. Each class has an order of its communications, that of its program or that of time.
+3. Each seat has an order of its communications, that of its program or that of time.
 4. The order is cut into spans (`plan_in_order`). Circuits change between two spans.
 5. Communications, computations and changes are events of a graph, and its longest paths are their
    times. `Draft.build` writes the plan out for all ranks and rails.
 
-Words of this module; class, end, lane, peer and node are those of
+Words of this module; seat, place, end, lane, peer and node are those of
 `optmatch.solvers.rails.transfers`, line and turn those of
 `optmatch.solvers.rails.timetable`:
 
-Place
-    The position of a node in an order; what stands later starts no sooner where both need the
-    same lane of an end.
+Program
+    The communications of a seat in an order; what stands later starts no sooner where both need
+    the same lane of an end.
 Span
-    Communications of one class, one after another in its program, between which no lane has to
-    face another peer: a class changes circuits between its spans only. Where lanes change alone,
+    Communications of one seat, one after another in its program, between which no lane has to
+    face another peer: a seat changes circuits between its spans only. Where lanes change alone,
     each lane is a program of its own.
 Request
     The moment from which somebody wants the circuits of a communication: an event that lasts 0 s.
@@ -31,26 +31,26 @@ after the span before, and before all nodes of its span.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
-from optmatch.problems.rails.training.step import SEND
 from optmatch.solvers.rails.paths import Floats, Ints, longest_paths
 from optmatch.solvers.rails.timetable import Draft, Lines, draw_lines
 from optmatch.solvers.rails.transfers import (
+    Programs,
     Transfers,
     fold_transfers,
-    hold_circuits,
+    list_transfers,
 )
 
 ChangeRule = Literal["free", "provisioned", "on-demand"]
 """When circuits change: each lane alone, once its last communication has ended (free), or all
-lanes of a class together, once the next communication is ready (on demand) or waits for
+lanes of a seat together, once the next communication is ready (on demand) or waits for
 computation alone (provisioned)."""
 Policy = Literal["static", "on-demand", "provisioned"]
 """What a simple controller does: circuits never change, or by one of two rules."""
@@ -60,7 +60,7 @@ NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 """Why there is no static plan."""
 
 
-def usual_lanes(transfers: Transfers) -> dict[int, int]:
+def usual_lanes(transfers: Transfers) -> Ints:
     """Choose ``lanes[node]`` of each communication, bit k for lane k, as a simple controller does.
 
     Each communication gets all lanes. In a pipeline, messages to two neighbours would then wait
@@ -72,24 +72,16 @@ def usual_lanes(transfers: Transfers) -> dict[int, int]:
     n_lanes = transfers.lanes.number
     all_lanes = (1 << n_lanes) - 1
     even_lanes = sum(1 << lane for lane in range(0, n_lanes, 2))
+    lanes = transfers.all_lanes
 
-    # By end the ranks to which messages go there, or from which they come. The peer of a message
-    # is the same on all lanes.
-    peers_at_end: dict[int, set[int]] = {}
-    for transfer in transfers.by_node.values():
-        if transfer.kind >= SEND:
-            for endpoint in transfer.endpoints:
-                peers_at_end.setdefault(endpoint.end, set()).add(endpoint.peers[0])
-
-    # If some end has messages to two peers, one would wait for the circuits of the other: lanes
-    # are then shared by direction.
-    is_shared = n_lanes > 1 and any(len(peers) > 1 for peers in peers_at_end.values())
-
-    lanes = dict.fromkeys(transfers.by_node, all_lanes)
-    if is_shared:
-        for node, transfer in transfers.by_node.items():
-            if transfer.kind >= SEND:
-                lanes[node] = even_lanes if transfer.ahead else all_lanes & ~even_lanes
+    # Lanes are shared by direction if some end has messages to two peers, of which one would wait
+    # for the circuits of the other.
+    uses = transfers.uses.select(np.flatnonzero(transfers.is_message[transfers.uses.node]))
+    ends_and_peers = np.unique(np.stack([uses.end, uses.peer]), axis=1)
+    is_shared = len(np.unique(ends_and_peers[0])) < ends_and_peers.shape[1]
+    if n_lanes > 1 and is_shared:
+        lanes[transfers.is_message] = all_lanes & ~even_lanes
+        lanes[transfers.is_message & transfers.is_ahead] = even_lanes
     return lanes
 
 
@@ -106,28 +98,32 @@ def plan_policy(job: RailJob, policy: Policy) -> RailPlan | None:
 
 
 def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:
-    """Plan a step in which classes follow their programs, and circuits change when asked for.
+    """Plan a step in which seats follow their programs, and circuits change when asked for.
 
-    Programs of different classes may contradict each other, each waiting for the other; then all
-    classes go through their communications in the order of time, and such orders never contradict
-    each other.
+    Programs of different seats may contradict each other, each waiting for the other; then all
+    seats go through their communications in an order of time, and such orders never contradict
+    each other. It is the better one of the orders of earliest and of latest starts.
     """
-    draft = plan_in_order(transfers, transfers.order, rule)
-    if draft is None:
-        draft = plan_by_time(transfers, find_earliest_starts(transfers), rule)
-    assert draft is not None
-    return draft
+    draft = plan_in_order(transfers, transfers.programs, rule)
+    if draft is not None:
+        return draft
+    early = plan_by_time(transfers, find_earliest_starts(transfers), rule)
+    late = plan_by_time(transfers, find_latest_starts(transfers), rule)
+    assert early is not None
+    assert late is not None
+    return min(early, late, key=lambda draft: draft.step_s)
 
 
 def plan_by_time(transfers: Transfers, start_s: Floats, rule: ChangeRule) -> Draft | None:
-    """Plan a step in which each class communicates in the order of ``start_s[node]``.
+    """Plan a step in which each seat communicates in the order of ``start_s[node]``.
 
-    These are the nodes of the folded step. A class whose nodes 3, 5 and 8 start at 2 s, 0 s and
-    1 s communicates in the order 5, 8, 3. None if the orders of two classes contradict.
+    These are the nodes of the folded step. A seat whose nodes 3, 5 and 8 start at 2 s, 0 s and 1 s
+    communicates in the order 5, 8, 3. None if the orders of two seats contradict.
     """
-    place = transfers.rank(start_s)
-    order = [nodes[np.argsort(place[nodes])] for nodes in transfers.order]
-    return plan_in_order(transfers, order, rule)
+    programs = transfers.programs
+    order = np.lexsort([transfers.rank(start_s)[programs.node], programs.seat])
+    by_time = Programs(programs.seat, programs.node[order])
+    return plan_in_order(transfers, by_time, rule)
 
 
 def plan_static(transfers: Transfers) -> Draft | None:
@@ -141,14 +137,14 @@ def plan_static(transfers: Transfers) -> Draft | None:
 
     # Messages and collectives are never of one kind: with one lane that leaves no plan, which is
     # quick to see.
-    is_message = {transfer.kind >= SEND for transfer in transfers.by_node.values()}
-    if len(is_message) > n_lanes:
+    is_message = transfers.is_message[transfers.rides]
+    if len(np.unique(is_message)) > n_lanes:
         return None
 
-    # `hold_circuits` lets all-to-alls go around a ring, which needs no change. Other collectives
-    # may still be done in rounds with different partners. Each round after the first is a node
-    # beyond those of the folded step: `first` has an entry for it, and `last` has none.
-    transfers = hold_circuits(transfers)
+    # All-to-alls can go around a ring, which needs no change. Other collectives may still be done
+    # in rounds with different partners.
+    fixed_lanes = transfers.lanes._replace(fixed=True)
+    transfers = list_transfers(transfers.seats, fixed_lanes)
     has_rounds = len(transfers.first) > len(transfers.last)
     if has_rounds:
         return None
@@ -159,11 +155,10 @@ def plan_static(transfers: Transfers) -> Draft | None:
 
     # Kinds take lanes next to each other, from lane 0 on: a kind that gets three lanes after two
     # lanes are taken has the bits 0b11100.
-    lanes: dict[int, int] = {}
+    lanes = np.zeros(len(transfers.first), np.int64)
     first_lane = 0
     for nodes, n_lanes_of_kind in zip(kinds, shares, strict=True):
-        bits = sum(1 << lane for lane in range(first_lane, first_lane + n_lanes_of_kind))
-        lanes |= dict.fromkeys(nodes, bits)
+        lanes[nodes] = sum(1 << lane for lane in range(first_lane, first_lane + n_lanes_of_kind))
         first_lane += n_lanes_of_kind
 
     # A lane still serves one communication after another, in the order in which they would start
@@ -187,8 +182,8 @@ class _Kind(NamedTuple):
     """Whether they are messages; else they are collectives."""
     nodes: list[int]
     """The communications."""
-    peers_at_end: dict[int, tuple[int, ...]]
-    """By end that one of them uses, its peers: a rank for each lane."""
+    peer: Ints
+    """``peer[end]``: the seat that the end faces, -1 if none of them uses it."""
 
 
 def _list_kinds(transfers: Transfers) -> list[list[int]]:
@@ -198,36 +193,49 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
     around one ring are one kind, and one around another ring is a second one if it uses one of
     their ends.
     """
-    # A kind knows the peers at each end that one of its communications uses. A further one fits if
-    # it agrees with them; ends that the kind has not used yet allow any peers.
-    kinds: list[_Kind] = []
-    for node, transfer in sorted(transfers.by_node.items()):
-        peers_at_end = {endpoint.end: endpoint.peers for endpoint in transfer.endpoints}
-        is_message = transfer.kind >= SEND
+    # The uses of each communication stand together. Where circuits stay, peers are the same on all
+    # lanes: those of lane 0 are compared.
+    rows = np.flatnonzero(transfers.uses.lane == 0)
+    uses = transfers.uses.select(rows[np.argsort(transfers.uses.node[rows], kind="stable")])
+    nodes, begins = np.unique(uses.node, return_index=True)
 
-        # At an end that the kind has not used yet, the default lets the communication fit.
-        for kind in kinds:
-            fits = all(
-                kind.peers_at_end.get(end, peers) == peers for end, peers in peers_at_end.items()
-            )
-            if kind.is_message == is_message and fits:
-                kind.nodes.append(node)
-                kind.peers_at_end.update(peers_at_end)
-                break
-        else:  # no kind fits
-            kinds.append(_Kind(is_message, [node], peers_at_end))
+    # Many communications repeat the same ends and peers: they are of the kind of the first one.
+    kind_of: dict[bytes, _Kind] = {}
+    kinds: list[_Kind] = []
+    for node, begin, beyond in zip(
+        nodes.tolist(),
+        begins.tolist(),
+        np.append(begins, len(uses.node))[1:].tolist(),
+        strict=True,
+    ):
+        ends = uses.end[begin:beyond]
+        peers = uses.peer[begin:beyond]
+        is_message = bool(transfers.is_message[node])
+        circuits = b"%d" % is_message + ends.tobytes() + peers.tobytes()
+
+        # A communication fits into a kind that agrees with it at each end; ends that the kind has
+        # not used yet allow any peers.
+        if circuits not in kind_of:
+            for kind in kinds:
+                faced = kind.peer[ends]
+                fits = ((faced == IDLE) | (faced == peers)).all()
+                if kind.is_message == is_message and fits:
+                    break
+            else:  # no kind fits
+                kind = _Kind(is_message, [], np.full(2 * transfers.seats.n_seats, IDLE))
+                kinds.append(kind)
+            kind.peer[ends] = peers
+            kind_of[circuits] = kind
+        kind_of[circuits].nodes.append(node)
     return [kind.nodes for kind in kinds]
 
 
 def _busiest(transfers: Transfers, nodes: list[int]) -> float:
     """Return the most bytes that pass one end in these communications together."""
-    sent_at_end: dict[int, float] = {}
-    for node in nodes:
-        transfer = transfers.by_node[node]
-        for endpoint in transfer.endpoints:
-            sent = sent_at_end.get(endpoint.end, 0.0)
-            sent_at_end[endpoint.end] = sent + transfer.bytes_sent
-    return max(sent_at_end.values())
+    uses = transfers.uses
+    rows = np.flatnonzero((uses.lane == 0) & np.isin(uses.node, nodes))
+    sent_at_end = np.bincount(uses.end[rows], transfers.bytes_sent[uses.node[rows]])
+    return float(sent_at_end.max())
 
 
 def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
@@ -256,51 +264,42 @@ def find_earliest_starts(transfers: Transfers) -> Floats:
 
     Rounds after the first are nodes as well. Orders by these times never contradict each other.
     """
-    lanes = (1 << transfers.lanes.number) - 1
-    durations = transfers.lasting(dict.fromkeys(transfers.by_node, lanes))
-    timed = longest_paths(durations, transfers.pairs)
+    timed = longest_paths(transfers.lasting(transfers.all_lanes), transfers.pairs)
     assert timed is not None  # else `fold_transfers` has named the ranks that wait
     return timed.start_s
 
 
-def _draw_programs(transfers: Transfers, order: Sequence[Ints], lanes: Mapping[int, int]) -> Lines:
-    """Draw the lines of all lanes in the order of programs.
+def find_latest_starts(transfers: Transfers) -> Floats:
+    """Find when each node starts at the latest, in seconds from the end of the step, from below 0.
 
-    ``order[class]`` are nodes on rails, one after another; bit k of ``lanes[node]`` is lane k.
-    Places count the nodes of all classes, one class behind another: with the orders 4, 7 and 7, 9
-    of two classes, node 7 has place 1 for the first class and place 2 for the second one. A
-    message of a class to itself stands there twice.
+    These are the longest paths to the end of the step, with all circuits there.
     """
+    reversed_pairs = transfers.pairs[:, ::-1].copy()
+    timed = longest_paths(transfers.lasting(transfers.all_lanes), reversed_pairs)
+    assert timed is not None
+    return -timed.end_s
+
+
+def _draw_programs(transfers: Transfers, programs: Programs, lanes: Ints) -> Lines:
+    """Draw the lines of all lanes in the order of programs; bit k of ``lanes[node]`` is lane k."""
     uses = transfers.uses
-    n_nodes = len(transfers.duration_s)
+    n_nodes = len(transfers.first)
 
-    # The places at which a use stands are looked up by binary search. A node is in the order of
-    # each class that takes part in it: class and node together are a key,
-    # ``class * nodes + node``. The class of a use is ``end // 2``. All places are sorted by their
-    # keys, and the places of a use are then ``places_by_key[first:beyond]``.
-    key_of_place = np.concatenate(
-        [number * n_nodes + nodes for number, nodes in enumerate(order)] or [uses.node]
-    )
+    # The place at which a use stands is looked up by seat and node as one number, ``seat * nodes +
+    # node``. The seat of a use is ``end // 2``.
+    key_of_place = programs.seat * n_nodes + programs.node
     places_by_key = np.argsort(key_of_place, kind="stable")
-    sorted_keys = key_of_place[places_by_key]
     key_of_use = uses.end // 2 * n_nodes + uses.node
-    first = np.searchsorted(sorted_keys, key_of_use, "left")
-    beyond = np.searchsorted(sorted_keys, key_of_use, "right")
-
-    # A node that a class sends to itself stands in its order twice, and its use has two places: it
-    # is repeated, and `copy` counts 0, 1 within each use.
-    use = np.repeat(np.arange(len(key_of_use)), beyond - first)
-    copy = np.arange(len(use)) - np.searchsorted(use, use)
-    place = places_by_key[first[use] + copy]
-    return draw_lines(uses.select(use), place, lanes)
+    place = places_by_key[np.searchsorted(key_of_place[places_by_key], key_of_use)]
+    return draw_lines(uses, place, lanes)
 
 
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     """Mark the places at which programs are cut into spans: greedily, as late as possible.
 
     The rows of `lines` are uses of lanes, those of one lane of one end (a side of the ports of a
-    class) one after another, at ascending ``place[row]``. ``begins_span[place]`` is returned for
-    places from 0 to ``n_places - 1``, the programs of all classes one behind another. A span
+    seat) one after another, at ascending ``place[row]``. ``begins_span[place]`` is returned for
+    places from 0 to ``n_places - 1``, the programs of all seats one behind another. A span
     begins where a lane would face another peer than at a place of the span so far: peers 4, 4, 7,
     7, 4 are cut before the first 7 and before the last 4. The first place of a program is not
     marked, as no lane was used before.
@@ -326,37 +325,37 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     return begins_span
 
 
-def plan_in_order(transfers: Transfers, order: Sequence[Ints], rule: ChangeRule) -> Draft | None:
-    """Plan a step whose classes communicate in given orders; None if the orders contradict.
+def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) -> Draft | None:
+    """Plan a step whose seats communicate in given orders; None if the orders contradict.
 
-    ``order[class]`` are its nodes on rails, one after another. By the rule `"free"` each lane
-    changes alone, once its last communication has ended; by the others all lanes of a class change
-    together, between two *spans*: runs of communications that need no change. On demand a
-    circuit is asked for when its first communication could begin; provisioned, already when the
-    computation before that begins, but not before the span before has ended. The step is a graph
-    of events whose longest paths are the times: the nodes themselves, and 0 s long the *requests*
-    of all nodes and the *beginnings* of all spans; the changes of circuits, one before a span,
-    last the delay. A class with peers 4, 4, 7 on its only lane has the spans 0, 0, 1 and changes
-    before both, as the step begins with the circuits of its end.
+    By the rule `"free"` each lane changes alone, once its last communication has ended; by the
+    others all lanes of a seat change together, between two *spans*: runs of communications that
+    need no change. On demand a circuit is asked for when its first communication could begin;
+    provisioned, already when the computation before that begins, but not before the span before
+    has ended. The step is a graph of events whose longest paths are the times: the nodes
+    themselves, and 0 s long the *requests* of all nodes and the *beginnings* of all spans; the
+    changes of circuits, one before a span, last the delay. A seat with peers 4, 4, 7 on its only
+    lane has the spans 0, 0, 1 and changes before both, as the step begins with the circuits of its
+    end.
     """
     lanes = usual_lanes(transfers)
-    lines = _draw_programs(transfers, order, lanes)
-    n_nodes = len(transfers.duration_s)
+    lines = _draw_programs(transfers, programs, lanes)
+    n_nodes = len(transfers.first)
 
     # Circuits that change when they are free do so lane by lane: programs are those of lanes then,
-    # in place of those of classes.
+    # in place of those of seats. By place: its node, and whether a program begins there.
+    node = programs.node
+    begins_program = np.diff(programs.seat, prepend=-1) > 0
     if rule == "free":
-        order = np.split(lines.uses.node, lines.first[1:])
-        lines = lines._replace(place=np.arange(len(lines.place)))
-    node = np.concatenate([*order, np.empty(0, np.int64)])  # by place, one program after another
+        node = lines.uses.node
+        begins_program = lines.before < 0
+        lines = lines._replace(place=np.arange(len(node)))
 
-    # A span begins where a class begins, or where its program has to be cut. By span: its first
-    # place, and whether a span of the same class goes before it (with an entry more, False).
-    class_of_place = np.repeat(np.arange(len(order)), [len(nodes) for nodes in order])
-    enters_class = np.diff(class_of_place, prepend=-1) > 0
-    span = np.cumsum(enters_class | _cut_spans(lines, len(node))) - 1
+    # A span begins where a program begins, or where it has to be cut. By span: its first place,
+    # and whether a span of the same program goes before it (with an entry more, False).
+    span = np.cumsum(begins_program | _cut_spans(lines, len(node))) - 1
     first_place = np.flatnonzero(np.diff(span, prepend=-1))
-    goes_on = np.append(~enters_class[first_place], False)
+    goes_on = np.append(~begins_program[first_place], False)
     n_spans = len(first_place)
 
     # A lane is turned for a use if it faced another peer before. All turns of a span are one
@@ -379,9 +378,7 @@ def plan_in_order(transfers: Transfers, order: Sequence[Ints], rule: ChangeRule)
     # communication pass the request on without their own time: it waits for their request.
     waited_for = np.arange(n_nodes)
     if rule == "provisioned":
-        is_computation = np.ones(n_nodes, dtype=bool)
-        is_computation[list(transfers.by_node)] = False
-        waited_for = np.where(is_computation, request, waited_for)
+        waited_for = np.where(transfers.rides, waited_for, request)
 
     # Who waits for whom, as (former, later), in this order: requests wait for the nodes before;
     # the beginning of a span for the span before; nodes for the beginning of their span; a change
@@ -405,14 +402,15 @@ def plan_in_order(transfers: Transfers, order: Sequence[Ints], rule: ChangeRule)
     )
     lasts_s = np.zeros(2 * n_nodes + n_spans + len(change))
     lasts_s[:n_nodes] = transfers.lasting(lanes)
-    lasts_s[change] = transfers.job.network.delay_s
+    network = transfers.seats.job.network
+    lasts_s[change] = network.delay_s
 
     # On an all-stop switch a change delays all communications of its rail, which is that of the
     # first node of its span. Changes are the last of the events.
     rails: Ints | None = None
-    if transfers.job.network.switching == "all-stop":
+    if network.switching == "all-stop":
         rails = np.full(len(lasts_s), -1)
-        rails[:n_nodes] = transfers.rails()
+        rails[:n_nodes] = transfers.seats.set_of_node[transfers.first]
         rails[change] = rails[first_request - n_nodes]
     timed = longest_paths(lasts_s, pairs, rails, len(lasts_s) - len(change))
     if timed is None:

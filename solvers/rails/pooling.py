@@ -67,7 +67,7 @@ def _servers_are_seats(seats: Seats) -> bool:
     server_of_rank = (place_ranks(job.parallelism) // job.network.gpus_per_server)[in_first]
     seat_of_rank = seats.folded.class_of[in_first]
     n_ranks = len(seat_of_rank)
-    n_seats = len(seats.rail)
+    n_seats = seats.n_seats
 
     # A seat is within one server if the least and the greatest server of its ranks are the same.
     lowest = np.full(n_seats, len(seats.rail_of))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.problems import RailJob
+from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.layout import coordinates
 from optmatch.problems.rails.training.parallelism import DEGREES
 from optmatch.problems.rails.training.step import ALL_TO_ALL
@@ -94,14 +95,22 @@ def _split_ranks(job: RailJob, count: int) -> Replicas | None:
     first[table] = table[:, :1]
     next_one[table] = np.roll(table, -1, axis=1)
 
+    # A rail that has a rank has those at its place in all replicas.
+    for on_rail in ranks_of_rails(step).values():
+        if not np.array_equal(np.sort(next_one[on_rail]), on_rail):
+            return None
+
     # A group on a rail lies in one replica or, with each member, has those of all replicas at its
-    # place: moved on by a replica it is the same group. All-to-alls and messages lead to certain
-    # members, and may not cross. The last entry of `crosses` is that of no group, which is -1.
+    # place: moved on by a replica it is the same group. All-to-alls, messages and exchanges in
+    # pairs lead to certain members, and may not cross. The last entry of `crosses` is that of no
+    # group, which is -1.
     crosses = np.zeros(len(step.groups) + 1, np.bool_)
     for index, group in enumerate(step.groups):
         ranks = np.array(group.ranks)
         crosses[index] = group.rail >= 0 and (number[ranks] != number[ranks[0]]).any()
-        if crosses[index] and not np.array_equal(np.sort(next_one[ranks]), np.sort(ranks)):
+        is_ring = job.collectives.get(group.dimension, "ring") == "ring"
+        is_moved_on = np.array_equal(np.sort(next_one[ranks]), np.sort(ranks))
+        if crosses[index] and not (is_ring and is_moved_on):
             return None
     is_bound = (step.kind == ALL_TO_ALL) | (step.peer >= 0)
     if crosses[step.group[is_bound]].any():

@@ -22,6 +22,7 @@ from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import (
     ALL_TO_ALL,
     RECV,
+    SCALE_UP,
     SEND,
     count_messages,
     ring_bytes,
@@ -31,6 +32,17 @@ from optmatch.solvers.rails.decoder import EXCHANGE, MESSAGE, NO_RAIL, RING, Ste
 from optmatch.solvers.rails.fold import Folded, fold, list_places
 from optmatch.solvers.rails.paths import Ints
 from optmatch.solvers.rails.replicas import find_replicas, keep_whole
+
+
+class AlikeRails(NamedTuple):
+    """Rails whose GPUs of one number do the same; GPUs are counted on their rail."""
+
+    rails: tuple[int, ...]
+    """The rails, ascending."""
+    seat: Ints
+    """``seat[gpu]``."""
+    replica: Ints
+    """``replica[gpu]``."""
 
 
 class Seats(NamedTuple):
@@ -46,14 +58,22 @@ class Seats(NamedTuple):
     """``row[place]``: the row in `Folded.own` of the operation of ``nodes.member[place]``."""
     pairs: Ints
     """Pairs of nodes, shape (pairs, 2): the second one waits for the first."""
-    rail: Ints
-    """By seat: the first rail that it is on, -1 if none."""
-    number: Ints
-    """``number[replica, seat]``: its GPU in this replica, counted on its rail."""
+    n_replicas: int
+    """How many replicas there are: 1 if the job is not split."""
+    rails: tuple[AlikeRails, ...]
+    """All rails, in sets of rails that are alike; no two sets share a seat, unless a rank has
+    ports on several rails."""
+    set_of_node: Ints
+    """``set_of_node[node]``: the place in `rails` of the rails that it rides, -1 if none."""
     rail_of: Ints
-    """By rank: its rail, -1 if none."""
+    """By rank: its rail, -1 if none; the last one if it has ports on several."""
     replica_of: Ints
     """By rank: its replica."""
+
+    @property
+    def n_seats(self) -> int:
+        """How many seats there are."""
+        return len(self.folded.first)
 
     @property
     def riding(self) -> Ints:
@@ -83,20 +103,42 @@ def seat_ranks(job: RailJob) -> Seats:
     # Ranks become one seat if they have the same number on rails that are alike. They are told
     # apart by labels (`_describe_ranks`): bytes of this number, and of the numbers of the members
     # of their groups. A rank has the number of the rank at its place in replica 0, which is
-    # ``replicas.first[rank]``, so that all replicas are folded into that one.
+    # ``replicas.first[rank]``, so that all replicas are folded into that one. Where a rank has
+    # ports on several rails, each rank is told apart from all others.
     number_of_rank = np.full(step.n_ranks, -1)
     rail_of_rank = np.full(step.n_ranks, -1)
-    for rail, ranks in ranks_of_rails(step).items():
+    ranks_on_rail = ranks_of_rails(step)
+    for rail, ranks in ranks_on_rail.items():
         number_of_rank[ranks] = np.arange(len(ranks))
         rail_of_rank[ranks] = rail
+    is_on_one_rail = all(
+        (rail_of_rank[ranks] == rail).all() for rail, ranks in ranks_on_rail.items()
+    )
     replicas = find_replicas(job)
-    folded = fold(job, _describe_ranks(job, number_of_rank[replicas.first]))
+    if not is_on_one_rail:
+        number_of_rank = np.arange(step.n_ranks)
+    folded = _fold_by_rail(job, _describe_ranks(job, number_of_rank[replicas.first]))
     is_alike = folded.class_of == folded.class_of[replicas.first]
     if not is_alike.all() or replicas.number[[*folded.first]].any():
         # Replicas do not do the same after all: a rank is of another class than the one at its
         # place in replica 0, or the first rank of a class is in another replica.
         replicas = keep_whole(job)
-        folded = fold(job, _describe_ranks(job, number_of_rank))
+        folded = _fold_by_rail(job, _describe_ranks(job, number_of_rank))
+
+    # Rails are alike if they have the same seats in the same order; two rails with the same ranks
+    # are not, as each has circuits of its own.
+    rails_of_seats: dict[bytes, list[int]] = {}
+    for rail, ranks in ranks_on_rail.items():
+        description = folded.class_of[ranks].tobytes()
+        if not is_on_one_rail:
+            description = b"%d" % rail
+        rails_of_seats.setdefault(description, []).append(rail)
+    alike = []
+    set_of_rail = {SCALE_UP: -1}
+    for number, rails in enumerate(rails_of_seats.values()):
+        ranks = ranks_on_rail[rails[0]]
+        alike.append(AlikeRails(tuple(rails), folded.class_of[ranks], replicas.number[ranks]))
+        set_of_rail |= dict.fromkeys(rails, number)
 
     # By node its kind, its number of members and its duration, read from one of its operations,
     # ``folded.part[node]``. Durations are worked out only for the first rank of each seat, whose
@@ -132,11 +174,8 @@ def seat_ranks(job: RailJob) -> Seats:
     n_members_here = np.bincount(node_of_row, minlength=n_nodes)
 
     # Node ``before[pair]`` is waited for by ``after[pair]``. Sorted by the former, all that wait
-    # for a node stand together. Rail and number of a seat are those of its first rank.
+    # for a node stand together.
     by_predecessor = np.argsort(folded.before, kind="stable")
-    first_rank = np.array(folded.first, np.int64)
-    number = np.empty((replicas.n_all, len(first_rank)), np.int64)
-    number[replicas.number, folded.class_of] = number_of_rank
     nodes = StepNodes(
         duration_s=duration_s[np.searchsorted(own_operations, first_operation)],
         bytes_sent=np.where(rides, bytes_sent, 0.0),
@@ -155,11 +194,37 @@ def seat_ranks(job: RailJob) -> Seats:
         nodes=nodes,
         row=rows[order],
         pairs=np.stack([folded.before, folded.after], axis=1),
-        rail=rail_of_rank[first_rank],
-        number=number,
+        n_replicas=replicas.n_all,
+        rails=tuple(alike),
+        set_of_node=np.array([set_of_rail[rail] for rail in step.rail[first_operation].tolist()]),
         rail_of=rail_of_rank,
         replica_of=replicas.number,
     )
+
+
+def _fold_by_rail(job: RailJob, labels: list[bytes]) -> Folded:
+    """Fold a step, and split seats until all ranks of a seat are on rails with the same seats.
+
+    ``labels[rank]`` tell ranks apart. If a rail has the seats 0 and 1, and another one the seats 0
+    and 2, the ranks of seat 0 on the one rail become another seat than those on the other.
+    """
+    ranks_on_rail = ranks_of_rails(job.step())
+    while True:
+        folded = fold(job, labels)
+
+        # Rails with the same seats have one number, and so have ranks on such rails.
+        number_of_seats: dict[bytes, int] = {}
+        rails_of_rank = np.full(len(folded.class_of), -1)
+        for ranks in ranks_on_rail.values():
+            seats = folded.class_of[ranks].tobytes()
+            rails_of_rank[ranks] = number_of_seats.setdefault(seats, len(number_of_seats))
+
+        # Unless a seat has ranks on different rails, it has one such number.
+        pairs = {*zip(folded.class_of.tolist(), rails_of_rank.tolist(), strict=True)}
+        if len(pairs) == len(folded.first):
+            return folded
+        numbered = zip(labels, rails_of_rank.tolist(), strict=True)
+        labels = [label + b"%d " % number for label, number in numbered]
 
 
 def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:

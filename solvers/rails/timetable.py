@@ -1,27 +1,28 @@
 """From decisions to a plan: uses of each lane in a line, and the changes of circuits between.
 
-`draw_lines` sorts the uses of the ports of each class by lane, so that it is seen where a port has
-to face another rank than before. The rules of `optmatch.solvers.rails.policies` time these turns
+`draw_lines` sorts the uses of the ports of each seat by lane, so that it is seen where a port has
+to face another seat than before. The rules of `optmatch.solvers.rails.policies` time these turns
 and make a `Draft` of the folded step. `Draft.build` writes it out: each operation gets the times
-and ports of its node, and for each pattern of equal rails the circuits of the switch are followed
-by time. A circuit is set up when both of its ends have turned to each other; it takes the place of
-those that its two ports held. `join_ports` numbers circuits by the ports of the switch.
+and ports of its node. `list_timelines` follows the circuits of each switch by time. A circuit is
+set up when both of its ends have turned to each other; it takes the place of those that its two
+ports held. `join_ports` numbers circuits by the ports of the switch.
 
-Words of this module; class, end, side, lane, peer and spot are those of
+Words of this module; seat, end, side, lane and peer are those of
 `optmatch.solvers.rails.transfers`:
 
 Line
     The uses of one lane of one end, one after another.
 Turn
-    An end of a class turns on one lane: its ports give up their circuits and face other ranks.
+    An end of a seat turns on one lane: its ports give up their circuits and face other seats.
 State
     All circuits of the switch of one rail at a time.
+Bundle
+    Some ports of every GPU that always hold the same circuits, as a lane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -30,17 +31,12 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE
 from optmatch.problems import RailJob
-from optmatch.problems.rails.execution.plan import (
-    RailPlan,
-    RailTimeline,
-    find_step_end,
-    ranks_of_rails,
-)
-from optmatch.problems.rails.training.arrays import list_ranges
-from optmatch.problems.rails.training.step import RECV, SEND
+from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, find_step_end
+from optmatch.problems.rails.training.step import RECV
 from optmatch.solvers.rails.collectives import Lanes
 from optmatch.solvers.rails.paths import Floats, Ints, Timed
-from optmatch.solvers.rails.transfers import Transfers, Uses, face, list_sides
+from optmatch.solvers.rails.seats import Seats
+from optmatch.solvers.rails.transfers import Transfers, Uses
 
 
 class Lines(NamedTuple):
@@ -58,7 +54,7 @@ class Lines(NamedTuple):
     """``before[row]``: the node before it on its line, -1 of the first."""
 
     def faced(self) -> Ints:
-        """Return the rank to which the port of each row leads before that use.
+        """Return the seat to which the port of each row leads before that use.
 
         The step begins with the peers that it ends with. A row with another peer than the result
         needs a change of circuits: a line with peers 4, 4, 7 has 7, 4, 4 here, and needs changes
@@ -74,30 +70,28 @@ class Lines(NamedTuple):
         return self.last[np.searchsorted(self.last, rows)]
 
     def pairs(self) -> Ints:
-        """List pairs of nodes that use a lane one after the other; shape (pairs, 2).
-
-        A message of a class to itself stands on a line twice, which makes no pair.
-        """
-        rows = np.flatnonzero((self.before >= 0) & (self.before != self.uses.node))
+        """List pairs of nodes that use a lane one after the other; shape (pairs, 2)."""
+        rows = np.flatnonzero(self.before >= 0)
         return np.stack([self.before[rows], self.uses.node[rows]], axis=1)
 
 
-def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
+def draw_lines(uses: Uses, place: Ints, lanes: Ints) -> Lines:
     """Sort uses into lines, without those of lanes that their communications do not take.
 
     ``place[row]`` is where the node of a use stands in the order, the greater the later. Bit k of
-    ``lanes[node]`` is lane k; nodes that are not in `lanes` take none. If node 7 takes lane 0 of
+    ``lanes[node]`` is lane k. If node 7 takes lane 0 of
     an end, and node 4 comes later and takes lanes 0 and 1 of it, the lines are 7, 4 and 4.
     """
     # The rows that count: the bit of their lane is set for their communication. With bits 0b101
     # these are the rows of lanes 0 and 2.
-    taken = np.zeros(1 + int(uses.node.max(initial=0)), np.int64)
-    taken[list(lanes)] = list(lanes.values())
-    rows = np.flatnonzero(taken[uses.node] >> uses.lane & 1)
+    rows = np.flatnonzero(lanes[uses.node] >> uses.lane & 1)
 
-    # Sort them by line, and on a line by place. Here a line has the number ``end * lanes + lane``,
-    # with gaps. A row whose number differs from that of the row before is the first of its line.
-    line = uses.end[rows] * (1 + int(uses.lane.max(initial=0))) + uses.lane[rows]
+    # Sort them by line, and on a line by place. A line has the number ``(rails * ends + end) *
+    # lanes + lane``, with gaps. A row whose number differs from that of the row before is the
+    # first of its line.
+    n_ends = 1 + int(uses.end.max(initial=0))
+    n_lanes = 1 + int(uses.lane.max(initial=0))
+    line = (uses.rails[rows] * n_ends + uses.end[rows]) * n_lanes + uses.lane[rows]
     order = np.lexsort([place[rows], line])
     first = np.flatnonzero(np.diff(line[order], prepend=-1))
     last = np.append(first[1:], len(rows))[: len(first)] - 1
@@ -110,6 +104,26 @@ def draw_lines(uses: Uses, place: Ints, lanes: Mapping[int, int]) -> Lines:
     return Lines(sorted_uses, first, last, place[rows[order]], before)
 
 
+class Changes(NamedTuple):
+    """The circuits of all switches over time, in any order; shape (changes,) each."""
+
+    start_s: Floats
+    """When the ports begin to change, in seconds; minus infinite for a circuit with which the step
+    begins."""
+    asked_s: Floats
+    """When the change is asked for, in seconds. All changes of a rail at one time are asked for
+    when the first of them is."""
+    rails: Ints
+    """The rails on which it is, as a place in `Seats.rails`."""
+    bundle: Ints
+    """The bundle of ports."""
+    sender: Ints
+    """The seat from which the circuit leads."""
+    receiver: Ints
+    """The seat to which it leads, plus the number of seats for each replica between; -1 if ports
+    give up their circuits and set up none."""
+
+
 class Draft(NamedTuple):
     """A plan of a folded job: quick to make, while an unfolded one takes memory."""
 
@@ -118,8 +132,8 @@ class Draft(NamedTuple):
     timed: Timed
     """Starts and ends of the nodes of the folded job; entries of events, such as changes of
     circuits, may follow."""
-    lanes: Mapping[int, int]
-    """By communication its lanes, as bits: bit k for lane k."""
+    lanes: Ints
+    """``lanes[node]``: the lanes of a communication as bits, bit k for lane k; 0 of others."""
     lines: Lines
     """Who uses which lane of which end, in turn. The step begins with the circuits that it ends
     with."""
@@ -134,7 +148,8 @@ class Draft(NamedTuple):
         """When the last node ends and the last circuit is up, in seconds."""
         changed_s = float(self.turn_s.max(initial=-np.inf))
         ends_s = self.timed.end_s[: len(self.transfers.first)]
-        return max(float(ends_s.max(initial=0.0)), changed_s + self.transfers.job.network.delay_s)
+        delay_s = self.transfers.seats.job.network.delay_s
+        return max(float(ends_s.max(initial=0.0)), changed_s + delay_s)
 
     def build(self) -> RailPlan:
         """Write the plan out for all operations of all ranks, and for all rails.
@@ -143,57 +158,48 @@ class Draft(NamedTuple):
         cells yet.
         """
         transfers = self.transfers
-        folded = transfers.folded
+        seats = transfers.seats
+        folded = seats.folded
 
         # A communication in several rounds is a chain of nodes: it ends with the last of them.
         end_s = folded.spread(self.timed.end_s[transfers.last[folded.nodes]])
 
-        # The lanes of each node as bits; 0 of nodes that ride no rail.
-        lanes_of_node = np.zeros(len(transfers.duration_s), dtype=np.int32)
-        lanes_of_node[list(self.lanes)] = list(self.lanes.values())
-        ports = _ports(transfers, lanes_of_node[folded.nodes])
-
-        # Rails with equal patterns have equal matchings: those of the first one are worked out.
-        rails_of_pattern: dict[bytes, list[int]] = {}
-        ranks_on_rail = ranks_of_rails(transfers.job.step())
-        for rail, ranks in ranks_on_rail.items():
-            pattern = _describe_rail(transfers, rail, ranks)
-            rails_of_pattern.setdefault(pattern, []).append(rail)
-        timelines = tuple(
-            _make_timeline(self, rails, ranks_on_rail[rails[0]])
-            for rails in rails_of_pattern.values()
+        # A circuit of a lane leads from the port that sends on it to the one that receives.
+        lane_ports = list_lane_ports(transfers.lanes)
+        bundles = [(lane, sends, receives) for lane, (sends, receives) in enumerate(lane_ports)]
+        timelines = list_timelines(
+            seats, _list_changes(self), bundles, duplex=transfers.lanes.duplex
         )
-
         return RailPlan(
             rails=timelines,
             start_s=folded.spread(self.timed.start_s[folded.nodes]),
             end_s=end_s,
-            ports=folded.spread(ports),
-            step_s=find_step_end(timelines, end_s, transfers.job.network.delay_s),
+            ports=folded.spread(_list_ports(transfers, self.lanes)),
+            step_s=find_step_end(timelines, end_s, seats.job.network.delay_s),
         )
 
 
-def _ports(transfers: Transfers, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the ports of its GPU that each operation uses as bits, given its lanes as bits.
+def _list_ports(transfers: Transfers, lanes: Ints) -> NDArray[np.int32]:
+    """List the ports of its GPU that each operation of `Folded.own` uses, as bits.
 
-    ``lanes[row]`` and the result have an entry for each operation of the first ranks of classes.
-    The ports are those at which an operation sends, or at which it receives a message. With ports
-    of one direction, a message over lanes 0 and 2 has the bits 0b101 at both ends.
+    ``lanes[node]`` are lanes as bits. The ports are those at which an operation sends, or at which
+    it receives a message. With ports of one direction, a message over lanes 0 and 2 has the bits
+    0b101 at both ends.
     """
-    operations = transfers.folded.own
-    kind = transfers.folded.step.kind[operations]
-    uses_first = kind != RECV
-    uses_second = kind == RECV
+    folded = transfers.seats.folded
+    node = folded.nodes
 
     # A bidirectional port sends and receives: a collective uses both ports of a lane, a message
-    # that of its side.
+    # one. A message back leads from the second port of its sender to the first one of its
+    # receiver.
+    is_second = folded.step.kind[folded.own] == RECV
     if transfers.lanes.duplex:
-        sides = np.array([list_sides(transfers, op)[0] for op in operations.tolist()])
-        uses_first = (kind < SEND) | (sides == 0)
-        uses_second = (kind < SEND) | (sides == 1)
-    ports = np.zeros(len(lanes), dtype=np.int32)
+        is_second ^= ~transfers.is_ahead[node]
+    uses_first = ~transfers.is_message[node] | ~is_second
+    uses_second = ~transfers.is_message[node] | is_second
+    ports = np.zeros(len(node), dtype=np.int32)
     for lane, (first_port, second_port) in enumerate(list_lane_ports(transfers.lanes)):
-        uses_lane = (lanes >> lane & 1).astype(np.int32)
+        uses_lane = (lanes[node] >> lane & 1).astype(np.int32)
         ports |= np.where(uses_first, uses_lane << first_port, 0)
         ports |= np.where(uses_second, uses_lane << second_port, 0)
     return ports
@@ -211,180 +217,131 @@ def list_lane_ports(lanes: Lanes) -> list[tuple[int, int]]:
     return [(lane, lane) for lane in numbers]
 
 
-def _describe_rail(transfers: Transfers, rail: int, ranks: Ints) -> bytes:
-    """Hash what circuits a rail needs: rails of one hash have the same circuits at all times.
+def _list_changes(draft: Draft) -> Changes:
+    """List the circuits with which the step of a draft begins, and those that are set up later.
 
-    The hash has rank by rank the class, and operation by operation the group and the partner. It
-    knows ranks only by their numbers on the rail, which are their positions in `ranks`.
-    """
-    step = transfers.job.step()
-
-    # Ranks are described by their number on the rail, groups by the numbers of their members. The
-    # last number is that of the partner of operations without one, which is rank -1.
-    number_of_rank = np.full(step.n_ranks + 1, -1)
-    number_of_rank[ranks] = np.arange(len(ranks))
-    operations = np.flatnonzero(step.rail == rail)
-    groups, group_of = np.unique(step.group[operations], return_inverse=True)
-    group_hashes = [
-        hash(number_of_rank[[*step.groups[group].ranks]].tobytes()) for group in groups.tolist()
-    ]
-    parts = (
-        transfers.folded.class_of[ranks],
-        np.array(group_hashes, np.int64)[group_of.reshape(-1)],
-        number_of_rank[step.peer[operations]],
-    )
-    return blake2b(b"".join(part.tobytes() for part in parts)).digest()
-
-
-def _make_timeline(draft: Draft, rails: Sequence[int], ranks: Ints) -> RailTimeline:
-    """List the states of the switches of some rails that are alike.
-
-    GPU k of the first of these rails is that of ``ranks[k]``, and `ranks` are ascending. Circuits
-    that are set up at one time make one state, which is asked for when the first turn of this time
-    is. If GPU 0 turns to 1 at 2 s, and GPU 1 to 0 at 3 s, their circuit is set up at 3 s.
+    A circuit is set up when the later one of its ends turns: if seat 0 turns to 1 at 2 s, and seat
+    1 to 0 at 3 s, their circuit is set up at 3 s.
     """
     transfers = draft.transfers
     lines = draft.lines
     uses = lines.uses
-    is_here = np.isin(uses.end // 2, transfers.folded.class_of[ranks])
-    facing, facing_of_row = _list_facing(transfers, uses, ranks, np.flatnonzero(is_here))
+    n_seats = transfers.seats.n_seats
 
-    # The step begins with the circuits that both of their ends used last.
-    last_rows = lines.last[is_here[lines.last]]
-    last = _list_circuits(transfers, uses, ranks, (facing, facing_of_row), last_rows)
-    is_last = uses.node[lines.find_last(last.arriving_row)] == uses.node[last.row]
-    first_state = np.full((transfers.lanes.number, len(ranks)), IDLE)
-    first_state[uses.lane[last.row[is_last]], last.sender[is_last]] = last.receiver[is_last]
-
-    # Circuits are set up when the later one of their ends turns, in the order of time. Those of
-    # nodes for which no end turns are up already.
-    is_turn = is_here & (draft.turn_s >= 0)
-    turning = np.flatnonzero(is_here & np.isin(uses.node, uses.node[is_turn]))
-    used = _list_circuits(transfers, uses, ranks, (facing, facing_of_row), turning)
-    set_up_s = np.maximum(draft.turn_s[used.row], draft.turn_s[used.arriving_row])
-    order = np.argsort(set_up_s, kind="stable")
-    order = order[set_up_s[order] >= 0]
-
-    # All turns of one time are asked for when the first of them is. A rail that stops as a whole
-    # does so for a turn without a circuit, too: times of communication count that, and it is a
-    # state.
-    times_s, time_of_turn = np.unique(draft.turn_s[is_turn], return_inverse=True)
-    asked_s = np.full(len(times_s), np.inf)
-    np.minimum.at(asked_s, time_of_turn.reshape(-1), draft.asked_s[is_turn])
-    states, kept = list_states(
-        first_state,
-        times_s,
-        set_up_s[order],
-        (uses.lane[used.row[order]], used.sender[order], used.receiver[order]),
-        keeps_all=transfers.job.network.switching == "all-stop",
-    )
-
-    # A circuit of a lane leads from the port that sends on it to the one that receives.
-    lane_ports = list_lane_ports(transfers.lanes)
-    bundles = [(lane, sends, receives) for lane, (sends, receives) in enumerate(lane_ports)]
-    return RailTimeline(
-        rails=tuple(rails),
-        matchings=join_ports(transfers.job, states, bundles, duplex=transfers.lanes.duplex),
-        asked_s=np.append(0.0, asked_s[kept]),
-        starts_s=np.append(0.0, times_s[kept]),
-    )
-
-
-def _list_facing(transfers: Transfers, uses: Uses, ranks: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """List whom the GPUs of a rail face in some rows of `uses`, as a table of different rows.
-
-    ``facing[facing_of_row[row], gpu]`` is a GPU, -1 for a GPU of another class than that of the
-    row. Two rows are the same if they are of one end and lane, and the first rank of the class has
-    the same peer.
-    """
-    keys = np.stack([uses.end[rows], uses.lane[rows], uses.peer[rows]])
-    _, example, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    facing_of_row = np.full(len(uses.end), -1)
-    facing_of_row[rows] = number.reshape(-1)
-    facing = np.full((len(example), len(ranks)), IDLE)
-    for faced, row in zip(facing, rows[example].tolist(), strict=True):
-        # Each rank of the class has the operation at the same place in its program, with a partner
-        # of its own.
-        class_number, side = divmod(int(uses.end[row]), 2)
-        gpus = np.flatnonzero(transfers.folded.class_of[ranks] == class_number)
-        operations = transfers.folded.step.rank_start[ranks[gpus]] + uses.place[row]
-        lane = int(uses.lane[row])
-        peers = face(transfers, operations, side, lane, int(uses.round_number[row]))
-        faced[gpus] = np.searchsorted(ranks, peers)
-    return facing, facing_of_row
-
-
-class _Circuits(NamedTuple):
-    """Circuits on a rail that communications use; each array has an entry for each."""
-
-    row: Ints
-    """The row of the end at which it begins, whose side is 0."""
-    arriving_row: Ints
-    """The row of the end at which it arrives, of the same node and lane, whose side is 1."""
-    sender: Ints
-    """The GPU at which it begins, as its number on the rail."""
-    receiver: Ints
-    """The GPU at which it arrives."""
-
-
-def _list_circuits(
-    transfers: Transfers,
-    uses: Uses,
-    ranks: Ints,
-    facing_of_rows: tuple[Ints, Ints],
-    rows: Ints,
-) -> _Circuits:
-    """List the circuits of some rows: of sides 0, to those that face them in return.
-
-    `facing_of_rows` are both results of `_list_facing`. A GPU that waits for a later round faces
-    another one that may not face it: there is no circuit.
-    """
-    facing, facing_of_row = facing_of_rows
-    class_of_gpu = transfers.folded.class_of[ranks]
-
-    # Each row of side 0 with all GPUs of its class. Sorted by class, those of one class stand
-    # together.
-    rows = rows[uses.end[rows] % 2 == 0]
-    by_class = np.argsort(class_of_gpu, kind="stable")
-    first = np.searchsorted(class_of_gpu[by_class], uses.end[rows] // 2, "left")
-    beyond = np.searchsorted(class_of_gpu[by_class], uses.end[rows] // 2, "right")
-    row = np.repeat(rows, beyond - first)
-    sender = by_class[list_ranges(first, beyond - first)]
-    receiver = facing[facing_of_row[row], sender]
-
-    # The row of the receiver, by node, end and lane as one number. The first of several such rows
-    # counts: a message of a class to itself stands on a line twice.
-    shape = (len(transfers.first), 2 * len(transfers.folded.first), transfers.lanes.number)
+    # Each row of side 0 with the row of the end that it faces, by node, end and lane as one
+    # number. A seat that waits for a later round faces another one that may not face it: there is
+    # no circuit.
+    shape = (len(transfers.first), 2 * n_seats, transfers.lanes.number)
     key = np.ravel_multi_index((uses.node, uses.end, uses.lane), shape)
-    arriving_end = 2 * class_of_gpu[receiver] + 1
+    by_key = np.argsort(key)
+    row = np.flatnonzero(uses.end % 2 == 0)
+    arriving_end = 2 * (uses.peer[row] % n_seats) + 1
     arriving_key = np.ravel_multi_index((uses.node[row], arriving_end, uses.lane[row]), shape)
-    by_key = np.argsort(key, kind="stable")
     arriving_row = by_key[np.searchsorted(key[by_key], arriving_key)]
-    is_mutual = facing[facing_of_row[arriving_row], receiver] == sender
-    return _Circuits(
-        row[is_mutual], arriving_row[is_mutual], sender[is_mutual], receiver[is_mutual]
+    is_mutual = uses.peer[arriving_row] % n_seats == uses.end[row] // 2
+    row = row[is_mutual]
+    arriving_row = arriving_row[is_mutual]
+
+    # The step begins with the circuits that both of their ends used last. Circuits of which no end
+    # turns are up already.
+    is_last = lines.find_last(row) == row
+    is_last &= uses.node[lines.find_last(arriving_row)] == uses.node[row]
+    first_row = row[is_last]
+    set_up_s = np.maximum(draft.turn_s[row], draft.turn_s[arriving_row])
+    is_new = set_up_s >= 0
+
+    # A rail that stops as a whole does so for a turn without a circuit, too: times of
+    # communication count that, and it is a state.
+    turning = np.flatnonzero(draft.turn_s >= 0)
+    rows = np.concatenate([turning, first_row, row[is_new]])
+    receiver = uses.peer[rows]
+    receiver[: len(turning)] = IDLE
+    return Changes(
+        start_s=np.concatenate(
+            [draft.turn_s[turning], np.full(len(first_row), -np.inf), set_up_s[is_new]]
+        ),
+        asked_s=draft.asked_s[rows],
+        rails=uses.rails[rows],
+        bundle=uses.lane[rows],
+        sender=uses.end[rows] // 2,
+        receiver=receiver,
     )
+
+
+def list_timelines(
+    seats: Seats,
+    changes: Changes,
+    bundles: Sequence[tuple[int, int, int]],
+    *,
+    duplex: bool = False,
+) -> tuple[RailTimeline, ...]:
+    """List which circuits each switch holds when, once for all rails that are alike.
+
+    Seats are replaced by GPUs of the rail, and each change is made in all replicas: with 2
+    replicas of 4 seats whose GPUs are 0 to 3 and 4 to 7, a circuit from seat 1 to 6, which is
+    seat 2 of the next replica, leads from GPU 1 to 6, and from GPU 5 to 2. Each of `bundles` is
+    the number of a bundle with two ports of a GPU, as `join_ports` reads them. On switches that
+    stop as a whole each time of a change has a state.
+    """
+    n_bundles = 1 + max(bundle for bundle, _, _ in bundles)
+    replica = np.arange(seats.n_replicas)
+    timelines = []
+    for number, alike in enumerate(seats.rails):
+        # The times of changes; before all others is the beginning of the step.
+        here = np.flatnonzero(changes.rails == number)
+        start_s = changes.start_s[here]
+        times_s = np.unique(np.append(-np.inf, start_s))
+        asked_s = np.full(len(times_s), np.inf)
+        np.minimum.at(asked_s, np.searchsorted(times_s, start_s), changes.asked_s[here])
+
+        # New circuits in the order of time, each repeated for all replicas: ``gpu_of[replica,
+        # seat]`` is a GPU of the rail.
+        gpu_of = np.empty((seats.n_replicas, seats.n_seats), np.int64)
+        gpu_of[alike.replica, alike.seat] = np.arange(len(alike.seat))
+        new = here[changes.receiver[here] != IDLE]
+        new = new[np.argsort(changes.start_s[new], kind="stable")]
+        turn, seat = np.divmod(changes.receiver[new, None], seats.n_seats)
+        states, kept = list_states(
+            (n_bundles, len(alike.seat)),
+            times_s,
+            np.repeat(changes.start_s[new], seats.n_replicas),
+            (
+                np.repeat(changes.bundle[new], seats.n_replicas),
+                gpu_of[replica, changes.sender[new, None]].ravel(),
+                gpu_of[(replica + turn) % seats.n_replicas, seat].ravel(),
+            ),
+            keeps_all=seats.job.network.switching == "all-stop",
+        )
+        timelines.append(
+            RailTimeline(
+                rails=alike.rails,
+                matchings=join_ports(seats.job, states, bundles, duplex=duplex),
+                asked_s=np.append(0.0, asked_s[kept[1:]]),
+                starts_s=np.append(0.0, times_s[kept[1:]]),
+            )
+        )
+    return tuple(timelines)
 
 
 def list_states(
-    first_state: Ints,
+    shape: tuple[int, int],
     times_s: Floats,
     start_s: Floats,
-    changes: tuple[Ints, Ints, Ints],
+    circuits: tuple[Ints, Ints, Ints],
     *,
     keeps_all: bool = False,
 ) -> tuple[Ints, Ints]:
     """List the circuits of a rail after each time at which some change, and which times these are.
 
-    ``first_state[bundle, gpu]`` is the state at 0 s, and ``start_s[change]`` says when a change
-    begins: at one of the ascending `times_s`. Changes are bundles, senders and receivers by
-    ascending start; a receiver loses the circuit that it had. In ``states[state, bundle, gpu]``
-    comes first `first_state`, then the state after each of ``times_s[kept]``. Times after which
-    the state is that before are left out unless `keeps_all`.
+    ``start_s[circuit]`` says when a circuit is set up: at one of the ascending `times_s`, of which
+    the first is the beginning. Circuits are bundles, senders and receivers by ascending start; a
+    receiver loses the circuit that it had. ``states[state, bundle, gpu]``, of which `shape` is
+    that of one state, is the state after each of ``times_s[kept]``. Times after which the state is
+    that before are left out unless `keeps_all`.
     """
-    bundle, sender, receiver = changes
-    state = first_state.copy()
-    states = [first_state]
+    bundle, sender, receiver = circuits
+    state = np.full(shape, IDLE)
+    states: list[Ints] = []
     kept = []
     bounds = np.searchsorted(start_s, np.append(times_s, np.inf)).tolist()
     for time, (first, end) in enumerate(pairwise(bounds)):
@@ -395,7 +352,7 @@ def list_states(
             taken = receiver[together][bundle[together] == changed]
             state[changed][np.isin(state[changed], taken)] = IDLE
         state[bundle[together], sender[together]] = receiver[together]
-        if keeps_all or not np.array_equal(state, states[-1]):
+        if keeps_all or not states or not np.array_equal(state, states[-1]):
             states.append(state.copy())
             kept.append(time)
     return np.array(states), np.array(kept, np.int64)

@@ -1,92 +1,52 @@
 """Transfers over a rail: for each node of a folded step the ends that it uses, and its time.
 
-`fold_transfers` folds the step, so that ranks which do the same are one class, and lists its
-communications: for each kind, group and size it is decided once how data go (around a ring, in
-pairs, or by shifts), each round becomes a node, and its peers are looked up for the first rank of
-each class alone (`face`). Plans then choose lanes and orders for these nodes, and
+`fold_transfers` lists the communications of a folded step (`optmatch.solvers.rails.seats`): for
+each kind, number of members and size it is decided once how data go (around a ring, in pairs, or
+by shifts), and each round becomes a node. Plans then choose lanes and orders for these nodes, and
 `Transfers.lasting` says how long they last.
 
-Words of this module:
+Words of this module; seat and node are those of `optmatch.solvers.rails.seats`:
 
-Class
-    Ranks that do the same at the same time (`optmatch.solvers.rails.fold`); the first of them
-    stands for the others.
-Node
-    One operation of a class, or one communication of several classes.
 End
-    One side of the ports of a class: where they transmit, or where they receive. End 2c + s is
-    side s of class c; side 0 transmits, side 1 receives.
+    One side of the ports of a seat: where they transmit, or where they receive. End 2s + k is side
+    k of seat s; side 0 transmits, side 1 receives.
 Lane
     The port of one number at all GPUs; a node runs on one lane or on several.
 Peer
-    On each lane a node has a peer at each of its ends: the rank to whom or from whom the first
-    rank of the class sends or receives. Two nodes with the same peer at an end need the same
-    circuit there.
-Spot
-    The place of an operation in the program of a class, and its round: from these the peers of
-    all ranks of the class are looked up.
+    On each lane a node has a peer at each of its ends: the seat to which or from which the seat
+    sends or receives. Two nodes with the same peer at an end need the same circuit there. A peer
+    in another replica is written as the seat plus the number of seats for each replica between.
 Round
     A communication that takes several rounds is a chain of nodes, one for each: what was one node
     in the folded step is the first of them.
 
 Where ports are bidirectional, ports 2p and 2p + 1 make up lane p: one towards the ranks that
 come next in a ring or pipeline, one towards those before. Such a lane holds both directions of a
-ring, or both neighbours of a pipeline, and its ends are these two ports.
+ring, or both neighbours of a pipeline, and its ends are these two ports. A message to a rank
+before is then one over the circuit from its receiver to its sender.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from optmatch.model import InputError
+from optmatch.model import IDLE, InputError
 from optmatch.problems import RailJob
-from optmatch.problems.rails.execution.plan import ranks_of_rails
-from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND, Step
-from optmatch.problems.rails.training.times import durations_s, pick_ranks
+from optmatch.problems.rails.training.arrays import list_ranges
+from optmatch.problems.rails.training.step import SEND, find_dimensions
 from optmatch.solvers.rails.collectives import (
     CommunicationRounds,
+    Facing,
     Lanes,
     choose_rounds,
-    tell_apart,
 )
-from optmatch.solvers.rails.fold import Folded, Places, fold, list_places
+from optmatch.solvers.rails.decoder import MESSAGE
+from optmatch.solvers.rails.fold import list_places
 from optmatch.solvers.rails.paths import Floats, Ints, longest_paths
-
-Spot = tuple[int, int]
-"""A spot tells a peer: the place of an operation in the program of a class, and its round."""
-
-
-class Endpoint(NamedTuple):
-    """An end, and the peer that it faces on each lane."""
-
-    end: int
-    """``2 * class + side``; side 0 transmits, side 1 receives."""
-    peers: tuple[int, ...]
-    """By lane the rank that the first rank of the class faces."""
-    spot: Spot
-    """The operation and the round that have these peers."""
-
-
-class Transfer(NamedTuple):
-    """One communication over the rails, or one round of it."""
-
-    node: int
-    """The node of the first round."""
-    endpoints: tuple[Endpoint, ...]
-    """The ends that it uses: two for each class of a collective, one at each end of a message."""
-    bytes_sent: float
-    """Bytes that a member sends, over all its lanes."""
-    latency_s: float
-    """Latency in seconds, of all messages of the round."""
-    kind: int
-    """The kind of its operations, as in `Step.kind`; from `SEND` on it is a message."""
-    ahead: bool
-    """Whether a message goes onward, towards ranks that come later in its group; False for a
-    message back, and for a collective."""
+from optmatch.solvers.rails.seats import Seats, seat_ranks
 
 
 class Uses(NamedTuple):
@@ -95,110 +55,118 @@ class Uses(NamedTuple):
     node: Ints
     """``node[row]``: who uses the end."""
     end: Ints
-    """``end[row]``: ``2 * class + side``."""
+    """``end[row]``: ``2 * seat + side``."""
     lane: Ints
     """``lane[row]``, from 0."""
     peer: Ints
-    """``peer[row]``: the rank that the first rank of the class has to face."""
-    place: Ints
-    """With `round_number` the spot: the place of an operation in the program of the class."""
-    round_number: Ints
-    """The round of the operation, from 0."""
+    """``peer[row]``: the seat that the end has to face."""
+    rails: Ints
+    """``rails[row]``: the rails that the node rides, as a place in `Seats.rails`. A rank has ports
+    on each of its rails."""
 
     def select(self, rows: Ints) -> Uses:
-        """Return the table of these rows, in their order; a row may come several times."""
+        """Return the table of these rows, in their order."""
         return Uses(*(column[rows] for column in self))
 
 
-class Transfers(NamedTuple):
-    """A folded step and its communication over rails."""
+class Programs(NamedTuple):
+    """The nodes on rails of all seats, one seat behind another; shape (places,) each.
 
-    job: RailJob
-    """The job whose step it is."""
-    folded: Folded
-    """Its classes and nodes."""
-    by_node: dict[int, Transfer]
-    """By node that is a communication over rails; rounds after the first are nodes beyond those of
-    the folded step."""
-    duration_s: Floats
-    """``duration_s[node]`` in seconds, of nodes that are no communication over rails."""
-    order: tuple[Ints, ...]
-    """``order[class]``: the nodes on a rail in program order."""
+    A *place* is the position of a node here.
+    """
+
+    seat: Ints
+    """``seat[place]``, ascending."""
+    node: Ints
+    """``node[place]``: those of a seat are in the order in which it communicates."""
+
+
+class Transfers(NamedTuple):
+    """A folded step and its communication over rails.
+
+    Nodes are those of the folded step, and behind them the rounds after the first.
+    """
+
+    seats: Seats
+    """The folded step."""
+    lanes: Lanes
+    """How many lanes there are, and whether their ports are bidirectional."""
+    rides: NDArray[np.bool_]
+    """``rides[node]``: whether it is a communication over rails."""
+    is_message: NDArray[np.bool_]
+    """``is_message[node]``; else it is a round of a collective, or rides no rail."""
+    is_ahead: NDArray[np.bool_]
+    """``is_ahead[node]``: whether a message goes to the rank that comes next in its group."""
+    bytes_sent: Floats
+    """``bytes_sent[node]``: bytes that a member sends, over all its lanes; 0 beside rails."""
+    beside_s: Floats
+    """``beside_s[node]`` in seconds: the latency of a round, of all its messages, or the time of a
+    node that is no communication over rails."""
+    programs: Programs
+    """The order of communications in the programs of the ranks."""
     first: Ints
     """``first[node]``: the node of the first round."""
     last: Ints
     """``last[node]`` of the folded step: the node of its last round."""
     pairs: Ints
     """Pairs of nodes, shape (pairs, 2): the second one waits for the first."""
-    place: Ints
-    """``place[node]`` in an order in which each node comes after all that it waits for."""
-    lanes: Lanes
-    """How many lanes there are, and whether their ports are bidirectional."""
-    places: Places
-    """The places of ranks in their groups."""
-    rounds_of: dict[int, CommunicationRounds]
-    """How each communication is done, by its first node."""
+    depth: Floats
+    """``depth[node]``: how many nodes there are on the longest chain that it waits for."""
     uses: Uses
     """All uses of ends and lanes, a row for each."""
 
-    def rank(self, start: Sequence[float] | Floats) -> Ints:
-        """Rank nodes by start, ``start[node]`` of the folded step: ``rank[node]``, from 0.
+    @property
+    def all_lanes(self) -> Ints:
+        """``lanes[node]`` as bits, if each communication takes all lanes; 0 beside rails."""
+        return np.where(self.rides, (1 << self.lanes.number) - 1, 0)
+
+    def rank(self, start_s: Floats) -> Ints:
+        """Rank nodes by start, ``start_s[node]`` of the folded step: ``rank[node]``, from 0.
 
         Further rounds are ranked, too, by the start of their first one. Ties, and rounds of one
-        communication, are in the order of who waits for whom. Nodes that start at 2 s, 0 s and 1 s
-        have the ranks 2, 0 and 1.
+        communication, are in the order of who waits for whom; then the fewest bytes come first,
+        and then what stands first in a program, so that seats that do the same have the same
+        order. Nodes that start at 2 s, 0 s and 1 s have the ranks 2, 0 and 1.
         """
-        place_of_node = np.empty(len(self.first), np.int64)
-        start_s = np.asarray(start)[self.first]
+        rank = np.empty(len(self.first), np.int64)
+        first = self.first
+        folded = self.seats.folded
+        position = folded.part - folded.step.rank_start[folded.step.rank[folded.part]]
 
-        # Sorted by start, then by the place of the first round, then by round.
-        order = np.lexsort([self.place, self.place[self.first], start_s])
-        place_of_node[order] = np.arange(len(order))
-        return place_of_node
+        # Of these the last counts first, and the rounds of a communication stand together.
+        keys = [
+            self.depth,
+            first,
+            position[first],
+            self.bytes_sent[first],
+            self.depth[first],
+            start_s[first],
+        ]
+        order = np.lexsort(keys)
+        rank[order] = np.arange(len(order))
+        return rank
 
-    def rails(self) -> list[int]:
-        """List by node the first rail that has the same classes as its own, -1 beside rails.
-
-        If rails 0 to 7 all have ranks of the same classes, each communication gets rail 0.
-        """
-        first_rail: dict[bytes, int] = {}
-        representative = {
-            rail: first_rail.setdefault(classes, rail)
-            for rail, classes in _classes_of_rails(self.folded).items()
-        }
-        rail_of_node = [-1] * len(self.duration_s)
-        for node, transfer in self.by_node.items():
-            operation = self.folded.part[transfer.node]
-            rail_of_node[node] = representative[int(self.folded.step.rail[operation])]
-        return rail_of_node
-
-    def lasting(self, lanes: Mapping[int, int]) -> Floats:
+    def lasting(self, lanes: Ints) -> Floats:
         """List how long each node lasts, in seconds, if communications take some lanes.
 
-        ``lanes[node]`` has bit k for lane k; nodes that are not in it last ``self.duration_s``.
-        Lanes share the bytes evenly: 8 GB over two lanes of 50 GB/s, 0b11, last 80 ms, and the
-        latency besides.
+        ``lanes[node]`` has bit k for lane k, and is 0 beside rails. Lanes share the bytes evenly:
+        8 GB over two lanes of 50 GB/s, 0b11, last 80 ms, and the latency besides.
         """
-        durations = self.duration_s.copy()
-        for node, used_lanes in lanes.items():
-            transfer = self.by_node[node]
-            lane_bytes_per_s = self.job.network.port_bytes_per_s
+        lane_bytes_per_s = np.full(len(lanes), self.seats.job.network.port_bytes_per_s)
 
-            # Where ports are bidirectional, a lane is two of them. A collective (a kind below
-            # `SEND`) uses both, a message one.
-            if self.lanes.duplex and transfer.kind < SEND:
-                lane_bytes_per_s *= 2
-            sent_s = transfer.bytes_sent / (used_lanes.bit_count() * lane_bytes_per_s)
-            durations[node] = sent_s + transfer.latency_s
-        return durations
+        # Where ports are bidirectional, a lane is two of them. A collective uses both, a message
+        # one.
+        if self.lanes.duplex:
+            lane_bytes_per_s[~self.is_message] *= 2
+        n_lanes = np.maximum(np.bitwise_count(lanes), 1)
+        lasts_s: Floats = self.bytes_sent / (n_lanes * lane_bytes_per_s) + self.beside_s
+        return lasts_s
 
 
 def fold_transfers(job: RailJob) -> Transfers:
     """Fold the step of a job for plans in which no GPU forwards data, and list communications.
 
-    Ranks of one class have equal programs and agree in which partners are the same; on switches
-    that stop as a whole their rails agree as well. Raises `InputError` for an odd number of
-    bidirectional ports.
+    Raises `InputError` for an odd number of bidirectional ports.
     """
     # The bound is only asked for as it refuses steps in which ranks wait for each other.
     job.lower_bound()
@@ -210,297 +178,177 @@ def fold_transfers(job: RailJob) -> Transfers:
             where="ports_per_gpu",
         )
 
-    # On bidirectional ports two ports are one lane. Labels say for each rank which of its peers
-    # are the same; ranks of one class have to agree in them.
+    # On bidirectional ports two ports are one lane.
     lanes = Lanes(job.network.ports_per_gpu // (1 + duplex), duplex, fixed=False)
-    places = list_places(job.step())
-    labels = tell_apart(job, lanes, places)
-
-    # Two ranks that exchange messages do the same, but each faces the other at another port.
-    if duplex:
-        labels = _join_labels(labels, _list_message_sides(job.step()))
-    folded = fold(job, labels)
-
-    # A change of an all-stop switch delays all of its rail: ranks of one class need like rails.
-    if job.network.switching == "all-stop":
-        folded = _fold_by_rail(job, folded, labels)
-    return _list_transfers(job, folded, lanes, places)
+    return list_transfers(seat_ranks(job), lanes)
 
 
-def _join_labels(labels: Sequence[bytes], more_labels: Sequence[bytes]) -> list[bytes]:
-    """Append ``more_labels[rank]`` to ``labels[rank]``, where there are any."""
-    if not labels:
-        return [*more_labels]
-    return [label + extra_label for label, extra_label in zip(labels, more_labels, strict=True)]
-
-
-def _fold_by_rail(job: RailJob, folded: Folded, labels: Sequence[bytes]) -> Folded:
-    """Split classes until the ranks of one class are on rails with the same classes.
-
-    ``labels[rank]`` are those with which `folded` was made. If classes 0 and 1 are on one rail,
-    and another rail has ranks of class 0 alone, the ranks of class 0 on the one rail become
-    another class than those on the other.
-    """
-    ranks_on_rail = ranks_of_rails(job.step())
-    while True:
-        # By rank, as bytes: the classes of all ranks on its rails.
-        classes_on_rails = [b""] * len(folded.class_of)
-        for rail, classes in _classes_of_rails(folded).items():
-            for rank in ranks_on_rail[rail].tolist():
-                classes_on_rails[rank] += classes
-
-        # If no class has ranks whose rails differ, there are as many pairs of class and rails as
-        # classes. Else the step is folded anew, with the rails as further labels.
-        pairs = {*zip(folded.class_of.tolist(), classes_on_rails, strict=True)}
-        if len(pairs) == len(folded.first):
-            return folded
-        folded = fold(job, _join_labels(labels, classes_on_rails))
-
-
-def _classes_of_rails(folded: Folded) -> dict[int, bytes]:
-    """Describe each rail by the classes of its ranks, sorted, as bytes; equal rails are equal."""
-    return {
-        rail: np.sort(folded.class_of[ranks]).tobytes()
-        for rail, ranks in ranks_of_rails(folded.step).items()
-    }
-
-
-def _list_message_sides(step: Step) -> list[bytes]:
-    """Describe by rank on which side of a pipeline the partners of its messages are.
-
-    A rank has a byte for each of its messages in program order: 1 if the partner is the next rank
-    of the pipeline, else 0. One in the middle that receives from the rank before and sends to the
-    next one has the bytes 0, 1.
-    """
-    is_message = (step.kind >= SEND) & (step.rail >= 0)
-    sides = []
-    for begin, beyond in pairwise(step.rank_start.tolist()):
-        messages = begin + np.flatnonzero(is_message[begin:beyond])
-        sides.append(bytes(_is_partner_next(step, message) for message in messages.tolist()))
-    return sides
-
-
-def hold_circuits(transfers: Transfers) -> Transfers:
-    """List the communications as they are done without changes: all-to-alls go around rings.
-
-    The result is `transfers` itself if the step has no all-to-all.
-    """
-    if not (transfers.folded.step.kind == ALL_TO_ALL).any():
-        return transfers
-    lanes = transfers.lanes._replace(fixed=True)
-    return _list_transfers(transfers.job, transfers.folded, lanes, transfers.places)
-
-
-def _list_transfers(job: RailJob, folded: Folded, lanes: Lanes, places: Places) -> Transfers:
+def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
     """Choose the rounds of all communications, and list them as nodes with their ends.
 
     A communication of several rounds, such as recursive halving, becomes a chain of nodes. Choices
-    depend on kind, group and size alone, and are made once for each of them. Nodes that wait for a
-    communication wait for its last round.
+    depend on kind, members and size alone, and are made once for each of them. Nodes that wait for
+    a communication wait for its last round.
     """
-    # The duration of a node is that of its operation ``folded.part[node]``. Those of first ranks
-    # are enough: `operations` are their numbers in the whole step, ascending.
-    step = folded.step
-    first_ranks, operations = pick_ranks(step, folded.first)
-    operation_s = durations_s(first_ranks, job.network, job.collectives)
-    duration_s = operation_s[np.searchsorted(operations, folded.part)]
+    step = seats.folded.step
+    nodes = seats.nodes
+    n_folded = len(nodes.how)
 
-    # Each communication on a rail is one node, which all of its classes have in their order; it is
-    # taken once (`dict.fromkeys`). Many are repeated, one for each micro-batch: how it is done is
-    # decided once for each kind, group and size. Further rounds are nodes beyond all others: with
-    # 10 nodes of which node 4 takes three rounds, ``nodes_of[4]`` is [4, 10, 11].
-    rounds_of: dict[int, CommunicationRounds] = {}
-    chosen_rounds: dict[tuple[int, int, float], CommunicationRounds] = {}
-    nodes_of: dict[int, list[int]] = {}
-    n_nodes = len(duration_s)
-    for node in dict.fromkeys(node for nodes in folded.order for node in nodes.tolist()):
-        operation = folded.part[node]
-        kind = int(step.kind[operation])
-        group = int(step.group[operation])
-        size_bytes = float(step.size_bytes[operation])
+    # Communications are sorted into sets that agree in kind, dimension, members (of the group, and
+    # in one replica) and bytes. ``alike[number]`` are the nodes of a set.
+    riding = seats.riding
+    operation = seats.folded.part[riding]
+    group = step.group[operation]
+    description = np.array(
+        [
+            np.where(nodes.how[riding] == MESSAGE, SEND, step.kind[operation]),
+            find_dimensions(step.groups)[group],
+            np.array([len(group.ranks) for group in step.groups], np.int64)[group],
+            seats.n_members[riding],
+            step.size_bytes[operation],
+        ]
+    )
+    _, example, number = np.unique(description, axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(number.reshape(-1), kind="stable")
+    counts = np.bincount(number.reshape(-1), minlength=len(example))
+    alike = np.split(riding[order], np.cumsum(counts))[:-1]
 
-        # Communications that agree in these are done in one way.
-        key = (kind, group, size_bytes)
-        if key not in chosen_rounds:
-            chosen_rounds[key] = choose_rounds(job, kind, step.groups[group], size_bytes, lanes)
-        rounds_of[node] = chosen_rounds[key]
+    # How each set is done, and its nodes: rounds after the first are nodes beyond all others. If
+    # the nodes 4 and 6 of 10 take three rounds each, ``node_of_round`` has the rows 4, 10, 11 and
+    # 6, 12, 13.
+    chosen: list[tuple[Ints, CommunicationRounds]] = []
+    n_nodes = n_folded
+    for communications, k in zip(alike, example.tolist(), strict=True):
+        rounds = choose_rounds(
+            seats.job,
+            int(step.kind[operation[k]]),
+            step.groups[group[k]],
+            float(step.size_bytes[operation[k]]),
+            lanes,
+        )
+        shape = (len(communications), len(rounds.bytes_sent) - 1)
+        further = np.arange(n_nodes, n_nodes + shape[0] * shape[1]).reshape(shape)
+        chosen.append((np.concatenate([communications[:, None], further], axis=1), rounds))
+        n_nodes += further.size
 
-        # Its further rounds are numbered.
-        n_further = len(rounds_of[node].bytes_sent) - 1
-        nodes_of[node] = [node, *range(n_nodes, n_nodes + n_further)]
-        n_nodes += n_further
+    # A message that goes back over bidirectional ports is one over the circuit the other way.
+    is_ahead = np.zeros(n_nodes, np.bool_)
+    is_ahead[:n_folded] = _find_messages_ahead(seats)
+    is_message = np.zeros(n_nodes, np.bool_)
+    is_message[:n_folded] = nodes.how == MESSAGE
+    is_turned = is_message & ~is_ahead & lanes.duplex
 
     # By node the first round of its communication, and by node of the folded step the last one;
-    # other nodes are their own.
-    first_of = np.arange(n_nodes)
-    last_of = np.arange(len(duration_s))
-    for first, nodes in nodes_of.items():
-        first_of[nodes] = first
-        last_of[first] = nodes[-1]
+    # other nodes are their own. Each round waits for the one before.
+    first = np.arange(n_nodes)
+    last = np.arange(n_folded)
+    rides = np.zeros(n_nodes, np.bool_)
+    bytes_sent = np.zeros(n_nodes)
+    beside_s = np.zeros(n_nodes)
+    beside_s[:n_folded] = nodes.duration_s
+    tables = [Uses(*np.empty((len(Uses._fields), 0), np.int64))]
+    in_turn = [np.empty((0, 2), np.int64)]
+    for node_of_round, rounds in chosen:
+        first[node_of_round] = node_of_round[:, :1]
+        last[node_of_round[:, 0]] = node_of_round[:, -1]
+        rides[node_of_round] = True
+        bytes_sent[node_of_round] = rounds.bytes_sent
+        beside_s[node_of_round] = rounds.latency_s
+        tables.append(_list_uses(seats, node_of_round, rounds.facing, is_turned))
+        neighbours = np.stack([node_of_round[:, :-1], node_of_round[:, 1:]], axis=2)
+        in_turn.append(neighbours.reshape(-1, 2))
 
-    # Who waits for whom: in the folded step node ``folded.after[k]`` waits for
-    # ``folded.before[k]``, now for the last round of that, and each round for the one before.
-    # Longest paths with durations of 0 s are asked only for their order, in which each node comes
-    # after all that it waits for.
-    in_turn = [pair for nodes in nodes_of.values() for pair in pairwise(nodes)]
-    pairs = np.stack([last_of[folded.before], folded.after], axis=1)
-    pairs = np.concatenate([pairs, np.array(in_turn, np.int64).reshape(-1, 2)])
-    timed = longest_paths(np.zeros(n_nodes), pairs)
-    assert timed is not None  # else the bound of the job has named the ranks that wait
-    transfers = Transfers(
-        job=job,
-        folded=folded,
-        by_node={},
-        duration_s=np.concatenate([duration_s, np.zeros(n_nodes - len(duration_s))]),
-        order=tuple(
-            np.array([node for first in nodes.tolist() for node in nodes_of[first]], np.int64)
-            for nodes in folded.order
-        ),
-        first=first_of,
-        last=last_of,
-        pairs=pairs,
-        place=timed.order,
+    # In the folded step node ``pairs[k, 1]`` waits for ``pairs[k, 0]``, now for the last round of
+    # that. Nodes of 1 s each start after as many seconds as there are nodes before them.
+    waits = np.stack([last[seats.pairs[:, 0]], seats.pairs[:, 1]], axis=1)
+    pairs = np.concatenate([waits, *in_turn])
+    counted = longest_paths(np.ones(n_nodes), pairs)
+    assert counted is not None  # else the bound of the job has named the ranks that wait
+    return Transfers(
+        seats=seats,
         lanes=lanes,
-        places=places,
-        rounds_of=rounds_of,
-        uses=Uses(*np.empty((len(Uses._fields), 0), np.int64)),
+        rides=rides,
+        is_message=is_message,
+        is_ahead=is_ahead,
+        bytes_sent=bytes_sent,
+        beside_s=beside_s,
+        programs=_list_programs(seats, np.bincount(first[rides], minlength=n_folded), last),
+        first=first,
+        last=last,
+        pairs=pairs,
+        depth=counted.start_s,
+        uses=Uses(*(np.concatenate(columns) for columns in zip(*tables, strict=True))),
     )
 
-    # The ends of all rounds, which are looked up in the table so far. Kind and direction of a
-    # transfer are read from one operation of its node, ``folded.part[node]``.
-    endpoints = _list_endpoints(transfers, nodes_of)
-    for first, rounds in rounds_of.items():
-        operation = int(folded.part[first])
-        for node, bytes_sent in zip(nodes_of[first], rounds.bytes_sent, strict=True):
-            transfers.by_node[node] = Transfer(
-                node=first,
-                endpoints=tuple(endpoints[node]),
-                bytes_sent=bytes_sent,
-                latency_s=rounds.latency_s,
-                kind=int(step.kind[operation]),
-                ahead=_is_ahead(step, operation),
-            )
-    rows = [
-        (node, endpoint.end, lane, peer, *endpoint.spot)
-        for node, transfer in transfers.by_node.items()
-        for endpoint in transfer.endpoints
-        for lane, peer in enumerate(endpoint.peers)
-    ]
-    uses = Uses(*np.array(rows, np.int64).reshape(-1, len(Uses._fields)).T)
-    return transfers._replace(uses=uses)
 
-
-def _list_endpoints(
-    transfers: Transfers, nodes_of: dict[int, list[int]]
-) -> dict[int, list[Endpoint]]:
-    """List by node the ends that it uses, with the peers of the first rank of the class.
-
-    ``nodes_of[node]`` are the nodes of all rounds of a communication, by its first one. The peers
-    of all other ranks of the class are later looked up by the spot: for the operation at this
-    place in their programs.
-    """
-    folded = transfers.folded
-    step = folded.step
-    endpoints: dict[int, list[Endpoint]] = {
-        node: [] for nodes in nodes_of.values() for node in nodes
-    }
-    for number, nodes in enumerate(folded.order):
-        # `on_rail` are the operations of the first rank of the class on rails, in program order;
-        # ``nodes[k]`` is the node of ``on_rail[k]``, the first of its rounds. Peers are looked up
-        # once for all operations with the same rounds, group, partner and side:
-        # ``peers_by_round[key][round][lane]`` is a rank.
-        peers_by_round: dict[tuple[int, int, int, int], list[tuple[int, ...]]] = {}
-        first_rank = folded.first[number]
-        begin = int(step.rank_start[first_rank])
-        beyond = int(step.rank_start[first_rank + 1])
-        on_rail = begin + np.flatnonzero(step.rail[begin:beyond] >= 0)
-        for operation, first in zip(on_rail.tolist(), nodes.tolist(), strict=True):
-            rounds = nodes_of[first]
-            for side in list_sides(transfers, operation):
-                group = int(step.group[operation])
-                partner = int(step.peer[operation])
-                key = (id(transfers.rounds_of[first]), group, partner, side)
-
-                # Many communications have the same peers: these are looked up once. For a
-                # collective `face` returns shape (rounds, lanes, 1), for a message (1,): its peer
-                # is the same on all lanes.
-                if key not in peers_by_round:
-                    shape = (len(rounds), transfers.lanes.number)
-                    peers = face(transfers, np.array([operation]), side)[..., 0]
-                    table = np.broadcast_to(peers, shape).tolist()
-                    peers_by_round[key] = [tuple(row) for row in table]
-
-                end = 2 * number + side
-                for round_number, node in enumerate(rounds):
-                    spot = (operation - begin, round_number)
-                    endpoints[node].append(Endpoint(end, peers_by_round[key][round_number], spot))
-    return endpoints
-
-
-def face(
-    transfers: Transfers,
-    operations: Ints,
-    side: int,
-    lane: int | slice = slice(None),
-    round_number: int | slice = slice(None),
-) -> Ints:
-    """Look up the ranks that operations of one communication send to (side 0) or receive from.
-
-    `lane` and `round_number` select from all lanes and rounds. The result has shape (rounds,
-    lanes, operations), without the axes of a single lane or round, and (operations,) for messages.
-    Around a ring of the ranks 4, 6 and 9, the operation of rank 6 sends to 9 and receives from 4.
-    """
-    step = transfers.folded.step
-    if not len(operations) or step.kind[operations[0]] >= SEND:
-        return step.peer[operations].astype(np.int64)
-
-    # All operations are of one node, that of the first. Ranks are turned into places in their
-    # group, places into those of partners, and these back into ranks. The axes of
-    # ``rounds.facing`` are round, side, lane and place; the places of all operations are its last
-    # axis here.
-    rounds = transfers.rounds_of[int(transfers.folded.node_of(operations[:1])[0])]
-    place = transfers.places.place(step, operations)
-    place_of_peer = rounds.facing[round_number, side, lane][..., place]
-    peers: Ints = transfers.places.member[step.group[operations], place_of_peer]
-    return peers
-
-
-def list_sides(transfers: Transfers, op: int) -> tuple[int, ...]:
-    """List the sides on which an operation (its number in the step) has partners.
-
-    A collective has both, sending (0) and receiving (1), a message one; on bidirectional ports 0
-    is towards those that come next in a group, and 1 towards those before.
-    """
-    step = transfers.folded.step
-    if step.kind[op] < SEND:
-        return 0, 1
-    is_side_0 = step.kind[op] == SEND
-    if transfers.lanes.duplex:
-        is_side_0 = _is_partner_next(step, op)
-    if is_side_0:
-        return (0,)
-    return (1,)
-
-
-def _is_partner_next(step: Step, op: int) -> bool:
-    """Tell whether operation `op`, one end of a message, leads to the next rank of its group.
+def _find_messages_ahead(seats: Seats) -> NDArray[np.bool_]:
+    """Tell of each node whether it is a message to the rank that comes next in its group.
 
     The members of the group are a closed chain, in which the first one comes after the last one.
     Of two members, only the second one comes after the first.
     """
-    members: tuple[int, ...] = step.groups[step.group[op]].ranks
-    place = members.index(int(step.rank[op]))
-    if len(members) == 2:
-        return place == 0
-    return members[(place + 1) % len(members)] == int(step.peer[op])
+    folded = seats.folded
+    step = folded.step
+    places = list_places(step)
+    rows = np.flatnonzero((step.kind[folded.own] == SEND) & (step.rail[folded.own] >= 0))
+    operations = folded.own[rows]
+    group = step.group[operations]
+    place = places.place(step, operations)
+    n_members = (places.member[group] >= 0).sum(axis=1)
+    next_rank = places.member[group, (place + 1) % n_members]
+    is_first_of_two = (n_members == 2) & (place == 0)
+    is_ahead = np.zeros(len(seats.nodes.how), np.bool_)
+    is_ahead[folded.nodes[rows]] = is_first_of_two | (
+        (n_members > 2) & (next_rank == step.peer[operations])
+    )
+    return is_ahead
 
 
-def _is_ahead(step: Step, op: int) -> bool:
-    """Tell whether an operation is of a message towards ranks that come later in its group.
+def _list_uses(
+    seats: Seats, node_of_round: Ints, facing: Facing, is_turned: NDArray[np.bool_]
+) -> Uses:
+    """List the uses of communications that are done alike, ``node_of_round[row, round]``.
 
-    The send of such a message has a partner that comes next, its receive one that comes before.
+    Both ends of a message with ``is_turned[node]`` change places.
     """
-    if step.kind[op] < SEND:
-        return False
-    is_sender = bool(step.kind[op] == SEND)
-    return _is_partner_next(step, op) == is_sender
+    # The members of all of these as rows of a table; a group that joins all replicas has only
+    # those of one.
+    communications = node_of_round[:, 0]
+    n_members = int(seats.n_members[communications[0]])
+    first_member = seats.nodes.first_member[communications]
+    member = seats.nodes.member[first_member[:, None] + np.arange(n_members)]
+    turned = is_turned[communications]
+    member[turned] = member[turned, ::-1]
+
+    # Whom each place faces. With 4 members in each of two replicas, place 3 faces place 4 of the
+    # group, which is place 0 one replica further on.
+    round_number, side, lane, place = np.nonzero(facing[..., :n_members] != IDLE)
+    replica, faced = np.divmod(facing[round_number, side, lane, place], n_members)
+    return Uses(
+        node=node_of_round[:, round_number].ravel(),
+        end=(2 * member[:, place] + side).ravel(),
+        lane=np.tile(lane, len(communications)),
+        peer=(member[:, faced] + seats.n_seats * replica).ravel(),
+        rails=np.repeat(seats.set_of_node[communications], len(place)),
+    )
+
+
+def _list_programs(seats: Seats, n_rounds: Ints, last: Ints) -> Programs:
+    """List the communications of all seats in the order of their programs, round by round.
+
+    ``n_rounds[node]`` and ``last[node]`` are by node of the folded step: how many rounds it takes,
+    and the node of the last one.
+    """
+    folded = seats.folded
+    rows = np.flatnonzero(folded.step.rail[folded.own] >= 0)
+    node = folded.nodes[rows]
+    row_of_place = np.repeat(np.arange(len(rows)), n_rounds[node])
+    round_number = list_ranges(np.zeros_like(node), n_rounds[node])
+
+    # Rounds after the first have numbers one after another, up to that of the last one.
+    node_of_place = node[row_of_place]
+    further = last[node_of_place] - n_rounds[node_of_place] + 1 + round_number
+    return Programs(
+        seat=folded.class_of[folded.step.rank[folded.own[rows]]][row_of_place],
+        node=np.where(round_number == 0, node_of_place, further),
+    )

@@ -64,7 +64,7 @@ def test_folding_changes_nothing(job: om.RailJob, policy: Any) -> None:
     found = simulate_rails(job, policy)
     names = [str(rank).encode() for rank in range(job.n_gpus)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("optmatch.solvers.rails.transfers.tell_apart", lambda *_: names)
+        patch.setattr("optmatch.solvers.rails.seats._describe_ranks", lambda *_: names)
         whole = simulate_rails(job, policy)
     for name in ("start_s", "end_s", "asked_s", "begun_s", "ready_s", "window_s", "exposed_s"):
         np.testing.assert_allclose(getattr(found, name), getattr(whole, name), atol=1e-12)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.model import Status
 from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.problems.rails.training.step import ALL_REDUCE, Group, Step
 from optmatch.problems.rails.training.times import ends_s
 from optmatch.solvers.rails import forwarding, methods
 from optmatch.solvers.rails.collectives import face_shifts
@@ -228,10 +229,43 @@ def test_rails_that_are_alike_share_a_timeline() -> None:
     assert [timeline.rails for timeline in plan.rails] == [(0, 1, 2, 3)]
 
 
+@pytest.mark.parametrize("switching", ["all-stop", "per-circuit"])
+@pytest.mark.parametrize("method", ["on-demand", "provisioned", "prefetch"])
+def test_a_rank_has_ports_on_several_rails(method: str, switching: str) -> None:
+    """Three ranks communicate in pairs, over a ring of two rails: both have circuits to change."""
+    pairs = ((0, 1), (0, 1), (0, 2), (1, 2))
+    groups = tuple(
+        Group(f"dp.{k}", "dp", ranks, rail=rail)
+        for k, (ranks, rail) in enumerate(zip(pairs, (0, 1, 1, 0), strict=True))
+    )
+    of_rank = [[k for k, ranks in enumerate(pairs) if rank in ranks] for rank in range(3)]
+    group = [number for numbers in of_rank for number in numbers]
+    columns: dict[str, Any] = {
+        "rank": [rank for rank, numbers in enumerate(of_rank) for _ in numbers],
+        "kind": [ALL_REDUCE] * 8,
+        "group": group,
+        "size_bytes": [8.0] * 8,
+        "duration_s": [0.0] * 8,
+        "peer": [-1] * 8,
+        "match": group,
+        "dep_start": [0] * 9,
+        "dep": [],
+    }
+    job = make_job(
+        gpus_per_server=1,
+        recorded=Step(groups=groups, **columns),
+        delay_s=1e-3,
+        switching=switching,
+    )
+    plan = plan_of(job, method)
+    assert [timeline.rails for timeline in plan.rails] == [(0,), (1,)]
+    assert all(timeline.n_reconfigurations for timeline in plan.rails)
+
+
 def test_pipelines_share_lanes_only_where_they_must() -> None:
     two, three = (fold_transfers(small_job(1, 1, pp, ports_per_gpu=2)) for pp in (2, 3))
-    assert set(usual_lanes(two).values()) == {0b11}
-    assert set(usual_lanes(three).values()) == {0b01, 0b10}
+    assert set(usual_lanes(two)[two.rides].tolist()) == {0b11}
+    assert set(usual_lanes(three)[three.rides].tolist()) == {0b01, 0b10}
 
 
 @pytest.mark.parametrize(

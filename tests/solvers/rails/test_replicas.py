@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 import optmatch as om
@@ -63,8 +62,9 @@ def test_seats_are_those_of_one_replica(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(replicas, "_FEW_NODES", 0)
     job = small_job(dp=8, tp=1, batch=16, ep=4, model=EXPERTS)
     seats = seat_ranks(job)
-    assert seats.number.shape == (2, 8)
-    assert np.array_equal(np.sort(seats.number.ravel()), np.arange(16))
+    (alike,) = seats.rails
+    assert (seats.n_seats, seats.n_replicas) == (8, 2)
+    assert len({*zip(alike.seat.tolist(), alike.replica.tolist(), strict=True)}) == 16
     step = job.step()
     for node in seats.riding.tolist():
         group = step.groups[step.group[seats.folded.part[node]]]
@@ -72,3 +72,11 @@ def test_seats_are_those_of_one_replica(monkeypatch: pytest.MonkeyPatch) -> None
         if group.dimension != "pp":
             n_replicas = 1 + seats.nodes.crosses[node]
             assert seats.n_members[node] * n_replicas == len(group.ranks)
+
+
+def test_ranks_of_one_server_are_no_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are on different rails, on which circuits of one cannot be copied to the other."""
+    monkeypatch.setattr(replicas, "_FEW_NODES", 0)
+    job = small_job(dp=2, tp=1, pp=2, placement=("dp", "tp", "pp", "cp"), gpus_per_server=2)
+    assert find_replicas(job).n_all == 1
+    assert om.verify(job, om.solve(job, "on-demand", seed=0)).ok
