@@ -2,13 +2,14 @@
 
 import argparse
 import sys
+from contextlib import suppress
 from datetime import date
 from importlib import import_module
 
 import numpy as np
 
 from tests.helpers.defects import raise_defects
-from tests.rivals.races import tabulate
+from tests.rivals.races import Race, tabulate
 
 
 def main() -> None:
@@ -21,14 +22,15 @@ def main() -> None:
     options = parser.parse_args()
     raise_defects()
 
+    # Ctrl-C ends the run with the table of what was done.
     grid = import_module(f"tests.rivals.{options.question}.grid")
-    races = []
-    for number, cell in enumerate(
-        grid.draw_cells(np.random.default_rng(options.seed), options.cells)
-    ):
-        races.append(grid.race(cell))
-        if number % 25 == 24:
-            print(f"{number + 1} cells are done", file=sys.stderr, flush=True)
+    cells = grid.draw_cells(np.random.default_rng(options.seed), options.cells)
+    races: list[Race] = []
+    with suppress(KeyboardInterrupt):
+        for cell in cells:
+            races.append(grid.race(cell))
+            if len(races) % 25 == 0:
+                print(f"{len(races)} cells are done", file=sys.stderr, flush=True)
     print(f"{options.question}, seed {options.seed}")
     print(tabulate(races))
 
