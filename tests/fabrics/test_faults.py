@@ -206,27 +206,6 @@ def test_faults_survive_files() -> None:
     assert Faulty.of(mesh.fabric, mesh.faults) == mesh
 
 
-def test_the_verifier_knows_stuck_and_dead() -> None:
-    intact = om.HexMesh(2, 2, ports=4)
-    problem = om.AllToAll(intact)
-    solution = om.solve(problem, seed=0)
-    assert solution.schedule is not None and solution.schedule.cell_states is not None
-    states = solution.schedule.cell_states
-    slot, cell = (int(k) for k in np.argwhere(states == CROSS)[0])
-    for faults, rule in (
-        ({"stuck_bar": [cell]}, "a stuck cell is stated as it is, or free"),
-        ({"stuck_bar": [cell]}, "light reaches its partner"),
-        ({"dead_cells": [cell]}, "light reaches its partner"),
-        ({"dead_ports": [0]}, "a dead port takes part in no circuit"),
-    ):
-        report = om.verify(om.AllToAll(Faulty(intact, **faults)), solution.schedule)
-        assert rule in {violation.rule for violation in report.violations}
-    agreeing = Faulty(intact, stuck_cross=[cell])
-    report = om.verify(om.AllToAll(agreeing), solution.schedule)
-    wrong = {violation.where for violation in report.violations}
-    assert f"cell_states[{slot}, {cell}]" not in wrong
-
-
 @pytest.mark.parametrize("method", ["negotiated", "ilp"])
 @given(mesh=broken(SMALL, most=5), matching=matchings(SMALL.n_ports))
 @settings(deadline=None, max_examples=60)

@@ -14,6 +14,7 @@ from optmatch.io.cells import read_heaters
 from optmatch.model import BAR, CellDevice
 from optmatch.model.heaters import Heater
 from tests.helpers.command import call, refused
+from tests.helpers.oracles import solve_densely
 
 
 def draw_table(
@@ -207,23 +208,14 @@ def signal_to_crosstalk_db(
     arms' phases.
     """
     assert fabric.graph is not None
-    graph = fabric.graph
-    n = len(graph.mate)
     coupler = np.array([[np.sqrt(0.48), 1j * np.sqrt(0.52)], [1j * np.sqrt(0.52), np.sqrt(0.48)]])
-    scattering = np.zeros((n, n), dtype=complex)
-    joins = np.zeros((n, n))
-    for terminal in np.flatnonzero(graph.mate >= 0):
-        joins[terminal, graph.mate[terminal]] = 1.0
-    for cell in range(fabric.n_cells):
-        arms_rad = (sum_rad[cell] + difference_rad[cell] * np.array([1, -1])) / 2
-        matrix = 0.95 * (coupler @ np.diag(np.exp(1j * arms_rad)) @ coupler)
-        a, b = 4 * cell + np.arange(2), 4 * cell + 2 + np.arange(2)
-        scattering[np.ix_(b, a)] = matrix
-        scattering[np.ix_(a, b)] = matrix.T
-    sent = np.zeros((n, fabric.n_ports))
-    sent[fabric.source_terminals, np.arange(fabric.n_ports)] = 1.0
-    out = scattering @ np.linalg.solve(np.eye(n) - joins @ scattering, sent)
-    power = np.abs(out[fabric.destination_terminals]) ** 2  # [destination, source]
+    cells = []
+    for difference, total in zip(difference_rad, sum_rad, strict=True):
+        arms_rad = (total + difference * np.array([1, -1])) / 2
+        cells.append(0.95 * (coupler @ np.diag(np.exp(1j * arms_rad)) @ coupler))
+    guides = np.ones(fabric.graph.links.count, dtype=complex)
+    waves = solve_densely(fabric.graph, np.array(cells), guides, fabric.source_terminals)
+    power = np.abs(waves.leaving[fabric.destination_terminals]) ** 2  # [destination, source]
     senders = np.flatnonzero(matching >= 0)
     arriving = power[np.ix_(matching[senders], senders)]
     signal = arriving.diagonal()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.model import Schedule
+from optmatch.optics.scattering import Waves
 
 BAR_WAYS = {"a1": "b1", "b1": "a1", "a2": "b2", "b2": "a2"}
 CROSS_WAYS = {"a1": "b2", "b2": "a1", "a2": "b1", "b1": "a2"}
@@ -243,3 +244,29 @@ def route_lengths(graph: CellGraph, ends: Sequence[int]) -> NDArray[np.float64]:
                 found = routes(graph, start, end, 2 * graph.n_cells)
                 table[i, j] = min(map(len, found), default=np.inf)
     return table
+
+
+def solve_densely(
+    graph: CellGraph,
+    cells: NDArray[np.complex128],
+    waveguides: NDArray[np.complex128],
+    inputs: NDArray[np.integer],
+) -> Waves:
+    """Write S and C of light down terminal by terminal, and solve by dense elimination."""
+    n = len(graph.mate)
+    scattering, joins = np.zeros((n, n), dtype=complex), np.zeros((n, n), dtype=complex)
+    for cell in range(graph.n_cells):
+        for end in (0, 2):
+            for left in (0, 1):
+                for entered in (0, 1):
+                    out, into = 4 * cell + (2 - end) + left, 4 * cell + end + entered
+                    matrix = cells[cell] if end == 0 else cells[cell].T  # cells are reciprocal
+                    scattering[out, into] = matrix[left, entered]
+    for terminal in range(n):
+        if graph.mate[terminal] >= 0:
+            factor = waveguides[graph.links.of_terminal[terminal]]
+            joins[terminal, graph.mate[terminal]] = factor
+    sent = np.zeros((n, len(inputs)))
+    sent[inputs, np.arange(len(inputs))] = 1.0
+    entering = np.linalg.solve(np.eye(n) - joins @ scattering, sent)
+    return Waves(entering, scattering @ entering)

@@ -18,6 +18,7 @@ from optmatch.optics.scattering import Waves, scatter as unchecked
 from tests.helpers import oracles
 from tests.helpers.crosscheck import SaxCircuit
 from tests.helpers.modes import examples
+from tests.helpers.oracles import solve_densely
 
 LEAKY = om.Device(
     bar_loss_db=0.5, cross_loss_db=0.3, bar_extinction_db=18.0, cross_extinction_db=25.0
@@ -55,32 +56,6 @@ def fading(graph: CellGraph, seed: int) -> NDArray[np.complex128]:
     size, turn = rng.uniform(0.7, 1.0, graph.links.count), rng.random(graph.links.count)
     factors: NDArray[np.complex128] = size * np.exp(2j * np.pi * turn)
     return factors
-
-
-def solve_densely(
-    graph: CellGraph,
-    cells: NDArray[np.complex128],
-    waveguides: NDArray[np.complex128],
-    inputs: NDArray[np.integer],
-) -> Waves:
-    """Write S and C down terminal by terminal and solve by dense elimination."""
-    n = len(graph.mate)
-    scattering, joins = np.zeros((n, n), dtype=complex), np.zeros((n, n), dtype=complex)
-    for cell in range(graph.n_cells):
-        for end in (0, 2):
-            for left in (0, 1):
-                for entered in (0, 1):
-                    out, into = 4 * cell + (2 - end) + left, 4 * cell + end + entered
-                    matrix = cells[cell] if end == 0 else cells[cell].T  # cells are reciprocal
-                    scattering[out, into] = matrix[left, entered]
-    for terminal in range(n):
-        if graph.mate[terminal] >= 0:
-            factor = waveguides[graph.links.of_terminal[terminal]]
-            joins[terminal, graph.mate[terminal]] = factor
-    sent = np.zeros((n, len(inputs)))
-    sent[inputs, np.arange(len(inputs))] = 1.0
-    entering = np.linalg.solve(np.eye(n) - joins @ scattering, sent)
-    return Waves(entering, scattering @ entering)
 
 
 def lost(

@@ -14,6 +14,7 @@ from optmatch.model import BAR
 from optmatch.model.device import frequency_of_nm
 from tests.fabrics.netlists.chips import port_amplitudes
 from tests.helpers.command import call, refused
+from tests.helpers.oracles import solve_densely
 
 SLOPE_PER_NM = 0.003
 TABLE_NM = (1500.0, 1540.0, 1560.0, 1600.0)
@@ -43,29 +44,20 @@ def dense_powers(
 ) -> NDArray[np.float64]:
     """Return ``power[source, destination]`` of one state at one wavelength, facets counted."""
     assert fabric.graph is not None
-    graph = fabric.graph
-    n = len(graph.mate)
     share = crossing_share(wavelength_nm, device)
     coupler = np.array([[np.sqrt(1 - share), 1j * np.sqrt(share)]] * 2)
     coupler[1] = coupler[1, ::-1]
-    scattering = np.zeros((n, n), dtype=complex)
-    joins = np.zeros((n, n))
-    for terminal in np.flatnonzero(graph.mate >= 0):
-        joins[terminal, graph.mate[terminal]] = 1.0
-    for cell, state in enumerate(states):
+    cells = []
+    for state in states:
         loss_db, extinction_db = (0.5, 30.0) if state == BAR else (0.4, 36.0)
         tilt = np.arctan(10 ** (-extinction_db / 20))
         theta = np.pi / 2 - tilt if state == BAR else tilt
         arms = np.diag(np.exp([1j * theta, -1j * theta]))
         gain = 10 ** (-loss_db / 20) * np.sqrt(1 + 10 ** (-extinction_db / 10))
-        matrix = gain * (coupler @ arms @ coupler)
-        a, b = 4 * cell + np.arange(2), 4 * cell + 2 + np.arange(2)
-        scattering[np.ix_(b, a)] = matrix
-        scattering[np.ix_(a, b)] = matrix.T
-    sent = np.zeros((n, fabric.n_ports))
-    sent[fabric.source_terminals, np.arange(fabric.n_ports)] = 1.0
-    out = scattering @ np.linalg.solve(np.eye(n) - joins @ scattering, sent)
-    power: NDArray[np.float64] = np.abs(out[fabric.destination_terminals].T) ** 2
+        cells.append(gain * (coupler @ arms @ coupler))
+    guides = np.ones(fabric.graph.links.count, dtype=complex)
+    waves = solve_densely(fabric.graph, np.array(cells), guides, fabric.source_terminals)
+    power: NDArray[np.float64] = np.abs(waves.leaving[fabric.destination_terminals].T) ** 2
     return power * 10**-0.3
 
 

@@ -50,7 +50,7 @@ def test_changed_leaves_are_not_ok() -> None:
 
 def test_answers_changed_in_one_respect_are_ok_where_they_are_right() -> None:
     passed = 0
-    for number in range(200 * TIMES):
+    for number in range(500 * TIMES):
         rng = random.Random(f"answer {number}")
         name = rng.choice(list(TRUTHS))
         tree = json.loads(answer(name))
@@ -59,4 +59,4 @@ def test_answers_changed_in_one_respect_are_ok_where_they_are_right() -> None:
         passed += solution is not None
         if solution is not None and not change.is_rounding:
             assert is_right(name, solution), (number, name, change)
-    assert 0 < passed < 60 * TIMES
+    assert 0 < passed < 150 * TIMES

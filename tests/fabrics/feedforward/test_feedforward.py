@@ -3,7 +3,6 @@
 import math
 import pickle
 from itertools import permutations, product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.feedforward.networks import ColumnBuilder
 from optmatch.fabrics.light import trace
 from optmatch.io import dumps, loads
-from optmatch.plotting import save_picture
 from optmatch.solvers.feedforward import router
 from tests.helpers.command import call
 
@@ -193,27 +191,6 @@ def test_rearrangeable_fabrics_of_seven_and_eight(fabric: Any) -> None:
     assert held(fabric, fabric.n_cells) == math.factorial(fabric.n)
 
 
-@pytest.mark.parametrize("n", [7, 12, 33])
-def test_benes_networks_of_any_size_are_routed(n: int) -> None:
-    matching = np.random.default_rng(n).permutation(n).astype(np.int32)
-    problem = om.Routing(om.Benes(n), matching)
-    assert om.verify(problem, om.solve(problem, "ilp")).ok
-
-
-@each_class
-@pytest.mark.parametrize("n", [2, 3, 4])
-def test_every_small_permutation_is_routed(cls: Any, n: int) -> None:
-    for matching in permutations(range(n)):
-        problem = om.Routing(cls(n), np.array(matching, dtype=np.int32))
-        solution = om.solve(problem, "ilp")
-        assert solution.status is om.Status.OPTIMAL
-        assert om.verify(problem, solution).ok
-        assert solution.schedule is not None
-        states = solution.schedule.cell_states
-        assert states is not None
-        assert outputs(cls(n), np.where(states < 0, 0, states))[0].tolist() == list(matching)
-
-
 @each_class
 @pytest.mark.parametrize("method", ["negotiated", "ilp"])
 def test_general_methods_route_partial_matchings(cls: Any, method: str) -> None:
@@ -317,14 +294,6 @@ def test_the_same_cells_are_two_fabrics() -> None:
     clements, planar = om.Clements(6), om.SpankeBenes(6)
     assert clements.graph == planar.graph
     assert clements != planar
-
-
-@each_class
-def test_pictures(cls: Any, tmp_path: Path) -> None:
-    solution = om.solve(om.Routing(cls(4), np.array([2, 0, 3, 1])), "ilp")
-    for name in ("slot.svg", "slot.html"):
-        save_picture(solution, tmp_path / name)
-        assert (tmp_path / name).stat().st_size > 1000
 
 
 def test_a_cell_stands_to_the_right_of_what_leads_to_it() -> None:

@@ -89,11 +89,6 @@ def test_verdicts_do_not_depend_on_the_order() -> None:
         assert bound_jointly(broken, router, np.inf, clock)[0] == np.inf
 
 
-def test_single_faults_are_all_decided() -> None:
-    for kind, cell in itertools.product(CELL_FAULTS, range(MESH.n_cells)):
-        assert REPAIR.judge((Fault(kind, cell),)).outcome in ("survived", "failed")
-
-
 def test_what_the_exact_model_settles_is_not_open() -> None:
     problem = om.AllToAll(om.HexMesh(2, 2, ports=4))
     repair = repair_of(problem)

@@ -13,7 +13,6 @@ import pytest
 import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
-from optmatch.problems.reroutes.transition import SET
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.testing import reroutes as drawn
 from optmatch.verify.reroutes import bounds
@@ -95,15 +94,6 @@ def edited(answer: Transition, name: str, index: Any, value: Any) -> Transition:
     array[index] = value
     changed: dict[str, Any] = {name: array}
     return replace(answer, **changed)
-
-
-@pytest.mark.parametrize("make", [port_lost, room_made])
-def test_every_step_is_needed(make: Callable[[], om.Solution]) -> None:
-    answer = make().answer
-    for k, (kind, _, state) in enumerate(answer.steps.tolist()):
-        assert rules(make(), replace(answer, steps=np.delete(answer.steps, k, axis=0)))
-        if kind == SET:
-            assert rules(make(), edited(answer, "steps", (k, 2), 1 - state))
 
 
 @pytest.mark.parametrize("name", ["disturbed", "changed", "cells_set", "length"])

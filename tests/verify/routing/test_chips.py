@@ -23,21 +23,12 @@ from optmatch.verify.routing.bounds import (
     sum_least,
     sum_power,
 )
+from tests.helpers import oracles
 from tests.helpers.chips import LOSS, POWER, SNR, draw_chip
 from tests.verify.rules.routing import PINS, interferometer
 
 BENES = om.Benes(4)
 STATES = np.array([*product((0, 1), repeat=BENES.n_cells)], dtype=np.int8)
-
-
-def follow(graph: Any, states: Any, start: int) -> tuple[list[int], int]:
-    """Return the terminals by which a beam enters cells, and the one by which it leaves."""
-    entered = [start]
-    while True:
-        left = int(graph.exits[entered[-1], states[entered[-1] // 4]])
-        if graph.mate[left] < 0:
-            return entered, left
-        entered.append(int(graph.mate[left]))
 
 
 @pytest.mark.parametrize("fabric", [BENES, om.HexMesh(2, 1), om.Crossbar(2)], ids=lambda f: f.type)
@@ -50,7 +41,7 @@ def test_beams_lose_and_leak_as_one_follows_them(fabric: om.Fabric) -> None:
     found = measure_quality(trace(graph, states, np.tile(starts, (len(states), 1))), chip)
     assert found.crosstalk.any()
     for slot, row in enumerate(states):
-        ways = [follow(graph, row, start)[0] for start in starts.tolist()]
+        ways = [[at for at, _ in oracles.follow(graph, row, k)[0]] for k in starts.tolist()]
         powers = []
         for way in ways:
             lost, power = 0.0, {}
@@ -81,7 +72,8 @@ def test_the_least_loss_is_that_of_all_states(broken: dict[str, list[int]]) -> N
     least = np.full((4, 4), math.inf)
     for row in rows:
         for k, start in enumerate(fabric.source_terminals.tolist()):
-            way, left = follow(BENES.graph, row, start)  # as if nothing were dead
+            steps, left = oracles.follow(BENES.graph, row, start)  # as if nothing were dead
+            way = [at for at, _ in steps]
             if not set(broken.get("dead_cells", [])) & {at // 4 for at in way}:
                 end = fabric.destination_terminals.tolist().index(left)
                 lost = sum(chip.loss_db[at // 4, row[at // 4]] for at in way)
@@ -126,8 +118,8 @@ def test_each_objective_has_its_bound_and_its_figure() -> None:
     pairs = om.AllToAll(BENES, objective=LOSS, cells=chip)
     assert bound_objective(pairs) == max(sum_least(BENES, chip.loss_db, ~np.eye(4, dtype=bool)))
     assert bound_objective(om.AllToAll(BENES, objective=SNR, cells=chip)) == 0.0
-    cut = om.Faulty(BENES, stuck_bar=[*range(BENES.n_cells)])
-    there = [follow(cut.graph, [0] * 6, at)[1] for at in cut.source_terminals.tolist()]
+    cut: Any = om.Faulty(BENES, stuck_bar=[*range(BENES.n_cells)])
+    there = [oracles.follow(cut.graph, [0] * 6, at)[1] for at in cut.source_terminals.tolist()]
     kept = [cut.destination_terminals.tolist().index(end) for end in there]
     for goal in (LOSS, SNR):
         assert bound_objective(om.Routing(cut, kept, objective=goal, cells=chip)) < math.inf
@@ -167,7 +159,7 @@ def test_power_is_a_sum_over_cells() -> None:
     held = [
         row
         for row in STATES
-        if [follow(BENES.graph, row, at)[1] for at in BENES.source_terminals.tolist()]
+        if [oracles.follow(BENES.graph, row, at)[1] for at in BENES.source_terminals.tolist()]
         == BENES.destination_terminals[[1, 0, 3, 2]].tolist()
     ]
     assert bound <= min(sum_power(BENES.graph, chip, np.array(held)))
