@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 import optmatch as om
 from benchmarks.papers.figures import Table, show
 from benchmarks.papers.racks import Arrival, draw_arrivals, write_mean
+from optmatch.fabrics.units import measure_reach
 from optmatch.problems import Allocation, Reroute
-from optmatch.solvers.reroutes.repair import Reach, Recovery, repair
+from optmatch.solvers.reroutes.repair import Recovery, repair
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 from optmatch.solvers.slices.pod import Pod
 
@@ -64,7 +65,7 @@ def fail_each_chip(rack: om.RackFabric, arrivals: Sequence[Arrival]) -> list[Eff
             slices.append(slice_)
     state = state_of(rack, slices)
     routing = RoutingState(state)
-    reach = Reach(routing, state.loss_units)
+    reach = measure_reach(state.units, state.loss_units)
     sizes = [int(np.prod(slice_.shape)) for slice_ in slices]
     effects = []
     for slice_, n_chips in zip(slices, sizes, strict=True):

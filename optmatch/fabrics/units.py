@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,31 +66,49 @@ UNITS_PER_DB = 100
 """Losses of routes are compared in hundredths of a dB."""
 
 
-def stated_losses(units: Units) -> NDArray[np.int64] | None:
-    """Return how much light each circuit loses, where a fabric states that for whole circuits.
+class Reach(NamedTuple):
+    """How far it is from unit to unit if nothing is in the way: no route is shorter.
 
-    Only an ideal switch may state it. In all other fabrics, the loss is that of the cells (2 x 2
-    switches) and fibres on the way.
+    Both arrays have the shape (units, units), ``[source, destination]``, and `UNREACHED` where
+    there is no route.
+    """
+
+    loss: NDArray[np.int64]
+    """The least loss, in hundredths of a dB."""
+    length: NDArray[np.int32]
+    """The fewest cells and fibres."""
+    is_stated: bool
+    """Whether an ideal switch states the losses: then each circuit has the one that is here."""
+
+
+def measure_reach(units: Units, loss_units: tuple[int, int]) -> Reach:
+    """Find the least loss, and the fewest cells and fibres, between all units.
+
+    An ideal switch may state the losses of circuits, of which the direction that loses more counts
+    between bidirectional ports. In all other fabrics a route loses what its cells and fibres do.
 
     Parameters
     ----------
     units
         The units that circuits join: ports of a fabric, or chips of racks.
-
-    Returns
-    -------
-    NDArray or None
-        ``loss[source, destination]`` in hundredths of a dB, rounded; int64, shape (units, units).
-        The direction that loses more counts between bidirectional ports.
-        ``UNREACHED`` for circuits that lose too much to be used. None if no losses are stated.
+    loss_units
+        The loss of a cell and of a fibre, in hundredths of a dB.
     """
-    if not isinstance(units, PortUnits) or units.fabric.circuit_loss_db is None:
-        return None
-    loss = np.rint(UNITS_PER_DB * units.fabric.circuit_loss_db).astype(np.int64)
-    if units.fabric.bidirectional:
-        loss = np.maximum(loss, loss.T)
-    loss[units.fabric.route_cells() == UNREACHED] = UNREACHED
-    return loss
+    cells, fibres = units.route_lengths()
+    cell_loss, fibre_loss = loss_units
+    length = cells + fibres
+    loss = cells * np.int64(cell_loss) + fibres * np.int64(fibre_loss)
+    fabric = units.fabric if isinstance(units, PortUnits) else units
+    stated_db = fabric.circuit_loss_db
+    if stated_db is not None:
+        loss = np.rint(UNITS_PER_DB * stated_db).astype(np.int64)
+        if fabric.bidirectional:
+            loss = np.maximum(loss, loss.T)
+
+    # Two ports that lose too much to be used have no route, either.
+    is_unreached = np.maximum(cells, fibres) >= UNREACHED
+    loss[is_unreached] = length[is_unreached] = UNREACHED
+    return Reach(loss, length, stated_db is not None)
 
 
 def units_of(fabric: Fabric) -> Units:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from optmatch.fabrics.units import measure_reach
 from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Score, Solution
 from optmatch.problems import Reroute
 from optmatch.solvers.frame import conclude, stoppable
 from optmatch.solvers.reroutes.changes import make_transition, replace_racks
 from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut, prove_handovers
-from optmatch.solvers.reroutes.repair import EFFORT, Reach, Recovery, repair
+from optmatch.solvers.reroutes.repair import EFFORT, Recovery, repair
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
 
 _FEW = 20  # cases of a proof, for each handover
@@ -67,7 +68,7 @@ def solve(
     # The repair returns a plan, a proof that nothing helps, or None.
     case = case_of(problem)
     routing = RoutingState(problem)
-    reach = Reach(routing, problem.loss_units)
+    reach = measure_reach(problem.units, problem.loss_units)
     cut = partial(find_cut, problem) if problem.units.n_chips else None
     repaired = repair(routing, case, reach, clock=clock, prove=cut)
     if isinstance(repaired, Recovery):

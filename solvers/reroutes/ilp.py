@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from optmatch.fabrics.units import measure_reach
 from optmatch.model import Clock, Limit, Limits, NewBest, OnEvent, Solution, ignore
 from optmatch.problems import BlockProof, CutProof, Reroute
 from optmatch.solvers.cpsat import Outcome
@@ -38,7 +39,6 @@ from optmatch.solvers.reroutes.impossible import (
 )
 from optmatch.solvers.reroutes.repair import (
     Handover,
-    Reach,
     Recovery,
     repair,
     settle,
@@ -421,7 +421,7 @@ def solve(
 
     # The quick repair first: its plan bounds the models, or it has a proof that there is none.
     search = RerouteSearch(problem, clock, on_event, rng)
-    reach = Reach(search.routing, problem.loss_units)
+    reach = measure_reach(problem.units, problem.loss_units)
     cut = partial(find_cut, problem) if problem.units.n_chips else None
     repaired = repair(search.routing, search.case, reach, clock=clock, prove=cut)
     certificate: Any = None if isinstance(repaired, Recovery) else repaired

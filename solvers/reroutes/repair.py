@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from optmatch.fabrics import UNREACHED
-from optmatch.fabrics.units import stated_losses
+from optmatch.fabrics.units import Reach
 from optmatch.model import Clock, Limits, TimeUp, check_time, running_clock
 from optmatch.problems import BlockProof
 from optmatch.solvers.reroutes.impossible import find_block
@@ -65,40 +65,6 @@ class Recovery(NamedTuple):
     """The circuits that get new routes: hit ones, and those that move."""
     paths: list[Path]
     """Their new paths on the flow graph, in the same order."""
-
-
-class Reach:
-    """How far it is from unit to unit, in hundredths of a dB: no route is shorter.
-
-    Parameters
-    ----------
-    routing
-        The running state.
-    loss_units
-        The loss of a cell and of a fibre, in hundredths of a dB.
-
-    Attributes
-    ----------
-    loss, length : int array, shape (units, units)
-        ``[source, destination]``: the least loss in hundredths of a dB, and the fewest cells and
-        fibres; `UNREACHED` where there is no path.
-    stated : int array, shape (units, units), or None
-        The losses that an ideal switch states for its circuits, in hundredths of a dB.
-    """
-
-    def __init__(self, routing: RoutingState, loss_units: tuple[int, int]) -> None:
-        """Find the fewest cells and fibres, and the least loss, between all units."""
-        cells, fibres = routing.units.route_lengths()
-        is_unreached = np.maximum(cells, fibres) >= UNREACHED
-        cell_loss, fibre_loss = map(np.int32, loss_units)
-        self.loss = cells * cell_loss + fibres * fibre_loss  # what overflows is far
-        self.length = cells + fibres
-        self.loss[is_unreached] = self.length[is_unreached] = UNREACHED
-
-        # An ideal switch may state the loss of each circuit, which no route can change.
-        self.stated = stated_losses(routing.units)
-        if self.stated is not None:
-            self.loss = self.stated
 
 
 def repair(
@@ -242,9 +208,9 @@ def _best_handover(
             plan = settle(routing, case, ranked.handover, circuits, paths)
 
             # Routes do not tell the losses that an ideal switch states for its circuits.
-            if reach.stated is not None:
+            if reach.is_stated:
                 disturbed, changed, cells_set, _, length = plan.levels
-                worst_loss = max((int(reach.stated[pair]) for pair in ranked.ends), default=0)
+                worst_loss = max((int(reach.loss[pair]) for pair in ranked.ends), default=0)
                 plan = plan._replace(levels=(disturbed, changed, cells_set, worst_loss, length))
             if best is None or plan.levels < best.levels:
                 best = plan

@@ -16,6 +16,7 @@ from optmatch.control.reroutes.records import (
     drop_former_faults,
     find_joined_servers,
 )
+from optmatch.fabrics.units import Reach, measure_reach
 from optmatch.model import (
     Clock,
     InfeasibleError,
@@ -32,7 +33,6 @@ from optmatch.problems.reroutes.running import Damage, FailedParts
 from optmatch.problems.reroutes.transition import RAISE, SET, STEP_NAMES
 
 if TYPE_CHECKING:
-    from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
     from optmatch.solvers.reroutes.splice import RerouteSpace
 
@@ -160,7 +160,6 @@ def take_snapshot(
     `before` is a snapshot of an earlier state of the same fabric, whose distances and workspaces
     are used again; None to compute them. Where whole racks take over, there is no routing.
     """
-    from optmatch.solvers.reroutes.repair import Reach
     from optmatch.solvers.reroutes.routing_state import RoutingState
 
     if not record.state.units.through:
@@ -168,7 +167,8 @@ def take_snapshot(
     routing = RoutingState(record.state)
     if before is not None:
         return before._replace(record=record, routing=routing)
-    return Snapshot(record, routing, Reach(routing, record.state.loss_units), [], priorities)
+    reach = measure_reach(record.state.units, record.state.loss_units)
+    return Snapshot(record, routing, reach, [], priorities)
 
 
 def start_clock(deadline_s: float | None) -> Clock:

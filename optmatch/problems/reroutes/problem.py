@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric, Faulty, IdealSwitch, RackFabric, Units, units_of
 from optmatch.fabrics.cellgraph import check_parts
-from optmatch.fabrics.units import UNITS_PER_DB, stated_losses
+from optmatch.fabrics.units import UNITS_PER_DB, measure_reach
 from optmatch.model import (
     BAR,
     CROSS,
@@ -60,11 +60,10 @@ def _try_handovers(
 ) -> NDArray[np.int64]:
     """Return how long or how lossy the shortest new routes are, for each choice of spares.
 
-    ``lengths[source, destination]`` is the least number of cells or fibres, or the loss, from unit
-    to unit, `UNREACHED` where there is no route; ``end_units[circuit]`` are both units of each hit
-    circuit. The result is ``lengths`` between the ends of each hit circuit (column) after each
-    handover (row). With 2 lost units and 3 spares there are 3 * 2 = 6 handovers. There is one row
-    alone
+    ``lengths[source, destination]`` is one of both arrays of `Reach`, and ``end_units[circuit]``
+    are both units of each hit circuit. The result is ``lengths`` between the ends of each hit
+    circuit (column) after each handover (row). With 2 lost units and 3 spares there are 3 * 2 = 6
+    handovers. There is one row alone
 
     - if whole racks are lost: a rack is replaced by one that is alike, so that lengths stay;
     - if there are more than ``_MOST_HANDOVERS``: each circuit has the least length that it has
@@ -360,31 +359,22 @@ class Reroute(_AssessedState):
             return inf
 
         # Every hit circuit changes, while circuits of others and cells to be set are bounded by 0.
-        # One row for each handover, one column for each hit circuit: the length of a shortest
-        # route. An ideal switch may state losses, which do not follow from cells and fibres.
+        # One row for each handover, one column for each hit circuit: loss and length of a shortest
+        # route.
         units = units_of(self.broken_fabric)
         end_units = self.circuits[self.hit] // units.ports_per_unit  # (circuits, 2)
-        lengths = units.route_lengths()
-        cells = _try_handovers(self, lengths.cells, end_units)
-        fibres = _try_handovers(self, lengths.fibres, end_units)
-        stated = stated_losses(units)
-        if stated is not None:
-            stated = _try_handovers(self, stated, end_units)
+        reach = measure_reach(units, self.loss_units)
+        losses = _try_handovers(self, reach.loss, end_units)
+        lengths = _try_handovers(self, reach.length, end_units)
 
         # Handovers that leave a circuit without any route are no answers.
-        has_routes = (np.maximum(cells, fibres) < UNREACHED).all(axis=1)
+        has_routes = (lengths < UNREACHED).all(axis=1)
         if not has_routes.any():
             return inf
-        cells = cells[has_routes]
-        fibres = fibres[has_routes]
 
         # The best handover by the levels in their order: first the worst loss, then the length.
-        cell_loss, fibre_loss = self.loss_units
-        losses = cells * cell_loss + fibres * fibre_loss
-        if stated is not None:
-            losses = stated[has_routes]
-        worst_loss = losses.max(axis=1, initial=0)
-        length = (cells + fibres).sum(axis=1)
+        worst_loss = losses[has_routes].max(axis=1, initial=0)
+        length = lengths[has_routes].sum(axis=1)
         best = np.lexsort((length, worst_loss))[0]
         return 0, len(end_units), 0, int(worst_loss[best]), int(length[best])
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.fabrics.units import measure_reach
 from optmatch.model import Limits, ignore
 from optmatch.problems import Reroute
 from optmatch.solvers.reroutes.greedy import case_of
 from optmatch.solvers.reroutes.ilp import RerouteSearch
-from optmatch.solvers.reroutes.repair import Reach, Recovery, repair, split_rest
+from optmatch.solvers.reroutes.repair import Recovery, repair, split_rest
 from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.testing.reroutes import draw_state
 from tests.helpers.exhaustive.reroutes import best_reroute
@@ -52,7 +53,7 @@ def test_model_and_repair_find_the_best_of_all_states(seed: int) -> None:
         assert search.best is None or search.best.levels[1] > best[1]
     routing = RoutingState(problem)
     before = routing.free.copy()
-    plan = repair(routing, case_of(problem), Reach(routing, problem.loss_units))
+    plan = repair(routing, case_of(problem), measure_reach(problem.units, problem.loss_units))
     assert (plan.levels if isinstance(plan, Recovery) else None) == best
     assert np.array_equal(routing.free, before)
 
