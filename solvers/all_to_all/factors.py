@@ -239,14 +239,15 @@ def exchange(factors, start, coins, new, place, path):
 def find_swap(factors, beyond, first, penalty, coins, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
-    ``factors[slot, vertex]`` is the partner of a vertex; nothing but the scratch `seen` (vertices)
-    is written. Edges of two factors in turn lead round cycles. If both swap their edges on one
-    cycle, each is a factor again, and all pairs still meet once. Among the cycles that chance lets
-    by, one in sixteen, the one is taken that is expected to save the most. `first` is the number
-    of a slot. ``beyond[slot, vertex]`` is the cost of the circuit at a vertex beyond its shortest
-    route, and `penalty` the expected one of a new circuit, both in 1/10,000 of a cell and half at
-    each end. `coins` is a random number below 2**31. Returns the other slot and a vertex of the
-    cycle; -1 twice if there is none.
+    If both swap their edges on a cycle, each is a factor again, and all pairs still meet once.
+    The cycle is the one that is expected to save the most, among those that chance lets by: each
+    cycle that would be the best so far is let by once in sixteen times.
+
+    `first` is the number of a slot, and ``factors[slot, vertex]`` the partner of a vertex.
+    ``beyond[slot, vertex]`` is the cost of the circuit at a vertex beyond its shortest route, and
+    `penalty` the expected one of a new circuit, both in 1/10,000 of a cell and half at each end.
+    `coins` is a random number below 2**31. `seen`, shape (vertices,), is scratch. Returns the
+    other slot and a vertex of the cycle; -1 twice if there is none.
     """
     slots, n = factors.shape
     most_saved = -(1 << 60)
@@ -273,8 +274,9 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
                 if v == start:
                     break
 
-            # A cycle of two vertices is an edge that both have; on one of all vertices, the slots
-            # would only change their names.
+            # A cycle of two vertices is an edge that both have; after a swap on one of all
+            # vertices the slots would only have changed their numbers. Four bits of `coins` are 0
+            # once in sixteen times.
             if 2 < count < n and saved > most_saved:
                 coins = _toss(coins)
                 if coins >> 16 & 15 == 0:

@@ -170,7 +170,11 @@ def _solve_and_blame(
     start: Solution | None = None,
     **options: Any,
 ) -> Solution:
-    """Solve, and if the fewest slots are refuted, find the faults that cause it."""
+    """Solve an all-to-all, and if the fewest slots are refuted, name the faults that cause it.
+
+    `solve` is a method, which gets `start` and `options`, and `decide` the exact test whether a
+    fabric with fewer faults needs more than the fewest slots.
+    """
     clock = limits.start()
     if len(problem.fabric.dead_ports):
         solution = _solve_on_live_ports(solve, problem, limits, rng, on_event, start, **options)

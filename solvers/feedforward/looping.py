@@ -69,9 +69,10 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
     or two. The result has the blocks by rising depth, a block before its halves, the upper half
     before the lower one: for 4 lines and a leaf of 2 the whole, then two blocks of two lines.
     """
-    # Cells are numbered column by column from outside: the first column of a block, all cells of
-    # its upper half, all of its lower half, its last column. The list grows while it is read.
-    # ``ends[depth]``: the entries of lines that the blocks of a depth have taken so far.
+    # The cells of a block are numbered in this order: its first column, all cells of its upper
+    # half, all of its lower half, its last column. A row of `blocks` has the columns of `Blocks`;
+    # the list grows while it is read. ``ends[depth]`` is how many entries the lines of the blocks
+    # of a depth have taken so far.
     blocks = [[n, 0, 0, -1, -1, 0, 0]]
     ends = [0]
     for number, (size, depth, _, _, _, first, _) in enumerate(blocks):

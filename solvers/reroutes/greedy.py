@@ -49,9 +49,12 @@ def solve(
     ----------
     problem
         The running state, and what has failed.
-    limits, rng, on_event
-        As of every method: when it ends, what is drawn at random (nothing), and who hears of
-        progress.
+    limits
+        When the search ends; an iteration is one set of circuits that make room.
+    rng
+        Nothing is drawn from it.
+    on_event
+        Receives the plan that is found.
 
     Returns
     -------
@@ -80,6 +83,7 @@ def solve(
     # Without a plan the certificate is that proof, or one that is sought now.
     certificate: Any = repaired or find_cut(problem) or prove_handovers(problem, clock, 0, _FEW)
     if certificate is None:
+        # Nothing was found and nothing proved: `conclude` makes that UNKNOWN.
         return conclude(problem, "greedy", None, bound, clock.exceeded(EFFORT))
     return refuse(problem, "greedy", explain(problem, certificate), certificate)
 

@@ -28,12 +28,13 @@ _MOST_HANDOVERS = 24
 def find_cut(problem: Reroute) -> CutProof | None:
     """Find servers that more circuits must leave than live fibres lead out; None if none prove it.
 
-    All sets of up to 16 servers are tried, of larger racks the single servers and their
-    complements, of more than 512 servers those of hit circuits. Among the cuts that lack most
-    fibres the smallest counts. Time is linear in sets and in the square of the servers.
+    In racks of up to 16 servers all sets of servers are tried. In larger ones these are each
+    server alone and all servers but one; from 512 servers on only those at which hit circuits end.
+    Among the cuts that lack most fibres the smallest counts. Time is linear in sets and in the
+    square of the servers.
     """
-    # `inside` and `sides` say, as truth values and as numbers, ``[set, server]``, which servers
-    # are in each set.
+    # Which servers are in each set: ``inside[set, server]``, and ``sides[set, server]`` the same
+    # as numbers 0 and 1.
     rack = problem.units
     ends = rack.server_of_unit[problem.circuits[problem.hit] // rack.ports_per_unit]
     n = rack.n_servers

@@ -99,13 +99,14 @@ def refuse_dead_pairs(
 ) -> Solution | None:
     """Conclude that a problem is infeasible because two ports must meet that nothing connects.
 
-    `dead` lists these pairs of ports, (source, destination), and `method` is named in the
-    solution. No state of the cells connects them or, on a fabric without cells, their circuit is
-    over its link budget. None if there is no dead pair. On a fabric with faults the solution names
-    those to blame, a set of which each fault is needed: one that keeps some pair dead; then, if
-    `refuted` is given, the part of it for which that exact test still says that the problem has no
-    answer. No more of its tests are begun after the time of `clock`; the set may then have faults
-    that are not needed.
+    `dead` lists these pairs of ports, (source, destination). No state of the cells connects them
+    or, on a fabric without cells, their circuit is over its link budget. `method` is named in the
+    solution, which is None if there is no dead pair.
+
+    On a fabric with faults the solution names those to blame, in two steps. First come faults of
+    which each one is needed to keep some pair dead. Then, if the exact test `refuted` is given,
+    those of them with which the problem still has no answer. After the time of `clock` no test is
+    begun: then some of the faults may not be needed.
     """
     if not dead:
         return None

@@ -332,8 +332,10 @@ class StrayLight:
     Notes
     -----
     ``_exits[terminal, state]`` is where light leaves that enters a cell at a terminal, and
-    ``_waveguides[frequency][terminal]`` the factor of the waveguide behind it.
-    ``_own_amplitude[circuit]`` is the certain part of a signal where phases are not known.
+    ``_waveguides[frequency][terminal]`` the complex factor of the waveguide behind a terminal.
+    ``_own_amplitude[circuit]`` is the amplitude of a signal that takes its own way alone, where
+    phases are not known; else 0. ``_counts_returns`` is whether light that
+    comes back to a flipped cell counts (`MOST_RETURNS`).
     """
 
     def __init__(

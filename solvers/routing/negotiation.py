@@ -242,8 +242,8 @@ class Negotiation:
         """Yield the objective and the routes of each negotiation, None for one that failed.
 
         There are `n_turns` of them. The routes of `start`, a former solution, come first if they
-        fit. Without such routes, the negotiations end once the first `patience` of them have all
-        failed, where that is given: routes that are so hard to find may not exist.
+        fit. Without such routes, the negotiations end if the first `patience` of them (None: any
+        number) have all failed: routes that are so hard to find may not exist.
         """
         former = None if start is None else self.take_up(start)
         if former is not None:
