@@ -67,7 +67,7 @@ class JointModel(ExactModel[RoutedPairs]):
     Attributes
     ----------
     graph : CellGraph
-        The cells of the fabric, and how they are joined.
+        The graph of the fabric, along which light flows.
     pairs : list of (int, int)
         The source and the destination port of each pair that has to meet.
     sources : list of int
