@@ -71,19 +71,23 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
 
     Attributes
     ----------
-    circuits
+    routing : RoutingState
+        The flow graph, and what is free of it without the circuits of the model.
+    case : HitCircuits
+        The hit circuits, the lost units and the spares.
+    circuits : list of int
         The hit circuits, then the movable ones.
-    take
-        ``take[unit, spare]``: whether a spare takes over for a lost unit.
-    moved
-        ``moved[circuit]``: whether a movable circuit leaves its old route.
-    uses
-        ``uses[resource]``: literals of circuits that use one unit of it.
-    sets
-        ``sets[cell]``: whether some route needs a cell in another state than it has.
-    flows
-        ``flows[k][arc]``: whether ``circuits[k]`` goes along an arc.
-    sums
+    take : dict
+        ``take[unit, spare]``: the literal that a spare takes over for a lost unit.
+    moved : dict
+        ``moved[circuit]``: the literal that a movable circuit leaves its old route.
+    uses : dict of lists
+        ``uses[resource]``: the literals of circuits that use one unit of it.
+    sets : dict
+        ``sets[cell]``: the literal that some route needs a cell in another state than it has.
+    flows : list of dicts
+        ``flows[k][arc]``: the literal that ``circuits[k]`` goes along an arc.
+    sums : list of pairs
         ``sums[k]``: the loss of ``circuits[k]`` in hundredths of a dB, and its length in cells and
         fibres, both linear expressions.
     """
@@ -294,15 +298,21 @@ class RerouteSearch:
 
     Attributes
     ----------
-    best
-        The best plan so far, None before there is one.
-    settled
-        No plan has fewer circuits of others disturbed than the first number, or then fewer changed
-        than the second.
-    proved
-        Whether the best plan is the best of all, or there is none at all.
-    limit, models
-        The first limit that was met, and how many models were solved.
+    case : HitCircuits
+        The hit circuits, the lost units and the spares.
+    routing : RoutingState
+        The running circuits on the flow graph.
+    best : Recovery or None
+        The best plan so far.
+    settled : (int, int)
+        No plan disturbs fewer circuits of others than the first number; of those that disturb as
+        many, none changes fewer circuits than the second.
+    proved : bool
+        Whether it is proved that no plan is better than `best`, or that there is none.
+    limit : Limit or None
+        The first limit that was met.
+    models : int
+        How many models were solved.
     """
 
     def __init__(

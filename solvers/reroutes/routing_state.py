@@ -297,6 +297,8 @@ class RoutingState:
     first_fibre : list of int
         In a rack with ideal interposers, edge e has the fibres from ``first_fibre[e]`` up to
         ``first_fibre[e + 1]``. Empty on a fabric with cells.
+    work : RerouteSpace
+        The arrays of searches, which `route` overwrites.
     """
 
     def __init__(self, problem: Reroute) -> None:

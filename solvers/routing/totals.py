@@ -156,11 +156,16 @@ class LossTotals:
         Whether the number of all cells on all routes is even: True, False (odd), or None for
         either.
 
-    Notes
-    -----
-    A total is ``times * dear + counts * cheap``, with whole numbers of cells in the state that
-    loses more and in the one that loses less. With 0.5 and 0.3 dB the totals are 0, 0.3, 0.5, 0.6,
-    0.8, 0.9, ...: a bound between 0.6 and 0.8 rises to 0.8.
+    Attributes
+    ----------
+    dear, cheap : float
+        The loss of a cell in the state that loses more, and in the other one, in dB.
+    per_db : int
+        How many units of `loss_units` make a dB: bounds are in these.
+
+    Notes ----- A total is ``times * dear + counts * cheap``, with whole numbers of cells in either
+    state. With 0.5 and 0.3 dB the totals are 0, 0.3, 0.5, 0.6, 0.8, 0.9, ...: a bound between 0.6
+    and 0.8 rises to 0.8.
     """
 
     def __init__(self, bar_loss_db: float, cross_loss_db: float, even: bool | None = None) -> None:
