@@ -270,8 +270,8 @@ class _SlotExchange:
         self.planner.plan = []
         factors = combinatorics.relabel(self.factors, names)
 
-        # Whether none of the first `_PROBED` factors can be routed with little effort; it is asked
-        # at the first start alone, and counts as False if the time is up.
+        # At the first start alone: whether none of the first `_PROBED` factors can be routed with
+        # little effort (`QUICK`). It counts as False if the time is up.
         all_fail = self.bound is None and len(factors) > 0
         for partner in factors[:_PROBED] if all_fail else ():
             slot = self.planner.settle(partner, *self.planner.router.empty_routes(), QUICK)
@@ -279,7 +279,9 @@ class _SlotExchange:
                 all_fail = False
                 break
         if all_fail:
-            # A plan of more slots is made at once: it is the answer if there is no time for more.
+            # Then links may be too few. A plan of more slots is made at once, as an answer if
+            # there is no time for more; then prices of links are asked whether more slots are
+            # needed.
             pairs = self.planner.problem.pairs
             self.packed = pack_slots(self.planner, pairs, insists=False)
             bound = prove_bound(self.planner, FAILED)

@@ -240,8 +240,9 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
     If both swap their edges on a cycle, each is a factor again, and all pairs still meet once.
-    The cycle is the one that is expected to save the most, among those that chance lets by: each
-    cycle that would be the best so far is let by once in sixteen times.
+    The cycles of `first` with each other factor are compared by what they are expected to save. A
+    cycle that saves more than the best so far takes its place by chance alone, once in sixteen
+    times.
 
     `first` is the number of a slot, and ``factors[slot, vertex]`` the partner of a vertex.
     ``beyond[slot, vertex]`` is the cost of the circuit at a vertex beyond its shortest route, and

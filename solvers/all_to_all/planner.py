@@ -443,10 +443,10 @@ def replace_slots(
     route, half at each of its ends, for each slot of the plan. False if the plan stays as it is.
     """
     # A slot can hardly save more than what its circuits that leave cost beyond their shortest
-    # routes. A move is given up as soon as its losses exceed what the slots that follow can save:
-    # ``can_save[index:]`` are those of the slots after the one that is routed, as the first slot
-    # is left out of the list. If three slots can save 5, 3 and 2 and the first one has lost 4, the
-    # second one has to save 2 at least, as the third one can hardly save more than 2.
+    # routes. A move is given up as soon as the slots so far have lost more than the slots that
+    # follow can save. ``can_save[index:]`` are the savings of those after slot `index`, since the
+    # list leaves out the first slot. If three slots can save 5, 3 and 2 and the first one has lost
+    # 4, the second one has to save 2 at least.
     old_slots = [planner.plan[number] for number in chosen]
     stays = new == np.stack([slot.partner for slot in old_slots])
     can_save = np.where(stays, 0, beyond[chosen]).sum(axis=1).tolist()[1:]

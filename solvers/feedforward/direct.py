@@ -24,7 +24,7 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 
 def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArray[np.int8]:
-    """Route matchings on a crossbar, or on a ring as of `Piloss`, in O(n squared) each.
+    """Route matchings on a crossbar, or on the `ring` of a `Piloss`, in O(n squared) each.
 
     ``matchings[k, source]`` is a destination, -1 where idle. Returns ``states[k, cell]``, 0 bar, 1
     cross, -1 where no light passes.

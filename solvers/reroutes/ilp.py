@@ -415,8 +415,12 @@ def solve(
     ----------
     problem
         The running state, and what has failed.
-    limits, rng, on_event
-        As of every method: when it ends, what is drawn at random, and who hears of progress.
+    limits
+        When the search ends; an iteration is one model.
+    rng
+        Draws the seed of CP-SAT.
+    on_event
+        Receives better plans.
 
     Returns
     -------

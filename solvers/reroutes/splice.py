@@ -163,12 +163,13 @@ def _expand_nearest(
 ) -> Meeting:
     """Expand the nearest node of one end of the search, and return the best `Meeting` then.
 
-    `best` is the best one so far. The end which is expanded is the one at the start if
-    `is_forward`, else the one at the goal: ``best.near`` is the last node on the way that this end
-    has reached, and ``best.far`` the next one, which the opposite end has. A node is closed if it
-    is shut, or if its resource has nothing free; `start`, the node where the circuit begins, is
-    always open, since the circuit itself uses its resource. `shared_cost` is what a resource costs
-    more that other new circuits have used up.
+    That is the end at the start if `is_forward`, else the end at the goal. `best` is the best
+    meeting so far: ``best.near`` is the last node on the way that this end has reached, and
+    ``best.far`` the node after it, which the opposite end has reached. `shared_cost` is what a
+    resource costs more that other new circuits have used up.
+
+    A node is closed if it is shut, or if its resource has nothing free. `start`, the node where
+    the circuit begins, is always open, since the circuit itself uses its resource.
     """
     end = work.forward
     opposite = work.backward

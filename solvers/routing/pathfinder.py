@@ -207,8 +207,9 @@ def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
     the cheapest one does not fit into `route`; else ``space.cost[graph.target[partner]]`` is its
     cost in 1/`UNIT` of a cell, prices included.
 
-    With an estimate of 0 everywhere and a target of -1 it is the search of Dijkstra (1959) for the
-    cheapest paths to all terminals: ``space.cost`` has their costs, `FAR` where no light comes.
+    On a graph whose ``to_go`` is 0 and whose ``target`` is -1 everywhere (`search_all_paths`) it
+    is the search of Dijkstra (1959) for the cheapest paths to all terminals: ``space.cost`` has
+    their costs, `FAR` where no light comes.
     """
     source = graph.source[port]
     target = graph.target[partner]
@@ -227,8 +228,9 @@ def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
             price = space.exit_cost[leaving]
             if to_go[leaving] >= FAR or price >= FAR:
                 continue
-            # The key of the heap is the estimate of the whole path, above `_TIE_BITS` low bits of
-            # what is to go, which break ties.
+
+            # The key of the heap has the estimate of the whole path in its high bits. Its lowest
+            # `_TIE_BITS` bits break ties: of equally good terminals that with less to go is first.
             total = cost_so_far + graph.cell_cost[cell_of(entered), state] + price
             if total < cost[leaving]:
                 cost[leaving] = total

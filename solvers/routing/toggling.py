@@ -707,8 +707,9 @@ def finish_change(
 ):
     """Save toggles of routed circuits, and state their cells.
 
-    `routed` has the routes of the circuits in `order`, and the present states; all three arrays
-    are changed. ``scratch.routes`` and ``scratch.lengths`` are overwritten.
+    `order` lists source ports. ``routed.routes`` and ``routed.lengths`` are those of their
+    circuits, and ``routed.states`` the present states; they receive the new routes and states.
+    ``scratch.routes`` and ``scratch.lengths`` are overwritten.
     """
     copy_routes(order, routed, scratch)
     _occupy_routes(graph, space, scratch, order, routed.states)
