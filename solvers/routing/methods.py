@@ -178,8 +178,9 @@ def route_forward(
 
     The first iteration routes by the rule of the exact router, the second turns loops for a lower
     cost. Where faults leave no routes by the rule, another method answers under the name of this
-    one: branch and price on up to `_FEW_CELLS` cells, or if the rule has tried all routes there
-    are; else negotiation. Objectives of `ON_CHIP` are left to `route_worst`.
+    one: branch and price on up to 200 cells, or if the rule has tried all routes there are; else
+    negotiation. The worst loss, the worst crosstalk and the heater power of a chip are left to
+    `route_worst`: rip-up and reroute from these routes and from others.
     """
     clock = limits.start()
     refuted = partial(lacks_routes, problem, limits, clock, rng)
