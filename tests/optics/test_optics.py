@@ -242,6 +242,8 @@ def test_slots_are_told_one_by_one() -> None:
     heaters = {"heater_mw", "settling_s", "switching_mj"}
     assert set(dark) == {"slot", "circuits", "loops", "loop_power_db"} | heaters
     assert dark["circuits"] == 0
+    (band,) = optics.band_rows()
+    assert band["worst_insertion_loss_db"] == loss.max()
 
 
 def test_figures_are_the_worst_of_all_circuits() -> None:
@@ -327,6 +329,8 @@ def test_budgets_name_the_worst_circuit() -> None:
         assert margins[0].margin == pytest.approx(slack)
         assert margins[1].margin == pytest.approx(slack)
         assert margins[2].margin == pytest.approx(margins[2].limit - margins[2].value)
+        delay_s = optics.delay_s[optics.lit]
+        assert margins[2].value == pytest.approx(delay_s.max() - delay_s.min())
         worst = int(np.nanargmax(loss[0]))
         assert margins[0].where == f"slot 0, from port {worst} to port {problem.matching[worst]}"
     assert om.Budget().margins(optics) == []

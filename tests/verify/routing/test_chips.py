@@ -11,8 +11,8 @@ import pytest
 import optmatch as om
 from optmatch.fabrics import CellCircuit
 from optmatch.fabrics.light import trace
-from optmatch.model import CROSS
-from optmatch.verify.light import circuit_matrices, circuit_matrix
+from optmatch.model import BAR, CROSS
+from optmatch.verify.light import circuit_matrices, circuit_matrix, find_wrong_states
 from optmatch.verify.routing.bounds import (
     Quality,
     bound_crosstalk,
@@ -182,6 +182,13 @@ def test_couplers_send_another_share_across() -> None:
         assert power == pytest.approx(
             np.array([[1 - crossing, crossing], [crossing, 1 - crossing]])
         )
+
+
+def test_cells_behind_unknown_ones_are_looked_at() -> None:
+    """The second cell has its states the wrong way round."""
+    (swapped,) = interferometer(0.0, math.pi).circuits
+    both = interferometer(math.pi, 0.0, before_unknown=True)
+    assert find_wrong_states(replace(both, circuits=(None, swapped))) == [(1, BAR), (1, CROSS)]
 
 
 def test_couplers_of_three_pins_split_evenly() -> None:

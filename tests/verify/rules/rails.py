@@ -355,6 +355,8 @@ def short_message(size_bytes: float) -> om.RailJob:
 
 ALMOST_NO_BYTES = short_message(1e-30)
 """The message ends when it starts, as far as floats can tell."""
+AT_ONCE = forge(ALMOST_NO_BYTES, network=forge(ALMOST_NO_BYTES.network, delay_s=0.0))
+"""The same where a circuit is up as soon as it is set up."""
 STOPPED_STAGES = one(ALL_TO_ALL, 4, 16, {"switching": "all-stop", "ports_per_gpu": 2})
 """Two parts of 4 s go over either stride of `shift`."""
 ALL_BY_FOUR = one(ALL_TO_ALL, 4, 16, {"ports_per_gpu": 2, "delay_s": 4.0})
@@ -672,6 +674,8 @@ ROWS = [
         [0, 1, 1])),
     Row(None, MESSAGE, sent(line([[1, -1]] * 3, [0, 9, 9.5]), 10.5)),
     Row("an ideal switch has no cells", MESSAGE, sent(line([[1, -1]], cell_states=[[0]]))),
+    Row(None, AT_ONCE, plan(line([[-1, -1], [1, -1], [-1, -1]], [0, 1, 1.5]),
+        [[0, 1], [1, 1], [1, 1]], 1.5, [0, 1, 1])),
     Row(None, CHIP, sent(line([[1, -1]], cell_states=[[1]]))),
     Row("every cell has a state", CHIP, sent(THERE),
         "rails[0].cell_states: every cell has a state: got None, expected (1, 1)"),

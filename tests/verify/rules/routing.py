@@ -231,8 +231,13 @@ OPTIMAL: Any = {"status": om.Status.OPTIMAL, "limit": None}
 LOSSY = om.IdealSwitch(3, loss_db=[[1, 1, 3], [3, 1, 1], [1, 2, 1]], budget_db=[3.0, 2.0, 3.0])
 """The circuit from port 1 to port 0 loses more than port 1 allows."""
 
+NO_WAY_BACK = om.Routing(
+    om.IdealSwitch(2, loss_db=[[0, 9], [1, 0]], budget_db=2.0, bidirectional=True), [1, 0]
+)
+
 ROWS = [
     # link budgets
+    Row(None, NO_WAY_BACK, claim(NO_WAY_BACK), figures={"lower_bound_recomputed": math.inf}),
     Row(
         None,
         om.Routing(LOSSY, [1, -1, 0]),
