@@ -289,10 +289,11 @@ def _solve_slot(
 ) -> _Slot:
     """Compute where light goes on a chip in one slot, at every frequency.
 
-    ``errors_rad[cell, arm]`` are errors of phases, ``waveguide_amplitude[link]`` is what is left
-    of an amplitude at the end of a waveguide, and ``states[cell]`` is `BAR` or `CROSS`. Light of
-    each source is followed alone over all leaks and loops, as the solution of one linear system
-    for each frequency. Powers are parts of what a source sends, without losses at facets.
+    Frequencies are distances from the central one. ``errors_rad[cell, arm]`` are errors of phases,
+    ``waveguide_amplitude[link]`` is what is left of an amplitude at the end of a waveguide, and
+    ``states[cell]`` is `BAR` or `CROSS`. Light of each source is followed alone over all leaks and
+    loops, as the solution of one linear system for each frequency. Powers are parts of what a
+    source sends, without losses at facets.
     """
     from optmatch.optics.scattering import scatter  # here only, since it needs SciPy
 

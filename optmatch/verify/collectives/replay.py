@@ -734,20 +734,26 @@ def _check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) 
 
 
 def _check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
-    """Check that the chunks of the first ranks of a plan can stand for those of all ranks.
+    """Tell whether the chunks of the first ranks of a plan can stand for those of all ranks.
 
-    All ranks are turned by multiples of `stored_ranks`, and all has to be the same then: the
-    operation has no root and no blocks of different sizes, islands are turned whole, and circuits
-    that join two ranks also join those so many places onward, lane by lane.
+    Such a plan is *turned*: with k stored ranks, what rank r does for rank s is done by rank r + k
+    for rank s + k, too, modulo n. Then no rank may be special, as a root is, or one with blocks of
+    another size. An island of ranks, which have links of their own, is turned as a whole. A
+    circuit from r to s has another one from r + k to s + k beside it, lane by lane.
     """
     n_ranks = problem.n_ranks
     n_stored = plan.stored_ranks
-    is_even = problem.operation != "broadcast" and problem.demand_bytes is None
-    is_whole = n_ranks % n_stored == 0 and n_stored % problem.island == 0
-    if not (is_even and is_whole and not plan.shares_bytes.size):
-        rule = "ranks of a turned plan are alike"
-        findings.refuse(rule, "stored_ranks", n_stored, f"a divisor of {n_ranks} equal ranks")
-        return False
+    for holds, expected in (
+        (problem.operation != "broadcast", "no stored ranks in a broadcast, which has a root"),
+        (problem.demand_bytes is None, "no stored ranks where blocks have sizes of their own"),
+        (not plan.shares_bytes.size, "no stored ranks where planes have shares"),
+        (n_ranks % n_stored == 0, f"a divisor of {n_ranks} ranks"),
+        (n_stored % problem.island == 0, f"whole islands of {problem.island} ranks"),
+    ):
+        if not holds:
+            rule = "ranks of a turned plan are alike"
+            findings.refuse(rule, "stored_ranks", n_stored, expected)
+            return False
 
     # The circuits of all ranks are those of the stored ones, turned: if rank 1 leads to rank 3 and
     # 4 ranks are stored, rank 5 leads to rank 7.
@@ -848,8 +854,8 @@ def _check_budgets(
 def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
     """Say which of ``circuits[epoch, lane, rank]`` the ports cannot hold; empty if there is none.
 
-    One-way circuits of a lane lead to different ranks. Two-way ones lead back: in each plane as
-    many from one rank to another as from the other to the one, perhaps over other ports.
+    One-way circuits of a lane lead to different ranks. Two-way circuits have another one back: in
+    each plane, as many lead from rank r to rank s as from s to r, perhaps over other ports.
     """
     _, n_lanes, n_ranks = circuits.shape
     is_nowhere = (circuits < IDLE) | (circuits >= n_ranks) | (circuits == np.arange(n_ranks))
@@ -862,6 +868,8 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
     peer = circuits[epoch, lane, rank]
     if problem.two_way:
         bundle = (epoch * n_lanes + lane) // problem.ports
+        # With as many circuits each way, both lists are equal once they are sorted. The first
+        # number in `there` that differs is that of a circuit without one back.
         there = np.sort((bundle * n_ranks + rank) * n_ranks + peer)
         back = np.sort((bundle * n_ranks + peer) * n_ranks + rank)
         for alone in there[there != back][:1].tolist():
@@ -1073,18 +1081,7 @@ def verify_collective(
 
 
 def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:
-    """Check a plan of a collective by all rules, and return when its rounds end.
-
-    A plan divides the data of ranks into chunks, which are sent over circuits in rounds. The rules
-    are checked in the order in which they need each other:
-
-    - chunks: number and sizes;
-    - sends: ranks, rounds and chunks that exist;
-    - data: each send has its data, and at the end each rank has what it should;
-    - circuits: each send has one;
-    - times: rounds last long enough.
-
-    After a rule that is violated, later ones may not be checked.
+    """Check a plan by the rules at the head of this module, in that order.
 
     Returns when each round ends, in seconds; None if the plan is too wrong to define times.
     """

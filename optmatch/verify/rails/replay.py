@@ -187,7 +187,11 @@ class InRounds(NamedTuple):
 
 
 def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRounds]:
-    """List the operations of collectives in rounds, those with the same rounds together."""
+    """List those of some operations that are collectives in rounds, grouped by their rounds.
+
+    `operations` are indices of ``job.step()``, ascending. Among two members there is but one way
+    to send, which is that around a ring, so groups of two are left out.
+    """
     step = job.step()
     for dimension, algorithm in job.collectives.items():
         # The number of members of each group, 0 if its collectives use no such algorithm or go
@@ -198,7 +202,8 @@ def list_in_rounds(job: RailJob, operations: NDArray[np.int64]) -> Iterator[InRo
         ]
         n_members = np.array([*n_joined, 0])[step.group[operations]]
         for n in np.unique(n_members[n_members > 2]).tolist():
-            # The kind of each operation in a group of n members; `COMPUTE` stands for all others.
+            # The kinds of operations in groups of n members; all others are marked by `COMPUTE`,
+            # which is the kind of no collective.
             kinds = np.where(n_members == n, step.kind[operations], COMPUTE)
             for kind in np.unique(kinds[kinds != COMPUTE]).tolist():
                 rounds = list_transfers(algorithm, OPERATIONS[kind], n)
@@ -531,8 +536,19 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
             "those of the first state",
         )
 
-    # States are asked for before they are set up, and the first one is there. Where the whole
-    # switch stops, changes are one delay apart at least.
+    _check_state_times(context, timeline, where)
+    _check_port_times(context, timeline, where)
+    _check_cell_states(context, timeline, where)
+    return True
+
+
+def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> None:
+    """Check that states are asked for before they are set up, and that the first one is there.
+
+    Where the whole switch stops, changes are one delay apart at least. `where` names the timeline
+    in messages.
+    """
+    findings = context.findings
     asked_s = timeline.asked_s
     starts_s = timeline.starts_s
     for name, first_s in (("starts_s", starts_s[0]), ("asked_s", asked_s[0])):
@@ -548,8 +564,9 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
 
     # ``earliest_s[state]`` is one delay after the start of the state before. The first two states
     # are free of this: the first one is there, and the change to the second one follows none.
-    if job.network.switching == "all-stop":
-        earliest_s = np.append([-np.inf, -np.inf], starts_s[1:-1] + job.network.delay_s)
+    network = context.job.network
+    if network.switching == "all-stop":
+        earliest_s = np.append([-np.inf, -np.inf], starts_s[1:-1] + network.delay_s)
         early = starts_s < earliest_s[: len(starts_s)] - rounding(starts_s)
         findings.expect_none(
             "reconfigurations follow one another",
@@ -559,9 +576,6 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
             earliest_s,
             most=MOST_TOLD,
         )
-    _check_port_times(context, timeline, where)
-    _check_cell_states(context, timeline, where)
-    return True
 
 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
@@ -1906,14 +1920,15 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
 
 
 def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
-    """Check the circuits of all rails; of rails that do the same, only one is checked.
+    """Check the circuits of all rails; a rail that does the same as the one before is left out.
 
-    ``ranks_of_rail[rail]`` lists the ranks on it.
+    ``ranks_of_rail[rail]`` lists the ranks on it. Only rails of one timeline are compared.
     """
+    # A group of ranks is known by its dimension and by the places of its GPUs on their rail; equal
+    # ones get one number on all rails (`_describe_load`).
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
-        # A load is all that happens on a rail, as arrays without names. The first rail of a
-        # timeline is checked, and others only if their load differs from the last one checked.
+        # A load is all that happens on a rail, as arrays without names of ranks.
         checked_load: tuple[NDArray[np.generic], ...] = ()
         for rail_number in timeline.rails:
             ranks = ranks_of_rail[rail_number]

@@ -300,12 +300,11 @@ def _raise_circuits(
     where: str,
     findings: Findings,
 ) -> dict[int, UpCircuit]:
-    """Switch circuits on, check their light, and that no part of them is in use; return them.
+    """Switch circuits on: check their light and that their parts are free, and return them.
 
-    Adds their parts to `user_of`, which has the circuit that uses a part.
-
-    `ports` has the source and the destination port of each of them, and `fibres` those that it
-    passes, which are looked up where there are no cells. ``states[cell]`` are those of the moment.
+    By circuit, `ports` has its source and its destination, and `fibres` what it passes, which is
+    looked up where there are no cells. ``states[cell]`` are those of the moment. Adds their parts
+    to `user_of`, which has the circuit that uses a part.
     """
     fabric = failure.problem.fabric
     matching = np.full((1, fabric.n_ports), IDLE, dtype=np.int32)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics.cellgraph import state_between
 from optmatch.fabrics.light import Light
 from optmatch.fabrics.reach import fit_stuck
 from optmatch.model import FREE, CellDevice
@@ -661,35 +662,37 @@ class ProofChecker:
     ) -> float:
         """Add up the costs of the cheapest walks of all circuits, by Dijkstra's method of SciPy.
 
-        Its nodes are the terminals by which light leaves cells, then the starts of circuits; an
-        edge leads through the next cell, and costs that cell and the link behind it. Infinite if
-        some circuit has no walk.
+        A node of its graph is where light is before a cell: at a terminal by which it has left
+        another cell or, before its first one, at the start of a circuit. An edge leads through the
+        cell, and costs the cell and the link behind it; from a start it costs the first link, too.
+        Infinite if some circuit has no walk.
         """
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
 
-        # ``entered_from[node]`` is the terminal where light from a node enters the next cell; the
-        # start number k is node ``n_terminals + k``.
+        # Node t is terminal t, and node ``n_terminals + k`` start number k. Light from a node
+        # enters the next cell at the terminal ``entered_from[node]``.
         n_terminals = len(self.mate)
         starts = sorted({circuit.start for circuit in circuits})
         entered_from = {n_terminals + k: start for k, start in enumerate(starts)}
         entered_from |= {left: mate for left, mate in enumerate(self.mate) if mate >= 0}
 
-        # An edge leads through the cell that is entered, in bar or in cross. In a stuck cell both
-        # states have the same exit, and count once. The first link of a circuit is paid as well.
+        # A cell has an edge to its exit in bar and to that in cross. In a stuck cell both are the
+        # same, and a sparse matrix would add up equal entries: hence a dictionary.
         weight_of_edge: dict[tuple[int, int], int] = {}
         for node, entered in entered_from.items():
-            toll = prices[self.link_of[entered]] if node >= n_terminals else 0
+            is_start = node >= n_terminals
+            first_link = prices[self.link_of[entered]] if is_start else 0
             for left in self.exits[entered]:
-                state = (left ^ entered) & 1
-                weight = toll + cell_costs[state] + prices[self.link_of[left]]
-                weight_of_edge[node, left] = weight
+                cell = cell_costs[state_between(entered, left)]
+                weight_of_edge[node, left] = first_link + cell + prices[self.link_of[left]]
         rows, columns = zip(*weight_of_edge, strict=True)
         size = n_terminals + len(starts)
         weights = list(map(float, weight_of_edge.values()))
         graph = csr_array((weights, (rows, columns)), shape=(size, size))
 
-        # All numbers are whole, and Python's integers add them up.
+        # Circuits from one start share a row of costs. All numbers are whole: integers add them up
+        # without rounding.
         costs = dijkstra(graph, indices=range(n_terminals, size))
         row_of = {start: k for k, start in enumerate(starts)}
         walks = [costs[row_of[circuit.start], circuit.end] for circuit in circuits]
@@ -856,15 +859,15 @@ class ProofChecker:
         return total % 2
 
     def _parities_of_walks(self, start: int) -> list[set[int]]:
-        """Tell which parities of cells (0, 1) walks to each terminal have.
+        """Tell whether walks from a start pass an even (0) or an odd (1) number of cells.
 
-        Walks begin at the terminal `start`; ``parities[terminal]`` is of those that leave a cell
-        there. Breadth-first search over terminals and parities. The result is kept for each start.
+        ``parities[terminal]`` has 0, 1 or both, for the walks that leave a cell at the terminal;
+        it is empty if there are none. Breadth-first search. The result is kept for each start.
         """
         if start not in self._parities:
             parities: list[set[int]] = [set() for _ in self.mate]
-            # The terminals where cells are entered, with the parity of the cells until then and
-            # that cell; the list grows while it is walked.
+            # Pairs of a terminal where light enters a cell, and the parity of the number of cells
+            # up to this one; the list grows while it is walked.
             waiting = [(start, 1)]
             for terminal, parity in waiting:
                 for left in self.exits[terminal]:

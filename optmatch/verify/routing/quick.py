@@ -65,6 +65,7 @@ def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
 
     Parameters
     ----------
+    wires : Wires
     marks : int32 array, shape (links,)
         Scratch: the circuit that uses each link of the current row.
     matchings : int32 array, shape (rows, ports)
@@ -93,8 +94,8 @@ def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
             circuit = min(source, destination) if wires.mutual else source
             terminal = wires.starts[source]
             while True:
-                # A set cell leads light to its other end, in cross to the other side of it too:
-                # of the four terminals of a cell, bit 1 is the end and bit 0 the side.
+                # A free or dead cell leads nowhere. Any other leads light to its other end, and in
+                # cross to the other side.
                 cell = terminal >> 2
                 if states[row, cell] == FREE or wires.stuck[cell] == DEAD:
                     return row
