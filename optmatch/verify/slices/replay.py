@@ -17,7 +17,6 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from optmatch.fabrics import RackFabric
 from optmatch.model import RTOL, Schedule, Solution
 from optmatch.model.declarations import form_of
 from optmatch.problems import Allocation, SliceAllocation, Steering
@@ -403,11 +402,7 @@ def _check_routes(
             findings.refuse("a route passes fibres", where, f"{gap[0]} to {gap[1]}", "neighbours")
             return None
 
-        # The route has no gap. Next is whether switches let the light through, and whether the
-        # problem lists this route.
-        for middle in range(1, len(route) - 1):
-            passed = route[middle - 1 : middle + 2]
-            check_crossing(fabric, passed, f"{where}[{middle}]", findings)
+        # The problem lists the routes that light may take, over edges of the fabric.
         edges = [edge_between[hop] for hop in hops]
         weight = torus.weights[pair]
         offered = problem.candidates(source, destination, weight, problem.loads)
@@ -417,59 +412,6 @@ def _check_routes(
             )
         edges_of_pair[pair] = edges
     return edges_of_pair
-
-
-def check_crossing(
-    fabric: RackFabric, passed: tuple[int, ...], place: str, findings: Findings
-) -> None:
-    """Check that the servers before and after an optical switch have fibres to it.
-
-    Each axis has a switch for each position on the two faces across it, joined to the servers
-    there in all racks. Both servers must have that position, be at an end of the axis, and be
-    different.
-
-    Parameters
-    ----------
-    passed
-        Three nodes of a route; nothing is checked if the second one is a server, and no switch.
-    place
-        The place of the second one in the answer, for messages.
-    """
-    switch = passed[1] - fabric.n_servers
-    if switch < 0:
-        return
-
-    # Switches are numbered axis by axis, and on a face the lower axis counts fastest: in a grid of
-    # 4 x 4 x 8 servers, number 9 of axis 0 is at 9 % 4 = 1 on axis 1 and 9 // 4 = 2 on axis 2.
-    grid = fabric.server_grid
-    for axis in range(3):
-        face = [side for other, side in enumerate(grid) if other != axis]
-        if switch < math.prod(face):
-            break
-        switch -= math.prod(face)
-    expected = [switch % face[0], switch // face[0]]  # the position on the face
-
-    # Coordinates are the rack, and the positions along the three axes within it. For each
-    # of both servers, `on_face` has the positions on the two other axes, and `along_axis` that on
-    # the axis itself.
-    ends = [fabric.server_coordinates[server].tolist() for server in (passed[0], passed[2])]
-    on_face = [[spot for other, spot in enumerate(end[1:]) if other != axis] for end in ends]
-    along_axis = [end[1 + axis] for end in ends]
-    if on_face != [expected, expected]:
-        findings.refuse(
-            "an inter-rack switch joins servers at its place of the faces",
-            place,
-            on_face,
-            expected,
-        )
-    elif not all(position in (0, grid[axis] - 1) for position in along_axis):
-        findings.refuse(
-            "fibres to an inter-rack switch leave by a face", place, ends, f"an end of axis {axis}"
-        )
-    elif ends[0] == ends[1]:
-        findings.refuse(
-            "an inter-rack switch joins two racks, or two faces of one", place, ends, "others"
-        )
 
 
 def _check_fibres(

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ import numpy as np
 import optmatch as om
 from optmatch.problems import CutProof, LoadProof
 from optmatch.problems.slices.shape import Steering
-from optmatch.verify.report import Findings, Report
-from optmatch.verify.slices.replay import check_crossing, check_steering
+from optmatch.verify.slices.replay import check_steering
 from tests.verify.rules import Row, claim, schedule
 
 
@@ -61,10 +59,6 @@ EIGHT = allocation(
     fibres=[[2, 0], [3, 8], [4, 1], [5, 9]],
 )
 """Circuits 2 and 4 leave server 0, circuits 3 and 5 come back."""
-JOINED = om.RackFabric(chips=(2, 2, 3), server=(1, 1, 1), racks=2, joined=True)
-"""Servers 12 .. are of rack 1; switches 24 .. 29 join faces of x, 30 .. of y, 36 .. of z."""
-TALL = om.RackFabric(chips=(1, 3, 1), server=(1, 1, 1), racks=2, joined=True)
-"""Servers 0, 1 and 2 are one above the other; switch 9 joins faces of y."""
 NARROW = om.SliceAllocation(rack(2, 2, 1, server=(2, 1, 1), wrap=False), (2, 2, 1))
 """A server sends two circuits to the other, over two fibres."""
 SHARED = Steering(
@@ -99,13 +93,6 @@ SEVENTHS = replace(
     units=np.array([1, 2]), chip_prices=np.array([-0.5, 1.0, 0.0]),
 )  # fmt: skip
 """By prices below 0 no more would be possible, where quarters are."""
-
-
-def cross(passed: tuple[int, ...], fabric: om.RackFabric = JOINED) -> Report:
-    """Check that a switch of joined racks may be passed."""
-    findings = Findings()
-    check_crossing(fabric, passed, "here", findings)
-    return findings.report()
 
 
 def shared(**fields: Any) -> Any:
@@ -204,24 +191,6 @@ ROWS = [
         allocation(routes=((0, 3, 2, 1), (1, 0)), fibres=[[0, 1], [0, 7], [0, 4], [1, 2]]),
         "routes[0]: a route is one of those offered: got (0, 3, 2, 1), expected one of 1",
     ),
-    # switches between racks
-    Row(None, cross, (0, 1, 3)),
-    Row(None, cross, (0, 36, 12)),
-    Row(None, cross, (0, 36, 8)),
-    Row(None, cross, (23, 39, 15)),
-    Row(None, cross, (9, 35, 11)),
-    Row(None, cross, (5, 26, 16)),
-    Row(
-        "an inter-rack switch joins servers at its place of the faces",
-        cross,
-        (0, 36, 13),
-        "here: an inter-rack switch joins servers at its place of the faces: got [[0, 0], [1, 0]]",
-    ),
-    Row("an inter-rack switch joins servers at its place of the faces", cross, (1, 36, 12)),
-    Row("an inter-rack switch joins servers at its place of the faces", cross, (0, 24, 14)),
-    Row("fibres to an inter-rack switch leave by a face", cross, (4, 36, 12)),
-    Row("fibres to an inter-rack switch leave by a face", partial(cross, fabric=TALL), (1, 9, 2)),
-    Row("an inter-rack switch joins two racks, or two faces of one", cross, (0, 36, 0)),
     # fibres
     Row(
         "circuit and fibre exist",

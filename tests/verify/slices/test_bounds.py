@@ -1,7 +1,6 @@
 """Bounds of slices hold if and only if they are true; switches are where the fabric has them."""
 
 import math
-import re
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations, product
@@ -16,10 +15,8 @@ import optmatch as om
 from optmatch.problems import LoadProof
 from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.testing import slice_problems
-from optmatch.verify.report import Findings
 from optmatch.verify.slices import bounds
 from optmatch.verify.slices.bounds import bound_load, check_load_proof, list_tori
-from optmatch.verify.slices.replay import check_crossing
 from tests.helpers.exhaustive.slices import best_slice
 
 few = settings(max_examples=25, deadline=None, database=None)
@@ -226,37 +223,18 @@ def test_slices_on_servers_of_any_form_are_right(server: Any, shape: Any) -> Non
     assert om.verify(problem, om.solve(problem, seed=0)).ok
 
 
-@given(st.integers(0, 2**32))
-@few
-def test_every_crossing_of_a_hub_is_legal(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    switch = PAIR.n_servers + int(rng.integers(PAIR.n_rack_switches))
-    met = PAIR.edges[PAIR.edges[:, 1] == switch, 0].tolist()
-    others = sorted(set(range(PAIR.n_servers)) - set(met))
-    u, v = (int(server) for server in rng.choice(met, 2, replace=False))
-    for passed, rule in (
-        ((u, switch, v), ""),
-        ((u, switch, u), "two faces of one"),
-        ((u, switch, int(rng.choice(others))), "at its place|by a face"),
-    ):
-        findings = Findings()
-        check_crossing(PAIR, passed, "here", findings)
-        told = " ".join(violation.rule for violation in findings.violations)
-        assert bool(told) == bool(rule)
-        assert re.search(rule, told)
-
-
-def test_the_first_and_the_last_crossing_of_a_route_are_checked() -> None:
-    """Light that comes back from a switch, before it takes its way, or after it."""
+def test_light_does_not_come_back_from_a_switch() -> None:
+    """Neither before it takes its way, nor after it: no such route is offered."""
     small = om.RackFabric((2, 2, 2), (2, 2, 1), racks=2, joined=True)
     problem = om.SliceAllocation(small, (2, 2, 4))
     answer: Any = om.solve(problem, seed=0).answer
     k, way = next((k, r) for k, r in enumerate(answer.routes) if r[1] >= small.n_servers)
-    for wrong, hop in (((*way[:2], *way), 1), ((*way, *way[-2:]), len(way))):
+    for wrong in ((*way[:2], *way), (*way, *way[-2:])):
         routes = list(answer.routes)
         routes[k] = wrong
         report = om.verify(problem, replace(answer, routes=tuple(routes)))
-        assert f"routes[{k}][{hop}]" in {violation.where for violation in report.violations}
+        rules = {violation.rule for violation in report.violations}
+        assert "a route is one of those offered" in rules
 
 
 @pytest.mark.parametrize(
