@@ -188,7 +188,10 @@ def test_cells_behind_unknown_ones_are_looked_at() -> None:
     """The second cell has its states the wrong way round."""
     (swapped,) = interferometer(0.0, math.pi).circuits
     both = interferometer(math.pi, 0.0, before_unknown=True)
-    assert find_wrong_states(replace(both, circuits=(None, swapped))) == [(1, BAR), (1, CROSS)]
+    fabric = replace(both, circuits=(None, swapped))
+    assert find_wrong_states(fabric) == [(1, BAR), (1, CROSS)]
+    matrices = circuit_matrices(fabric)
+    assert matrices is not None and (np.abs(matrices[0, BAR]) == np.eye(2)).all()
 
 
 def test_couplers_of_three_pins_split_evenly() -> None:

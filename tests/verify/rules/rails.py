@@ -387,6 +387,7 @@ MEETINGS: list[dict[int, int]] = [{1: 0, 2: 3, 3: 2}, {1: 2, 2: 1, 3: 0}, {1: 3,
 CHORD_CIRCUITS = [2, 5, 4, 7, 6, 1, 0, 3]
 ONE_CHORD = [2, -1, 4, -1, 6, -1, 0, -1]
 SECOND_LATE = line([ONE_CHORD, CHORD_CIRCUITS, ONE_CHORD], [0, 0.5, 3])
+SECOND_EARLY = line([CHORD_CIRCUITS, ONE_CHORD, CHORD_CIRCUITS], [0, 1.5, 2])
 """Of four GPUs with two ports: port 0 leads one place further on, port 1 two places."""
 
 
@@ -466,6 +467,7 @@ ROWS = [
         schedule([[1, 0]]),
         "answer: the answer is a plan: got Schedule, expected RailPlan",
     ),
+    Row(None, MESSAGE, sent(), figures={"lower_bound_checked": None}),
     Row("every operation has its times", MESSAGE, plan(THERE, TIMES[:2], 9.0, [0, 1]),
         "start_s: every operation has its times: got 2"),
     Row(
@@ -489,6 +491,9 @@ ROWS = [
     Row("every rail has a timeline", MESSAGE, sent(line([[1, -1]], rails=(1,)))),
     Row("a timeline is that of rails with equally many GPUs", TWO_RAILS,
         plan((line([[2, -1, -1]], rails=(0, 1)),), EIGHT, 8.0), "rails[0]: a timeline is that"),
+    Row("a timeline is that of rails with equally many GPUs", TWO_RAILS,
+        claim(TWO_RAILS, answer=plan((line([[2, -1, -1]], rails=(0, 1)),), EIGHT, 8.0),
+              objective=8.0, lower_bound=8.0), stops=True),
     Row("a timeline is that of rails with equally many GPUs", MESSAGE,
         sent((THERE, line([[1, -1]], rails=()))), "got 0, expected 1"),
     Row(
@@ -966,6 +971,8 @@ ROWS = [
     Row("circuits of chords are there from start to end", FOUR_TWO, late_chords(HAIR + 2.0**-52)),
     Row("circuits of chords are there from start to end", FOUR_TWO,
         replace(late_chords(0.0), rails=(SECOND_LATE,))),
+    Row("circuits of chords are there from start to end", FOUR_TWO,
+        replace(over_chords(rails=SECOND_EARLY), step_s=3.0)),
     Row("an all-to-all over chords lasts as long as its busiest port needs", FOUR_TWO,
         replace(over_chords(4.0), start_s=np.ones(4)), "got 3.0, expected 2.0"),
     Row("in an all-to-all over chords all members use the same strides", FOUR_TWO,

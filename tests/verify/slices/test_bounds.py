@@ -261,3 +261,14 @@ def test_edges_over_a_cut_are_filled_in_whole_pairs(
     problem: Any = SimpleNamespace(fabric=fabric, loads=np.array(loads))
     torus = bounds.Torus((1, 1, 2), 2, {(0, 1): 2, (1, 0): 2}, (1, 1, 2), True)
     assert bounds._cut_refutes(problem, torus, [0, 1], limit, (0,)) == refuted
+
+
+def test_of_many_slots_no_sets_are_tried() -> None:
+    """A ring over edges without fibres is refuted if it has 16 slots, but not if it has 17."""
+    fabric = SimpleNamespace(edges=np.array([[0, 1], [1, 0]]), edge_fibres=np.zeros(2, dtype=int))
+    problem: Any = SimpleNamespace(fabric=fabric, loads=np.zeros(2, dtype=int))
+    for n_slots in (bounds.MOST_SLOTS, bounds.MOST_SLOTS + 1):
+        ring = {(slot, (slot + 1) % n_slots): 1 for slot in range(n_slots)}
+        torus = bounds.Torus((1, 1, n_slots), n_slots, ring, (1, 1, n_slots), True)
+        refuted = bounds._cut_refutes(problem, torus, list(range(n_slots)), 9, (0,))
+        assert refuted == (n_slots == bounds.MOST_SLOTS)
