@@ -48,9 +48,6 @@ from optmatch.solvers.collectives.rounds import (
 
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of waves that are tried."""
-RATIO = 0.7
-"""The ratio of the size of each wave to the one before, tried beside equal sizes. With equal sizes
-alone 1 GB between two islands of eight ranks takes 0.2 % longer."""
 SIZED = 32
 """The number of fastest plans whose sizes of waves are optimised by a linear programme."""
 LEAST = 0.05
@@ -62,6 +59,11 @@ SIMILAR = 1.75
 all-to-all over several hops has more sends than one over single hops, but is many times faster."""
 
 
+LINKS = 0
+RAILS = 1
+"""What carries data: links inside islands, or rails between them."""
+
+
 class _WaveOrder(NamedTuple):
     """How the waves of a plan follow each other."""
 
@@ -70,9 +72,9 @@ class _WaveOrder(NamedTuple):
     wave have a round of its own."""
     woven: bool = False
     """Whether a phase of one wave shares rounds with earlier phases of later waves."""
-    mirrored: bool = False
-    """Whether the waves of an all-reduce are gathered in the order in which their sums are
-    ready."""
+    eager: bool = False
+    """Whether spare copies come as early as they can: fewer rounds inside islands, but longer
+    ones."""
 
 
 class _Plan(NamedTuple):
@@ -87,7 +89,7 @@ class _Plan(NamedTuple):
     of each move. An all-reduce has two passes, other operations one."""
     loads: FloatArray
     """``loads[medium, round, end, wave]``: blocks, if the wave were all of the data. The medium is
-    0 for links inside islands, 1 for rails. An end is a rank of the island as a sender, or, in the
+    `LINKS` inside islands, or `RAILS`. An end is a rank of the island as a sender, or, in the
     second half, as a receiver."""
     shifts_of_turn: dict[int, Shifts]
     """The circuits of each round that has sends over rails."""
@@ -199,15 +201,11 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
         for scheme in schemes:
             # Without rails there is nothing that several waves could do at the same time.
             if count == 1 or scheme.shifts:
-                # Each order has waves of equal or of falling sizes, whichever are faster.
-                for wave_order in _list_wave_orders(problem.flow, scheme, count):
-                    equal = _arrange(problem.flow, scheme, count, wave_order)
-                    sizes = RATIO ** np.arange(count)
-                    falling = equal._replace(waves=sizes / sizes.sum())
-                    yield min(equal, falling, key=lambda plan: _time_s(problem, plan))
+                for wave_order in _list_wave_orders(scheme, count):
+                    yield _arrange(problem.flow, scheme, count, wave_order)
 
 
-def _list_wave_orders(flow: DataFlow, scheme: Scheme, count: int) -> list[_WaveOrder]:
+def _list_wave_orders(scheme: Scheme, count: int) -> list[_WaveOrder]:
     """List the orders in time that are tried for parts of the data that follow each other.
 
     For two waves, a and b, and two phases, 1 and 2, the rounds are::
@@ -216,25 +214,16 @@ def _list_wave_orders(flow: DataFlow, scheme: Scheme, count: int) -> list[_WaveO
         no mark    a1     b1     a2     b2
         together   a1 b1  a2     b2
         woven      a1     a2 b1  b2
-
-    The third mark, ``mirrored``, is for all-reduces alone: the wave whose sums are ready first is
-    gathered first, else the one whose sums are ready last.
     """
-    # One wave follows nobody, so no mark makes a difference.
+    # One wave follows nobody, so that only its spare copies have a choice.
+    orders = [_WaveOrder(), _WaveOrder(eager=True)]
     if count == 1:
-        return [_WaveOrder()]
-    mirrorings = [False]
-    if flow.sums_for_all:
-        mirrorings = [False, True]
-    orders = [
-        _WaveOrder(together=together, mirrored=mirrored)
-        for together in (False, True)
-        for mirrored in mirrorings
-    ]
+        return orders
+    orders.append(_WaveOrder(together=True))
 
     # In a woven order several phases share a round, so all phases must have the same circuits.
     if len(scheme.shifts) > 1 and len(set(scheme.shifts)) == 1:
-        orders += [_WaveOrder(woven=True, mirrored=mirrored) for mirrored in mirrorings]
+        orders.append(_WaveOrder(woven=True))
     return orders
 
 
@@ -291,46 +280,44 @@ def _arrange(flow: DataFlow, scheme: Scheme, count: int, wave_order: _WaveOrder)
     Sums run backwards in time; an all-reduce has the sums and then the copies, put off until every
     wave is complete.
     """
-    # The first pass: turns[move, wave] are the rounds of copies. Sums go backwards: of 5 rounds,
+    # The first pass, [move, wave]: rounds of copies, or of sums, which go backwards: of 5 rounds,
     # round 0 becomes round 4.
-    forward = list(range(count))
-    turns = _assign_rounds(scheme, forward, wave_order)
-    passes = [(COPY, turns)]
+    copies = _assign_rounds(scheme, wave_order, count)
+    passes = [(COPY, copies)]
     if True in flow.adds:
-        passes = [(REDUCE, turns.max() - turns)]
+        passes = [(REDUCE, copies.max() - copies)]
 
     # The second pass of an all-reduce copies the sums. complete[wave] is the round after the last
     # sum of a wave, and the wave must not be copied before. All copies are put off by the same
     # number of rounds, the least that is enough for all waves. Example: waves are complete in the
     # rounds 4 and 5, and their copies would begin in the rounds 0 and 1; all are put off by 4.
     if flow.sums_for_all:
-        gather_order = forward
-        if wave_order.mirrored:
-            gather_order = forward[::-1]
-        gather = _assign_rounds(scheme, gather_order, wave_order)
-        complete = passes[0][1].max(axis=0) + 1
-        passes.append((COPY, gather + (complete - gather.min(axis=0)).max()))
+        sums = passes[0][1]
+        complete = sums.max(axis=0) + 1
+        passes.append((COPY, copies + (complete - copies.min(axis=0)).max()))
 
-    # Add the blocks of each move to the round that it has in each wave.
+    # Add the blocks of each move to the round that it has in each wave: loads[medium, round, end,
+    # wave], as in a plan.
     n_rounds = 1 + int(passes[-1][1].max())
     loads = np.zeros((2, n_rounds, len(scheme.loads[0]), count))
     shifts_of_turn: dict[int, Shifts] = {}
-    for _, turns in passes:
-        for move, load, turn_of_wave in zip(scheme.moves, scheme.loads, turns, strict=True):
+    for _, turn_of_move in passes:
+        for move, load, turn_of_wave in zip(scheme.moves, scheme.loads, turn_of_move, strict=True):
+            medium = RAILS if move.over else LINKS
             for wave, turn in enumerate(turn_of_wave.tolist()):
-                loads[int(move.over), turn, :, wave] += load
+                loads[medium, turn, :, wave] += load
             if move.over:
                 shifts = scheme.shifts[move.phase]
                 shifts_of_turn |= dict.fromkeys(turn_of_wave.tolist(), shifts)
     return _Plan(scheme, np.full(count, 1 / count), passes, loads, shifts_of_turn)
 
 
-def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> IntArray:
-    """Return the round of each move of a scheme, for each wave.
+def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArray:
+    """Return the round of each move of a scheme, for each of `count` waves.
 
-    `order` lists the waves in the order in which they take turns. The result is ``[move, wave]``,
-    a round from 0 on. Each phase of a wave has one round on rails, and an earlier one in which
-    islands copy inside themselves what these rails send. Fields of a move tell which it takes:
+    The result is ``[move, wave]``, a round from 0 on; waves take turns by their numbers. Each
+    phase of a wave has one round on rails, and an earlier one in which islands copy inside
+    themselves what these rails send. Fields of a move tell which it takes:
 
     - ``over``: its sends go over rails, in the round on rails;
     - ``early``: a copy that needs nothing of phases before, in the round just before these rails;
@@ -343,28 +330,27 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
     # rail_turn[phase, wave] and link_turn[phase, wave] are the rounds on rails and of copies. The
     # last row of link_turn is for copies after the last phase.
     phases = len(scheme.shifts)
-    rail_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
-    link_turn = np.zeros((phases + 1, len(order)), dtype=np.int64)
+    rail_turn = np.zeros((phases + 1, count), dtype=np.int64)
+    link_turn = np.zeros((phases + 1, count), dtype=np.int64)
     if wave_order.woven:
         # Each wave starts one round after the wave before it, and goes on to its next phase at
         # once: wave k is k rounds behind the first one everywhere. Only a phase that waits for
-        # its copies leaves the rails of the wave idle for a round.
-        # (``waits[phase]`` adds 1).
-        delay_of_wave = np.arange(len(order))
+        # its copies (``scheme.waits``) leaves the rails of the wave idle for a round.
+        delay_of_wave = np.arange(count)
         last_turn = -1  # the round on rails of the first wave in the phase before
         for phase in range(phases):
-            link_turn[phase, order] = last_turn + 1 + delay_of_wave
+            link_turn[phase] = last_turn + 1 + delay_of_wave
             last_turn += 1 + scheme.waits[phase]
-            rail_turn[phase, order] = last_turn + delay_of_wave
+            rail_turn[phase] = last_turn + delay_of_wave
     else:
-        _line_up_phases(scheme, order, wave_order.together, rail_turn, link_turn)
+        _line_up_phases(scheme, wave_order.together, rail_turn, link_turn)
     if phases:
         link_turn[phases] = rail_turn[phases - 1] + 1
 
     # A copy costs no time if rails carry another wave in the same round. There is no such wave if
     # all waves travel together, and no rails are in use before those of phase 0. Spare copies come
     # a round later then, while the rails of their own phase carry data.
-    nothing_hides_it = wave_order.together or len(order) == 1
+    nothing_hides_it = wave_order.together or count == 1
     turns: list[IntArray] = []
     for move in scheme.moves:
         turn = link_turn[move.phase]
@@ -372,7 +358,7 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
             turn = rail_turn[move.phase]
         if move.early:
             turn = turn - 1
-        if move.spare and (nothing_hides_it or move.phase == 0):
+        if move.spare and not wave_order.eager and (nothing_hides_it or move.phase == 0):
             turn = turn + 1
         turns.append(turn)
 
@@ -383,15 +369,14 @@ def _assign_rounds(scheme: Scheme, order: list[int], wave_order: _WaveOrder) -> 
 
 def _line_up_phases(
     scheme: Scheme,
-    order: list[int],
     together: bool,
     rail_turn: IntArray,
     link_turn: IntArray,
 ) -> None:
     """Give rounds to parts of the data, one phase of all of them before the next phase.
 
-    `order` lists the waves in the order in which they take turns; with `together` all share one
-    round in each phase but the last. Writes ``rail_turn[phase, wave]`` and
+    Waves take turns by their numbers; with `together` all share one round in each phase but the
+    last. Writes ``rail_turn[phase, wave]`` and
     ``link_turn[phase, wave]``, the rounds of a wave on rails and inside islands. Islands copy one
     round after the phase before has brought the data. Rails take the next free round; if
     ``scheme.waits[phase]``, it has to come after the copies.
@@ -404,12 +389,13 @@ def _line_up_phases(
         inside islands        a    b
     """
     phases = len(scheme.shifts)
+    all_waves = list(range(rail_turn.shape[1]))
     last_turn = -1  # the last round on rails until now
     for phase in range(phases):
         # A group is a list of waves that share the rounds of this phase.
-        groups = [[wave] for wave in order]
+        groups = [[wave] for wave in all_waves]
         if together and phase < phases - 1:
-            groups = [order]
+            groups = [all_waves]
         for waves in groups:  # waves that travel in the same round
             # Islands can prepare a phase when the phase before has brought the data.
             prepared_in = max(last_turn, 0)
@@ -440,7 +426,7 @@ def _time_s(problem: Collective, plan: _Plan) -> float:
 
 
 def _list_media(problem: Collective) -> tuple[FloatArray, FloatArray]:
-    """Return the latency of a round, and the rate in bytes per second, of links and of rails."""
+    """Return the latency of a round in seconds, and the rate in bytes per second, by medium."""
     latencies_s = np.array([problem.island_start_up_s, problem.start_up_s])
     return latencies_s, np.array([problem.island_rate_bytes_per_s, problem.rate_bytes_per_s])
 
