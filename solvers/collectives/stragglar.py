@@ -108,7 +108,7 @@ class WasteCounts(NamedTuple):
 
     @property
     def n_runs_of_length(self) -> list[int]:
-        """``n_runs_of_length[k]``: how many runs of length k + 1 begin in a round."""
+        """``n_runs_of_length[k]``: how many runs of length k + 1 begin in each round."""
         return [self.oldest - self.second, self.second - self.third, self.third]
 
 
@@ -184,32 +184,31 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     never_loses = not (odd and waste.third > 0)
     doubles = [_Double(number, never_loses) for number in range(waste.n_doubles)]
 
-    # The ramp brings doubles to all places in runs: so many rounds of the run are left, and so
-    # many are past. A double at such a place took its second chunk in round q - 2 - rounds_past,
-    # as class q - 3 - rounds_past - rounds_left. In round q - 1 it has class q - 2 - rounds_left,
-    # so that it has class q - 2 in just so many rounds. With q = 5 and two runs of length 2 in
-    # each round there are four doubles: two take class 1 in round 2, and have no round left, two
-    # take class 1 in round 3, and have one round left.
+    # In round q - 1 runs are under way as in any later round: of each length some have just begun,
+    # and others have 1, 2, ... rounds past. The ramp, the rounds before, gives doubles the chunks
+    # for that. A chunk is taken in the round before its run, and ages by one class in each round.
+    # A run ends with class q - 2, so a double with l rounds left wastes class q - 2 - l in round
+    # q - 1. With p rounds past it took the chunk p + 1 rounds before, as class q - 3 - l - p.
+    # With q = 5 and two runs of length 2 in each round there are four doubles: two take class 1 in
+    # round 2 (p = 1, l = 0), and two take class 1 in round 3 (p = 0, l = 1).
     n_runs_of_length = waste.n_runs_of_length
-    longest = len(n_runs_of_length) - 1
     waiting = iter(doubles)
-    for rounds_left in range(longest + 1):
-        for rounds_past in range(longest - rounds_left, -1, -1):
-            # The run has length rounds_left + rounds_past + 1, which is this number plus one.
+    for rounds_left in range(len(n_runs_of_length)):
+        for rounds_past in reversed(range(len(n_runs_of_length) - rounds_left)):
             for _ in range(n_runs_of_length[rounds_left + rounds_past]):
                 double = next(waiting)
-                taken_class = n_active - 3 - rounds_past - rounds_left
-                moves[n_active - 2 - rounds_past, double.number] = taken_class
+                round_of_take = n_active - 2 - rounds_past
+                moves[round_of_take, double.number] = n_active - 3 - rounds_left - rounds_past
                 double.rounds_left = rounds_left
 
     # Then rounds are planned one by one, for the doubles alone.
     for round_ in range(n_active - 1, n_rounds):
         _plan_round(n_active, n_runs_of_length, doubles, moves[round_], round_ >= n_active)
 
-    # Two doubles that both hold back class q - 2 have no run of length 3 in which to go without a
-    # chunk. Then double 0 is without a partner in the last round. It holds the oldest chunk by
-    # then and needs nothing, so no rank misses a chunk. For that it takes class 0, a copy of the
-    # last chunk, two rounds before, and class q - 2 in the round between.
+    # Two doubles in runs of length 1 have no run of length 3 in which to go without a partner. In
+    # the last round all active chunks are copies of the last one, so double 0 faces the absent
+    # rank then, and nobody misses a chunk, provided that double 0 has the last chunk already. It
+    # takes class 0, a copy of it, two rounds before, and class q - 2 in the round between.
     if odd and waste == WasteCounts(2, 0, 0):
         moves[-3, 0] = 0
         moves[-2, 0] = n_active - 2
@@ -331,8 +330,8 @@ def schedule(n: int, seed: int = 0) -> Sends:
     """
     n = integer("n", n, at_least=2)
 
-    # A stored schedule is used where the method below takes one round more.
-    # Of that the copies are known; in round t rank t meets the late one.
+    # A stored schedule is used where the method below takes one round more. Its copies are stored;
+    # in round t rank t meets the late rank, and both add what the other one sends.
     copies = stored()["copies"].get(str(n))
     if copies is not None:
         late_rank = n - 1
@@ -354,14 +353,17 @@ def schedule(n: int, seed: int = 0) -> Sends:
     workspace = new_ranks(n_active, n_ranks)
 
     # A plan says what the ranks with two chunks do, but not which of the other ranks, which are
-    # alike, meet. For even n any order of them will do. For odd n the order decides which chunks
-    # are missed, so many orders are tried.
+    # alike, meet. For even n any order of them will do, and a few are used in turn, round by
+    # round. For odd n the order decides which chunks are missed, so many are tried, each of them
+    # with another order in every round.
     best: Sends | None = None
+    n_tries = ORDERS if is_odd else 1
     for moves in _list_plans(n, n_active):
-        for _ in range(ORDERS if is_odd else 1):
-            # Lay the plan on ranks: draw orders, and write the sends into `log`; no rank has any
-            # whole chunk at first. A plan that cannot be laid in these orders gives -1.
-            n_orders = len(moves) if is_odd else _EVEN_ORDERS
+        n_orders = len(moves) if is_odd else _EVEN_ORDERS
+        for _ in range(n_tries):
+            # Lay the plan on ranks in drawn orders. ``lacks[chunk, rank]``: at first no rank has
+            # any whole chunk. `lay` writes the sends, n (n - 1) at most, and returns their number;
+            # -1 if the plan cannot be laid in these orders.
             orders = rng.permuted(np.tile(np.arange(n_ranks), (n_orders, 1)), axis=1)
             lacks = np.ones((n - 1, n_ranks), dtype=np.bool_)
             log = SendLog(

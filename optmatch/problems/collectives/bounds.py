@@ -461,13 +461,14 @@ def _bound_pipeline(problem: CollectiveFields, distance: int) -> BoundTerms:
 def _bound_by_cuts(problem: CollectiveFields, distance: int, window: int) -> float:
     """Bound the time in which circuits carry the bytes of a broadcast, by cuts one after another.
 
-    All bytes have to pass each cut. Near the root, and near the farthest rank, cuts have few
-    circuits: 1, then `onward`, then its square for each port of the root, where `onward` circuits
-    lead on from a rank. The farthest rank is `distance` hops from the root, or more.
+    All bytes have to pass each cut, the circuits at one hop. Near the root, and near the farthest
+    rank, cuts have few circuits: 1, then `onward`, then its square for each port of the root,
+    where `onward` circuits lead on from a rank. The farthest rank is `distance` hops from the
+    root, or more. Returns seconds.
 
-    Each byte makes hop j in one of the `window` rounds from j on. With a window of 3, hops 1, 4, 7
-    are made in different rounds, and the times of their cuts add up. The function takes such hops
-    from both ends.
+    Each byte makes hop j in one of the `window` rounds from j on. Hops that are a window or more
+    apart are made in different rounds, so that the times of their cuts add up: with a window of 3
+    and 8 hops, hops 1 and 4 from the root, and hop 8 from the other end.
     """
     lanes = problem.lanes
     onward = lanes - 1 if problem.two_way else lanes
@@ -489,32 +490,40 @@ def _bound_by_cuts(problem: CollectiveFields, distance: int, window: int) -> flo
 def _bound_in_fewest_rounds(problem: CollectiveFields, distance: int) -> float:
     """Bound the time of a broadcast that has as many rounds as the farthest rank is hops away.
 
-    The farthest rank is `distance` hops from the root. Two circuits that lead to one rank leave
-    out another rank, and all that would be reached from it. If circuits could reach `n_spare`
-    ranks more than there are, only so many may be left out.
+    The farthest rank is `distance` hops from the root, so every byte makes hop j in round j. A
+    round lasts as long as its busiest circuit; two bounds hold for that, in seconds:
+
+    - the whole buffer crosses each hop, shared by the circuits of a tree at best;
+    - some far rank gets the buffer over few circuits in the last round, the ranks at which these
+      begin got it over few in the round before, and so on. A second circuit to a rank leaves out
+      another rank, and all that would be reached from it, and there are few ranks to spare.
+
+    Example: 6 ranks with two one-way lanes. A tree reaches 1 + 2 + 4 = 7 ranks in two hops, so one
+    rank may be left out. Three ranks are two hops away, over four circuits, so one of them hears
+    over one circuit. The rank before it hears over one circuit, too: a second one would leave out
+    three ranks. Hence both rounds last as long as one circuit sends the buffer.
     """
     lanes = problem.lanes
     onward = lanes - 1 if problem.two_way else lanes
     n_ranks = problem.n_ranks
-    # At least `n_far` ranks are at the last hop, and circuits could reach `n_spare` ranks more
-    # than there are.
+    # At least `n_far` ranks are at the last hop, and a tree would reach `n_spare` ranks more than
+    # there are.
     n_far = n_ranks - reach(distance - 1, lanes, problem.two_way)
     n_spare = reach(distance, lanes, problem.two_way) - n_ranks
-    bytes_s = problem.size_bytes / problem.rate_bytes_per_s  # over one circuit
+    buffer_s = problem.size_bytes / problem.rate_bytes_per_s  # over one circuit
 
-    # The load of one circuit in each round, from the last round back to the first one. Some far
-    # rank hears over `n_circuits` circuits in the last round, at most: an even part of all that
-    # lead so far. Each of these begins at a rank that hears, one round before, over one circuit
-    # and one more for every `n_left_out` spare ranks, and so on.
+    # From the last hop back to the first one. `n_circuits` is over how many circuits of the hop a
+    # far rank gets the buffer, at most; at the last hop an even part of all circuits that lead so
+    # far. `n_left_out` are the ranks that a second circuit to a rank at this hop leaves out.
     n_circuits = min(lanes, lanes * onward ** (distance - 1) // n_far)
     total_s = 0.0
-    n_left_out = 1  # ranks that are left out if two circuits lead to the same rank of this hop
+    n_left_out = 1
     for hop in range(distance, 0, -1):
         if hop < distance:
             n_left_out = 1 + onward * n_left_out
             n_circuits *= min(lanes, 1 + n_spare // n_left_out)
-        cut_s = bytes_s / (lanes * onward ** (hop - 1))
-        total_s += max(bytes_s / n_circuits, cut_s)
+        n_circuits_of_tree = lanes * onward ** (hop - 1)
+        total_s += max(buffer_s / n_circuits, buffer_s / n_circuits_of_tree)
     return float(total_s)
 
 
