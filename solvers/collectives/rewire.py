@@ -221,7 +221,7 @@ def _time_over(
     sent_bytes: FloatArray,
     adds: BoolArray,
 ) -> FloatArray:
-    """Return how long each round of an algorithm takes if it has the given circuits.
+    """Return how many seconds each round of an algorithm takes if it has the given circuits.
 
     Circuits make rings and lines, so there is only one way between two ranks. A send whose
     receiver is no neighbour is forwarded along this way: inside its round if the problem states
@@ -298,30 +298,20 @@ def _load_circuits(
 def _bytes_of_hop_rounds(
     turn: IntArray, hops: IntArray, amount: FloatArray, n_rounds: int
 ) -> FloatArray:
-    """Return how many bytes decide the length of each round, if data are forwarded hop by hop.
+    """Return the bytes of the largest sends of all hops of each round, added up.
 
-    Example: in a round one send of 5 bytes needs 1 circuit, and one of 3 bytes needs 2. The first
-    hop is decided by 5 bytes and the second one by 3; the result is 8.
+    Data are forwarded hop by hop: all first hops of a round are made together, then all second
+    ones, and so on, and each of these *hop rounds* lasts as long as its largest send.
+    ``turn[send]`` is the round of the algorithm, ``hops[send]`` how many circuits the send takes,
+    0 for one that is left out, and ``amount[send]`` its bytes. The result is by round.
 
-    ``turn[send]`` is the round of the algorithm. ``hops[send]`` tells how many circuits it needs;
-    0 for a send that is left out. ``amount[send]``: its size in bytes.
+    Example: in a round one send of 5 bytes takes 1 circuit, and one of 3 bytes takes 2. The first
+    hop round has 5 bytes and the second one 3: 8 together.
     """
-    # In a round the sends are taken by falling hops. If a send has k hops and the next one j <= k,
-    # hop rounds j + 1 to k are made by exactly this send and those before it. They are k - j hop
-    # rounds, each as long as the largest of these sends. After the last send of a round j is 0.
-    order = np.lexsort((-hops, turn))
-    turn_in_order = turn[order]
-    hops_in_order = hops[order]
-    is_last = np.append(turn_in_order[1:] != turn_in_order[:-1], True)[: len(order)]
-    hops_of_next = np.where(is_last, 0, np.append(hops_in_order[1:], 0)[: len(order)])
-
-    # The largest of the sends so far is a running maximum that must begin anew in each round. One
-    # accumulate does it for all rounds: sizes are replaced by their ordinal numbers among all
-    # sizes, and the numbers of round t are raised by t times the count of sizes, which is more
-    # than any number of an earlier round. The shift is taken off afterwards.
-    sizes, size_rank = np.unique(amount, return_inverse=True)
-    shift = turn_in_order * len(sizes)
-    largest = np.maximum.accumulate(size_rank.reshape(-1)[order] + shift) - shift
-    moved = np.zeros(n_rounds)
-    np.add.at(moved, turn_in_order, (hops_in_order - hops_of_next) * sizes[largest])
-    return moved
+    # largest_bytes[round, hops]: the largest send with so many hops, or with more. Each hop round
+    # k is made by the sends with k hops or more.
+    largest_bytes = np.zeros((n_rounds, int(hops.max(initial=0)) + 1))
+    np.maximum.at(largest_bytes, (turn, hops), amount)
+    largest_bytes = np.maximum.accumulate(largest_bytes[:, ::-1], axis=1)[:, ::-1]
+    total_bytes: FloatArray = largest_bytes[:, 1:].sum(axis=1)
+    return total_bytes

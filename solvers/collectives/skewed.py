@@ -28,7 +28,13 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, Clock, uncounted
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
-from optmatch.solvers.collectives.circulant import Circulant, list_moves, list_shifts, route
+from optmatch.solvers.collectives.circulant import (
+    Circulant,
+    list_moves,
+    list_shifts,
+    route,
+    route_digits,
+)
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import FloatArray, IntArray, Rounds, ready_s, seconds_of
 
@@ -92,26 +98,30 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
 def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[DirectRound]]:
     """Yield schedules of direct rounds that carry all blocks, by rules for optical switches.
 
-    A schedule of a switch has slots, which share rounds and lanes later (`_share_rounds`). Each
-    rule therefore runs for two delays between slots: the wait of a round times the number of
-    lanes, and divided by it. Rules that are expected to take too long are left out.
+    A rule makes a schedule of *slots* for a switch with one port for each rank: a slot is a
+    matching that is held for some time, and costs a delay. Slots become rounds later
+    (`_share_rounds`): a slot may take all lanes of a round, or several slots share a round. What a
+    slot costs is therefore not known yet, and each rule runs for two delays: the wait of a round
+    divided by the number of lanes, as if as many slots shared each round, and times this number,
+    which makes few long slots. Rules that are expected to take too long are left out.
     """
     with uncounted():
         from optmatch.solvers.demands.portfolio import list_rules
         from optmatch.solvers.demands.tasks import CoverTask, Size
 
-    # A tick is the time in which one lane sends `tick_bytes`; blocks are rounded up, and one tick
-    # more covers the rounding of sums. A slot costs a round besides, and a change of circuits.
+    # Rules count in whole ticks, in which one lane sends `tick_bytes`. Blocks are rounded up, and
+    # one tick more covers the rounding of sums. The wait of a round is its start-up, and a change
+    # of circuits.
     demand = problem.demand
     busiest_bytes = max(float(demand.sum(axis=1).max()), float(demand.sum(axis=0).max()))
     tick_bytes = busiest_bytes / TICKS_OF_BUSIEST
     demand_ticks = np.ceil(demand / tick_bytes).astype(np.int64) + (demand > 0)
-    slot_s = problem.round_s + problem.delay_s
-    slot_ticks = slot_s * problem.rate_bytes_per_s / tick_bytes
+    wait_s = problem.round_s + problem.delay_s
+    wait_ticks = wait_s * problem.rate_bytes_per_s / tick_bytes
 
     # Delays longer than all blocks decide nothing. A rule comes with the seconds that it is
     # estimated to take, and gives schedules of matchings and ticks; the shortest one is kept.
-    for delay_ticks in sorted({slot_ticks * problem.lanes, slot_ticks / problem.lanes}):
+    for delay_ticks in sorted({wait_ticks * problem.lanes, wait_ticks / problem.lanes}):
         task = CoverTask.of(demand_ticks, min(round(delay_ticks), TICKS_OF_BUSIEST))
         for estimate_s, rule in list_rules(Size.of(task)):
             if estimate_s > min(LONGEST_RULE_S, clock.remaining_s / 2):
@@ -306,11 +316,11 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
     n = problem.n_ranks
 
     # Bruck's shifts are the powers of two below n. A block takes those that are bits of its
-    # offset.
-    powers = np.array([1 << k for k in range((n - 1).bit_length())])
-    yield Circulant(powers, (np.arange(n)[:, None] & powers) // powers)
+    # offset, the digits of radix two.
+    n_bits = (n - 1).bit_length()
+    yield route_digits(n, (1,) * n_bits)
     if n <= MOST_CLIMBED:
-        for count in range(1, len(powers) + 3):
+        for count in range(1, n_bits + 3):
             for shifts in list_shifts(n, count, clock=clock)[:1]:
                 yield route(n, shifts)
 

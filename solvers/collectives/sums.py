@@ -123,9 +123,9 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
     """Return the fastest torus for an all-reduce, by dynamic programming over the factors of n.
 
     The buffer is cut into at most `most_chunks` chunks, by default as many as there are ranks. The
-    seconds of the result are latencies, bytes and changes of circuits; late ranks and the circuits
-    at the start of the problem do not count. The first side is chosen, and those after it by
-    recursion.
+    seconds of the result are latencies, bytes and changes of circuits, with ``problem.delay_s``
+    for each; late ranks and the circuits at the start of the problem do not count. The first side
+    is chosen, and those after it by recursion.
 
     Example of 4 ranks. The choices are ``scattered=(4,)``, 6 rounds of a quarter of the buffer;
     ``scattered=(2,), passed=(2,)``, 3 rounds of a half; ``windowed=(4, 2)``, 4 rounds of a half;
@@ -155,7 +155,10 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
     # its scatter, less one before the first use. Two changes are left.
     @cache
     def choose_passed(places: int, chunks: int) -> Sides:
-        """Choose the fastest rings over which each rank sends its data once round, to all."""
+        """Choose the fastest passed sides for so many places; each rank sends one chunk a round.
+
+        The seconds have a change of circuits before each side.
+        """
         if places == 1:
             return Sides(0.0)
         options = []
@@ -167,7 +170,7 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
 
     @cache
     def choose_sides(places: int, chunks: int) -> Sides:
-        """Choose the fastest sides of all kinds."""
+        """Choose the fastest sides of all kinds for so many places; each round sends one chunk."""
         # Every scattered side below counts its circuits twice, for the scatter and for the gather.
         # If the innermost side is scattered (no places are left here), it gathers over the
         # circuits that are there, so one change is taken off.

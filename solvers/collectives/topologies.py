@@ -339,18 +339,18 @@ def _lay_path(problem: Collective) -> Topology | None:
 
 
 FAMILIES = {"de-bruijn": (1, 0), "kautz": (-1, -1)}
-"""By the name of a family of graphs the sign and the first number of its formula, by which rank x
-leads to sign * (degree x + k) + first, modulo the number of ranks, for each k below the degree."""
+"""By the name of a family of graphs the two numbers of its formula, sign and offset: rank x leads
+to the ranks sign * (degree x + k) + offset, modulo the number of ranks, for each k below the
+degree. With 8 ranks and degree 2, rank 1 leads to 2 and 3 in the de Bruijn graph, and to 5 and 4
+in that of Kautz."""
 
 
 def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
     """Lay a graph of the family `name`, "de-bruijn" or "kautz", for any number of ranks.
 
-    Each rank leads to `degree` others by the formula of `FAMILIES`. In the de Bruijn graph of 8
-    ranks and degree 2, rank 2 leads to the ranks 4 and 5. A two-way circuit stands for an arc and
-    takes a port at both of its ends. The result ``peer[lane, rank]`` is the rank to which a port
-    leads, -1 if it is dark. It is None if the circuits find no ports, or all ranks can be joined
-    directly.
+    Each rank leads to `degree` others by the formula of `FAMILIES`. A two-way circuit stands for
+    an arc and takes a port at both of its ends. The result is None if the circuits find no ports,
+    or all ranks can be joined directly.
     """
     n = problem.n_ranks
     n_circuits = degree
@@ -358,9 +358,9 @@ def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
         n_circuits = problem.lanes
     if degree < 2 or n_circuits >= n - 1:
         return None
-    sign, first = FAMILIES[name]
+    sign, offset = FAMILIES[name]
     source = np.repeat(np.arange(n), degree)
-    target = (sign * (degree * source + np.tile(np.arange(degree), n)) + first) % n
+    target = (sign * (degree * source + np.tile(np.arange(degree), n)) + offset) % n
     if problem.two_way:
         pairs = zip(source.tolist(), target.tolist(), strict=True)
         two_way_peer = assign_ports(problem, [pair for pair in pairs if pair[0] != pair[1]])
@@ -368,9 +368,10 @@ def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
             return None
         return Topology(name, two_way_peer)
 
-    # Ranks that the formula joins to themselves are joined to each other by a cycle: with loops at
-    # the ranks 1, 4 and 6 it is 1 -> 4 -> 6 -> 1. A rank with several loops would follow itself,
-    # and so would the only one with a loop; their ports stay dark.
+    # The formula may lead from a rank to itself, a loop, which is no circuit. Ranks with loops are
+    # joined to each other instead, by a cycle: with loops at the ranks 1, 4 and 6 it is 1 -> 4 ->
+    # 6 -> 1. If the cycle would lead from a rank to itself, as only one has a loop or one has
+    # several, the ports of all loops stay dark.
     counts = np.zeros((n, n), dtype=np.int64)  # circuits from each rank to each other one
     np.add.at(counts, (source, target), 1)
     looped = source[source == target]
