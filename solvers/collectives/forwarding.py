@@ -86,23 +86,34 @@ class Relay(NamedTuple):
         return arrives
 
 
+class RoutedReceipts(NamedTuple):
+    """The arrivals of pieces of blocks in one round, which take routes over several circuits."""
+
+    owner: IntArray
+    """The row of ``distance`` in `choose_routes`, one for each block."""
+    target: IntArray
+    """The rank that the piece comes to."""
+    first_link: IntArray
+    """The row of ``links`` in `choose_routes` at which its route begins."""
+    weight: FloatArray
+    """What it adds to the load of each circuit on its way: 1, or its bytes."""
+
+
 @kernel
 def choose_routes(source, width, distance, receipts, links, load):
-    """Lead each receipt back to a rank at distance 0 over circuits with little load, in sweeps.
+    """Lead each receipt back to a rank that has its block, over circuits with little load.
 
-    A receipt is the arrival of a piece of a block. Rows of `receipts` are owner, target, first
-    link and weight: the row of `distance`, the rank that the piece comes to, the row of `links`
-    that its route begins at, and what it adds to the load of each circuit on its way, 1 or its
-    bytes. ``distance[owner, rank]`` is how many hops a rank is from the nearest one that has the
-    block, and therefore the links of its route. ``source[lane, rank]`` is the rank from which a
-    circuit comes, -1 for none; parallel circuits share their load: ``width[lane, rank]`` is their
-    number at the first lane of them, 0 at the others.
+    `receipts` are `RoutedReceipts`. ``distance[owner, rank]`` is how many hops a rank is from the
+    nearest one that has the block; a route has as many links. Circuits are named by the rank at
+    which they end: ``source[lane, rank]`` is the rank from which one comes, -1 for none. Parallel
+    circuits share their load, and count as one: ``width[lane, rank]`` is their number at the first
+    lane of them, and 0 at their other lanes.
 
     Writes the links of each route to `links`, from its source to its target, as rows of from, to
-    and lane; and the sums of weight / width to ``load[lane, rank]``, by the rank at which a
-    circuit ends. With one column in `load` and `width`, rank 0 stands for all ranks, which are
-    alike. The first sweep chooses a route for each receipt; in later ones each route is given up
-    in turn and chosen anew past all others.
+    and lane; and the sums of weight / width to ``load[lane, rank]``. If `width` and `load` have a
+    single column, all ranks are alike, and rank 0 stands for them. In the first of `SWEEPS` sweeps
+    each receipt gets a route; in later ones each route is given up in turn, and chosen anew past
+    all others.
 
     Example: one lane around the ring 0 1 2 3, and a block that rank 0 has. A receipt at rank 2
     with the first link 5 has distance 2, and gets ``links[5] = (0, 1, 0)`` and ``links[6] = (1, 2,
@@ -110,11 +121,11 @@ def choose_routes(source, width, distance, receipts, links, load):
     """
     alike = load.shape[1] == 1
     for sweep in range(SWEEPS):
-        for number in range(len(receipts)):
-            owner = int(receipts[number, 0])
-            rank = int(receipts[number, 1])
-            first = int(receipts[number, 2])
-            weight = receipts[number, 3]
+        for number in range(len(receipts.owner)):
+            owner = receipts.owner[number]
+            rank = receipts.target[number]
+            first = receipts.first_link[number]
+            weight = receipts.weight[number]
             n_links = distance[owner, rank]
 
             # The route of the sweep before is given up, while those of all others stay.
@@ -235,7 +246,7 @@ def find_routes(
             weight = chunk_sizes(problem, n * n).reshape(n, n)[owners[owner], target]
         links = np.empty((int(n_links.sum()), 3), dtype=np.int64)
         load = np.zeros(ends.width.shape[1:])
-        receipts = np.column_stack([owner, target, first_link, weight]).astype(np.float64)
+        receipts = RoutedReceipts(owner, target, first_link, weight)
         choose_routes(ends.source[config], ends.width[config], distance, receipts, links, load)
         loads[turn] = load.max()
 

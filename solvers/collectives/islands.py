@@ -72,6 +72,9 @@ class _WaveOrder(NamedTuple):
     wave have a round of its own."""
     woven: bool = False
     """Whether a phase of one wave shares rounds with earlier phases of later waves."""
+    mirrored: bool = False
+    """Whether the waves of an all-reduce are gathered in the order in which their sums are
+    ready."""
     eager: bool = False
     """Whether spare copies come as early as they can: fewer rounds inside islands, but longer
     ones."""
@@ -201,11 +204,11 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
         for scheme in schemes:
             # Without rails there is nothing that several waves could do at the same time.
             if count == 1 or scheme.shifts:
-                for wave_order in _list_wave_orders(scheme, count):
+                for wave_order in _list_wave_orders(problem.flow, scheme, count):
                     yield _arrange(problem.flow, scheme, count, wave_order)
 
 
-def _list_wave_orders(scheme: Scheme, count: int) -> list[_WaveOrder]:
+def _list_wave_orders(flow: DataFlow, scheme: Scheme, count: int) -> list[_WaveOrder]:
     """List the orders in time that are tried for parts of the data that follow each other.
 
     For two waves, a and b, and two phases, 1 and 2, the rounds are::
@@ -214,6 +217,9 @@ def _list_wave_orders(scheme: Scheme, count: int) -> list[_WaveOrder]:
         no mark    a1     b1     a2     b2
         together   a1 b1  a2     b2
         woven      a1     a2 b1  b2
+
+    Another mark, ``mirrored``, is for all-reduces alone: the wave whose sums are ready first is
+    gathered first, else the one whose sums are ready last.
     """
     # One wave follows nobody, so that only its spare copies have a choice.
     orders = [_WaveOrder(), _WaveOrder(eager=True)]
@@ -224,6 +230,8 @@ def _list_wave_orders(scheme: Scheme, count: int) -> list[_WaveOrder]:
     # In a woven order several phases share a round, so all phases must have the same circuits.
     if len(scheme.shifts) > 1 and len(set(scheme.shifts)) == 1:
         orders.append(_WaveOrder(woven=True))
+    if flow.sums_for_all:
+        orders += [order._replace(mirrored=True) for order in orders]
     return orders
 
 
@@ -294,6 +302,8 @@ def _arrange(flow: DataFlow, scheme: Scheme, count: int, wave_order: _WaveOrder)
     if flow.sums_for_all:
         sums = passes[0][1]
         complete = sums.max(axis=0) + 1
+        if wave_order.mirrored:
+            copies = copies[:, ::-1]
         passes.append((COPY, copies + (complete - copies.min(axis=0)).max()))
 
     # Add the blocks of each move to the round that it has in each wave: loads[medium, round, end,

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Algorithm = Literal["ring", "halving", "tree"]
-"""How a collective is done: around a ring, or in rounds of pairs."""
+"""How a collective is done: around a ring; by recursive halving and doubling; or along a binomial
+tree."""
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
@@ -26,19 +27,22 @@ class Round(NamedTuple):
 def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Round, ...]:
     """List the rounds in which a known algorithm does a collective operation.
 
-    For example, an all-reduce of 8 members has these rounds::
+    There are none if the algorithm does not do the operation. For example, an all-reduce of 8
+    members has these rounds::
 
         ring       distance 1                   share 1/8                        14 rounds
         halving    distances 4, 2, 1, 1, 2, 4   shares 1/2, 1/4, 1/8, 1/8, 1/4, 1/2
         tree       distances 1, 2, 4, 4, 2, 1   share 1    later, later, later, earlier, ...
     """
-    # Distances 1, 2, 4, ... below the number of members. While sums are handed on by halving, a
-    # member has 1 shard at first, then 2, then 4, and sends all that it has: as many shards as
-    # the partners are apart.
-    # `gather` are the rounds that hand on by halving, `around` those once around a ring, `collect`
-    # and `spread` those of a tree, from the leaves and backwards from the root.
-    distances = [1 << r for r in range((members - 1).bit_length())]
+    # A shard is the part of a member. The size of an all-gather is that of a shard, that of other
+    # operations all shards together.
+    distances = [1 << r for r in range((members - 1).bit_length())]  # below `members`
     shard = 1.0 if operation == "all-gather" else 1.0 / members
+
+    # `gather` are the rounds of an all-gather by doubling: a member has 1 shard at first, then 2,
+    # then 4, and sends all that it has, as many shards as the partners are apart. Backwards they
+    # are a reduce-scatter by halving. `around` are the rounds once around a ring; `collect` those
+    # of a tree from the leaves to the root, and `spread`, backwards, from the root to the leaves.
     gather = tuple(Round(distance, distance * shard) for distance in distances)
     around = (Round(1, shard),) * (members - 1)
     collect, spread = (
@@ -59,11 +63,13 @@ def list_rounds(algorithm: Algorithm, operation: str, members: int) -> tuple[Rou
 
 
 def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[np.int64]:
-    """Return the partner of each place of a group in a round, -1 if it has none.
+    """Return ``partner[place]`` of a group of so many members in a round, -1 for none.
 
-    On a ring it is the one to which it sends, a distance onward; backward if that is negative.
-
-    `distance`: how far apart partners are, in places; a power of two but on a ring.
+    On a ring the partner is the place to which it sends, `distance` places onward, or back if that
+    is negative. Otherwise the distance is a power of two, and two places are partners of each
+    other: in halving all places whose numbers differ by it, place XOR distance; in a tree the
+    multiples of twice the distance, each with the place that is a distance behind. In a tree of 6
+    with distance 2 these are 0 and 2; 4 has none, as there is no place 6.
     """
     places = np.arange(members)
     if algorithm == "ring":
@@ -71,8 +77,7 @@ def list_partners(algorithm: Algorithm, members: int, distance: int) -> NDArray[
     if algorithm == "halving":
         return places ^ distance
 
-    # In a tree, the first place of each stretch of 2 distance places is the partner of the place
-    # in its middle, if there is one; all others have none.
+    # Places of a tree count anew from each multiple of twice the distance.
     inside = places % (2 * distance)
     other = np.where(inside == 0, places + distance, places - distance)
     partner: NDArray[np.int64] = np.where((inside % distance == 0) & (other < members), other, -1)
