@@ -184,12 +184,12 @@ def _lay_blocks(problem: Collective, topology: Topology, rounds: Rounds) -> Laid
 
 @kernel
 def count_shifts(shifts, exponents, distance, loads):
-    """Write every number from 1 to n - 1 as a sum of the fewest shifts, modulo n.
+    """Write every offset from 1 to n - 1 as a sum of the fewest shifts, modulo n.
 
-    Writes ``exponents[offset, k]``, how often shift k is taken for an offset,
-    ``distance[offset]``, the number of terms (`FAR` for offsets that are no sum), and
-    ``loads[k]``, how often all offsets together take shift k. Returns the most terms of an offset,
-    `FAR` if some offset is no sum.
+    ``shifts[k]`` is how many places onward the circuits of a lane lead. Writes
+    ``exponents[offset, k]``, how often shift k is taken for an offset, ``distance[offset]``, the
+    number of terms (`FAR` for offsets that are no sum), and ``loads[k]``, how often all offsets
+    together take shift k. Returns the most terms of an offset, `FAR` if some offset is no sum.
 
     With shifts 1 and 3 for 8 ranks, 2 is 1 + 1, 4 is 1 + 3, and 5 is 1 + 1 + 3. If several sums
     are shortest, one with shifts that are taken less often is chosen. Breadth-first search from

@@ -168,15 +168,15 @@ def _match_copies(
     if not len(order):
         return np.empty((0, 3), dtype=np.int64)
 
-    # For each pair of ranks the rarest piece of use: of_use[sender, receiver, place in the order
-    # of rarity] is true of pieces that the sender has and the receiver lacks, and argmax finds the
-    # first.
+    # For each pair of ranks the rarest piece of use: is_of_use[sender, receiver, place in the
+    # order of rarity] is true of pieces that the sender has and the receiver lacks, and argmax
+    # finds the first.
     has = is_whole[:, order]
-    of_use = has[:, None, :] & ~has[None, :, :]
-    place = of_use.argmax(axis=2)
+    is_of_use = has[:, None, :] & ~has[None, :, :]
+    place = is_of_use.argmax(axis=2)
 
     # A pair without such a piece, or with a port that is busy, weighs 0.
-    weight = np.where(of_use.any(axis=2), value[order][place], 0.0)
+    weight = np.where(is_of_use.any(axis=2), value[order][place], 0.0)
     weight[busy_senders] = 0.0
     weight[:, busy_receivers] = 0.0
     source, target = linear_sum_assignment(weight, maximize=True)

@@ -138,8 +138,8 @@ def suits(problem: Collective, name: str) -> bool:
 
     # Two-way circuits of one port join pairs, which can be a torus of powers of two alone. Graphs
     # and paths of several circuits are laid on ideal switches only, as meshes have other routes.
-    # Methods cut the blocks of an uneven all-to-all (`is_cut`) if parts may have any size. Those
-    # without a condition take all problems that come here.
+    # Blocks of an uneven all-to-all may be cut (`is_cut`) if chunks may have any size. A method
+    # without a condition, such as `rewire`, takes all problems that come here.
     n = problem.n_ranks
     flow = problem.flow
     is_sum = flow.sums_for_all and n > 1
@@ -861,16 +861,17 @@ def _stores_blocks(problem: Collective, name: str) -> bool:
 
 def _search_s(problem: Collective, name: str) -> float:
     """Estimate how many seconds of CPU a search takes until it has its first plan."""
+    # Each block comes to each rank, and takes about log2(n) hops in an all-to-all. A plan that
+    # stores the blocks of one rank has those alone.
     n = problem.n_ranks
-    blocks = n * n * problem.n_gathers
+    n_receipts = n * n * problem.n_gathers
     if problem.flow.from_root:
         # Halving and doubling cuts the buffer into a chunk for each rank, which reaches all.
-        blocks = n * (n if name == "halving-doubling" else BROADCAST_PIECES)
+        n_receipts = n * (n if name == "halving-doubling" else BROADCAST_PIECES)
     if _stores_blocks(problem, name):
-        blocks = n
-    hops = math.log2(n) if problem.flow.has_pairs else 1.0
-    # Each block is sent over so many hops, as often as the method makes plans.
+        n_receipts = n
+    n_hops = math.log2(n) if problem.flow.has_pairs else 1.0
     n_plans = PLANS_OF_SEARCH.get(name, 1.0)
     if name == "knodel" and n <= MOST_ROUTED_RANKS:
         n_plans = ROUTED_PLANS
-    return blocks * hops * n_plans / SENDS_PER_S
+    return n_receipts * n_hops * n_plans / SENDS_PER_S

@@ -33,8 +33,8 @@ class Offer(NamedTuple, Generic[Plan]):
     seconds: float
     """The promised time of the plan, in seconds; the plan takes no less."""
     n_sends: float
-    """How many sends it has, but for detours of an all-to-all; laying them out takes most of the
-    time of a search. Of a search, for how many sends there would be time meanwhile."""
+    """The work of making it, in sends: to lay out a plan takes ``n_sends / SENDS_PER_S`` seconds.
+    A search states how many sends would be laid out in its time."""
     name: str
     """The name of its circuits, for statistics; or of the method that finds it."""
     build: Callable[[], Plan]
@@ -53,13 +53,13 @@ def try_offers(
     *,
     has_plan: bool = False,
 ) -> Iterator[tuple[str, Plan]]:
-    """Build offers in their order, and yield their names and plans.
+    """Build offers in their order, and yield the names and plans of those that have a plan.
 
-    An offer is passed over if it promises no less than `below_s` seconds, but for rounding
-    (`RTOL`), or than a plan before.
-    Those for which there is not enough time are added to `left_out`. None is passed over as long
-    as there is no plan; `has_plan` tells whether there is one already. An interrupt sets
-    ``clock.interrupted``.
+    An offer is passed over if it cannot be faster than `below_s` seconds, and than all plans
+    before: a promise within `RTOL` of these counts as equal. Offers for which there is not enough
+    time are added to `left_out`. As long as there is no plan, every offer is built; `has_plan`
+    tells whether there is one already. Plans without a time are dropped. An interrupt
+    ends the tries and sets ``clock.interrupted``.
     """
     for number, offer in enumerate(offers):
         if has_plan and offer.seconds >= below_s * (1 - RTOL):

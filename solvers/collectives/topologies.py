@@ -177,6 +177,8 @@ def inverse_circuits(peer: IntArray, *, two_way: bool) -> IntArray:
 
     ``peer[..., lane, rank]`` is the rank to which a port leads, -1 if it is dark. The result
     ``source[..., lane, rank]`` is the rank whose port of this lane leads here; -1 if none does.
+    Over two-way circuits both are the same array. The ring 0 -> 1 -> 2 -> 0 has the peers 1, 2, 0
+    and the sources 2, 0, 1.
     """
     if two_way:
         return peer
