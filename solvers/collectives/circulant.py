@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock, InputError, Limits
+from optmatch.model import Clock, InputError
 from optmatch.problems import Collective
 from optmatch.problems.collectives.bounds import distances, fewest_rounds
 from optmatch.solvers.collectives.rounds import (
@@ -179,7 +179,7 @@ def fill(distance, shift, most, least, taken):
                 taken[offset] = times
 
 
-def list_shifts(n: int, k: int, seed: int = 0, clock: Clock | None = None) -> list[IntArray]:
+def list_shifts(n: int, k: int, clock: Clock) -> list[IntArray]:
     """List sets of k shifts that reach all ranks in few hops; the set of fewest hops first.
 
     Over circuits of shift s all ranks send s places onward (modulo n). The sum of the hops over
@@ -187,12 +187,12 @@ def list_shifts(n: int, k: int, seed: int = 0, clock: Clock | None = None) -> li
     another by the best one. The first climb begins with 1 and products of small factors, such as
     1, 4 and 12, the others with random shifts. No climb begins after the end of `clock`.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     # Each climb takes about k n^2 steps in a sweep, so few are made where that is much.
     work = np.empty((2, n), dtype=np.int64)
     hops_of_shifts: dict[tuple[int, ...], int] = {}
     for restart in range(max(2, min(RESTARTS, CLIMB_STEPS // (k * n * n)))):
-        if clock is not None and clock.exceeded(0) is not None:
+        if clock.exceeded(0) is not None:
             break
         shifts = rng.integers(1, max(2, n), size=k)
         if restart == 0:
@@ -270,7 +270,7 @@ def trim(circulant: Circulant, problem: Collective) -> Circulant:
         circulant = best
 
 
-def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
+def choose(problem: Collective, clock: Clock) -> Circulant:
     """Return the fastest all-to-all whose ranks all send equally many places onward.
 
     A *configuration* is a set of circuits that all lead the same number of places onward, its
@@ -315,15 +315,15 @@ def choose(problem: Collective, clock: Clock | None = None) -> Circulant:
     for k in counts[np.argsort(bounds_s, kind="stable")][:TRIED].tolist():
         if bounds_s[k - 1] >= best_s:
             break
-        if clock is not None and k * n * n / STEPS_PER_S > clock.remaining_s:
+        if k * n * n / STEPS_PER_S > clock.remaining_s:
             continue
-        for shifts in list_shifts(n, k, clock=clock)[:TRIED]:
+        for shifts in list_shifts(n, k, clock)[:TRIED]:
             circulant = trim(route(n, shifts), problem)
             seconds = circulant.time_s(problem)
             if seconds < best_s and _is_affordable(circulant, clock):
                 best = circulant
                 best_s = seconds
-            if clock is not None and clock.exceeded(0) is not None:
+            if clock.exceeded(0) is not None:
                 return best
     return best
 
@@ -339,14 +339,14 @@ def route_digits(n: int, held: tuple[int, ...]) -> Circulant:
     return Circulant(shifts, np.arange(n)[:, None] // shifts % radices)
 
 
-def _is_affordable(circulant: Circulant, clock: Clock | None) -> bool:
+def _is_affordable(circulant: Circulant, clock: Clock) -> bool:
     """Tell whether there is time and memory to write down an all-to-all and its circuits."""
     # A large plan lists the sends of the blocks of rank 0 alone, but the ports of all ranks.
     n = len(circulant.exponents)
     n_sends = n * circulant.hops
     if ranks_to_store(n_sends):
         n_sends = circulant.hops + n * len(circulant.shifts) // PORTS_OF_A_SEND
-    return n_sends <= QUICK_SENDS or is_affordable(n_sends, clock or Limits().start())
+    return n_sends <= QUICK_SENDS or is_affordable(n_sends, clock)
 
 
 def list_moves(circulant: Circulant) -> Iterator[tuple[int, IntArray, IntArray]]:

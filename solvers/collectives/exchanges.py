@@ -309,7 +309,7 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
             yield np.sort(np.concatenate([shifts, others]))
     # Hill climbs take about size n^2 steps for each sweep, and know one-way circuits alone.
     if not problem.two_way and size * n * n <= 3_000_000:
-        for shifts in list_shifts(n, size, clock=clock)[:SHIFT_SETS]:
+        for shifts in list_shifts(n, size, clock)[:SHIFT_SETS]:
             if (shifts > 0).all():
                 yield np.sort(shifts)
 

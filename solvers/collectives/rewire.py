@@ -117,18 +117,17 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     return CircuitChoice(float(end_s.min()), pool, number)
 
 
-def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice | None = None) -> Laid:
+def rewire(problem: Collective, rounds: Rounds, choice: CircuitChoice) -> Laid:
     """Make a plan of the rounds of an algorithm, over circuits that were chosen for each round.
 
     Each rank has a circuit to one other rank. Where no circuit leads from the sender of a send to
     its receiver, ranks in between forward it. The circuits that it goes over are its *hops*: over
     the circuits 0 -> 1 -> 2, a send from rank 0 to rank 2 has the hops 0 -> 1 and 1 -> 2. There
-    are two kinds of plans, over the circuits of `choice`, or of `choose` if it is None:
+    are two kinds of plans, over the circuits of `choice`:
 
     - if the problem has a time of hops (``hop_s``), all hops of a send are in its round;
     - otherwise each hop gets a round of its own, and is a send of its own.
     """
-    choice = choice or choose(problem, rounds)
     # All lanes of a rank have the circuits of the entry of the pool.
     circuits_of_entry = [
         np.broadcast_to(entry, (problem.lanes, len(entry))) for entry in choice.pool

@@ -321,7 +321,7 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
     yield route_digits(n, (1,) * n_bits)
     if n <= MOST_CLIMBED:
         for count in range(1, n_bits + 3):
-            for shifts in list_shifts(n, count, clock=clock)[:1]:
+            for shifts in list_shifts(n, count, clock)[:1]:
                 yield route(n, shifts)
 
 

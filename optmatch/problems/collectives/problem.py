@@ -315,14 +315,12 @@ def _set_steps(problem: Collective) -> None:
         _refuse("steps", "given", "no late ranks and no first circuits, if steps are given,")
 
 
-def check_circuits(
-    name: str, circuits: ArrayLike, *, two_way: bool, ports: int | None = None
-) -> None:
+def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool, ports: int) -> None:
     """Refuse circuits that the ports of ranks cannot have.
 
     ``circuits[epoch, lane, rank]`` is the rank to which this rank transmits, -1 for none; each
-    plane has `ports` lanes, and there is one plane if this is None. Circuits lead both ways if
-    they are `two_way`. Errors name the field `name`. No rank sends to itself, and all ranks exist.
+    plane has `ports` lanes. Circuits lead both ways if they are `two_way`. Errors name the field
+    `name`. No rank sends to itself, and all ranks exist.
     Further rules:
 
     - one-way circuits: no two ranks send to the same one over the same *lane*, a port of every
@@ -353,7 +351,7 @@ def check_circuits(
 
     # Two-way circuits have a lane at their other end that leads back.
     if two_way:
-        lane_of_end = facing_lanes(lanes_of_epochs, ports or n_lanes)
+        lane_of_end = facing_lanes(lanes_of_epochs, ports)
         alone = (lanes_of_epochs != IDLE) & (lane_of_end == IDLE)
         for epoch, lane, rank in np.argwhere(alone)[:1].tolist():
             peer = lanes_of_epochs[epoch, lane, rank]

@@ -61,15 +61,17 @@ def test_routes_are_shortest_paths(n: int, shifts: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("n", "k"), [(6, 2), (7, 2), (8, 2), (8, 3), (9, 2)])
 def test_the_search_finds_the_best_shifts_of_few_ranks(n: int, k: int) -> None:
     best = min(fewest_hops(n, shifts) for shifts in combinations(range(1, n), k))
-    assert route(n, list_shifts(n, k)[0]).hops == best >= fewest_hops_counted(n, k)
+    assert (
+        route(n, list_shifts(n, k, Limits().start())[0]).hops == best >= fewest_hops_counted(n, k)
+    )
 
 
 @compiled_only
 @pytest.mark.parametrize(("k", "bar"), [(2, 436), (3, 266), (4, 209), (6, 159), (12, 115)])
 def test_hops_of_64_ranks(k: int, bar: int) -> None:
-    shifts = list_shifts(64, k)[0]
+    shifts = list_shifts(64, k, Limits().start())[0]
     assert fewest_hops_counted(64, k) <= route(64, shifts).hops <= bar
-    assert np.array_equal(shifts, list_shifts(64, k)[0])
+    assert np.array_equal(shifts, list_shifts(64, k, Limits().start())[0])
 
 
 @compiled_only
@@ -77,7 +79,7 @@ def test_hops_of_64_ranks(k: int, bar: int) -> None:
 def test_times_of_64_ranks(delay_s: float, bar_s: float) -> None:
     """A buffer of 1e9 bytes on each, at 50e9 bytes/s and 2.7 us a round."""
     problem = om.Collective("all-to-all", 64, 1e9, alpha_s=2.7e-6, delay_s=delay_s)
-    time_s = choose(problem).time_s(problem)
+    time_s = choose(problem, Limits().start()).time_s(problem)
     assert problem.lower_bound() <= time_s <= bar_s
 
 
@@ -90,10 +92,11 @@ def ask(block_s: float, each_s: float, delay_s: float) -> om.Collective:
 
 @compiled_only
 def test_few_rounds_are_worth_longer_paths() -> None:
-    dear, cheap = choose(ask(1e-9, 1.0, 1.0)), choose(ask(1.0, 1e-9, 1.0))
+    clock = Limits().start()
+    dear, cheap = choose(ask(1e-9, 1.0, 1.0), clock), choose(ask(1.0, 1e-9, 1.0), clock)
     assert dear.rounds.sum() < cheap.rounds.sum() and dear.hops > cheap.hops
     long_delays = ask(1.0, 1.0, 1e6)
-    alone = choose(long_delays)
+    alone = choose(long_delays, clock)
     assert alone.rounds.tolist() == [15]
     assert alone.time_s(long_delays) == long_delays.lower_bound() == 15 + 120
 
@@ -106,7 +109,7 @@ def test_what_takes_too_many_sends_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(algorithms, "MOST_SENDS", 16 * 120 - 1)
     monkeypatch.setattr(rounds, "MOST_OFFERED_SENDS", 16 * 120 - 1)
     monkeypatch.setattr(circulant, "QUICK_SENDS", 0)
-    chosen = choose(problem)
+    chosen = choose(problem, Limits().start())
     assert len(chosen.shifts) == 2 and 16 * chosen.hops < 16 * 120
     assert not fits(problem, "ring") and fits(replace(problem, operation="all-gather"), "ring")
 
@@ -123,7 +126,7 @@ def test_without_time_shifts_of_digits_or_straight_ways_are_taken() -> None:
 
     alike = ask(1.0, 1.0, 1.0)
     assert choose(alike, without_time.start()).time_s(alike) == 39.0
-    assert choose(alike).time_s(alike) < 39.0
+    assert choose(alike, Limits().start()).time_s(alike) < 39.0
 
 
 def test_shifts_that_miss_a_rank() -> None:
