@@ -24,7 +24,6 @@ first step, plane 1 can set up the circuits of the second one meanwhile: 4 s and
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,8 +41,6 @@ MANY = 16
 """The most planes for which every number of first planes is tried; of more, some numbers are."""
 SMALL = 24
 """Up to so many pairs of a step and a plane the search for a proof is run to its end."""
-ALL_SETS = 5
-"""The most planes of which all sets are tried in a step."""
 BALANCED = 8
 """Complete schedules of the beam search that are returned."""
 DARK = -1
@@ -202,9 +199,14 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
     """Propose which planes take part in which steps, by beam search.
 
     Returns arrays ``used[step, plane]``: all True first, then those of the `BALANCED` fastest
-    schedules. Step by step, each schedule of the steps until now is continued with several sets of
-    planes, and the `BEAM` best ones of all these stay.
+    schedules. Step by step, each schedule of the steps until now is continued with one plane, with
+    two, and so on, those that can begin first; the `BEAM` best schedules of all these stay. The
+    other planes change their circuits meanwhile.
     """
+    # Of many planes only the numbers 1, 2, 4, ... are tried, and all of them.
+    counts = list(range(1, steps.planes + 1))
+    if steps.planes > MANY:
+        counts = [min(1 << power, steps.planes) for power in range(steps.planes.bit_length() + 1)]
     idle = tuple(_Plane(held, free_s=0.0) for held in steps.held.tolist())
     schedules = [_Schedule(time_s=0.0, planes=idle, used=())]
     for step, configuration in enumerate(steps.configuration.tolist()):
@@ -224,9 +226,9 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
                 max(step_s, plane.free_s + delay_s) + steps.round_s
                 for plane, delay_s in zip(schedule.planes, delays_s, strict=True)
             ]
-            order = sorted(range(steps.planes), key=begin_s.__getitem__)
-            for chosen in _list_plane_sets(order, schedule.planes):
-                extended = _extend(steps, step, schedule, chosen, begin_s)
+            order = tuple(sorted(range(steps.planes), key=begin_s.__getitem__))
+            for count in counts:
+                extended = _extend(steps, step, schedule, order[:count], begin_s)
 
                 circuits = tuple(sorted(plane.held for plane in extended.planes))
                 state = (len(extended.used[-1]), circuits)
@@ -271,34 +273,6 @@ def _extend(
     for plane in taking_part:
         planes[plane] = _Plane(int(steps.configuration[step]), end_s)
     return _Schedule(end_s, tuple(planes), (*schedule.used, taking_part))
-
-
-def _list_plane_sets(order: list[int], planes: tuple[_Plane, ...]) -> list[tuple[int, ...]]:
-    """List the sets of planes among which the beam search tries to share out one step.
-
-    `order` lists the numbers of planes, those that can begin first in front; so do the sets.
-    """
-    # The number of sets that are returned grows as log p, p^2 and 2^p in these three cases.
-    n_planes = len(order)
-    if n_planes > MANY:
-        return [tuple(order[: 1 << power]) for power in range(n_planes.bit_length() + 1)]
-    if n_planes > ALL_SETS:
-        return [
-            tuple(order[first:end])
-            for first in range(n_planes)
-            for end in range(first + 1, n_planes + 1)
-        ]
-
-    # Planes with the same circuits that are free at the same time are interchangeable.
-    seen = set[tuple[_Plane, ...]]()
-    plane_sets: list[tuple[int, ...]] = []
-    for count in range(1, n_planes + 1):
-        for chosen in combinations(order, count):
-            states = tuple(sorted(planes[plane] for plane in chosen))
-            if states not in seen:
-                seen.add(states)
-                plane_sets.append(chosen)
-    return plane_sets
 
 
 def _balance(steps: Steps, used: BoolArray) -> Shares:
