@@ -48,6 +48,9 @@ from optmatch.solvers.collectives.rounds import (
 
 WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of waves that are tried."""
+RATIO = 0.7
+"""The ratio of the size of each wave to the one before, tried beside equal sizes. With equal sizes
+alone 1 GB between two islands of eight ranks takes 0.2 % longer."""
 SIZED = 32
 """The number of fastest plans whose sizes of waves are optimised by a linear programme."""
 LEAST = 0.05
@@ -204,8 +207,12 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
         for scheme in schemes:
             # Without rails there is nothing that several waves could do at the same time.
             if count == 1 or scheme.shifts:
+                # Each order has waves of equal or of falling sizes, whichever are faster.
                 for wave_order in _list_wave_orders(problem.flow, scheme, count):
-                    yield _arrange(problem.flow, scheme, count, wave_order)
+                    equal = _arrange(problem.flow, scheme, count, wave_order)
+                    sizes = RATIO ** np.arange(count)
+                    falling = equal._replace(waves=sizes / sizes.sum())
+                    yield min(equal, falling, key=lambda plan: _time_s(problem, plan))
 
 
 def _list_wave_orders(flow: DataFlow, scheme: Scheme, count: int) -> list[_WaveOrder]:
