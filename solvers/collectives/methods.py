@@ -112,18 +112,27 @@ def _run(
     start: Solution | None = None,
 ) -> Solution:
     """Solve a problem by the method with a given name."""
+    return run(
+        problem, limits, on_event, name, partial(_find_plan, name, problem, on_event, start)
+    )
 
-    def find(clock: Clock) -> FoundPlan:
-        """Find the plan of the method; any algorithm gives the same one if nothing is sent."""
-        if problem.steps is None and problem.n_ranks == 1:
-            return _follow_algorithm("ring", problem, clock, math.inf)
-        if problem.steps is None and not problem.size_bytes:
-            return _follow_algorithm("direct", problem, clock, math.inf)
-        if name == "best":
-            return _find_best(problem, clock, on_event, start)
-        return FINDERS[name].find(problem, clock, math.inf)
 
-    return run(problem, limits, on_event, name, find)
+def _find_plan(
+    name: str,
+    problem: Collective,
+    on_event: OnEvent,
+    start: Solution | None,
+    clock: Clock,
+) -> FoundPlan:
+    """Find the plan of a method; any algorithm gives the same one if nothing is sent."""
+    if problem.steps is None and problem.n_ranks == 1:
+        return _follow_algorithm("ring", problem, clock, math.inf)
+    if problem.steps is None and not problem.size_bytes:
+        return _follow_algorithm("direct", problem, clock, math.inf)
+    if name == "best":
+        return _find_best(problem, clock, on_event, start)
+    plan = FINDERS[name].find(problem, clock, math.inf)
+    return plan._replace(stats={"algorithm": name, **plan.stats})
 
 
 def suits(problem: Collective, name: str) -> bool:
@@ -269,8 +278,7 @@ def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) ->
     # destination.
     rank_of = np.argsort(problem.late, kind="stable")
     rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
-    stats = {"algorithm": "stragglar", "fewest_rounds_late": fewest_late_rounds(n)}
-    return FoundPlan(lay(problem, rounds), stats)
+    return FoundPlan(lay(problem, rounds), {"fewest_rounds_late": fewest_late_rounds(n)})
 
 
 def _find_one_pass(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
@@ -292,7 +300,7 @@ def _find_one_pass(problem: Collective, clock: Clock, below_s: float) -> FoundPl
         sides = choose_torus_within(problem, SENDS_PER_S * clock.remaining_s / RESERVE)
         limit = Limit.TIME
     plan = lay(problem, list_torus_rounds(n, sides))
-    return FoundPlan(plan, {"algorithm": "one-pass"}, limit=limit)
+    return FoundPlan(plan, {}, limit=limit)
 
 
 def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
@@ -332,7 +340,7 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPl
         if gathers:
             plans.append(join(problem, first.plan, _fastest(gathers).plan))
     best = min(plans, key=lambda laid: laid.plan.time_s, default=None)
-    return FoundPlan(best, {"algorithm": "composed"})
+    return FoundPlan(best, {})
 
 
 def _cut_of(plan: FoundPlan) -> tuple[bool, int, int]:
@@ -348,18 +356,16 @@ def _cut_of(plan: FoundPlan) -> tuple[bool, int, int]:
 
 
 def _find_planned(
-    name: str,
     find: Callable[[Collective, Clock], Laid | None],
     problem: Collective,
     clock: Clock,
     below_s: float,
 ) -> FoundPlan:
     """Find the plan of a search that gives nothing but its plan."""
-    return FoundPlan(find(problem, clock), {"algorithm": name}, limit=clock.exceeded(0))
+    return FoundPlan(find(problem, clock), {}, limit=clock.exceeded(0))
 
 
 def _find_offered(
-    name: str,
     list_offers: Callable[[Collective, Clock, float], Iterator[Offer[Laid]]],
     problem: Collective,
     clock: Clock,
@@ -375,8 +381,7 @@ def _find_offered(
         for offer in list_offers(problem, clock, below_s - first_s)
     )
     laid, topology = take_best_offer(offers, clock, below_s)
-    stats = {"algorithm": name, "topology": topology}
-    return FoundPlan(laid, stats, limit=clock.exceeded(0))
+    return FoundPlan(laid, {"topology": topology}, limit=clock.exceeded(0))
 
 
 def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Iterator[Offer[Laid]]:
@@ -389,7 +394,7 @@ def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Ite
 def _find_between_islands(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Plan a collective of ranks in groups, which copy inside while circuits between them send."""
     laid, limit = find_island_plan(problem, clock)
-    return FoundPlan(laid, {"algorithm": "islands"}, limit=clock.exceeded(0) or limit)
+    return FoundPlan(laid, {}, limit=clock.exceeded(0) or limit)
 
 
 class PlanFinder(NamedTuple):
@@ -398,7 +403,8 @@ class PlanFinder(NamedTuple):
     summary: str
     """What it is, in a line."""
     find: Find
-    """Finds a plan of a problem that it takes."""
+    """Finds a plan of a problem that it takes. Its statistics name an algorithm where the plan is
+    that of another one; else that is the name of the method."""
 
 
 def _known(name: str, summary: str) -> PlanFinder:
@@ -406,20 +412,17 @@ def _known(name: str, summary: str) -> PlanFinder:
     return PlanFinder(summary, partial(_follow_algorithm, name))
 
 
-def _planned(
-    name: str, summary: str, find: Callable[[Collective, Clock], Laid | None]
-) -> PlanFinder:
+def _planned(summary: str, find: Callable[[Collective, Clock], Laid | None]) -> PlanFinder:
     """Return the method of a search that gives nothing but its plan."""
-    return PlanFinder(summary, partial(_find_planned, name, find))
+    return PlanFinder(summary, partial(_find_planned, find))
 
 
 def _offered(
-    name: str,
     summary: str,
     list_offers: Callable[[Collective, Clock, float], Iterator[Offer[Laid]]],
 ) -> PlanFinder:
     """Return the method that takes the fastest of some offers."""
-    return PlanFinder(summary, partial(_find_offered, name, list_offers))
+    return PlanFinder(summary, partial(_find_offered, list_offers))
 
 
 FINDERS: dict[str, PlanFinder] = {
@@ -446,42 +449,34 @@ FINDERS: dict[str, PlanFinder] = {
         _find_around_late_rank,
     ),
     "late-ranks": _planned(
-        "late-ranks",
         "an all-reduce with several late ranks, whose data spread while they send",
         find_late_plan,
     ),
     "mixed-radix": _offered(
-        "mixed-radix",
         "rings whose steps grow: the fewest rounds of an all-gather or a sum",
         lambda problem, clock, below_s: list_mixed_radix_offers(problem),
     ),
     "circulant": _planned(
-        "circulant",
         "an all-to-all on shifts, chosen together with the routes",
         lambda problem, clock: lay_circulant_exchange(problem, circulant.choose(problem, clock)),
     ),
     "split": _planned(
-        "split",
         "an uneven all-to-all whose blocks go by several ways",
         lambda problem, clock: SplitSearch(problem, clock).run(),
     ),
     "topologies": _offered(
-        "topologies",
         "each port leads to another rank: circulants, de Bruijn, Kautz, random graphs",
         _list_graph_offers,
     ),
     "pipelined": _offered(
-        "pipelined",
         "a broadcast in pieces, over trees and graphs of all ports, or a hypercube",
         lambda problem, clock, below_s: list_broadcast_offers(problem, clock),
     ),
     "forwarding": _offered(
-        "forwarding",
         "data pass ranks on their way inside a round, where hops have a time",
         list_forwarding_offers,
     ),
     "skewed": _planned(
-        "skewed",
         "an uneven all-to-all: matchings for large blocks, circulants for the rest",
         find_skewed_plan,
     ),
