@@ -89,6 +89,8 @@ def spread_pieces(circuits, config_of_round, root, arrays):
     peer, width, first_lane = circuits
     _, n_lanes, n = peer.shape
     n_pieces = arrays.round_of.shape[1]
+
+    # The root alone has the buffer.
     round_of = arrays.round_of
     round_of[:, :] = UNKNOWN
     round_of[root, :] = -1

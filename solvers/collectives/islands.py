@@ -782,6 +782,7 @@ def _gather(islands: int, shifts: Shifts) -> Scheme:
         rail_rows: list[Row] = []
         awaited: set[tuple[int, int, int]] = set()  # copies (island, place, block) before rails
         for island, block in sorted(rails_of, key=lambda wanted: len(rails_of[wanted])):
+            # A choice is the load of a rail, whether the block has to move to it, and its place.
             choices: list[tuple[int, bool, int]] = []
             for place in rails_of[island, block]:
                 holder = place_of[(island - shifts[place]) % islands, block]
@@ -933,10 +934,9 @@ def _choose_hops(
     island 2 takes the rail from island 1 in phase 1, and before it that from island 0 in phase 0:
     ``[_Hop(0, 0), _Hop(1, 0)]``.
     """
-    hops: list[_Hop] = []
-
     # `island` is where the block is after the hop that is chosen next, and `next_place` the place
     # at which it is wanted there: its receiver, or the rail that it takes afterwards.
+    hops: list[_Hop] = []
     island, next_place = destination
     while island:
         # Candidates are the rails that lead here from island 0, or from an island where blocks
@@ -951,6 +951,8 @@ def _choose_hops(
                 copy_after = place != next_place
                 copies = copy_after + (place != owner)
                 choices.append((loads[phase][place], copies, copy_after, place))
+
+        # The block takes this rail, and is looked at on its island before.
         next_place = min(choices)[-1]
         loads[phase][next_place] += 1
         hops.append(_Hop(phase, next_place))

@@ -62,6 +62,7 @@ def try_offers(
     ends the tries and sets ``clock.interrupted``.
     """
     for number, offer in enumerate(offers):
+        # What cannot be the fastest is passed over, and so is what there is no time for.
         if has_plan and offer.seconds >= below_s * (1 - RTOL):
             continue
         if has_plan and offer.n_sends > SENDS_PER_S * clock.remaining_s:
@@ -71,16 +72,16 @@ def try_offers(
         # An interrupt, or the end of the time, ends the tries if there is any plan by then.
         try:
             plan = offer.build()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, TimeUp) as stop:
             if not has_plan:
                 raise
-            clock.interrupted = True
+            if isinstance(stop, TimeUp):
+                left_out += offers[number:]
+            else:
+                clock.interrupted = True
             return
-        except TimeUp:
-            if not has_plan:
-                raise
-            left_out += offers[number:]
-            return
+
+        # Later offers compete with this plan, if there is one.
         if math.isfinite(plan.time_s):
             has_plan = True
             below_s = min(below_s, plan.time_s)

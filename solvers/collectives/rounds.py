@@ -238,6 +238,8 @@ def one_after_another(first: Rounds, *others: Rounds) -> Rounds:
     for second in others:
         later = second.sends.copy()
         later[:, 0] += together.n_rounds
+
+        # Circuits are stated only if both state theirs; the first column of links are sends.
         matchings = None
         if together.matchings is not None and second.matchings is not None:
             matchings = [*together.matchings, *second.matchings]

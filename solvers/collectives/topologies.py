@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -268,12 +268,13 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         return Topology("circulant", peer, tuple(shift_of_lane))
 
     # Two-way circuits: each shift takes free lanes as long as there are enough of them.
+    # Opposite ranks need one port.
     peer = np.full((lanes, n), IDLE)
     used_shifts = list[int]()
     free_lanes = list(range(lanes))
     for number in range(max(len(shifts), lanes)):
         shift = shifts[number % len(shifts)]
-        if 2 * shift == n and free_lanes:  # opposite ranks, for whom one port is enough
+        if 2 * shift == n and free_lanes:
             peer[free_lanes.pop(0)] = (ranks + shift) % n
             used_shifts.append(shift)
             continue
@@ -314,10 +315,12 @@ def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, 
 
     The result is None if fewer than two are free.
     """
-    for place, lane in enumerate(free_lanes[:-1]):
-        if lane // problem.ports == free_lanes[place + 1] // problem.ports:
-            return lane, free_lanes[place + 1]
-    return (free_lanes[0], free_lanes[1]) if len(free_lanes) > 1 else None
+    if len(free_lanes) < 2:
+        return None
+    for lane, next_lane in pairwise(free_lanes):
+        if lane // problem.ports == next_lane // problem.ports:
+            return lane, next_lane
+    return free_lanes[0], free_lanes[1]
 
 
 def _lay_path(problem: Collective) -> Topology | None:
