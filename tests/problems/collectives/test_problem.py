@@ -2,6 +2,7 @@
 
 import re
 from itertools import combinations, islice, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import optmatch as om
+from optmatch.problems.collectives import fields
 from optmatch.problems.collectives.bounds import (
     distances,
     fewest_late_rounds,
@@ -17,6 +19,7 @@ from optmatch.problems.collectives.bounds import (
 )
 from optmatch.problems.collectives.sum_sends import least_sum_sends
 from optmatch.problems.collectives.sums import bound_sums_s
+from optmatch.solvers.collectives import offers
 from tests.helpers import collectives
 
 
@@ -443,3 +446,15 @@ def test_a_two_way_ring_is_nearly_the_best() -> None:
     )
     assert problem.lower_bound() > 67e-6
     assert problem.bounds().name == "distance"
+
+
+def test_the_start_up_of_a_round_is_read_in_one_place() -> None:
+    """A further cost of a round is then added to `start_up_s` alone, and not to each method."""
+    declared = Path(fields.__file__)
+    rooms = (declared.parent, Path(offers.__file__).parent)
+    modules = {path for room in rooms for path in room.glob("*.py")}
+    assert declared in modules and len(modules) > 25
+    readers = {
+        path.name for path in modules if re.search(r"\.(island_)?alpha_s", path.read_text())
+    }
+    assert readers == {declared.name}

@@ -94,6 +94,16 @@ def test_large_buffers_end_near_the_cut(operation: Any, islands: int) -> None:
     assert om.verify(problem, solution).ok
 
 
+def test_links_that_start_slowly_are_used_in_few_rounds() -> None:
+    """Copies that rails do not wait for share a round with others, which it makes longer."""
+    problem = om.Collective(
+        "all-gather", 16, 800.0, rate_bytes_per_s=1e9, delay_s=1e-3, island=4, island_alpha_s=7e-7
+    )
+    solution = om.solve(problem, seed=0)
+    assert 2 * 7e-7 <= solution.objective < 3 * 7e-7
+    assert om.verify(problem, solution).ok
+
+
 def test_circuits_that_are_there_cost_nothing() -> None:
     fields: Any = {"alpha_s": 1e-6, "delay_s": 1e-3, "island": 2}
     ring: Any = [[2, 3, 4, 5, 0, 1]]
