@@ -46,7 +46,7 @@ class FoundPlan(NamedTuple):
     @property
     def time_s(self) -> float:
         """The seconds of the plan; infinity if there is none."""
-        return math.inf if self.laid is None else self.laid.plan.time_s
+        return math.inf if self.laid is None else self.laid.time_s
 
 
 NO_ORDER = "no order of ranks was found whose circuits all keep to their link budgets"
@@ -126,7 +126,7 @@ def run(
                     found_plan = FoundPlan(None, {**found_plan.stats, "reason": reason})
                 else:
                     laid = candidate
-                    on_event(NewBest(candidate.plan.time_s))
+                    on_event(NewBest(candidate.time_s))
     except (KeyboardInterrupt, TimeUp) as stop:
         limit = limit_of(stop)
 

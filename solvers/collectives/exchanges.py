@@ -136,13 +136,13 @@ def _lay_static(
     # that are not alike do not count as whole numbers.
     peer = topology.peer
     for more_rounds in (0, 1):
-        if best.plan.time_s <= target_s * LEVEL:
+        if best.time_s <= target_s * LEVEL:
             return best
         peer_by_round = np.repeat(peer[None], n_rounds + more_rounds, axis=0)
         routes = find_level_routes(problem, peer_by_round, distance, clock)
         best = _keep_faster(problem, topology, best, routes)
-    if problem.demand_bytes is None and best.plan.time_s > target_s * LEVEL:
-        routes = find_fewest_blocks(problem, peer, distance, best.plan.time_s, clock)
+    if problem.demand_bytes is None and best.time_s > target_s * LEVEL:
+        routes = find_fewest_blocks(problem, peer, distance, best.time_s, clock)
         best = _keep_faster(problem, topology, best, routes)
     return best
 
@@ -154,7 +154,7 @@ def _keep_faster(
     if routes is None:
         return best
     laid = _lay_blocks(problem, topology, as_rounds(routes.sends, COPY, problem.n_ranks**2))
-    return min(best, laid, key=lambda candidate: candidate.plan.time_s)
+    return min(best, laid, key=lambda candidate: candidate.time_s)
 
 
 def _lay_blocks(problem: Collective, topology: Topology, rounds: Rounds) -> Laid:

@@ -182,15 +182,18 @@ def find_routes(
     rank 2 in round 0, over the links 0-1 and 1-2, and to the ranks 1 and 3 in round 1, from 0 and
     from 2.
     """
+    # Where all ranks do the same, over circulants, the block of rank 0 stands for all blocks, and
+    # each of its receipts for n.
     n = problem.n_ranks
     is_even = problem.demand_bytes is None
     alike = is_even and len(owners) == n and sequence.shifts is not None
+    n_turns = 1
     if alike:
         owners = owners[:1]
+        n_turns = n
     ends = sequence.ends if alike else sequence.ends_by_rank
     arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
     config_of_round = sequence.config_of_round(len(relay.strides))
-    n_turns = n if alike else 1
 
     # By round the ranks that get a block, and how far they are from a rank that had it before,
     # `FAR` without a way. ``wanted_in_round[turn]`` has pairs of owner and target, with owners by

@@ -54,7 +54,7 @@ def find_late_plan(problem: Collective, clock: Clock) -> Laid:
         if best is not None and (problem.n_ranks * n_owners * pieces) ** 2 > MOST_STEPS:
             break
         laid = lay(problem, _list_late_rounds(problem, pieces))
-        if best is None or laid.plan.time_s < best.plan.time_s:
+        if best is None or laid.time_s < best.time_s:
             best = laid
         if clock.exceeded(0) is not None:
             break

@@ -339,7 +339,7 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPl
         gathers = {name: plan for name, plan in gathers.items() if _cut_of(plan) == cut}
         if gathers:
             plans.append(join(problem, first.plan, _fastest(gathers).plan))
-    best = min(plans, key=lambda laid: laid.plan.time_s, default=None)
+    best = min(plans, key=lambda laid: laid.time_s, default=None)
     return FoundPlan(best, {})
 
 
@@ -644,7 +644,7 @@ def _find_best(
     former = None if start is None else _take_up(problem, start)
     if former is not None and former.laid is not None:
         known["former"] = former
-        on_event(NewBest(former.laid.plan.time_s))
+        on_event(NewBest(former.laid.time_s))
     tries = _try_all(problem, clock, known, within_budgets=True)
     plans = tries.plans
     if not plans:

@@ -450,7 +450,7 @@ class SplitSearch:
         # In the solution the lengths of rounds follow the amounts on paths.
         loads = solved.x[n_paths : n_paths + len(sequence)]
         routed = _Routed(0.0, sequence, amounts, paths, loads, worth, price)
-        return routed._replace(time_s=self._lay(routed).plan.time_s)
+        return routed._replace(time_s=self._lay(routed).time_s)
 
     def _solve_programme(self, sequence: Sequence, paths: Paths) -> Any:
         """Choose how much of each block goes over each path, by a linear programme.
