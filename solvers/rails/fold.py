@@ -3,8 +3,9 @@
 Partition refinement, as in the minimisation of automata. Words of this module:
 
 Class
-    Two ranks are of one class if their programs agree in all numbers, and all their partners,
-    place by place, are of the same classes. The first rank of a class stands for it.
+    Two ranks are of one class if their labels are equal, their programs agree in all numbers, and
+    all their partners, place by place, are of the same classes. The first rank of a class stands
+    for it.
 Program
     The operations of one rank, in their order; a place is the position of an operation in it.
 Node
@@ -62,18 +63,6 @@ class Folded(NamedTuple):
     (pairs,)."""
     after: Ints
     """As `before` says; shape (pairs,)."""
-    order: tuple[Ints, ...]
-    """``order[class]``: the nodes on a rail in program order."""
-
-    def node_of(self, operations: Ints) -> Ints:
-        """Look up the nodes of operations of any ranks.
-
-        They are those of the operations at the same places in the programs of first ranks.
-        """
-        ranks = self.step.rank[operations]
-        place_in_program = operations - self.step.rank_start[ranks]
-        nodes: Ints = self.nodes[self.begin[self.class_of[ranks]] + place_in_program]
-        return nodes
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Copy values by row, of the first rank of each class, to the operations of all ranks.
@@ -83,8 +72,8 @@ class Folded(NamedTuple):
         return copy_ranges(values, self.begin[self.class_of], np.diff(self.step.rank_start))
 
 
-def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
-    """Fold the step of a job, whose ranks of one class also have equal labels.
+def fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
+    """Fold the step of a job, whose ranks of one class also have equal ``labels[rank]``.
 
     The job keeps the answer.
 
@@ -98,17 +87,16 @@ def fold(job: RailJob, labels: Sequence[bytes] = ()) -> Folded:
 def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     """Sort ranks into classes, and list the operations of their first ranks as rows and nodes.
 
-    ``labels[rank]`` tell apart ranks that would be alike otherwise; an empty sequence tells none
-    apart. Four ranks that compute and then gather are one class of two rows, which are two nodes.
-    If they computed for different times, they would be four classes of eight rows: four
-    computations and four parts of one gathering, which are five nodes.
+    ``labels[rank]`` tell apart ranks that would be alike otherwise. Four ranks that compute and
+    then gather are one class of two rows, which are two nodes. If they computed for different
+    times, they would be four classes of eight rows: four computations and four parts of one
+    gathering, which are five nodes.
     """
     # Programs without labels are the same for all labels: they are numbered once for a job.
     step = job.step()
-    colour = job.once("programs", lambda: _number(_programs(step, list_places(step))))
-    if labels:
-        labelled = zip(colour.tolist(), labels, strict=True)
-        colour = _number(b"%d " % number + label for number, label in labelled)
+    number_of_program = job.once("programs", lambda: _number(_programs(step)))
+    labelled = zip(number_of_program.tolist(), labels, strict=True)
+    colour = _number(b"%d " % number + label for number, label in labelled)
     class_of, hash_of_match = _refine(step, colour)
 
     # The first rank of each class, and its operations: all others are copies.
@@ -134,13 +122,7 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     former_node = node_of_row[np.searchsorted(row_operations, former)]
     later_node = node_of_row[np.searchsorted(row_operations, later)]
     before, after = np.divmod(np.unique(former_node * n_nodes + later_node), n_nodes)
-
-    # The nodes of each class that ride a rail, in the order of its program.
     begin = np.cumsum([0, *(len(span) for span in spans)])[:-1]
-    nodes_on_rail = tuple(
-        node_of_row[first_row : first_row + len(span)][step.rail[span] >= 0]
-        for first_row, span in zip(begin.tolist(), spans, strict=True)
-    )
     return Folded(
         step=step,
         class_of=class_of,
@@ -151,7 +133,6 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
         part=row_operations[first_row_of_node],
         before=before,
         after=after,
-        order=nodes_on_rail,
     )
 
 
@@ -210,10 +191,11 @@ def _mix(first, second):
     return z ^ (z >> np.uint64(31))
 
 
-def _programs(step: Step, places: Places) -> Iterator[bytes]:
+def _programs(step: Step) -> Iterator[bytes]:
     """Describe the program of each rank by bytes, without names of ranks and groups.
 
-    Ranks whose programs may be of one class at first have equal bytes.
+    Ranks whose programs may be of one class at first have equal bytes; with whom they communicate
+    is compared later, by class (`_refine`).
     """
     # Groups of one shape are not told apart; the last entry is for operations without a group.
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
@@ -222,11 +204,10 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
     for start, end in pairwise(step.rank_start.tolist()):
         check_time()
 
-        # Kinds, bytes and times, the shape of the group, dependencies as places in the program,
-        # and partners as numbers in the order in which they appear.
+        # Kinds, bytes and times, the shape of the group, and dependencies as places in the
+        # program.
         first_dependency = step.dep_start[start]
         last_dependency = step.dep_start[end]
-        riding = start + np.flatnonzero(step.rail[start:end] >= 0)
         parts: tuple[NDArray[Any], ...] = (
             step.kind[start:end],
             step.size_bytes[start:end],
@@ -234,49 +215,8 @@ def _programs(step: Step, places: Places) -> Iterator[bytes]:
             shape_of_group[step.group[start:end]],
             step.dep_start[start : end + 1] - first_dependency,
             step.dep[first_dependency:last_dependency] - start,
-            *_describe_partners(step, places, riding),
         )
         yield b"".join(part.tobytes() for part in parts)
-
-
-def _describe_partners(step: Step, places: Places, riding: Ints) -> list[Ints]:
-    """Describe with whom a rank communicates on rails, without the names of ranks and groups.
-
-    `riding` are the operations of one rank that use a rail. A *contact* is the other rank of a
-    message, or the group of a collective. The first array has for each operation the number of its
-    contact, counted as they appear. The second one, of shape (2 * contacts,), has the ranks next
-    to this one: first by contact the other rank, or the next member of the group, then by contact
-    the other rank again, or the previous member; these ranks are numbered as they appear, too.
-    Ranks that send to 9, to 5 and to 9, and to 40, 12 and 40, both have 0, 1, 0 and 0, 1, 0, 1.
-    """
-    group = step.group[riding]
-    peer = step.peer[riding]
-
-    # Contacts as numbers: a partner by its rank, a group by a number beyond all ranks. `first` is
-    # the place where each is met first, `contact_of` the contact of each operation; both are
-    # sorted by these numbers here.
-    contact = np.where(peer >= 0, peer, step.n_ranks + group)
-    _, first, contact_of = np.unique(contact, return_index=True, return_inverse=True)
-
-    # Contacts are numbered by rank so far, and are now numbered as they appear. For the ranks 9,
-    # 5, 9 the sorted contacts are 5 and 9, first met at the places 1 and 0, and the operations
-    # have the contacts 1, 0, 1. The order of first places is 1, 0; the second argsort turns it
-    # into the new number of each contact, and the operations get 0, 1, 0.
-    order = np.argsort(first)
-    first = first[order]
-    renamed = np.argsort(order)[contact_of.reshape(-1)]
-
-    # Both neighbours of a message are its other rank. A collective has no peer (-1): its
-    # neighbours are looked up by place, on the circle of members, the next member and the previous
-    # one.
-    neighbours = np.stack([peer[first], peer[first]])
-    collectives = np.flatnonzero(peer[first] < 0)
-    group_met = group[first[collectives]]
-    place = places.place(step, riding[first[collectives]])
-    n_members = (places.member[group_met] >= 0).sum(axis=1)
-    neighbours[0, collectives] = places.member[group_met, (place + 1) % n_members]
-    neighbours[1, collectives] = places.member[group_met, (place - 1) % n_members]
-    return [renamed, number_first(neighbours.reshape(-1))]
 
 
 def _number(keys: Iterable[bytes]) -> Ints:

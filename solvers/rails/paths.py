@@ -20,17 +20,12 @@ change of circuits, and of a communication. One that could start when circuits c
 
 
 class Timed(NamedTuple):
-    """Starts and ends of nodes, and an order in which each comes after all that it waits for.
-
-    Each array has shape (nodes,).
-    """
+    """Starts and ends of nodes; shape (nodes,) each."""
 
     start_s: Floats
     """``start_s[node]`` in seconds from the start of the step."""
     end_s: Floats
     """``end_s[node]`` in seconds from the start of the step."""
-    order: Ints
-    """``order[node]``: its place, the nodes that end first in front."""
 
 
 class _Scratch(NamedTuple):
@@ -92,14 +87,14 @@ def longest_paths(
         since_s=np.full(n_rails, -1.0),
         until_s=np.zeros(n_rails),
     )
-    timed = Timed(np.zeros(n_nodes), np.zeros(n_nodes), np.zeros(n_nodes, np.int64))
+    timed = Timed(np.zeros(n_nodes), np.zeros(n_nodes))
     n_ended = _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed)
     return timed if n_ended == n_nodes else None
 
 
 @kernel
 def _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed):
-    """Write starts, ends and places of nodes, and return how many end: fewer than all in a circle.
+    """Write starts and ends of nodes, and return how many end: fewer than all in a circle.
 
     ``lasts_s[node]`` is in seconds, and in ``pairs[k]`` the second node waits for the first. Nodes
     from `first_change` on are changes of circuits, all of one duration. While one lasts, its rail
@@ -174,7 +169,6 @@ def _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed):
 
         # The node has ended: nodes that wait for nothing else any more can start now.
         timed.end_s[node] = key_s[node]
-        timed.order[node] = n_ended
         n_ended += 1
         pair = first_pair[node]
         while pair >= 0:

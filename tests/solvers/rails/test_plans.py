@@ -18,6 +18,7 @@ from optmatch.solvers.rails import forwarding, methods
 from optmatch.solvers.rails.collectives import face_shifts
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import plan_programs, share_lanes, usual_lanes
+from optmatch.solvers.rails.seats import seat_ranks
 from optmatch.solvers.rails.transfers import fold_transfers
 from tests.helpers.modes import examples, some
 from tests.helpers.rails import (
@@ -189,27 +190,21 @@ def test_lanes_are_shared_by_the_root_of_traffic(traffic: list[float], lanes: in
             assert one <= two or a >= b
 
 
-def test_replicas_and_rails_fold_to_stages() -> None:
-    """Ranks of one stage do the same, whatever their replica, rail or place in a server."""
-    job = small_job(4, 2, 3)
-    folded = fold(job)
-    assert len(folded.first) == 3
-    stage = np.arange(24) // 8  # pipelines count slowest
-    for number in range(3):
-        assert len(np.unique(folded.class_of[stage == number])) == 1
+def test_rails_that_are_alike_have_the_same_seats() -> None:
+    """Three stages of four replicas on two rails: a seat has a rank on each rail."""
+    seats = seat_ranks(small_job(4, 2, 3))
+    assert seats.n_seats == 12
+    assert (np.bincount(seats.folded.class_of) == 2).all()
+    assert [alike.rails for alike in seats.rails] == [(0, 1)]
 
 
 @relaxed
 @given(random_jobs())
 def test_ranks_that_are_folded_end_alike(job: om.RailJob) -> None:
-    """Operations of one event class end at the same time; a job has a class for each stage."""
-    found = fold(job)
+    """The operations of all ranks of a seat end when those of its first rank do."""
+    folded = seat_ranks(job).folded
     ends = ends_s(job.events())[job.events().event_of]
-    node_of = found.node_of(np.arange(len(ends)))
-    for event in np.unique(node_of):
-        np.testing.assert_allclose(ends[node_of == event], ends[node_of == event][0])
-    if job.parallelism.ep == 1 and job.parallelism.schedule != "dualpipe":
-        assert len(found.first) == job.parallelism.pp  # there opposite stages may do the same
+    np.testing.assert_allclose(folded.spread(ends[folded.own]), ends)
 
 
 def test_a_rank_that_differs_is_not_folded() -> None:
@@ -217,7 +212,8 @@ def test_a_rank_that_differs_is_not_folded() -> None:
     step = job.step()
     duration = step.duration_s.copy()
     duration[step.rank_start[2]] *= 2
-    found = fold(make_job(gpus_per_server=1, recorded=replace(step, duration_s=duration)))
+    changed = make_job(gpus_per_server=1, recorded=replace(step, duration_s=duration))
+    found = fold(changed, [b""] * 8)
     alone = found.class_of == found.class_of[2]
     assert alone.sum() == 1
     assert (found.class_of == found.class_of[6]).sum() == 1  # it gets its messages
