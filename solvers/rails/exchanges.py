@@ -116,15 +116,14 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
     Array 0 is before all stages. Among 6 members with ``strides[stage]`` 1 and 3, array 1 is 0, 1,
     2, 3, 4, 5 and array 2 is 0, 1, 2, 1, 2, 3.
     """
-    distance = np.arange(n)
-    n_hops_here = np.arange(n)[:, None]
-    fewest = np.where(distance == 0, 0, n * n)
+    fewest = np.where(np.arange(n) == 0, 0, n * n)
     after_stage = [fewest]
     for stride in strides:
-        # With k hops in this stage (rows), a distance (columns) is reached from the one that is k
-        # strides nearer, which the stages before have reached.
-        reached_before = (distance - n_hops_here * stride) % n
-        fewest = (fewest[reached_before] + n_hops_here).min(axis=0)
+        # Any number of hops is a sum of 1, 2, 4 and so on, each once at most: so many hops are
+        # taken, or not, to a distance from the one that is as many strides nearer.
+        for power in range(n.bit_length()):
+            n_hops = 1 << power
+            fewest = np.minimum(fewest, np.roll(fewest, n_hops * stride) + n_hops)
         after_stage.append(fewest)
     return after_stage
 
@@ -137,6 +136,9 @@ def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
     counts alike. Among 6 members with the strides 1 and 3 it is 6 blocks, then 3: those for the
     distances 1 to 5 take 1, 2, 0, 1 and 2 hops of stride 1, and the last three one of stride 3.
     """
+    # With a stage for each distance, each block takes one hop, in the stage of its distance.
+    if len(strides) == n - 1:
+        return [1] * (n - 1)
     fewest = _fewest_hops_by_stage(n, strides)
 
     # The stages are gone through backwards. `distance` has for each block how far it is from its
