@@ -214,6 +214,7 @@ class UpCircuit(NamedTuple):
     """A circuit that has light."""
 
     parts: list[UsedPart]
+    """Its ports, and the fibres or the links of cells that it passes."""
     entered: list[int]
     """The terminals at which its light enters cells, in order; none without cells."""
 
@@ -250,14 +251,7 @@ def _replay_steps(failure: Failure, transition: Transition, findings: Findings) 
                 if states[target] != state:
                     _check_untouched(target, up, where, findings)
                 states[target] = state
-        elif findings.expect(
-            "only circuits that change are touched", where, target in new_ports, True
-        ) and findings.expect(
-            "a circuit is dropped if it is up, and raised if not",
-            where,
-            target in up,
-            kind == DROP,
-        ):
+        elif _may_change(target in new_ports, target in up, kind, where, findings):
             if kind == DROP:
                 for part in up.pop(target).parts:
                     user_of.pop(part, None)
@@ -280,6 +274,18 @@ def _replay_steps(failure: Failure, transition: Transition, findings: Findings) 
             entered = tuple(up[circuit].entered)
             findings.expect("light takes its route", f"circuit {circuit}", entered, route)
     return True
+
+
+def _may_change(is_changed: bool, is_up: bool, kind: int, where: str, findings: Findings) -> bool:
+    """Check that a step drops or raises a circuit of those that change, and that it can.
+
+    `is_changed` and `is_up` are about the circuit, and `kind` is `DROP` or `RAISE`.
+    """
+    rule = "only circuits that change are touched"
+    if not findings.expect(rule, where, is_changed, True):
+        return False
+    rule = "a circuit is dropped if it is up, and raised if not"
+    return findings.expect(rule, where, is_up, kind == DROP)
 
 
 def _check_untouched(cell: int, up: dict[int, UpCircuit], where: str, findings: Findings) -> None:
