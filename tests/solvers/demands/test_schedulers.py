@@ -373,16 +373,6 @@ def test_three_ports_are_scheduled_best() -> None:
     assert solution.objective == 6.0
 
 
-def test_fewest_matchings_by_search_and_by_proof() -> None:
-    """The heuristic finds what the sum was made of; the exact method proves it or does better."""
-    rng = np.random.default_rng(5)
-    matrix = traffic.permutations(6, rng, count=6, bytes=200)
-    problem = ideal(matrix, objective="matchings")
-    quick, exact = om.solve(problem, "best", seed=0), om.solve(problem, "ilp", seed=0)
-    assert exact.status is om.Status.OPTIMAL
-    assert exact.objective <= quick.objective <= 6
-
-
 @given(st.integers(2, 7), st.integers(0, 1000))
 @settings(deadline=None, max_examples=15)
 def test_redrawn_decompositions_stay_exact(n: int, seed: int) -> None:

@@ -181,19 +181,6 @@ def test_rings_agree_with_brute_force() -> None:
     assert moved > disturbed
 
 
-def test_several_failures_in_sequence() -> None:
-    """Each state that an answer leads to is again a state, in which nothing is hit."""
-    state = fill_rack(RACK)
-    for failed in ({"failed_chips": (9,)}, {"failed_fibres": (1, 77)}, {"failed_chips": (60, 33)}):
-        more = {k: (*getattr(state, k), *v) for k, v in failed.items()}
-        problem = replace(state, **more)  # type: ignore[arg-type]
-        solution = om.solve(problem, "greedy", seed=0)
-        assert solution.stats["disturbed"] == 0
-        state = problem.after(solution.answer)
-        assert not state.hit.any()
-    assert len(state.spares) <= 1
-
-
 def test_a_rack_with_cells_is_repaired_fibre_by_fibre_and_cell_by_cell() -> None:
     rack = om.RackFabric((4, 2, 2), fibres=4, interposer=om.Benes(48))
     state = fill_rack(rack, (((0, 0, 0), (4, 2, 1)), ((0, 0, 1), (2, 2, 1))))
@@ -283,13 +270,6 @@ def test_cells_off_the_old_way_are_set_before_the_circuit_goes_dark() -> None:
     new = {0: RouteNeeds(frozenset("b"), {7: 1, 8: 1})}
     steps = order_steps(old, new, dark=(), now={7: 0, 8: 0})
     assert steps == [(1, 8, 1), (0, 0, -1), (1, 7, 1), (2, 0, -1)]
-
-
-def test_files_hold_problems_and_solutions() -> None:
-    problem = replace(hold_matching(MESH, [1, 0, -1, -1]), failed_ports=(0,))
-    assert loads(dumps(problem)) == problem
-    solution = om.solve(problem, "ilp", seed=0)
-    assert loads(dumps(solution)) == solution
 
 
 @pytest.mark.parametrize("name", ["rack-64-cut", "hex-9x9-32-cut"])

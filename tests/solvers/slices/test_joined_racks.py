@@ -1,4 +1,4 @@
-"""Slices of joined racks: where they lie, what proves it, and what the verifier refuses."""
+"""Slices of joined racks: where they lie, and what proves it."""
 
 from dataclasses import replace
 from typing import Any
@@ -97,72 +97,6 @@ def test_a_cut_may_hold_hubs() -> None:
     assert om.verify(problem, solution).ok
     wrong = replace(solution, certificate=LoadProof(bound=99, cuts=((9,),)))
     assert not om.verify(problem, wrong).ok
-
-
-def spanning() -> om.Solution:
-    """Return a slice on three joined racks."""
-    fabric = om.RackFabric(racks=3, joined=True)
-    busy = half_used(np.random.default_rng(0), fabric, 3)
-    return om.solve(om.SliceAllocation(fabric, (2, 4, 4), reserved=busy), "optical", seed=0)
-
-
-def through_a_hub(answer: om.Allocation) -> tuple[int, int]:
-    """Return a route over an inter-rack switch, and the place of the switch in it."""
-    return next(
-        (k, route.index(node)) for k, route in enumerate(answer.routes) for node in route
-        if node >= 48
-    )  # fmt: skip
-
-
-def another_hub(answer: om.Allocation) -> om.Allocation:
-    """Send a route through an inter-rack switch that its servers have no fibre to."""
-    k, at = through_a_hub(answer)
-    edges = set(map(tuple, om.RackFabric(racks=3, joined=True).edges.tolist()))
-    route = list(answer.routes[k])
-    route[at] = next(switch for switch in range(48, 68) if (route[at - 1], switch) not in edges)
-    return replace(answer, routes=(*answer.routes[:k], tuple(route), *answer.routes[k + 1 :]))
-
-
-def two_into_one(answer: om.Allocation) -> om.Allocation:
-    """Let an inter-rack switch send two circuits into one fibre."""
-    fabric = om.RackFabric(racks=3, joined=True)
-    tails = fabric.edges[fabric.edge_of_fibre[answer.fibres[:, 1]], 0]
-    first, second = np.flatnonzero(tails >= 48)[:2]
-    fibres = answer.fibres.copy()
-    fibres[second, 1] = fibres[first, 1]
-    return replace(answer, fibres=fibres)
-
-
-def without_the_hub(answer: om.Allocation) -> om.Allocation:
-    """Let a route jump from rack to rack."""
-    k, at = through_a_hub(answer)
-    route = answer.routes[k][:at] + answer.routes[k][at + 1 :]
-    return replace(answer, routes=(*answer.routes[:k], route, *answer.routes[k + 1 :]))
-
-
-def on_a_hub(answer: om.Allocation) -> om.Allocation:
-    """Put a slot on an inter-rack switch."""
-    servers = answer.servers.copy()
-    servers[-1] = 50
-    return replace(answer, servers=servers)
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        (another_hub, "a route passes fibres"),
-        (two_into_one, "a fibre carries one circuit"),
-        (without_the_hub, "a route passes fibres"),
-        (on_a_hub, "the server exists"),
-    ],
-)
-def test_a_broken_answer_in_joined_racks_is_refused(change: Any, rule: str) -> None:
-    solution = spanning()
-    assert om.verify(solution.problem, solution).ok
-    broken = change(solution.answer)
-    report = om.verify(solution.problem, broken)
-    assert any(violation.rule.startswith(rule) for violation in report.violations), report
-    assert not om.verify(solution.problem, replace(solution, answer=broken)).ok
 
 
 def test_a_picture_of_joined_racks_shows_the_light_between_them() -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
-from optmatch.io import dumps, loads
 from optmatch.plotting import save_picture, slice_data
 from optmatch.problems import LoadProof
 from optmatch.problems.slices.problem import draw_occupancy
@@ -295,14 +294,6 @@ def solved() -> om.Solution:
 
 
 # -- files, pictures, commands -------------------------------------------------------------------
-
-
-@given(slice_problems())
-@few
-def test_files_keep_slices(problem: om.SliceAllocation) -> None:
-    assert loads(dumps(problem)) == problem
-    solution = om.solve(problem, "optical", seed=0)
-    assert loads(dumps(solution)) == solution
 
 
 @compiled_only
