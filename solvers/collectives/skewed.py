@@ -101,9 +101,11 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
     A rule makes a schedule of *slots* for a switch with one port for each rank: a slot is a
     matching that is held for some time, and costs a delay. Slots become rounds later
     (`_share_rounds`): a slot may take all lanes of a round, or several slots share a round. What a
-    slot costs is therefore not known yet, and each rule runs for two delays: the wait of a round
-    divided by the number of lanes, as if as many slots shared each round, and times this number,
-    which makes few long slots. Rules that are expected to take too long are left out.
+    slot costs is therefore not known yet, and each rule runs for two delays. One is the wait of a
+    round divided by the number of lanes, as if as many slots shared each round. The other one is
+    the wait times this number, as if each slot had all lanes: its bytes then take a part of the
+    time of one lane, in which slots are measured here, while its wait stays as long. Rules that
+    are expected to take too long are left out.
     """
     with uncounted():
         from optmatch.solvers.demands.portfolio import list_rules

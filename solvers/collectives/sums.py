@@ -155,9 +155,10 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
     # its scatter, less one before the first use. Two changes are left.
     @cache
     def choose_passed(places: int, chunks: int) -> Sides:
-        """Choose the fastest passed sides for so many places; each rank sends one chunk a round.
+        """Choose the fastest passed sides whose product is `places`.
 
-        The seconds have a change of circuits before each side.
+        In each round a rank sends one of `chunks` equal parts of the buffer. The seconds have a
+        change of circuits before each side.
         """
         if places == 1:
             return Sides(0.0)
@@ -170,7 +171,10 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
 
     @cache
     def choose_sides(places: int, chunks: int) -> Sides:
-        """Choose the fastest sides of all kinds for so many places; each round sends one chunk."""
+        """Choose the fastest sides of all kinds whose product is `places`.
+
+        The sides before have cut the buffer into so many `chunks`, and these may cut it further.
+        """
         # Every scattered side below counts its circuits twice, for the scatter and for the gather.
         # If the innermost side is scattered (no places are left here), it gathers over the
         # circuits that are there, so one change is taken off.
