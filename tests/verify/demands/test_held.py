@@ -72,3 +72,10 @@ def test_of_larger_meshes_all_matchings_count() -> None:
         (om.IdealSwitch(2), False),
     ):
         assert (bounds._list_held(fabric) is not None) == small
+
+
+def test_the_largest_mesh_is_still_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = om.HexMesh(1, 2, ports=4)
+    for most_cells, small in ((mesh.n_cells, True), (mesh.n_cells - 1, False)):
+        monkeypatch.setattr(bounds, "MOST_CELLS", most_cells)
+        assert (bounds._list_held(mesh) is not None) == small

@@ -273,6 +273,11 @@ def test_parity_is_fixed_on_bipartite_grids_only() -> None:
         assert (reached == {0, 1}) is fixed
     assert ProofChecker(ROW).total_parity(DEAR) == 1
     assert ProofChecker(ROW).total_parity([]) == 0
+    # The first terminal of all is joined, too: from cell 1 light goes on to cell 0.
+    ends = np.arange(8.0).reshape(2, 2, 2)
+    mate = np.array([6, -1, -1, -1, -1, -1, 0, -1], dtype=np.int32)
+    chain = CellGraph(mate=mate, ends=ends, perimeter=np.flatnonzero(mate < 0).astype(np.int32))
+    assert ProofChecker(chain).total_parity([Circuit(start=4, end=2)]) == 0
 
 
 def test_one_price_shows_that_there_is_no_routing() -> None:

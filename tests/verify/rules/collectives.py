@@ -407,6 +407,11 @@ ROWS = [
     ),
     Row(
         None,
+        ask("all-gather", 3, 3.0, late_s={2: 7.0}),
+        plan(ONE_WAY, TURNING, 11.0, [1.0], stored_ranks=1, n_rounds_late=2),
+    ),
+    Row(
+        None,
         ask("all-gather", 3, 3.0, late_s={1: 7.0}),
         plan(ONE_WAY, TURNING, 11.0, [1.0], stored_ranks=1, n_rounds_late=2),
     ),
