@@ -30,13 +30,19 @@ from optmatch.verify.rails.replay import (
 )
 from optmatch.verify.report import Findings
 from tests.helpers.rails import random_jobs
-from tests.verify.rules.rails import group, job as recorded, sent
+from tests.verify.rules.rails import CHIP, group, job as recorded, line, sent
 
 
 @settings(max_examples=25, deadline=None)
 @given(random_jobs())
 def test_the_bound_is_that_of_the_problem(job: om.RailJob) -> None:
     assert bound_step(job) == pytest.approx(job.lower_bound(), rel=1e-12)
+
+
+def test_light_of_cells_that_lead_elsewhere_is_followed() -> None:
+    report = om.verify(CHIP, sent(line([[1, -1]], cell_states=[[0]])))
+    told = {violation.rule for violation in report.violations}
+    assert told == {"light reaches its partner", "light comes back from the partner"}
 
 
 def draw_recorded(rng: np.random.Generator) -> om.RailJob:
@@ -212,9 +218,9 @@ def test_a_barrier_without_latency_ends_when_its_circuits_are_given_up(method: s
     assert om.verify(job, solution).ok
 
     # Data that take time have no use for circuits that are given up.
-    (line,) = solution.answer.rails
-    starts_s = line.starts_s.copy()
+    (only,) = solution.answer.rails
+    starts_s = only.starts_s.copy()
     starts_s[-1] -= 0.25
-    early = replace(line, starts_s=starts_s, asked_s=np.minimum(line.asked_s, starts_s))
+    early = replace(only, starts_s=starts_s, asked_s=np.minimum(only.asked_s, starts_s))
     report = om.verify(job, replace(solution.answer, rails=(early,)))
     assert "its circuits are there from start to end" in {v.rule for v in report.violations}
