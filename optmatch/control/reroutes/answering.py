@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from optmatch.control.reroutes.records import (
     check_failure,
     drop_former_faults,
     find_joined_servers,
+    unite,
 )
 from optmatch.fabrics.units import Reach, measure_reach
 from optmatch.model import (
@@ -29,7 +30,7 @@ from optmatch.model import (
 )
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.problem import assess
-from optmatch.problems.reroutes.running import Damage, FailedParts
+from optmatch.problems.reroutes.running import FailedParts
 from optmatch.problems.reroutes.transition import RAISE, SET, STEP_NAMES
 
 if TYPE_CHECKING:
@@ -236,9 +237,9 @@ def _search_transition(
 
     # Only racks that this failure hits are lost; racks with a closed part are no spares.
     state = snapshot.state
-    damage = _assess_after(state, failure)
+    damage = assess(state, unite([state.failed, failure]))
     if snapshot.routing is None or snapshot.reach is None:
-        spares = _assess_after(state, failure, closed).spares
+        spares = assess(state, unite([state.failed, failure, closed])).spares
         return replace_racks(state, damage._replace(spares=spares))[0]
 
     # The search changes a fork of the routing, so that the snapshot stays as it is for others. A
@@ -286,13 +287,6 @@ def _search_transition(
     raise LimitReached("no way over the failure was found; method ilp settles it")
 
 
-def _assess_after(state: Reroute, *failures: FailedParts) -> Damage:
-    """Find what is hit and lost once parts have failed beside those of the state."""
-    numbers_by_field = zip(state.failed, *failures, strict=True)
-    parts = (tuple(chain.from_iterable(numbers)) for numbers in numbers_by_field)
-    return assess(state, FailedParts(*parts))
-
-
 def _relax_problem(
     state: Reroute, failure: FailedParts, closed: FailedParts, case: HitCircuits
 ) -> Reroute:
@@ -301,11 +295,8 @@ def _relax_problem(
     It leaves out the circuits that pending failures (`closed`) hit, unless the present failure
     hits them as well. Fibres of pending failures count as failed, since no answer may use them.
     """
-    is_pending = np.zeros(len(case.owners), dtype=np.bool_)
-    if any(closed):
-        is_pending = add_failure(state, closed).hit
-
     # Circuits that this failure hits have to be repaired, whatever else hits them.
+    is_pending = assess(state, unite([state.failed, closed])).hit
     is_pending[list(case.hit)] = False
     kept_circuits = np.flatnonzero(~is_pending)
     changes: dict[str, Any] = {

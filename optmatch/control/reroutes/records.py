@@ -186,8 +186,7 @@ def add_failure(state: Reroute, failure: FailedParts) -> Reroute:
 
     A cell that had another fault before has the new one alone.
     """
-    faults = state.failed.faults | failure.faults
-    return replace(state, **FailedParts.of(faults)._asdict())
+    return replace(state, **unite([state.failed, failure])._asdict())
 
 
 def check_failure(state: Reroute, failure: FailedParts) -> None:
