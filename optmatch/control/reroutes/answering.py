@@ -31,7 +31,7 @@ from optmatch.model import (
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.problem import assess
 from optmatch.problems.reroutes.running import FailedParts
-from optmatch.problems.reroutes.transition import RAISE, SET, STEP_NAMES
+from optmatch.problems.reroutes.transition import RAISE, SET
 
 if TYPE_CHECKING:
     from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState
@@ -123,7 +123,7 @@ class Proposal:
             elif kind == RAISE:
                 durations.append((f"raise circuits ({n_steps})", lock_s))
             else:
-                durations.append((f"{STEP_NAMES[kind]} circuits ({n_steps})", 0.0))
+                durations.append((f"drop circuits ({n_steps})", 0.0))
         durations.append(("restart", number("restart_s", restart_s)))
 
         # Each stage starts where the one before ends.
@@ -281,8 +281,7 @@ def _search_transition(
     # it proves that there is nothing.
     check_time()
     bound = _relax_problem(state, failure, closed, case).lower_bound()
-    is_infinite = not isinstance(bound, tuple)
-    if is_infinite:
+    if not isinstance(bound, tuple):
         raise InfeasibleError(explain_bound(len(case.lost), len(case.spares)))
     raise LimitReached("no way over the failure was found; method ilp settles it")
 

@@ -392,23 +392,23 @@ class RecordFile:
         }
         removed = [(number,) for number in self._rows.keys() - kept.keys()]
         new_rows = dict(enumerate(records[len(kept) :], max(kept, default=0) + 1))
+        trees = {number: record_to_tree(record) for number, record in new_rows.items()}
         is_due = time.monotonic() >= self._synced_s + _INTERVAL_S
         sync = is_due or (is_urgent and self._durable == "always")
 
+        # A new file gets its first state and its first record at once, as do files of `save`.
+        if not self._rows:
+            trees[0] = problem_to_tree(records[0].state)
         connection = self._file.connection
         with self._file.errors_by_name():
             connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
-
-            # All in one transaction: a new file gets its first record as a whole.
             with self._file.transaction():
                 if not self._rows:
-                    first_tree = problem_to_tree(records[0].state)
                     connection.execute("DELETE FROM records")
-                    connection.execute(_INSERT, _write_row(0, first_tree))
                 connection.executemany("DELETE FROM records WHERE number = ?", removed)
-                for number, record in new_rows.items():
-                    row = _write_row(number, record_to_tree(record))
-                    connection.execute(_INSERT, row)
+                for number, tree in trees.items():
+                    content = canonical(tree)
+                    connection.execute(_INSERT, (number, content, digest(content)))
         if sync:
             self._synced_s = time.monotonic()
         self._rows = kept | new_rows
@@ -416,12 +416,6 @@ class RecordFile:
     def close(self) -> None:
         """Release the file; all changes are on disk then."""
         self._file.close()
-
-
-def _write_row(number: int, tree: dict[str, Any]) -> tuple[int, bytes, str]:
-    """Return a row: its number, its content and the digest of that."""
-    content = canonical(tree)
-    return number, content, digest(content)
 
 
 def record_to_tree(record: Record) -> dict[str, Any]:

@@ -30,8 +30,6 @@ SET = 1
 RAISE = 2
 """The kinds of steps: a circuit goes dark, a cell is set, a circuit carries light again."""
 
-STEP_NAMES = ("drop", "set", "raise")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Transition(Value):
