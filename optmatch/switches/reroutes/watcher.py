@@ -422,17 +422,13 @@ class Watcher:
             self._known_parts.discard(part)
             self._open_failures.pop(part, None)
 
-            # The record says whether another part has taken over.
-            replaced = state.failed_ports if part.kind == "port" else state.failed_fibres
+            # A part that has failed in the state was answered: others have taken over.
             message = f"{part.kind} {part.number} works again"
-            if part.number in replaced:
+            if part in state.failed.faults:
                 message += "; it stays out of use until it is repaired on record"
             else:
                 with suppress(InputError):  # the record never had it
-                    if part.kind == "port":
-                        self.controller.repair(port=part.number)
-                    else:
-                        self.controller.repair(fibre=part.number)
+                    self.controller.repair(**{part.kind: part.number})
             self.on_event(WatchEvent("recovered", message))
 
         new_parts = [part for part in failed_parts if part not in self._known_parts]
