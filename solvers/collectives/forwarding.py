@@ -187,10 +187,9 @@ def find_routes(
     n = problem.n_ranks
     is_even = problem.demand_bytes is None
     alike = is_even and len(owners) == n and sequence.shifts is not None
-    n_turns = 1
+    n_turns = n if alike else 1
     if alike:
         owners = owners[:1]
-        n_turns = n
     ends = sequence.ends if alike else sequence.ends_by_rank
     arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
     config_of_round = sequence.config_of_round(len(relay.strides))
