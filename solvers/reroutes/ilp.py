@@ -299,7 +299,7 @@ class RerouteSearch:
     Attributes
     ----------
     case : HitCircuits
-        The hit circuits, the lost units and the spares.
+        What the failure has hit.
     routing : RoutingState
         The running circuits on the flow graph.
     best : Recovery or None
