@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,17 @@ Pairs = tuple[tuple[int, int], ...]
 """Pairs of ports that are connected."""
 
 
+class PairWorth(NamedTuple):
+    """What pairs of bidirectional ports are worth, of which some are sought that earn enough."""
+
+    of_pair: list[list[int]]
+    """``of_pair[port][partner]``: the worth of both directions if port < partner, else 0."""
+    later: list[int]
+    """``later[port]``: the best pairs of this port and all later ones are worth no more."""
+    limit: int
+    """The pairs that are sought are worth more than this together."""
+
+
 class HeldCircuits:
     """Tells which circuits of bidirectional ports are held side by side, and remembers it.
 
@@ -62,40 +73,41 @@ class HeldCircuits:
         self._exits: list[set[int]] = [set(row) for row in graph.exits.tolist()]
         self._terminals: list[int] = fabric.source_terminals.tolist()
 
-    def earn_more(self, worth: NDArray[np.int64], most: int) -> bool:
+    def earn_more(self, worth: NDArray[np.int64], limit: int) -> bool:
         """Tell whether the switch can hold pairs at once that are worth more than a limit.
 
-        Branch and bound: port after port is paired with a free one, or with none. Both entries of
-        a pair count, ``worth[source, destination]`` >= 0; `most` is the limit.
+        Both entries of a pair count, ``worth[source, destination]`` >= 0.
         """
-        # `rows[a][b]`: the worth of the pair of ports a < b, in both directions, else 0.
-        # `to_come[a]`: no pairs with a smaller port >= a are worth more than this together.
         worth_of_pair = np.triu(worth + worth.T, 1)
-        rows = worth_of_pair.tolist()
-        ports = range(len(rows))
-        to_come = [int(worth_of_pair[port:].max(axis=1).sum()) for port in ports]
+        later = [int(worth_of_pair[port:].max(axis=1).sum()) for port in range(len(worth))]
+        return self._earn_more_from(0, (), 0, PairWorth(worth_of_pair.tolist(), later, limit))
 
-        def pair_from(port: int, chosen: Pairs, total: int) -> bool:
-            """Search on from a port; the pairs of earlier ports are `chosen`, worth `total`.
+    def _earn_more_from(self, port: int, chosen: Pairs, earned: int, worth: PairWorth) -> bool:
+        """Tell whether pairs of a port and later ones can be added to earn more than the limit.
 
-            A branch ends where even the best pairs of all later ports are too little.
-            """
-            if total > most:
-                return self._hold(chosen)
-            if total + to_come[port] <= most:  # always so for the last port
-                return False
-            busy = {end for pair in chosen for end in pair}
-            if pair_from(port + 1, chosen, total):
-                return True
-            if port in busy:
-                return False
-            return any(
-                pair_from(port + 1, (*chosen, (port, partner)), total + rows[port][partner])
-                for partner in ports
-                if partner not in busy and rows[port][partner]
-            )
+        Branch and bound, port after port: the port gets no partner, or each free one in turn. The
+        pairs `chosen`, of earlier ports, are worth `earned` together. True as soon as the switch
+        holds pairs that are worth more than the limit; False if no pairs of this branch do both.
+        """
+        # Enough is earned: further pairs would only be harder to hold.
+        if earned > worth.limit:
+            return self._hold(chosen)
+        # Bound: even the best partners of all ports to come are too little. After the last port
+        # nothing is to come, hence the search ends there at the latest.
+        if earned + worth.later[port] <= worth.limit:
+            return False
 
-        return pair_from(0, (), 0)
+        # Branch: the port stays without a partner, or is paired with a later port.
+        if self._earn_more_from(port + 1, chosen, earned, worth):
+            return True
+        busy = {end for pair in chosen for end in pair}
+        if port in busy:
+            return False
+        return any(
+            self._earn_more_from(port + 1, (*chosen, (port, partner)), earned + gain, worth)
+            for partner, gain in enumerate(worth.of_pair[port])
+            if gain and partner not in busy
+        )
 
     def _hold(self, pairs: Pairs) -> bool:
         """Tell whether some states of the cells connect all these pairs; answers are kept."""

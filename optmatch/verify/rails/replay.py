@@ -811,92 +811,156 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: Seconds) -
 # All-to-alls
 
 
+class Exchanges(NamedTuple):
+    """Some all-to-alls on one rail, and the circuits with which they start.
+
+    Arrays have an entry for each of `operations`, one for each member of each all-to-all; `spell`
+    alone has one for each port of each operation, as `used` has, whose rows are places in
+    `operations`.
+    """
+
+    operations: Places
+    end_s: Seconds
+    duration_s: Seconds
+    dark_s: Seconds
+    """How much of this time the whole rail is dark."""
+    n_others: Places
+    """The members besides the own rank."""
+    n_ports: Places
+    """The ports of this operation, which all send at once."""
+    n_reached: Places
+    """To how many ranks they lead at the start; if some are dark, one more."""
+    n_rounds: Places
+    """In how many rounds these ports meet all others: with 2 ports and 7 others it is 4."""
+    part_s: Seconds
+    """How long a round lasts: each port sends one part."""
+    around_s: Seconds
+    """How long the operation lasts around a ring, over all of its ports."""
+    used: UsedPorts
+    spell: Places
+    """The spell of the port when the operation starts."""
+
+
 def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[Places, Places]:
     """Check all-to-alls that are done in rounds, and tell which others are done in stages.
 
-    `operations` are those of all-to-alls on this rail, one for each member. All ports of a member
-    send at once: with 2 ports and 7 others there are 4 rounds, and a change of circuits between
-    each two. Returns the operations in rounds, in which each member meets all others, and those in
-    stages, in which circuits change as well, but whose members have fewer circuits than there are
-    others, or all of whose ports lead to one. Operations in neither go around rings, without
-    changes, and are checked by `_check_routes`.
+    `operations` are those of all-to-alls of more than two members on this rail, one for each
+    member. Returns the operations in rounds and those in stages. All others go around rings, whose
+    circuits stay, and are checked by `_check_routes`. How an operation is done is not stated:
+
+    - If one of its circuits changes before its end, it is in stages if its circuits are too few to
+      meet all others, else in rounds.
+    - If all of its circuits stay, it is one round (`_is_one_round`), or goes around a ring.
     """
-    # An entry of `used` is one port of one operation. By entry, `row` is the place of the
-    # operation in the list, `spell` the spell of the port when it starts, and `reached` the rank
-    # to which the port leads then. `all_to_one` is by operation: do all its ports lead to one
-    # rank?
-    used = rail.list_ports(context.step.rank[operations], context.plan.ports[operations])
-    row = used.row
+    exchanges = _open_exchanges(context, rail, operations)
+
+    # A circuit changes if the spell of some port at the start ends before the operation does.
+    row = exchanges.used.row
+    end_s = exchanges.end_s[row]
+    is_given_up = rail.until_s[exchanges.spell] < end_s - rounding(end_s)
+    changes = np.bincount(row[is_given_up], minlength=len(operations)) > 0
+    in_rounds = changes | _is_one_round(exchanges)
+    if not in_rounds.any():
+        return operations[:0], operations[:0]
+
+    # One port alone meets all others if it has as many circuits from start to end. Its spells have
+    # consecutive numbers: from 6 to 8 there are three circuits. Of several ports, circuits are too
+    # few if all lead to one rank at the start: in rounds they would lead to different ones.
+    last_spell = rail.spell_at(end_s - rounding(end_s), exchanges.used.port)
+    n_circuits = np.zeros(len(operations), np.int64)
+    np.maximum.at(n_circuits, row, 1 + last_spell - exchanges.spell)
+    has_few_circuits = n_circuits < exchanges.n_others
+    all_to_one = exchanges.n_reached == 1
+    in_stages = changes & np.where(exchanges.n_ports > 1, all_to_one, has_few_circuits)
+    in_rounds &= ~in_stages
+    _check_rounds_of_exchanges(context, rail, exchanges, in_rounds)
+    return operations[in_rounds], operations[in_stages]
+
+
+def _open_exchanges(context: Context, rail: Rail, operations: Places) -> Exchanges:
+    """Find the circuits with which all-to-alls start, and how long a round of each would last."""
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
-    spell = rail.spell_at(start_s[row] + rounding(start_s[row]), used.port)
-    reached = rail.arrival(spell).rank
-    highest = np.full(len(operations), -1)
-    lowest = np.full(len(operations), context.step.n_ranks)
-    np.maximum.at(highest, row, reached)
-    np.minimum.at(lowest, row, reached)
-    all_to_one = highest == lowest
+    used = rail.list_ports(context.step.rank[operations], context.plan.ports[operations])
+    n_ports = np.maximum(np.bincount(used.row, minlength=len(operations)), 1)
+    spell = rail.spell_at((start_s + rounding(start_s))[used.row], used.port)
 
-    # By operation, how many rounds the ports need for all others, and how long a round lasts: it
-    # sends one part over each port, with an equal share of the latency of all messages.
+    # Each rank that an operation reaches counts once, whichever of its ports lead there. A pair of
+    # row and rank is one integer; ranks begin at -1, for a port without a circuit.
+    n_ranks = context.step.n_ranks + 1
+    pairs = np.unique(used.row * n_ranks + rail.arrival(spell).rank + 1)
+    n_reached = np.bincount(pairs // n_ranks, minlength=len(operations))
+
+    # A round sends one part over each port, with an equal share of the latency of all messages.
     network = context.job.network
     n_others = count_members(context.step)[context.step.group[operations]] - 1
-    n_ports = np.maximum(np.bincount(row, minlength=len(operations)), 1)
-    n_rounds = -(-n_others // n_ports)
+    n_rounds = -(-n_others // n_ports)  # rounded up
     sent_bytes = measure_work(context.job, operations).sent_bytes
     latency_s = n_others * network.latency_on_rails_s
     part_s = sent_bytes / n_others / network.port_bytes_per_s + latency_s / n_rounds
 
-    # Rounds are known by how long they last or by a change of circuits. Two kinds of operations
-    # are taken for rounds at first. One has a port for each other rank and lasts one round, times
-    # in which the rail is dark left out; no circuit changes.
-    duration_s = end_s - start_s
-    dark_s = rail.dark_before(end_s) - rail.dark_before(start_s)
-    lasts_a_part = np.abs(duration_s - dark_s - part_s) <= rounding(end_s)
-    in_rounds = (n_rounds == 1) & lasts_a_part & ~all_to_one
-
-    # Around a ring the time may be the same. For n = 4 members with 6 ports each, n / 2 times the
-    # bytes over all 6 ports take as long as one part, a third of the bytes, over one port. A rank
-    # that does not reach all others then goes around a ring, whose circuits are checked elsewhere.
+    # Around a ring of n members the ports of a member together carry n / 2 times the bytes that it
+    # sends: parts make 1, 2, ... or n - 1 hops.
     around_bytes = sent_bytes * (n_others + 1) / 2
-    around_s = around_bytes / n_ports / network.port_bytes_per_s + latency_s
-    lasts_a_ring = np.abs(duration_s - dark_s - around_s) <= rounding(end_s)
-    # A pair of an operation and a rank that it reaches is one integer. Each of them counts once,
-    # whichever ports lead there.
-    n_ranks = context.step.n_ranks + 1  # one more for a port without a circuit
-    row_of_pair = np.unique(row * n_ranks + reached + 1) // n_ranks
-    reaches_all = np.bincount(row_of_pair, minlength=len(operations)) >= n_others
-    in_rounds &= reaches_all | ~lasts_a_ring
+    return Exchanges(
+        operations=operations,
+        end_s=end_s,
+        duration_s=end_s - start_s,
+        dark_s=rail.dark_before(end_s) - rail.dark_before(start_s),
+        n_others=n_others,
+        n_ports=n_ports,
+        n_reached=n_reached,
+        n_rounds=n_rounds,
+        part_s=part_s,
+        around_s=around_bytes / n_ports / network.port_bytes_per_s + latency_s,
+        used=used,
+        spell=spell,
+    )
 
-    # The other kind gives up a circuit before its end: the spell of some port at its start ends
-    # before the operation does. If there is neither kind, all go around rings.
-    changes = rail.until_s[spell] < end_s[row] - rounding(end_s[row])
-    in_rounds[row[changes]] = True
-    if not in_rounds.any():
-        return operations[:0], operations[:0]
 
-    # Some of these are in stages instead: those with several ports that all lead to one rank, and
-    # those with one port that has fewer circuits from start to end than there are other ranks. The
-    # spells of a port have consecutive numbers: from 6 to 8 there are three circuits.
-    last_spell = rail.spell_at(end_s[row] - rounding(end_s[row]), used.port)
-    n_circuits = np.zeros(len(operations), np.int64)
-    np.maximum.at(n_circuits, row, 1 + last_spell - spell)
-    in_stages = in_rounds & np.where(n_ports > 1, all_to_one, n_circuits < n_others)
-    in_rounds &= ~in_stages
+def _is_one_round(exchanges: Exchanges) -> NDArray[np.bool_]:
+    """Tell for each operation whether it is one round, if its circuits stay until it ends.
 
-    # In rounds every other rank has to be served by a circuit of its own.
+    It has a port for each other member, and lasts as long as one part needs.
+    """
+    lit_s = exchanges.duration_s - exchanges.dark_s
+    lasts_a_part = np.abs(lit_s - exchanges.part_s) <= rounding(exchanges.end_s)
+
+    # Around a ring it may last just as long: of 4 members with 6 ports each, a port carries 2 / 6
+    # of the bytes that a member sends, and one part is 1 / 3 of them. The ranks that the ports
+    # reach at the start then decide.
+    lasts_a_ring = np.abs(lit_s - exchanges.around_s) <= rounding(exchanges.end_s)
+    reaches_all = exchanges.n_reached >= exchanges.n_others
+    leads_as_round = (exchanges.n_reached > 1) & (reaches_all | ~lasts_a_ring)
+    is_one_round: NDArray[np.bool_] = (exchanges.n_rounds == 1) & lasts_a_part & leads_as_round
+    return is_one_round
+
+
+def _check_rounds_of_exchanges(
+    context: Context, rail: Rail, exchanges: Exchanges, in_rounds: NDArray[np.bool_]
+) -> None:
+    """Check that all-to-alls in rounds serve all others, and last as long as their rounds.
+
+    ``in_rounds[row]`` tells whether ``exchanges.operations[row]`` is in rounds; others are not
+    looked at.
+    """
+    # Every other member has to be served by a circuit of its own.
+    operations = exchanges.operations
+    row = exchanges.used.row
     of_rounds = in_rounds[row]
-    n_served = _count_served(context, rail, operations, part_s, row[of_rounds], spell[of_rounds])
-    wrong = in_rounds & (n_served != n_others)
-    context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, n_others)
+    n_served = _count_served(
+        context, rail, operations, exchanges.part_s, row[of_rounds], exchanges.spell[of_rounds]
+    )
+    wrong = in_rounds & (n_served != exchanges.n_others)
+    context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, exchanges.n_others)
 
     # The time is that of all rounds and of the changes between them, one fewer than rounds. With a
     # switch that stops as a whole, the stops within the operation count instead.
-    between_s = dark_s if len(rail.stops_s) else (n_rounds - 1) * rail.delay_s
-    needed_s = n_rounds * part_s + between_s
-    wrong = in_rounds & (np.abs(duration_s - needed_s) > rounding(end_s))
-    context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, duration_s, needed_s)
-    return operations[in_rounds], operations[in_stages]
+    n_rounds = exchanges.n_rounds
+    between_s = exchanges.dark_s if len(rail.stops_s) else (n_rounds - 1) * rail.delay_s
+    needed_s = n_rounds * exchanges.part_s + between_s
+    wrong = in_rounds & (np.abs(exchanges.duration_s - needed_s) > rounding(exchanges.end_s))
+    context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, exchanges.duration_s, needed_s)
 
 
 def _count_served(
