@@ -34,6 +34,7 @@ from optmatch.model import (
 from optmatch.model.declarations import Amount, form_of
 from optmatch.model.limits import own_stopwatch
 from optmatch.model.problem import Answer
+from optmatch.verify.bounds import check_stated_proof
 from optmatch.verify.report import Findings, Report
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def solve(
         with clock.running():
             solution = search.run(start, on_event)
         try:
-            return _check(_describe_run(solution, seed, clock, params, compiled_before_s))
+            return _check(problem, _describe_run(solution, seed, clock, params, compiled_before_s))
         except VerificationError as error:
             if method is not None:
                 raise
@@ -151,7 +152,7 @@ def solve(
         # A wrong answer of the default method is passed over.
         with clock.running():
             solution = search.run_others(on_event)
-        return _check(_describe_run(solution, seed, clock, params, compiled_before_s))
+        return _check(problem, _describe_run(solution, seed, clock, params, compiled_before_s))
 
 
 def _describe_run(
@@ -179,8 +180,8 @@ def _compiling_s() -> float:
     return uncounted_s().get("compiling", 0.0)
 
 
-def _check(solution: Solution[Answer]) -> Solution[Answer]:
-    """Verify the solution of a method, and add what its claims rest on, its field ``proof``.
+def _check(problem: Problem[Answer], solution: Solution[Answer]) -> Solution[Answer]:
+    """Verify what a method found for a problem, and add what its claims rest on, field ``proof``.
 
     A solution without an answer or a bound, after the time was up, claims nothing and is not
     checked: to recount a bound may take far longer than the limit. A `VerificationError` says that
@@ -191,7 +192,7 @@ def _check(solution: Solution[Answer]) -> Solution[Answer]:
     if was_cut and claims_nothing:
         return solution
     with uncounted("checking"):
-        report = verify(solution.problem, solution)
+        report = verify(problem, solution)
     if not report.valid:
         raise VerificationError(f"method {solution.method}: {report.complaint}")
     return replace(solution, proof=report.proof)
@@ -358,7 +359,7 @@ class _MethodSequence(Generic[Answer]):
     def _passes(self, solution: Solution[Answer]) -> bool:
         """Tell whether a solution passes `verify`; a wrong one is noted as a failure."""
         try:
-            _check(solution)
+            _check(self.problem, solution)
         except VerificationError as error:
             self.note_failure(solution.method, error)
             return False
@@ -452,7 +453,7 @@ def _take_up(
     if start.objective is None:
         return None
     with uncounted("checking"), unlimited():
-        if start.problem == problem and verify(problem, start).valid:
+        if start.problem == problem and verify(problem, start).ok:
             return start  # with what it proves
 
         # The objective is measured by a replay, since the former one is that of another problem.
@@ -544,13 +545,28 @@ def verify(
             where="subject",
         )
 
+    # A class of somebody's own could say anything of its parts, such as how many there are.
+    findings = Findings()
+    told = subject.answer if isinstance(subject, Solution) else subject
+    if isinstance(told, forms) and type(told) not in forms:
+        rule = "an answer is of its class, not of one that is derived from it"
+        findings.refuse(rule, "answer", type(told).__name__, type(told).__mro__[1].__name__)
+
     # The verifier of the kind adds what it finds. An exception that is no rule of a verifier says
     # that the answer does not even have the form that its rules are about.
-    findings = Findings()
     try:
         with unlimited():
             kind.verify(problem, subject, findings)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        if isinstance(subject, Solution):
+            check_stated_proof(subject, findings)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as exc:
         where, got = _find_misfit(subject, "") or ("subject", f"{type(exc).__name__}: {exc}")
         findings.refuse("an answer can be replayed to its end", where, got, "a whole replay")
     return findings.report()

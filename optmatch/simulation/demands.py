@@ -18,7 +18,9 @@ from optmatch.model.display import html_summary
 from optmatch.problems import Demand, PlaneSchedules
 
 _EPSILON = 1e-9
-"""A remainder below this share of the largest demand is a rounding error."""
+"""A remainder below this share of its own demand is a rounding error."""
+_CLOCK_EPSILON = 1e-12
+"""So is one below this share of the time until the last slot ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,7 +115,7 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     Traffic is a fluid. Circuits send at full rate while there is something to send; where several
     planes hold the same circuit, their rates add up. The demand that circuits will never carry
     goes over the packet network from the beginning, all flows at constant rates that fill its
-    busiest port, so all end at once.
+    busiest port, so all end at once. Light is not followed through cells: `verify` does that.
 
     Examples
     --------
@@ -130,11 +132,16 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     # Demand is counted in seconds that one circuit takes for it. A segment is a time in which no
     # circuit changes. left_s is what no circuit of the schedules will ever carry.
     demand_s = problem.demand_bytes / rate
-    tolerance_s = _EPSILON * float(demand_s.max(initial=0.0))
+    ends_s = [
+        float(schedule.durations_s.sum()) + problem.delay_s * schedule.n_slots
+        for schedule in schedules
+    ]
+    makespan_s = max(ends_s)
+    tolerance_s = _EPSILON * demand_s + _CLOCK_EPSILON * makespan_s
     served_s = np.zeros_like(demand_s)
     for segment in _list_segments(problem, schedules):
         np.add.at(served_s.reshape(-1), segment.circuits, segment.end_s - segment.start_s)
-    is_left = demand_s - served_s > tolerance_s
+    is_left = (demand_s - served_s > tolerance_s) | ((demand_s > 0) & (served_s == 0))
     left_s = np.where(is_left, demand_s - served_s, 0.0)
     over_circuits_s = demand_s - left_s
 
@@ -151,7 +158,7 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
         before_s = remaining_s[flows]
         sent_s = np.minimum(before_s, n_planes * (end_s - start_s))
         after_s = before_s - sent_s
-        after_s[after_s <= tolerance_s] = 0.0
+        after_s[after_s <= tolerance_s.reshape(-1)[flows]] = 0.0
         remaining_s[flows] = after_s
 
         # Flows that have sent all now: when, in the middle of the segment perhaps.
@@ -189,11 +196,6 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     queue_s = queue_s + packet_share[:, None] * left_s.sum(axis=1)
 
     # Shares of time are of the time of all planes until the last one ends.
-    ends_s = [
-        float(schedule.durations_s.sum()) + problem.delay_s * schedule.n_slots
-        for schedule in schedules
-    ]
-    makespan_s = max(ends_s)
     n_slots = sum(schedule.n_slots for schedule in schedules)
     plane_time_s = makespan_s * len(schedules) or 1.0
     return Simulation(

@@ -207,7 +207,7 @@ def _check_objective(solution: Solution, findings: Findings) -> None:
 
 
 def _check_stats(solution: Solution, findings: Findings) -> None:
-    """Check the statistics that were recomputed too, and that the stated proof is no stronger."""
+    """Check the statistics that were recomputed too."""
     for name, claimed in solution.stats.items():
         recomputed = findings.figures.get(name)
         if recomputed is None:
@@ -219,6 +219,9 @@ def _check_stats(solution: Solution, findings: Findings) -> None:
                 "statistics are as recomputed", f"stats[{name!r}]", claimed, recomputed
             )
 
+
+def check_stated_proof(solution: Solution, findings: Findings) -> None:
+    """Check that the stated kind of proof is no stronger than the one found, which is final."""
     stated = solution.proof
     # `PROOFS` lists the kinds from the strongest to the weakest: a solution may state the kind
     # that was found, or a weaker one.

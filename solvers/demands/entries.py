@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.solvers.kernels.arrays import make_read_only
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 from optmatch.solvers.kernels.heap import pop, push
 
@@ -63,7 +64,9 @@ class Entries(NamedTuple):
         n_entries = np.count_nonzero(demand)
         row, column = np.empty((2, n_entries), dtype=np.int32)
         ticks = np.empty(n_entries, dtype=np.int64)
-        _list_entries(demand, row, column, ticks)
+        matrix = demand.view()
+        make_read_only(matrix)
+        _list_entries(matrix, row, column, ticks)
         return cls(len(demand), row, column, ticks)
 
     def to_matrix(self) -> NDArray[np.int64]:

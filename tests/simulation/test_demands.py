@@ -268,3 +268,10 @@ def test_switches(case: str) -> None:
 def test_cases_that_are_not_known() -> None:
     with pytest.raises(om.InputError, match="'h100': one of h200-dp2, h200-dp4"):
         published_job("h100")
+
+
+def test_a_small_demand_without_a_circuit_is_left_beside_a_large_one() -> None:
+    problem = om.Demand.from_matrix(np.array([[0, 1e10, 10], [0, 0, 0], [0, 0, 0]]), delay_s=0.0)
+    outcome = om.simulate(problem, problem.schedule([[1, -1, -1]], [1e9]))
+    assert not outcome.complete
+    assert outcome.left_bytes.sum() == 10

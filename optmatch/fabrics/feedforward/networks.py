@@ -174,7 +174,10 @@ class FeedForward(Fabric):
     def _wired(self) -> Columns:
         """All cells, wired; those of the last few fabrics are kept."""
         builder = ColumnBuilder(self.n)
-        return builder.finish(self._wire(builder, self.n))
+        columns = builder.finish(self._wire(builder, self.n))
+        columns.sources.flags.writeable = False
+        columns.destinations.flags.writeable = False
+        return columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Ends, Fabric
+from optmatch.fabrics.faults import Faulty
 from optmatch.fabrics.racks.wiring import (
     Cells,
     Wiring,
@@ -171,6 +172,12 @@ class RackFabric(Fabric):
                 raise InputError(
                     "interposer: cells with inputs and outputs are expected; leave it out for an"
                     " ideal one",
+                    where="interposer",
+                )
+            if isinstance(interposer, Faulty):
+                raise InputError(
+                    "interposer: one that works is expected; name cells and ports that have failed"
+                    " in the reroute",
                     where="interposer",
                 )
             fibres_from_server = np.zeros(self.n_servers, dtype=np.int64)

@@ -276,6 +276,10 @@ class Demand(_InTicks):
                     where="demand_bytes",
                 )
         check_groups(self)
+        # Whoever gets the ticks cannot change what is asked.
+        self._scaled.demand.flags.writeable = False
+        if self._scaled.places is not None:
+            self._scaled.places.flags.writeable = False
 
     @classmethod
     def from_matrix(

@@ -1876,15 +1876,18 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     n_rails = job.network.gpus_per_server
     k = job.network.ports_per_gpu
     timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
-    # A state begins whenever some rail changes; shares[state, GPU, rail, port] is where that port
-    # leads to in it.
-    starts_s = np.unique(np.concatenate([timeline.starts_s for timeline in plan.rails]))
+    # After the first state one begins whenever some rail changes, at 0 s perhaps: circuits that
+    # change then have not been up before. shares[state, GPU, rail, port] is where that port leads
+    # to in it.
+    changes_s = np.unique(np.concatenate([timeline.starts_s[1:] for timeline in plan.rails]))
+    starts_s = np.append(0.0, changes_s)
     n_gpus = timeline_of_rail[0].matchings.shape[1] // k
     shares = np.full((len(starts_s), n_gpus, n_rails, k), IDLE, np.int64)
     for rail, timeline in timeline_of_rail.items():
         # The state of this rail at each of these times. The receiver, port p of GPU g on this
         # rail, gets the number that the docstring gives it on the joined switch.
         state = np.searchsorted(timeline.starts_s, starts_s, side="right") - 1
+        state[0] = 0
         receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)
         share = receiver // k * (n_rails * k) + rail * k + receiver % k
         shares[:, :, rail] = np.where(receiver == IDLE, IDLE, share)

@@ -25,7 +25,7 @@ from optmatch.fabrics.light import Light, trace
 from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, SET
-from optmatch.verify.light import check_arrival, check_light, round_losses
+from optmatch.verify.light import check_arrival, check_light, find_wrong_states, round_losses
 from optmatch.verify.report import Findings
 
 
@@ -47,6 +47,8 @@ class Failure:
     """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
     per_unit: int
     """Ports of a unit."""
+    wrong_states: list[tuple[int, int]]
+    """Cells with a state, `BAR` or `CROSS`, in which their parts lead light another way."""
     dead_ports: set[int] = field(default_factory=set)
     """Ports that have failed, and all ports of chips that have."""
     hit: set[int] = field(default_factory=set)
@@ -75,6 +77,7 @@ def assess_failure(problem: Reroute) -> Failure:
         states=np.empty(0, dtype=np.int8),
         fibre_of_terminal=units.fibre_of_terminal,
         per_unit=units.ports_per_unit,
+        wrong_states=find_wrong_states(fabric),
         dead_ports=set(problem.failed_ports),
     )
     if fabric.graph is not None:
@@ -373,6 +376,12 @@ def _trace_light(
         findings,
         when=where,
     )
+    cells = light.entered // 4
+    for cell, state in failure.wrong_states:
+        if (states[cells[cells == cell]] == state).any():
+            got = f"cell {fabric.cell_names[cell]}"
+            rule = "a cell has the state that it is in, by its parts"
+            findings.refuse(rule, where, got, ("bar", "cross")[state])
     fibre = failure.fibre_of_terminal[light.entered]
     for entry in np.flatnonzero(np.isin(fibre, failure.problem.failed_fibres)):
         got = f"circuit from port {light.beam[entry]}: fibre {fibre[entry]}"
@@ -547,6 +556,7 @@ def _add_figures(failure: Failure, transition: Transition, findings: Findings) -
     owners = failure.problem.owners
     owners_hit = {owners[circuit] for circuit in failure.hit}
     n_disturbed = sum(owners[circuit] not in owners_hit for circuit in changed)
-    levels = (n_disturbed, len(changed), transition.n_set, worst_loss, length)
+    n_set = int(np.count_nonzero(transition.steps[:, 0] == SET))
+    levels = (n_disturbed, len(changed), n_set, worst_loss, length)
     findings.figures.update(zip(LEVELS, levels, strict=True))
     findings.figures["objective"] = levels

@@ -763,6 +763,8 @@ class ProofChecker:
         n_prices = proof.prices.shape[1]
         if n_prices != self.n_links:
             raise ProofError(f"prices for {n_prices} links, the fabric has {self.n_links}")
+        if proof.prices.min() < 0:
+            raise ProofError(f"a price of {proof.prices.min()}, below 0")
         if proof.circuit.max() >= n_circuits:
             raise ProofError(f"splits on circuit {proof.circuit.max()} of {n_circuits}")
         splits = proof.terminal[proof.circuit >= 0]

@@ -241,7 +241,7 @@ def _refuted_by_trying(
     attempt = _Attempt(problem, torus, servers, limit)
     try:
         return not any(attempt.place(0))
-    except _TooManySteps:
+    except (_TooManySteps, RecursionError):  # a search of so many slots is too deep
         return False
 
 

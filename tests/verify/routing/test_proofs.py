@@ -401,7 +401,7 @@ def test_slots_together_are_bounded_where_they_are_the_fewest() -> None:
     """That so many do not do is said, and is no bound for a schedule of more slots."""
     problem = om.AllToAll(om.HexMesh(1, 2, ports=[0, 1, 3, 10]))
     findings = Findings()
-    findings.figures["slots_lower_bound"] = 3
+    findings.figures |= {"slots_lower_bound": 3, "slots": 3}
     assert check_proof(problem, findings, priced(ROW, {})) == bound_objective(problem) == 36
     assert not findings.notes
     assert check_proof(problem, findings, priced(ROW, {7: 1}, infeasible=True)) == 0
@@ -411,6 +411,8 @@ def test_slots_together_are_bounded_where_they_are_the_fewest() -> None:
     for slots, shown in ((3, 36), (4, 0)):
         findings.figures["slots"] = slots
         assert check_proof(problem, findings, priced(ROW, {})) == shown
+    del findings.figures["slots"]  # no schedule is there
+    assert check_proof(problem, findings, priced(ROW, {})) == 0
 
 
 def test_more_slots_than_are_counted_are_proved_by_the_certificate() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from optmatch.model import Schedule
 from optmatch.problems import LoadProof, RoutingProof
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.report import Findings
@@ -52,7 +53,17 @@ def replay_to(objective: float) -> om.Report:
     return findings.report()
 
 
+class OwnSchedule(Schedule):
+    """A class that could say anything of its parts."""
+
+
 ROWS = [
+    Row(
+        "an answer is of its class, not of one that is derived from it",
+        PROBLEM,
+        OwnSchedule(matchings=[[1, 0]], durations_s=[3.0], delay_s=1.0),
+        "got OwnSchedule, expected Schedule",
+    ),
     Row(None, PROBLEM, once(**OPTIMAL), figures={"objective": 4.0, "lower_bound_checked": 4.0}),
     Row(None, PROBLEM, twice()),
     Row("the lower bound is not below what ports need", PROBLEM, claim(PROBLEM)),

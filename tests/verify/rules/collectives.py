@@ -950,6 +950,8 @@ ROWS = [
         "sends: steps from outside have no sends: got 1, expected 0"),
     Row("nor circuits of their own", STEPS, planes(**PARTED, circuits=THERE),
         "circuits: nor circuits of their own: got 1, expected 0"),
+    Row("nor rounds", STEPS, planes(**PARTED, epoch_of_round=[0]),
+        "epoch_of_round: nor rounds: got 1, expected 0"),
     Row(
         "a round starts after the one before, and when ranks are ready",
         STEPS,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import optmatch as om
+from optmatch.fabrics.netlists.circuits import CellCircuit, CellPart
 from optmatch.problems import BlockProof, CutProof, LoadProof, RoutingProof, Transition
 from tests.verify.rules import Row, claim, schedule
 
@@ -20,6 +21,35 @@ CELLS = om.RackFabric((1, 1, 2), (1, 1, 1), fibres=1, ports_per_chip=2, interpos
 """Ports 0 and 1 of chip 0, 2 and 3 of chip 1; fibres 0 and 1 from chip 0 to chip 1."""
 SWITCH = om.SpankeBenes(3)
 """Three cells; what crosses cell 0 or cell 1 goes to port 2."""
+
+
+_HALF = 0.5**0.5
+_COUPLER = [[[_HALF, 0.0], [0.0, _HALF]], [[0.0, _HALF], [_HALF, 0.0]]]
+ALWAYS_CROSS = om.Netlist(
+    ["m"],
+    {},
+    [("w1", "m,a1"), ("w2", "m,a2"), ("e1", "m,b1"), ("e2", "m,b2")],
+    circuits=[
+        CellCircuit(
+            parts=[
+                CellPart(
+                    name=name,
+                    component="c",
+                    kind="coupler",
+                    pins=("a1", "a2", "b1", "b2"),
+                    matrix=_COUPLER,
+                )
+                for name in ("c1", "c2")
+            ]
+            + [CellPart(name="h", component="h", kind="shifter", pins=("o1", "", "o2", ""))],
+            joins=[("c1,b1", "h,o1"), ("h,o2", "c2,a1"), ("c1,b2", "c2,a2")],
+            terminals=("c1,a1", "c1,a2", "c2,b1", "c2,b2"),
+            arms=(["h"], []),
+            difference_rad=(0.0, 0.0),
+        )
+    ],
+)
+"""One cell, which with the phase of bar crosses as well."""
 
 
 def hold(fabric: Any, circuits: Any, states: Any, **fields: Any) -> om.Reroute:
@@ -191,6 +221,19 @@ def free(links: int) -> RoutingProof:
 
 
 ROWS = [
+    Row(
+        "a cell has the state that it is in, by its parts",
+        hold(ALWAYS_CROSS, [[0, 3]], [1], spares=(2,), failed_ports=(3,)),
+        Transition(
+            moves=[[3, 2]],
+            changed=[0],
+            circuits=[[0, 2]],
+            routes=((0,),),
+            steps=[[SET, 0, 0], [RAISE, 0, -1]],
+        ),
+        "steps[1]: a cell has the state that it is in, by its parts: got cell m, expected bar",
+        stops=True,
+    ),
     Row(None, LOST, answer(), figures={"objective": (0, 2, 0, 720, 4), "dark_steps": 0}),
     Row(None, LOSSY, switched(routes=((),), steps=[[RAISE, 0, -1]]),
         figures={"objective": (0, 1, 0, 300, 0)}),

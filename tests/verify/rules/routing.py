@@ -605,6 +605,12 @@ ROWS = [
         dear(certificate=priced(CLASH.fabric, {}).of_prices(np.zeros(29, dtype=np.int64))),
         "prices for 29 links, the fabric has 30",
     ),
+    Row(
+        IS_PROOF,
+        DEAR,
+        dear(certificate=forge(split(1, 43), prices=-np.ones((3, 30), dtype=np.int64))),
+        "a price of -1, below 0",
+    ),
     Row(None, DEAR, dear(certificate=split(1, 43))),
     Row(IS_PROOF, DEAR, dear(certificate=split(2, 0)), "splits on circuit 2 of 2"),
     Row(
