@@ -299,25 +299,30 @@ def list_strides(n: int) -> Iterator[tuple[int, ...]]:
 def list_relays(problem: Collective) -> Iterator[Relay]:
     """Yield relays over circuits that stay, then those that change circuits in each round.
 
-    An even or uneven all-to-all over circuits that stay takes one round: more rounds only add
-    start-ups.
+    - Over circuits that stay: each topology with strides of one round, of two, and of more. An
+      all-to-all takes the strides of one round alone, as more rounds only add start-ups.
+    - With new circuits in each round: circulants whose shifts are multiples of the stride of the
+      round. They suit collectives in which all ranks do the same, so an uneven all-to-all has
+      none.
     """
     n = problem.n_ranks
     for topology in list_topologies(problem):
         for strides in list_strides(n):
+            # The strides of one round come first.
             if problem.flow.has_pairs and len(strides) > 1:
                 break
             yield Relay(CircuitSequence.of([topology], two_way=problem.two_way), strides)
     if problem.demand_bytes is not None:
         return
 
-    # With new circuits in each round the shifts of one round are scaled by its stride: with
-    # strides 9, 3 and 1, and the shifts 1 and 2, they are 9 and 18, 3 and 6, 1 and 2.
+    # Example of 27 ranks, with the strides 9, 3 and 1 and the base 3. For shifts of 1 and 2 the
+    # circuits lead 9 and 18 ranks onward in the first round, then 3 and 6, then 1 and 2.
     for strides in list_strides(n):
         if len(strides) == 1:
             continue
-        # The base is the largest ratio of a stride to the next one, with n before the first: so
-        # many multiples of a stride have to be reached in its round.
+        # The base is the largest ratio of a stride to the next one, rounded up, with n before the
+        # first: 27 / 9, 9 / 3, 3 / 1. A round has to reach so many multiples of its stride, and
+        # does that like a gather of so many ranks.
         base = max(
             -(-before // stride) for before, stride in zip((n, *strides), strides, strict=False)
         )

@@ -922,27 +922,31 @@ def _choose_hops(
 ) -> list[_Hop]:
     """Choose the circuits between groups of ranks over which one block of an all-to-all goes.
 
-    The block begins at the place `owner` of island 0. Adds its hops to ``loads[phase][place]``,
-    the blocks on each rail so far. Returns the phase and the place of each rail that it takes,
-    from the first to the last; empty if the block stays in island 0. The way is chosen backwards
-    from the destination, (island, place), by the least loaded rails. ``shifts[phase][place]``
-    tells how many islands onward the rail of a place leads, and ``phase_of_island[island]`` in
-    which phase blocks arrive there; with `several` they hop from phase to phase.
+    The block goes from the place `owner` of island 0 to the `destination`, (island, place).
+    Returns the rails that it takes, from the first to the last; none if it stays in island 0. The
+    hops are chosen from the last to the first, each over the rail with the least load, and added
+    to ``loads[phase][place]``: the blocks on each rail so far.
+
+    ``shifts[phase][place]`` tells how many islands onward the rail of a place leads, and
+    ``phase_of_island[island]`` in which phase blocks from island 0 arrive there. Without `several`
+    a block takes one rail, straight from island 0. With `several` it may take more, one in each
+    phase: it leaves an island in the phase after that in which it arrived.
 
     Example with several hops: 4 islands of one rank, and rails that lead one island onward in all
     of three phases. Blocks arrive at islands 1, 2 and 3 in the phases 0, 1 and 2. A block for
     island 2 takes the rail from island 1 in phase 1, and before it that from island 0 in phase 0:
     ``[_Hop(0, 0), _Hop(1, 0)]``.
     """
-    # `island` is where the block is after the hop that is chosen next, and `next_place` the place
-    # at which it is wanted there: its receiver, or the rail that it takes afterwards.
+    # From here on the way from `island`, place `next_place`, to the destination is known: at first
+    # both are the receiver, then the island and the place of the rail that was chosen last.
     hops: list[_Hop] = []
     island, next_place = destination
     while island:
-        # Candidates are the rails that lead here from island 0, or from an island where blocks
-        # arrive one phase before. The least loaded one is taken; of equals the one that needs the
-        # fewest copies between ranks of the same island (before the rail, if the sender has
-        # another place, and after it); then one that needs no copy after it.
+        # Candidates are the rails that lead to this island from island 0 (their shift is the
+        # number of the island), or with several hops from an island where blocks arrive one phase
+        # before. The least load decides; of equals the fewest copies inside islands: one after the
+        # rail if it ends at another place than the next, one before it if that is not the place of
+        # the owner. Of equals again a copy before the rail is better than one after it.
         phase = phase_of_island[island]
         choices: list[tuple[int, int, bool, int]] = []
         for place, shift in enumerate(shifts[phase]):
@@ -952,7 +956,7 @@ def _choose_hops(
                 copies = copy_after + (place != owner)
                 choices.append((loads[phase][place], copies, copy_after, place))
 
-        # The block takes this rail, and is looked at on its island before.
+        # The block takes this rail; what is left to choose is its way to where the rail begins.
         next_place = min(choices)[-1]
         loads[phase][next_place] += 1
         hops.append(_Hop(phase, next_place))

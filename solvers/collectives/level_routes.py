@@ -464,10 +464,20 @@ def find_fewest_blocks(
     """Route the blocks of an even all-to-all so that busiest circuits carry as little as possible.
 
     ``peer[lane, rank]`` is where a circuit leads, -1 for none; ``distance[destination, rank]`` is
-    in hops. The mean load of a circuit says how many blocks the busiest circuits of all rounds
-    carry at least, added up; with many ports that is less than the hops of the farthest blocks,
-    each of which takes a round. The larger one of the two numbers is tried, and then some percent
-    more, until routes are found.
+    in hops. What is made small is the number of blocks on the busiest circuit of a round, added up
+    over all rounds. It has two lower bounds:
+
+    - the mean load of a circuit over all rounds, if no block makes a detour;
+    - the hops of the farthest blocks, as each hop takes a round in which some circuit is used.
+
+    The larger one is tried first, and then numbers that are some percent larger (`SLACKS`), until
+    routes are found. Each number is tried with 2 rounds, then with 3 rounds for each hop of the
+    farthest blocks (`ROUNDS_FOR_HOPS`). The search ends without routes if much was overused, as a
+    little more room would not help then.
+
+    Example: each of 16 ranks has four circuits, so that 4 ranks are one hop away and 11 are two.
+    The mean load is (4 + 22) / 4 = 6.5 blocks. 7 blocks are tried first, in 4 rounds whose
+    circuits may carry 1, 2, 2 and 2 blocks.
 
     The result is None if no routes were found that are faster than a plan of `faster_than_s`
     seconds.
@@ -478,12 +488,12 @@ def find_fewest_blocks(
     candidates = sorted({max(n_blocks, most_hops) for n_blocks in enough})
     for n_blocks in candidates:
         for rounds_for_hop in ROUNDS_FOR_HOPS:
-            # Capacities add up to the blocks, and differ by one at most. A round without capacity
-            # would be of no use.
+            # A round in which no circuit may carry a block would be of no use.
             n_rounds = min(n_blocks, rounds_for_hop * most_hops)
-            # More rounds of as many blocks would be slower still.
+            # Too slow already; more rounds of as many blocks would be slower still.
             if seconds_of(problem, n_rounds, n_blocks * problem.block_bytes) >= faster_than_s:
                 break
+            # The capacities of rounds add up to the blocks, and differ by one at most.
             capacity = np.diff(np.arange(n_rounds + 1) * n_blocks // n_rounds)
             outcome = find_routes_within_capacity(problem, peer, distance, capacity, clock)
             if outcome.routes is not None or outcome.is_hopeless:

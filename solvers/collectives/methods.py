@@ -203,6 +203,9 @@ def _find_rewired(problem: Collective, clock: Clock, below_s: float) -> FoundPla
     Each round of an algorithm asks for circuits. Either they are set up, which takes time; or the
     old ones stay, and sends are forwarded over several of them, which takes time as well. The best
     choice for all rounds is made for each algorithm, and the fastest algorithm is taken.
+
+    `below_s` is the time of a plan that is known already. There is no plan if no algorithm is
+    faster than that.
     """
     rounds = single_rounds(problem)
     effort_s = {
@@ -211,8 +214,10 @@ def _find_rewired(problem: Collective, clock: Clock, below_s: float) -> FoundPla
     quickest = min(rounds, key=lambda name: effort_s[name])
 
     # Each choice tells its time; only the fastest is laid out. An algorithm is left out if it is
-    # too slow even with circuits of its own in each round, which change in no time. Offers state 0
-    # sends, as laying them out takes little beside the choice.
+    # too slow even with circuits of its own in each round, which change in no time; or if there is
+    # no time to choose its circuits. The algorithm whose choice takes least is chosen for however
+    # short the time is, so that there is some plan. Offers state 0 sends, as laying them out takes
+    # little beside the choice.
     offers: list[Offer[Laid]] = []
     limit: Limit | None = None
     for name, algorithm_rounds in rounds.items():
@@ -223,7 +228,7 @@ def _find_rewired(problem: Collective, clock: Clock, below_s: float) -> FoundPla
             continue
         choice = choose(problem, algorithm_rounds)
         build = partial(rewire, problem, algorithm_rounds, choice)
-        offers.append(Offer(choice.time_s, 0, name, build))
+        offers.append(Offer(seconds=choice.time_s, n_sends=0, name=name, build=build))
     laid, fastest = take_best_offer(offers, clock, below_s)
     return FoundPlan(laid, {"algorithm": fastest}, limit=limit)
 
@@ -245,7 +250,7 @@ def _find_overlapped(problem: Collective, clock: Clock, below_s: float) -> Found
     for name, rounds in single_rounds(problem).items():
         steps = read_steps(problem, rounds)
         build = partial(_lay_overlapped, problem, rounds, steps, clock)
-        offers.append(Offer(steps.at_least_s, 0, name, build))
+        offers.append(Offer(seconds=steps.at_least_s, n_sends=0, name=name, build=build))
     laid, fastest = take_best_offer(offers, clock)
     return FoundPlan(laid, {"algorithm": fastest}, limit=clock.exceeded(0))
 
@@ -771,64 +776,117 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
 
 
 def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
-    """Count the rounds of the algorithm `name`; None if they are not known beforehand.
+    """Count the rounds of the known algorithm `name`; None if they are not known beforehand.
 
-    Gathers move n - 1 blocks from each rank in all, by whichever algorithm. In an all-to-all a
-    block is sent once for each hop on its way.
+    Four families of algorithms are counted, each by a function of its own: a line along which a
+    buffer goes piece by piece, rounds of whole buffers, gathers with the sums that are made of
+    them, and all-to-alls.
+    """
+    if problem.flow.from_root and name == "ring":
+        return _count_line_rounds(problem)
+    if name == "whole-buffers" or (problem.flow.from_root and name == "bruck"):
+        return _count_whole_buffer_rounds(problem, name)
+    held = _list_held_rounds(problem, name)
+    if problem.flow.from_root or held is None:
+        return None
+    if problem.flow.adds:
+        return _count_gather_rounds(problem, name, held)
+    return _count_exchange_rounds(problem, name, held)
+
+
+def _count_line_rounds(problem: Collective) -> RoundCount:
+    """Count the rounds of a broadcast along a line of ranks, over which pieces follow each other.
+
+    The last of k pieces leaves the root in round k - 1, and takes n - 1 hops: n - 2 + k rounds.
+    """
+    pieces = choose_line_pieces(problem)
+    n_rounds = problem.n_ranks - 2 + pieces
+    sent_bytes = n_rounds * problem.size_bytes / pieces
+    # Two-way lanes are shared by both neighbours of a rank on the line. If their number is odd,
+    # some neighbours have one circuit more; half of the lanes is the average. A rank is counted as
+    # if it sent twice the bytes over all of them.
+    if problem.two_way:
+        sent_bytes *= 2
+    return RoundCount(n_rounds, 0, sent_bytes, problem.n_ranks * pieces)
+
+
+def _count_whole_buffer_rounds(problem: Collective, name: str) -> RoundCount:
+    """Count the rounds in which ranks send the whole buffer: trees, and recursive doubling.
+
+    There are ceil(log2 n) of them, each with circuits of its own. Between 8 ranks that is 3 rounds
+    and 3 buffers from each rank.
     """
     n = problem.n_ranks
-    size_bytes = problem.size_bytes
-    n_bits = (n - 1).bit_length()
-    if problem.flow.from_root and name == "ring":
-        # Two-way lanes are shared by both neighbours of a rank on the line. If their number is
-        # odd, some neighbours have one circuit more; half of the lanes is the average.
-        pieces = choose_line_pieces(problem)
-        n_rounds = n - 2 + pieces
-        sent_bytes = n_rounds * size_bytes / pieces
-        if problem.two_way:
-            sent_bytes *= 2
-        return RoundCount(n_rounds, 0, sent_bytes, n * pieces)
-    if name == "whole-buffers" or (problem.flow.from_root and name == "bruck"):
-        # If n is no power of two some ranks send to others before a sum, and get it after that.
-        # Three groups of a power of two send halves in one round.
-        n_rounds = n_bits
-        if group_of_halves(problem):
-            sent_bytes = (n_rounds - 0.5) * size_bytes
-            return RoundCount(n_rounds, n_rounds - 1, sent_bytes, 2 * n_rounds * n)
-        if name == "whole-buffers" and n != 1 << n_bits:
-            n_rounds += 1
-        return RoundCount(n_rounds, n_rounds - 1, n_rounds * size_bytes, n_rounds * n)
+    n_rounds = (n - 1).bit_length()
+    # Three groups of ranks (see `group_of_halves`) send halves of the buffer in one round, and
+    # whole ones in all others: half a buffer less. Each buffer is two chunks, with a send each.
+    if group_of_halves(problem):
+        sent_bytes = (n_rounds - 0.5) * problem.size_bytes
+        return RoundCount(n_rounds, n_rounds - 1, sent_bytes, 2 * n_rounds * n)
 
-    # What is left are gathers and all-to-alls: for how many rounds each of their configurations is
-    # held. With 8 ranks of one port `ring` has (7,), `pairwise` and `direct` have seven times 1,
-    # and `bruck` has (1, 1, 1).
-    held_of: dict[str, tuple[int, ...]] = {"ring": (n - 1,), "pairwise": (1,) * (n - 1)}
-    held_of["direct"] = (1,) * -(-(n - 1) // problem.lanes)
-    held_of |= dict.fromkeys(("halving-doubling", "swing", "bruck", "near-sums"), (1,) * n_bits)
+    # If n is no power of two, in an all-reduce some ranks send their buffer to others before the
+    # sum, and get the sum after it: one round more than ceil(log2 n).
+    if name == "whole-buffers" and n != 1 << n_rounds:
+        n_rounds += 1
+    return RoundCount(n_rounds, n_rounds - 1, n_rounds * problem.size_bytes, n_rounds * n)
+
+
+def _list_held_rounds(problem: Collective, name: str) -> tuple[int, ...] | None:
+    """List for how many rounds each configuration of a gather or all-to-all is held, in order.
+
+    With 8 ranks of one port `ring` has (7,), `pairwise` and `direct` have seven times 1, and
+    `bruck` has (1, 1, 1). The result is None for methods whose configurations are searched.
+    """
     if name == "mixed-radix":
-        held_of[name] = choose_radix_rounds(problem)
-    if problem.flow.from_root or name not in held_of:
-        return None
-    n_rounds = sum(held_of[name])
-    n_changes = len(held_of[name]) - 1
-    n_direct_blocks = n_rounds * problem.lanes  # of `direct`, which sends one over each lane
+        return choose_radix_rounds(problem)
+    n = problem.n_ranks
+    logarithmic = (1,) * (n - 1).bit_length()
+    held_of: dict[str, tuple[int, ...]] = {
+        "ring": (n - 1,),
+        "pairwise": (1,) * (n - 1),
+        "direct": (1,)
+        * math.ceil((n - 1) / problem.lanes),  # a block over each lane in each round
+        "halving-doubling": logarithmic,
+        "swing": logarithmic,
+        "bruck": logarithmic,
+        "near-sums": logarithmic,
+    }
+    return held_of.get(name)
 
-    # An all-reduce is two gathers. Few blocks are listed where those of one rank stand for all.
-    if problem.flow.adds:
-        phases = problem.n_gathers
-        n_sends = phases * n * (n - 1)
-        if name == "mixed-radix" and ranks_to_store(n * n):
-            n_sends = phases * n
-        n_blocks = n - 1
-        if name == "direct":
-            n_blocks = n_direct_blocks
-        sent_bytes = phases * n_blocks * size_bytes / n
-        return RoundCount(phases * n_rounds, phases * n_changes, sent_bytes, n_sends)
 
-    # All circuits together carry the bytes of each block as often as it has hops. Example: around
-    # a ring of 8 ranks a block for the rank 5 places onward takes 5 hops; by Bruck's algorithm,
-    # which sends it 1 place and then 4, it takes 2.
+def _count_gather_rounds(problem: Collective, name: str, held: tuple[int, ...]) -> RoundCount:
+    """Count the rounds of an all-gather, a reduce-scatter, or an all-reduce, which is both.
+
+    Each rank sends n - 1 blocks in a gather, an n-th part of the buffer each, by whichever
+    algorithm. `held` are the rounds of each configuration of one gather.
+    """
+    n = problem.n_ranks
+    phases = problem.n_gathers
+    n_sends = phases * n * (n - 1)
+    # A plan that stores the blocks of one rank for those of all counts one send for each rank.
+    if name == "mixed-radix" and ranks_to_store(n * n):
+        n_sends = phases * n
+    # All lanes count as used in all rounds of `direct`, also in the last one: between 8 ranks of 2
+    # ports 4 rounds have room for 8 blocks, for 7 that are sent.
+    n_blocks = n - 1
+    if name == "direct":
+        n_blocks = sum(held) * problem.lanes
+    sent_bytes = phases * n_blocks * problem.size_bytes / n
+    return RoundCount(phases * sum(held), phases * (len(held) - 1), sent_bytes, n_sends)
+
+
+def _count_exchange_rounds(problem: Collective, name: str, held: tuple[int, ...]) -> RoundCount:
+    """Count the rounds of an all-to-all, in which a block is sent once for each hop on its way.
+
+    All circuits together carry the bytes of each block as often as it has hops. Example: around a
+    ring of 8 ranks a block for the rank 5 places onward takes 5 hops; by Bruck's algorithm, which
+    sends it 1 place and then 4, it takes 2. `held` are the rounds of each configuration.
+    """
+    n = problem.n_ranks
     is_even = problem.demand_bytes is None
+
+    # hops[source, destination]. Blocks of an even all-to-all have as many hops from every rank, so
+    # rank 0 stands for all of them there.
     ranks = np.arange(n)
     source = ranks[:1] if is_even else ranks
     distance = (ranks - source[:, None]) % n
@@ -838,12 +896,15 @@ def _count_rounds(problem: Collective, name: str) -> RoundCount | None:
         "halving-doubling": np.bitwise_count(ranks ^ source[:, None]),
     }.get(name, distance > 0)
     n_hops = int(hops.sum(dtype=np.int64)) * n // len(source)
-    sent_bytes = n_hops * size_bytes / n / n
+
+    # The bytes of one rank. Even blocks are an n-th part of what a rank sends; those of `direct`
+    # count as if all lanes were used in all rounds.
+    sent_bytes = n_hops * problem.size_bytes / n / n
     if not is_even:
         sent_bytes = float((problem.demand * hops).sum()) / n
     elif name == "direct":
-        sent_bytes = n_direct_blocks * size_bytes / n
-    return RoundCount(n_rounds, n_changes, sent_bytes, n_hops)
+        sent_bytes = sum(held) * problem.lanes * problem.size_bytes / n
+    return RoundCount(sum(held), len(held) - 1, sent_bytes, n_hops)
 
 
 def _stores_blocks(problem: Collective, name: str) -> bool:

@@ -58,7 +58,7 @@ class _Routed(NamedTuple):
     """A sequence with its routes, and the dual prices of the programme that found them."""
 
     time_s: float
-    """The time of its plan, in seconds."""
+    """The time of its plan, in seconds. It is 0 while the plan is not laid yet."""
     sequence: Sequence
     """``sequence[round, lane, rank]``: to whom a rank transmits; itself stands for nobody."""
     amounts: FloatArray
@@ -68,9 +68,12 @@ class _Routed(NamedTuple):
     loads: FloatArray
     """``loads[round]``: the length of each round, in units of the least time."""
     worth: FloatArray
-    """``worth[source, target]``: what a second less of this block would save."""
+    """``worth[source, target]``: what a second less of this block would save, in seconds of the
+    plan; 0 for blocks without bytes. It is the dual price of the equation of the block."""
     price: FloatArray
-    """``price[round, lane, rank]``: what a second of this circuit costs others."""
+    """``price[round, lane, rank]``: what a second on this circuit costs others, 0 or more, in
+    seconds of the plan. It is the dual price of the inequality of the circuit, whose sign is the
+    other one, as more room would make the plan shorter."""
 
 
 def _part_of_busiest(seconds: FloatArray) -> FloatArray:
@@ -404,21 +407,24 @@ class SplitSearch:
         Between few ranks all short paths are listed, between many some good ones are drawn. A
         linear programme then says how much each path carries, and its dual prices are kept. The
         result is None if some block has no path, or for want of time.
+
+        Takes the work off ``self.effort``, and writes ``self.path_s``, the seconds that the
+        programme took for each path.
         """
         n = self.problem.n_ranks
         if n < DRAWN:
-            paths = list_paths(self.demand_s, sequence, n <= FEW)
+            paths = list_paths(self.demand_s, sequence, every=n <= FEW)
         else:
             paths = draw_paths(self.demand_s, sequence)
         if paths is None:
             return None
 
-        # A programme that would not end in time is not begun. Its time is estimated by the seconds
-        # for each path of the last programme, and half of that more. Paths that had to be drawn
-        # count as work, too.
+        # A programme that would not end in time is not begun. It is estimated to take as long for
+        # each path as the last programme did, and half of that more.
         n_paths = len(paths.block)
-        if 1.5 * n_paths * self.path_s > self.clock.remaining_s:  # it would not stop in time
+        if 1.5 * n_paths * self.path_s > self.clock.remaining_s:
             return None
+        # To draw paths once takes as long as about ten more paths in the programme.
         began_s = self.clock.elapsed_s
         self.effort -= n_paths + (10 * DRAWS if n >= DRAWN else 0)
         solved = self._solve_programme(sequence, paths)
@@ -426,31 +432,39 @@ class SplitSearch:
         if solved.status != 0:
             return None
 
-        # The amounts on paths, in seconds of a circuit; the programme counts in units of
-        # `least_s`. It keeps to its equations up to a tolerance only, so the paths of each block
-        # are scaled such that they carry all of it.
-        share = np.where(solved.x[:n_paths] < 1e-9, 0.0, solved.x[:n_paths])
-        amounts = share * self.least_s
-        carried = np.bincount(paths.block, weights=amounts, minlength=len(self.chunk))
-        # Blocks that are tiny beside the others are lost in the tolerance: they go over the first
-        # of their paths.
-        blocks, first_path = np.unique(paths.block, return_index=True)
-        is_lost = carried[blocks] == 0.0
-        amounts[first_path[is_lost]] = self.least_s
-        carried[blocks[is_lost]] = self.least_s
-        amounts = amounts * (self.block_s / carried)[paths.block]
-
-        # The dual prices of the rows of blocks, 0 for blocks without bytes, and of the rows of
-        # circuits, which are the first ones of all inequalities.
+        # The marginal of a row is by how much the objective grows with its right-hand side. It is
+        # positive for a larger block (`eqlin`), and negative for a circuit with more room
+        # (`ineqlin`). The rows of circuits are the first inequalities; one more may follow them.
         worth = np.zeros((n, n))
         worth.reshape(-1)[self.chunk] = solved.eqlin.marginals
         marginals = solved.ineqlin.marginals[: sequence.size]
         price = np.maximum(-marginals, 0.0).reshape(sequence.shape)
 
-        # In the solution the lengths of rounds follow the amounts on paths.
+        # The solution has the amounts on paths, then the lengths of rounds. The time is that of
+        # the plan, in which blocks are whole and late ranks are waited for.
+        amounts = self._carry_whole_blocks(paths, solved.x[:n_paths])
         loads = solved.x[n_paths : n_paths + len(sequence)]
         routed = _Routed(0.0, sequence, amounts, paths, loads, worth, price)
         return routed._replace(time_s=self._lay(routed).time_s)
+
+    def _carry_whole_blocks(self, paths: Paths, solution: FloatArray) -> FloatArray:
+        """Return the amounts on paths, in seconds of a circuit, such that they carry all blocks.
+
+        ``solution[path]`` is the amount by the programme, in units of `least_s`. It keeps to its
+        equations up to a tolerance only, so the paths of each block are scaled. Example: a block
+        of 10 us has paths that carry 6.001 us and 4.001 us, and are scaled by 10 / 10.002.
+        """
+        # Less than a billionth of the unit is noise of the programme.
+        amounts = np.where(solution < 1e-9, 0.0, solution) * self.least_s
+        carried = np.bincount(paths.block, weights=amounts, minlength=len(self.chunk))
+
+        # Blocks that are tiny beside the others are lost in the tolerance, and no path carries
+        # them: they go over the first of their paths. Any amount will do, as it is scaled below.
+        blocks, first_path = np.unique(paths.block, return_index=True)
+        is_lost = carried[blocks] == 0.0
+        amounts[first_path[is_lost]] = self.least_s
+        carried[blocks[is_lost]] = self.least_s
+        return amounts * (self.block_s / carried)[paths.block]
 
     def _solve_programme(self, sequence: Sequence, paths: Paths) -> Any:
         """Choose how much of each block goes over each path, by a linear programme.
@@ -463,8 +477,14 @@ class SplitSearch:
         - Equations, one for each block: its paths carry all of it.
         - Objective: the sum of the lengths is least.
 
-        If ranks are late there is one variable more: when the first round with one of these
-        begins. That is no earlier than they are ready, nor than the rounds before it end.
+        If ranks are late there is one variable more, the *begin*: when the first round with one of
+        the latest ranks begins. It is no earlier than these are ready, nor than the rounds before
+        it end. The objective is then the begin and the lengths of the rounds from there on. The
+        rounds before count only if they delay the begin.
+
+        Example: 3 rounds, of which the last two have circuits of a rank that is ready at time 5.
+        The lengths are x0, x1, x2, and the begin b. The objective is b + x1 + x2, with b >= 5 and
+        x0 + fixed <= b, where fixed are the start-ups and delays before the second round sends.
 
         Returns the result of `scipy.optimize.linprog`. Its status is 0 if it has an answer; `x`
         are the variables in this order, and the marginals of its rows their dual prices.
@@ -490,24 +510,26 @@ class SplitSearch:
         low = np.zeros(len(goal))
 
         if not self.prompt.all():
-            # One more variable is when the first round with a late rank begins, which is not
-            # before that rank is ready. One more inequality says that the rounds before end until
-            # then, with their fixed times. The objective is now this begin and the lengths of the
-            # rounds from there on; rounds before it count through the begin alone.
-            enters = sequence[turn, lane, rank]
-            is_late = ~(self.prompt[rank] & self.prompt[enters])
+            # The first round in which a path sends from or to one of the latest ranks; behind the
+            # last round if none does. The columns of the lengths before it, and of the begin.
+            receiver = sequence[turn, lane, rank]
+            is_late = ~(self.prompt[rank] & self.prompt[receiver])
             first = int(turn[is_late].min(initial=rounds))
             lengths_before = np.arange(n_paths, n_paths + first)
             begin = n_paths + rounds
 
-            # Row `n_circuits` of the inequalities: lengths_before - begin <= -fixed.
+            # Row `n_circuits`, behind those of circuits: the sum of the lengths before, less the
+            # begin, is at most -fixed. The fixed seconds are those of all rounds up to this one
+            # and of the changes before them, without the start-up of this one.
             row = np.append(row, np.full(first + 1, n_circuits))
             column = np.append(column, [*lengths_before, begin])
             factor = np.concatenate([factor, np.ones(first), [-1.0]])
             fixed_s = self.fixed_s(sequence[: first + 1]) - self.each_s
             most = np.append(most, -fixed_s / self.least_s)
+            # The begin counts in place of the lengths before it.
             goal = np.append(goal, 1.0)
             goal[lengths_before] = 0.0
+            # No late rank of these is ready before the latest one.
             low = np.append(low, self.problem.late.max() / self.least_s)
 
         # The equations, over the blocks that have bytes.

@@ -268,19 +268,25 @@ def receive_over_circuits(
 
 
 class SpreadArrays(NamedTuple):
-    """The result of `spread_blocks`, and the arrays that it works in."""
+    """The result of `spread_blocks`, and the arrays that it works in.
+
+    Example: block 0 is at rank 0 at first, and comes to rank 1 in round 0. ``listed`` begins with
+    the rows (0, 0) and (0, 1), ``came[0]`` with -1 and 0, and ``lane_of[1, 0]`` is the port of
+    rank 1 over which the first piece of the block comes in.
+    """
 
     loads: FloatArray
-    """``loads[round]``: the most chunks on any circuit; 0 before."""
+    """``loads[round]``: the most chunks on any circuit; 0 before the simulation."""
     came: NDArray[np.int32]
-    """``came[block, rank]``: the round in which a block comes; -1 where it is at first, `UNKNOWN`
-    elsewhere before."""
+    """``came[block, rank]``: the round in which the block comes to the rank; -1 if the rank has it
+    at first, and `UNKNOWN` if it has not come yet."""
     listed: NDArray[np.int32]
-    """Rows of block and rank: first where blocks are at the beginning, then all receipts by round,
-    with room for each block at each rank."""
+    """``listed[row]`` is (block, rank). The first rows are where blocks are at the beginning; then
+    there is one row for each block that has come to a rank, ascending by round. There is room for
+    each block at each rank."""
     lane_of: NDArray[np.int16]
-    """``lane_of[row, piece]``: the lane of the receiver over which a piece comes, by rows of
-    ``listed``; -1 before one is chosen."""
+    """``lane_of[row, piece]``: the lane (port of the receiver) over which a piece of the block of
+    this row of ``listed`` comes; -1 before one is chosen. Rows of the beginning have none."""
     load: FloatArray
     """Scratch, ``load[lane, end]``: the chunks of this round on each circuit."""
     choices: IntArray
@@ -457,22 +463,25 @@ def spread_blocks(ends, config_of_round, n_first, arrays):
 def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     """Simulate an all-gather over a sequence; None if some block does not come everywhere.
 
-    Blocks are cut into `pieces` chunks. Over circulants only the block of rank 0 is simulated:
-    each receipt then stands for all ranks.
+    The block of each rank is cut into `pieces` chunks. Over circulants only that of rank 0 is
+    simulated: each receipt then stands for those of all ranks, turned around the ring of ranks.
     """
     n = sequence.peer.shape[2]
     ends = sequence.ends
-    n_owners = 1 if sequence.shifts is not None else n
+    is_circulant = sequence.shifts is not None
 
     # More rounds than a gather takes; the simulation ends as soon as nothing is missing.
     config_of_round = sequence.config_of_round(2 * n + sum(sequence.held))
 
-    # Where rank 0 stands for all each piece is a block of its own, as loads become more even.
-    # Block k is that of rank k, or of rank 0 if that stands for all: with 3 pieces these are then
-    # blocks 0, 1 and 2 of one piece each, and owner 0 has all of them.
-    pieces_of_block = 1 if n_owners == 1 else pieces
-    blocks = np.arange(n_owners * pieces // pieces_of_block)
-    owner = blocks * n_owners // len(blocks)
+    # The blocks of the simulation, and the rank that owns each of them. In general block k is that
+    # of rank k, with all its pieces. Over circulants each piece of the block of rank 0 is a block
+    # of its own, as loads become more even: with 3 pieces rank 0 owns the blocks 0, 1 and 2.
+    owner = np.arange(n)
+    pieces_of_block = pieces
+    if is_circulant:
+        owner = np.zeros(pieces, dtype=np.int64)
+        pieces_of_block = 1
+    blocks = np.arange(len(owner))
     arrays = SpreadArrays(
         loads=np.zeros(len(config_of_round)),
         came=np.full((len(blocks), n), UNKNOWN, dtype=np.int32),
@@ -481,20 +490,27 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
         load=np.zeros(ends.width.shape[1:]),
         choices=np.empty(ends.width.shape[1], dtype=np.int64),
     )
-    arrays.came[blocks, owner] = -1
+    arrays.came[blocks, owner] = -1  # before all rounds
     arrays.listed[: len(blocks)] = np.column_stack([blocks, owner])
     n_rounds = spread_blocks(ends, config_of_round, len(blocks), arrays)
     if not n_rounds:
         return None
 
-    # A receipt for each piece of each row, behind those that are there at first.
-    block, rank = arrays.listed[len(blocks) :].astype(np.int64).T[:, :, None]
+    # Each row behind those of the beginning becomes a receipt for each of its pieces. Block, rank
+    # and round have shape (rows, 1), source and chunk have shape (rows, pieces). With 2 pieces the
+    # chunks of block 3 are 6 and 7.
+    listed = arrays.listed[len(blocks) :].astype(np.int64)
+    block, rank = np.hsplit(listed, 2)
     turn = arrays.came[block, rank].astype(np.int64)
     source = ends.source[config_of_round[turn], arrays.lane_of[len(blocks) :], rank]
     chunk = block * pieces_of_block + np.arange(pieces_of_block)
     columns = [part.reshape(-1) for part in np.broadcast_arrays(turn, source, rank, chunk)]
     return receive_over_circuits(
-        sequence, arrays.loads[:n_rounds], columns, pieces=pieces, n_turns=n // n_owners
+        sequence,
+        arrays.loads[:n_rounds],
+        columns,
+        pieces=pieces,
+        n_turns=n if is_circulant else 1,
     )
 
 

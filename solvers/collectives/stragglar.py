@@ -850,11 +850,15 @@ class DoublesSearch:
     ) -> Budgets | None:
         """Return the budgets after round `turn`, or None if its moves lead to no whole plan.
 
-        They cannot if too few rounds are left for meetings, if a chunk can no longer come to just
-        the wanted number of ranks, if more doubles take a chunk than ranks give it, or if after
-        the ramp some rank is without a chunk. `doubles`, `budgets` (``budgets[class]``: how many
-        holders of this chunk are still to be wasted) and `debts` (a class for each swap of the
-        round before) are those before the round, and `step` has the moves of all doubles.
+        `step` has the moves of all doubles. Before the round they are `doubles`,
+        ``budgets[class]`` holders of each chunk are still to be wasted, and `debts` has a class
+        for each swap of the round before. There is no plan if one of these is true:
+
+        - too few rounds are left for the doubles that have to meet the late rank, or to be without
+          a partner;
+        - some chunk can no longer come to just the wanted number of ranks;
+        - more doubles take a chunk than ranks give it;
+        - after the ramp some rank is without a chunk.
 
         Example with q = 4 and a surplus of 1. A new chunk has a budget of 1. When it has class 2,
         one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the
@@ -876,30 +880,23 @@ class DoublesSearch:
             if turn - 1 - age >= self.n_chunks - 1:
                 continue
 
-            # Class q - 2 is the last one that can be wasted. After it 0 must be left of the
-            # budget; but each swap of the round takes one rank from this chunk by itself, so as
-            # many must be left as there are swaps. In a younger class c, one double that wastes
-            # the chunk in all rounds to come takes 2^(q - 3 - c) + ... + 2 + 1 =
-            # 2^(q - 2 - c) - 1 ranks from it; all together must be able to waste what is left.
-            budget = budgets[age] - (step.wasted[age] << (n_active - 2 - age))
+            # Doubles that wasted class c in this round have taken 2^(q - 2 - c) ranks each from
+            # its budget. With q = 4 these are 4, 2 and 1 for the classes 0, 1 and 2.
+            waste_of_double = 1 << (n_active - 2 - age)
+            budget = budgets[age] - step.wasted[age] * waste_of_double
             budgets_after[age + 1] = budget
             if age == n_active - 2:
+                # The last class that can be wasted. Nothing may be left of its budget, but one for
+                # each swap of the round, which by itself takes one rank from this chunk.
                 if budget != step.moves.count(SWAP):
                     return None
-            elif budget > self.n_doubles * ((1 << (n_active - 2 - age)) - 1):
+            # A double that wastes the chunk in all rounds to come takes half as many ranks from it
+            # in the next round, then a quarter, down to 1: with q = 4 and class 0 these are 2 + 1
+            # = 4 - 1. All doubles together must be able to waste what is left.
+            elif budget > self.n_doubles * (waste_of_double - 1):
                 return None
 
-            # The chunk is given by ranks that hold it alone and pay no debt with it, and by
-            # doubles that give it. One of class q - 2 may have to be without a partner, if the
-            # number of ranks is odd. With 4 holders, two of them doubles, one of which gives it, 3
-            # ranks give the chunk, and at most 3 doubles can take it.
-            n_doubles_with_it = sum(age in (double.young, double.old) for double in doubles)
-            n_givers = (
-                self._count_holders(age, budgets[age]) - n_doubles_with_it - debts.count(age)
-            )
-            n_givers += step.moves.count(SEND + age)
-            goes_to_absent = age == n_active - 2 and self.n_losers > 0 and LOSE not in step.moves
-            if step.asked[age] + goes_to_absent > n_givers:
+            if step.asked[age] > self._count_givers(age, step, doubles, budgets, debts):
                 return None
 
         # After the first q rounds every rank but the late one must hold one active chunk, and
@@ -912,8 +909,34 @@ class DoublesSearch:
                 return None
         return tuple(budgets_after)
 
+    def _count_givers(
+        self,
+        age: int,
+        step: DoublesStep,
+        doubles: tuple[Double, ...],
+        budgets: Budgets,
+        debts: tuple[int, ...],
+    ) -> int:
+        """Return from how many ranks doubles can take the chunk of class `age` in a round.
+
+        `doubles`, `budgets` and `debts` are those before the round. The chunk is given by ranks
+        that hold it alone and pay no debt with it, and by doubles whose move gives it. Example: 4
+        ranks hold it, two of which are doubles, and one of these gives it: 3 ranks give it.
+        """
+        n_doubles_with_it = sum(age in (double.young, double.old) for double in doubles)
+        n_givers = self._count_holders(age, budgets[age]) - n_doubles_with_it - debts.count(age)
+        n_givers += step.moves.count(SEND + age)
+        # If the number of ranks is odd, one that gives class q - 2 is without a partner, unless a
+        # double is.
+        goes_to_absent = age == self.q - 2 and self.n_losers > 0 and LOSE not in step.moves
+        return n_givers - goes_to_absent
+
     def _count_holders(self, c: int, budget: int) -> int:
         """Return how many ranks hold a chunk of class `c` with the given budget.
+
+        Without waste a chunk of class c is at 2^c ranks. A holder that is missing now would have
+        become 2^(q - 1 - c) holders by the time when the chunk is the oldest, and so many are
+        taken from its budget.
 
         Example with q = 5 and a surplus of 3. In class 3 a chunk has a budget of 1 left: 2 of its
         later holders are wasted, which are 2 / 2 holders now. It is at 2^3 - 1 = 7 ranks.

@@ -22,6 +22,12 @@ Words that are used here:
 - the *absent rank* makes an odd number of ranks even: whoever is paired with it gets nothing, and
   *misses* a chunk.
 
+Example of a round with 8 ranks, q = 3, and rank 7 late. Before round 5 chunks 4, 3 and 2 are
+active, with the classes 0, 1 and 2. Chunk 4 is at one rank, chunk 3 at two and chunk 2 at four.
+One of these four meets the late rank, which makes chunk 5 whole. The other three are paired with
+the ranks of chunks 4 and 3, and take these chunks for chunk 2, which is at all ranks then. There
+are no doubles, as the 7 ranks hold one active chunk each.
+
 In all kernels ``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk, and `log` is
 the `SendLog`. The round is `turn`, a `MatchingRound`, with q as ``turn.n_active``. `ranks` are
 `Ranks`: ``ranks.hold[slot, rank]`` has the two chunks of each rank by number, ``ranks.gives`` the
@@ -55,7 +61,8 @@ its chunk, and gives the oldest."""
 LOSE = 64
 """A move: it gives class q - 2 to the absent rank, and misses the oldest chunk."""
 NONE = -1000
-"""No chunk: older than all, so an empty rank acts as one that holds the oldest."""
+"""In place of the number of a chunk: there is none. A rank without a chunk acts as one that holds
+the oldest chunk, as this number is below all others: it may meet the late rank, or take any."""
 
 _COPY = 0
 """The kind of a send that is only copied, as in a `CollectivePlan`."""
@@ -528,28 +535,31 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     both add, which makes the chunk whole. All other ranks are paired: one gives the oldest chunk,
     and gets a younger one for it.
 
-    Writes `log` and `lacks`; `ranks` is scratch from `new_ranks`. At first a rank lacks every
-    chunk, and `log` has room for n (n - 1) rows, n with the late rank. Returns how many rows are
-    written, -1 if a round has no pairing. ``moves[round, double]`` is the plan, and `n_active` is
-    q, the number of chunks that spread at once. ``orders[k]`` lists all ranks but the late one, in
-    the order in which they are looked at in the rounds k, k + len(orders), and so on.
+    Returns the number of sends, which are the first rows of ``log.rows``; -1 if in some round not
+    all ranks find a partner. `n_active` is q, the number of chunks that spread at once.
+    ``moves[round, double]`` is the plan. ``orders[k]`` lists all ranks but the late one, in the
+    order in which they are looked at in the rounds k, k + len(orders), and so on.
+
+    Writes `log`, which has room for n (n - 1) rows, n with the late rank; `lacks`, which says that
+    each rank lacks every chunk at first; and `ranks`, scratch from `new_ranks`.
     """
     n_chunks = lacks.shape[0]
     n_ranks = orders.shape[1]
 
-    # The rank that is no real one, if the number of ranks is odd.
+    # Each rank but the late one owns a chunk. One more rank than chunks is the absent rank.
     absent = -1
     if n_ranks > n_chunks:
         absent = n_ranks - 1
 
-    # At first no chunk is whole. `NONE` is below all numbers of chunks, and a rank that holds it
-    # counts as one with the oldest chunk: it may meet the late rank, or take any other chunk.
+    # At first no chunk is whole, and no rank holds one.
     ranks.hold[:] = NONE
     ranks.owed[:] = NONE
     ranks.met[:] = 0
     ranks.missed[:] = 0
     log.n_written[0] = 0
     for number in range(len(moves)):
+        # Every rank but some doubles goes into the bucket of the class that it gives. `partner` is
+        # the double that is planned to meet the late rank, or -1.
         turn = MatchingRound(number, n_active, absent, moves[number])
         partner = _sort_ranks(turn, orders[number % len(orders)], ranks)
 
@@ -561,12 +571,17 @@ def lay(n_active, moves, orders, log, lacks, ranks):
         if partner < 0 or (ranks.met[partner] and number < n_chunks):
             return -1
         _meet_late(number, partner, lacks, log, ranks)
-        # All others get partners: first those whose moves are planned, then the rest.
+        # All others get partners in ``ranks.mate``: first the ranks that are owed a chunk, then
+        # their planned moves find doubles a partner, one rank is left without any if the number is
+        # odd, and at last whoever is left is paired. Each step tells whether it found all of its
+        # partners.
         is_paired = _repay(turn, lacks, ranks) and _swap(turn, ranks)
         is_paired = is_paired and _face_absent(turn, ranks)
         is_paired = is_paired and _take_planned_classes(turn, n_chunks, ranks)
         if not (is_paired and _pair_rest(n_active, ranks)):
             return -1
+        # Then the pairs exchange their chunks: their sends are written, and ``ranks.hold``
+        # changes.
         _exchange_chunks(turn, lacks, log, ranks)
 
         # The partner of the late rank can give the new chunk from now on. It takes the slot of the

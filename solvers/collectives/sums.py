@@ -132,82 +132,98 @@ def choose_torus(problem: Collective, most_chunks: int | None = None) -> Sides:
     ``passed=(2, 2)``, 2 rounds of the whole buffer over two sets of circuits; and
     ``passed=(4,)``, 3 rounds of it over one.
     """
-    n = problem.n_ranks
-    delay_s = problem.delay_s
-    chunk_limit = n if most_chunks is None else most_chunks
+    chunk_limit = problem.n_ranks if most_chunks is None else most_chunks
+    chosen = _TorusChooser(problem, chunk_limit).choose_sides(problem.n_ranks, 1)
+    # The seconds have a change of circuits before the first round, which needs none: its circuits
+    # can be set up beforehand, since nothing has to be sent before them.
+    return chosen._replace(seconds=chosen.seconds - problem.delay_s)
 
-    @cache
-    def list_factors(places: int) -> list[int]:
-        """List how many places the next side may have, from 2 on; two-way rings have 2 ranks."""
-        most_places = min(places, 2) if problem.two_way else places
-        return [side for side in range(2, most_places + 1) if places % side == 0]
 
-    def sending_s(n_rounds: int, chunks: int) -> float:
+@cache
+def _list_factors(number: int, largest: int) -> list[int]:
+    """List the factors of a number from 2 up to `largest`: of 12 up to 6 these are 2, 3, 4, 6."""
+    return [factor for factor in range(2, min(number, largest) + 1) if number % factor == 0]
+
+
+class _TorusChooser:
+    """The dynamic programme of `choose_torus`: the fastest sides for what is left of a torus.
+
+    A state is a pair of numbers: `places`, the product of the sides that are still to be chosen,
+    and `chunks`, the number of equal parts into which the sides before have cut the buffer. The
+    best sides of a state are found once; `passed_of` and `sides_of` remember them.
+
+    The seconds of `Sides` are those of the sides in them, with a delay for each use of a side: a
+    scattered side is used twice, before and after all sides inside it, and a passed side once.
+    Example with 8 ranks: ``scattered=(4, 2)`` uses the sides 4, 2, 2, 4. The two uses of side 2
+    follow each other on the same circuits, so that it has three delays.
+
+    Parameters
+    ----------
+    problem
+        The all-reduce.
+    chunk_limit
+        The most chunks into which the buffer may be cut.
+    """
+
+    def __init__(self, problem: Collective, chunk_limit: int) -> None:
+        """Begin without any known sides."""
+        self.problem = problem
+        self.chunk_limit = chunk_limit
+        self.longest_side = 2 if problem.two_way else problem.n_ranks  # two-way rings have 2 ranks
+        self.passed_of = cache(self.choose_passed)
+        self.sides_of = cache(self.choose_sides)
+
+    def sending_s(self, n_rounds: int, chunks: int) -> float:
         """Return the seconds of rounds in each of which a rank sends one of so many chunks."""
-        chunk_bytes = problem.size_bytes / chunks
-        return seconds_of(problem, n_rounds, n_rounds * chunk_bytes / problem.lanes)
+        chunk_bytes = self.problem.size_bytes / chunks
+        return seconds_of(self.problem, n_rounds, n_rounds * chunk_bytes / self.problem.lanes)
 
-    # In both functions `places` is the product of all sides that are still to be chosen, and
-    # `chunks` are those into which the sides before have cut the buffer. The seconds are those of
-    # the sides that are returned, with a change of circuits before each use of one. The least
-    # record is the one with the fewest seconds, its first field. With 8 ranks, scattered=(4, 2)
-    # uses sides 4, 2, 2, 4: two delays for each side, less one since the gather of side 2 follows
-    # its scatter, less one before the first use. Two changes are left.
-    @cache
-    def choose_passed(places: int, chunks: int) -> Sides:
+    def choose_passed(self, places: int, chunks: int) -> Sides:
         """Choose the fastest passed sides whose product is `places`.
 
-        In each round a rank sends one of `chunks` equal parts of the buffer. The seconds have a
-        change of circuits before each side.
+        A passed side of q places has q - 1 rounds, in each of which a rank sends one chunk.
         """
         if places == 1:
             return Sides(0.0)
         options = []
-        for side in list_factors(places):
-            inner = choose_passed(places // side, chunks)
-            seconds = inner.seconds + delay_s + sending_s(side - 1, chunks)
+        for side in _list_factors(places, self.longest_side):
+            inner = self.passed_of(places // side, chunks)
+            seconds = inner.seconds + self.problem.delay_s + self.sending_s(side - 1, chunks)
             options.append(Sides(seconds, passed=(side, *inner.passed)))
-        return min(options)
+        return min(options)  # of the fewest seconds, the first field
 
-    @cache
-    def choose_sides(places: int, chunks: int) -> Sides:
-        """Choose the fastest sides of all kinds whose product is `places`.
-
-        The sides before have cut the buffer into so many `chunks`, and these may cut it further.
-        """
-        # Every scattered side below counts its circuits twice, for the scatter and for the gather.
-        # If the innermost side is scattered (no places are left here), it gathers over the
-        # circuits that are there, so one change is taken off.
+    def choose_sides(self, places: int, chunks: int) -> Sides:
+        """Choose the fastest sides of all kinds whose product is `places`; they may cut chunks."""
+        # Without places left the side before is the innermost one, and it was scattered. It is
+        # counted with two delays, but its gather follows its scatter on the same circuits: one
+        # delay is given back.
         if places == 1:
-            return Sides(-delay_s)
+            return Sides(-self.problem.delay_s)
 
         # Passed sides take all places that are left.
-        options = [choose_passed(places, chunks)]
-        for side in list_factors(places):
-            # The side is scattered over its places before all others, and gathered after them.
-            if chunks * side <= chunk_limit:
-                inner = choose_sides(places // side, chunks * side)
-                seconds = inner.seconds + 2 * (delay_s + sending_s(side - 1, chunks * side))
+        options = [self.passed_of(places, chunks)]
+        for side in _list_factors(places, self.longest_side):
+            # Scattered: over q places in q - 1 rounds before all sides inside, and gathered in as
+            # many rounds after them. Each round carries a q-th part of the chunk.
+            if chunks * side <= self.chunk_limit:
+                inner = self.sides_of(places // side, chunks * side)
+                turns_s = self.sending_s(side - 1, chunks * side)
+                seconds = inner.seconds + 2 * (self.problem.delay_s + turns_s)
                 options.append(inner._replace(seconds=seconds, scattered=(side, *inner.scattered)))
 
-            # Or it is cut into fewer windows than it has places; passed sides alone may follow.
-            for windows in list_factors(side)[:-1]:
-                if chunks * windows > chunk_limit:
+            # Windowed: cut into fewer windows than it has places. Of q places and m windows there
+            # are m - 1 rounds to scatter, q - m to pass the sums on, and m - 1 to gather: q + m -
+            # 2. Passed sides alone may follow. With them its circuits are set up twice: they come
+            # back for the gather.
+            for windows in _list_factors(side, min(self.longest_side, side - 1)):
+                if chunks * windows > self.chunk_limit:
                     continue
-                inner = choose_passed(places // side, chunks * windows)
-                # The circuits come back for the gather, unless no passed sides are in between. Of
-                # q places and m windows there are m - 1 rounds to scatter, q - m to pass the sums
-                # on, and m - 1 to gather: q + m - 2.
-                changes_s = (1 if places == side else 2) * delay_s
-                turns_s = sending_s(side + windows - 2, chunks * windows)
-                seconds = inner.seconds + changes_s + turns_s
+                inner = self.passed_of(places // side, chunks * windows)
+                n_changes = 1 if places == side else 2
+                turns_s = self.sending_s(side + windows - 2, chunks * windows)
+                seconds = inner.seconds + n_changes * self.problem.delay_s + turns_s
                 options.append(inner._replace(seconds=seconds, windowed=(side, windows)))
         return min(options)
-
-    # A change of circuits is added before the first round, too. These circuits are there already,
-    # since nothing has to be sent before them.
-    chosen = choose_sides(n, 1)
-    return chosen._replace(seconds=chosen.seconds - delay_s)
 
 
 def choose_torus_within(problem: Collective, most_sends: float) -> Sides:
@@ -803,8 +819,8 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
         reversed_peer = inverse_circuits(topology.peer, two_way=False)
         topology = Topology(topology.name, reversed_peer)
 
-    # The numbers of classes into which ranks are divided, with a chunk each: 1, d, d^2, ... With
-    # one class all ranks are roots.
+    # The ranks are divided into 1, d, d^2, ... classes of equal size. Each class has a chunk of
+    # its own, whose sum comes to the ranks of the class first: they are its roots.
     n_classes = 1
     least_s = math.inf
     while graph.n % n_classes == 0 and n_classes < graph.n:
@@ -835,14 +851,22 @@ def _list_walk_rounds(
     """List the rounds of an all-reduce over a de Bruijn graph of circuits that stay.
 
     The sum of a chunk of the buffer goes along the circuits to some ranks, its roots, and spreads
-    from there to all others. How the buffer is cut:
+    from there to all others by copies. `graph` says along which walks, and `topology` which
+    circuits the plan sets up for all rounds. The buffer is cut twice:
 
-    1. into *parts* that use different circuits in the last step of the sums, or the same circuits
-       in the opposite direction. There is one part if neither is possible;
-    2. each part into a chunk for each of the `n_classes` of ranks, which are its roots.
+    1. into *parts*, one for each way to use the circuits. If the last step of the sums needs c of
+       the d circuits of a rank, each part takes other ones, in d / c parts. Over two-way circuits
+       there are twice as many, as the second half of the parts goes the opposite way;
+    2. each part into `n_classes` chunks. The ranks are divided into as many classes of equal size,
+       and those of class k are the roots of chunk k of the part (`WalkGraph.roots`). With one
+       class all ranks are roots, and nothing has to be copied.
+
+    Chunk k of part p has the number ``p * n_classes + k``. Example: 2 parts and 4 classes make 8
+    chunks; the roots of chunk 6 = 1 * 4 + 2 are the ranks of class 2.
     """
-    # If the last step uses c of the d arcs, and c divides d, other chunks use the others. Sums of
-    # ranks in a row begin at another rank then, but they still are all ranks once.
+    # A graph for each part. If c does not divide d there is one part in each direction. With other
+    # circuits in the last step the sums of ranks in a row begin at another rank, but they still
+    # are all ranks once.
     graphs = [graph]
     if graph.degree % graph.last_digit == 0:
         first_arcs = range(0, graph.degree, graph.last_digit)
@@ -850,7 +874,8 @@ def _list_walk_rounds(
     if problem.two_way:
         graphs += [each._replace(is_against=True) for each in graphs]
 
-    # All chunks begin in round 0.
+    # All chunks begin in round 0, and share the rounds. The sends of a chunk in a round are arrays
+    # of sources and destinations, and what the destination does with them (`Sends`).
     rows_of_round: dict[int, list[IntArray]] = {}
     for part, graph_of_part in enumerate(graphs):
         for number in range(n_classes):
@@ -865,8 +890,11 @@ def _list_walk_rounds(
                 rows = list_rows(turn, source, target, chunk, kind)
                 rows_of_round.setdefault(turn, []).append(rows)
     sends_of_rounds = [rows for turn in sorted(rows_of_round) for rows in rows_of_round[turn]]
-    matchings = [topology.peer] * len(rows_of_round)
-    return Rounds(np.concatenate(sends_of_rounds), len(graphs) * n_classes, matchings)
+    return Rounds(
+        np.concatenate(sends_of_rounds),
+        len(graphs) * n_classes,
+        matchings=[topology.peer] * len(rows_of_round),
+    )
 
 
 def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[Sends]:
