@@ -13,8 +13,16 @@ The kernel of `optmatch.solvers.rails.decoder` makes the schedule of one choice 
 4. The search ends at the bound of the step, when its trials or its work are used up, or in time to
    make a plan of the best choice.
 
-Words of this module; those of the kernel (seat, node, bundle, ring, route, initial ring, chord,
-block, menu, stage) are those of `optmatch.solvers.rails.decoder`:
+The words of the kernel are those of `optmatch.solvers.rails.decoder`. In short: a *seat* is a GPU,
+and a *node* a computation or one communication, which *rides* a rail. A *bundle* is some ports of
+every GPU with the same circuits, a *ring* a permutation of seats along which data pass from seat
+to seat, and the *initial* ring of a bundle is up when the step begins. A *chord* is a bundle of
+one port whose circuits lead a *stride*, a fixed number of members further on, in every group of an
+all-to-all. The *route* of a node is the number of a ring, `STRAIGHT` (circuits from member to
+member), `CHORDS`, or `EITHER`, by which it takes the one that ends soonest. A *replica* is a block
+of ranks that does the same as all others; a node *crosses* if it goes around all replicas.
+
+Words of this module:
 
 Choice
     All that a schedule follows: which circuits there may be, the route of each communication, and
@@ -122,15 +130,17 @@ _RELAYS_PER_S = 3e6
 def _cross_cuts(cuts: Sequence[Ints]) -> list[Ints]:
     """List cuts with cycles that join all replicas, and then those whose cycles stay in one.
 
-    `cuts` are of one replica, with numbers less than that of the seats. A seat that is alone on
-    its cycle leads to itself in the next replica in any case: a port that is dark when the step
-    begins would have to be dark when it ends. The last cut stays the last. With three seats, the
-    cut 0, 0, 2 becomes 3, 3, 5, of which both cycles join all replicas, and 0, 0, 5.
+    `cuts` are of one replica: with n seats their numbers are less than n. A cycle that joins all
+    replicas has its number plus n. A seat that is alone on its cycle gets such a number in both
+    sorts of cuts, so that it leads to itself in the next replica: otherwise its port would be dark
+    when the step begins, and would have to be dark again when it ends. With three seats the cut 0,
+    0, 2 becomes 3, 3, 5, of which both cycles join all replicas, and 0, 0, 5. The last cut of the
+    result is the last one of `cuts`, within one replica.
     """
     n_seats = len(cuts[0])
 
-    # Of equal cuts the one that stands last is kept: they are gone through from the last one on,
-    # and turned around in the end.
+    # Of equal cuts the one that stands last is kept. For that they are gone through backwards, and
+    # the result is turned around.
     different_cuts: dict[bytes, Ints] = {}
     for cut in reversed([*(cut + n_seats for cut in cuts), *cuts]):
         is_alone = np.bincount(cut)[cut] == 1
@@ -351,7 +361,7 @@ class Search:
         self.known_s = known_s
         self.delay_s = seats.job.network.delay_s
 
-        # Nothing is known yet but the plan from before.
+        # Nothing is known yet but the plan from before. The margins are for rounding.
         self.best: RailChoice | None = None
         self.best_s = known_s * (1 - 1e-12)
         self.tried = 0
@@ -359,14 +369,24 @@ class Search:
         self.reserve_s = 0.0
         self.bound_s = bound_step(seats) * (1 + 1e-9)
 
-        # What choices are made of.
+        # Rings are made of an order and a cut. A family is all groups of one name, as all groups
+        # of data parallelism. Each cut joins the seats that share groups of some families; the
+        # last cut joins all seats that communicate, directly or through others: `component`.
         families = list_families(seats)
         self.component = list_components(seats)
         self.cuts = list_cuts(self.component, families)
+        self.orders = list(list_orders(seats, families))
+
+        # Where some communications go around all replicas, cuts with cycles that join replicas
+        # come in addition. The last cut is `component` again, with the numbers of seats that are
+        # alone as `_cross_cuts` writes them.
         if seats.nodes.crosses.any():
             self.cuts = _cross_cuts(self.cuts)
             self.component = self.cuts[-1]
-        self.orders = list(list_orders(seats, families))
+
+        # Moves draw one node on a rail, or a kind of them. Chords are laid in groups of
+        # all-to-alls. The plain shape is one ring of each component, with all ports, which all
+        # nodes go over (route 0).
         self.riding = seats.riding
         self.kinds = _list_kinds(seats)
         self.ports = seats.job.network.ports_per_gpu
@@ -386,8 +406,10 @@ class Search:
             return
         move_work = max(_LEAST_MOVE_WORK, _MOVE_WORK * self.decoder.work)
         move_work = min(move_work, most_work - self.decoder.work)
-        # With a delay from the bound on no circuit would change, and 0 s stay 0 s: there is one
-        # delay then. ``n_left`` counts the delays that are left, 2 and 1, which share the trials.
+
+        # The long delay comes first. It is left out if it is no shorter than the bound of the
+        # step, as no circuit would change then, and if the delay is 0 s, as both would be the
+        # same. ``n_left`` counts the delays that are left, 2 and 1, which share the trials evenly.
         delays_s = [_LONG_DELAY * self.change_s, self.change_s]
         if not 0.0 < delays_s[0] < self.bound_s:
             del delays_s[0]
@@ -406,11 +428,11 @@ class Search:
             self._improve(starts, n_moves, self.decoder.work + move_work / len(delays_s))
 
     def _improve(self, starts: list[TimedChoice], n_trials: int, most_work: float) -> None:
-        """Improve starts by threshold accepting; they take turns.
+        """Improve starts by threshold accepting; each has turns of `_TURN` trials.
 
         At most `n_trials` choices are timed, until ``self.decoder.work`` exceeds `most_work`. The
-        best choice of a turn of `_TURN` trials replaces its start in the list if it is better;
-        after `_TURNS` turns of each, all further ones begin with the best choice of all.
+        best choice of a turn replaces its start in the list `starts` if it is better. After each
+        start has had `_TURNS` turns, all further turns begin with the best choice of all.
         """
         # With 2,500 trials and turns of 1,000 there are three turns (rounded up): of start 0, 1, 2
         # and so on, and then again of start 0.
@@ -459,11 +481,15 @@ class Search:
         """Time the simple choices; return the best of them, no two of which have the same rings.
 
         Other rings than those of the best are starts, too: on a few GPUs it is hard to get from
-        one ring to another by small changes. At most `_STARTS` choices, the best one first; there
-        are none if no step is less than twice as long as that of the known plan. It ends early
-        after `n_trials`, when ``self.decoder.work`` exceeds `most_work`, or by the clock.
+        one ring to another by small changes. The result has at most `_STARTS` choices, the best
+        one first. Each has a step that is less than twice as long as that of the known plan; the
+        result is empty if there are none. Timing ends early after `n_trials` trials, when
+        ``self.decoder.work`` exceeds `most_work`, or by the clock.
         """
         best_of_rings: dict[bytes, TimedChoice] = {}
+
+        # The generator and this loop share `scores`: the loop appends the time of each choice that
+        # it was given, in seconds, and the generator reads them to order those that it gives next.
         scores: list[float] = []
         best_s = np.inf
         for choice in self._list_simple_choices(scores):
@@ -513,17 +539,19 @@ class Search:
         return step_s
 
     def _list_simple_choices(self, scores: Sequence[float]) -> Iterator[RailChoice]:
-        """Yield the simple choices that are tried first.
+        """Yield the simple choices that are tried first, in three parts.
 
-        First comes the plain shape, in which what is ready first goes first; then all shapes with
-        one order and one priority; then other orders, priorities and hastes as four lists, which
-        share the work evenly; all shapes go from the best to the worst there. The caller times
-        each choice with ``self.decoder`` and appends its time in seconds to `scores` before it
-        asks for the next one: ``scores[k]`` is the time of choice k.
+        First comes the plain shape, in which what is ready first goes first. Then come all shapes
+        with one order and one priority. Last come other orders, priorities and hastes as four
+        lists, which share the work evenly, and in which the shapes go from the best to the worst.
+
+        The caller times each choice with ``self.decoder`` and appends its time in seconds to
+        `scores` before it asks for the next choice: ``scores[k]`` is the time of choice k.
         """
+        # When each node starts if all circuits are there.
         seats = self.seats
         free = longest_paths(seats.nodes.duration_s, seats.pairs)
-        assert free is not None
+        assert free is not None  # else the bound of the job has named the ranks that wait
 
         # Three priorities of nodes, of which the least goes first: the node with the longest path
         # to the end of the step; the node that could start first if all circuits were there; or
@@ -535,9 +563,9 @@ class Search:
         shapes = list(self._list_shapes())
         first = self.orders[0]
 
-        # Part 1: the first choice of this list; the others come in part 3. The caller has added
-        # its time when it asks on. Part 2: the times of the shapes are behind `n_former` others in
-        # the scores, which is this one.
+        # Part 1 is the first choice of this list; the others come in part 3. Part 2 is all shapes.
+        # By then the caller has appended the time of part 1, so that the times of the shapes are
+        # ``scores[n_former:]``, with `n_former` 1.
         in_order = (
             self._form(self.plain, order, priority)._replace(in_order=True)
             for priority, order in product((in_program, critical, earliest), self.orders)
@@ -587,10 +615,13 @@ class Search:
         """List shapes of one or two rings, and those with chords.
 
         Chords come first, then one or two cuts, those with the cut that joins all last. With the
-        cuts a, b and all, these are a, b, ab, ba, a all, b all, all a, all b, and all; the plain
-        shape and two rings of all end the list. All ports are on one ring at a time, and the first
-        ring is up when the step begins; or two halves of the ports hold one ring each. A shape
-        with a price of a delay changes circuits only where that saves more than it costs.
+        cuts a, b and all, these are a, b, ab, ba, a all, b all, all a, all b, and all. The plain
+        shape and two rings of all end the list.
+
+        All ports may be on one ring at a time: the first ring is up when the step begins, and the
+        second one takes the ports when it is needed. Or two halves of the ports hold one ring
+        each. A shape with a price of a delay changes circuits only where that saves more than it
+        costs.
         """
         # With an odd number of ports the first half has one more.
         yield from self._list_chord_shapes()
@@ -605,34 +636,39 @@ class Search:
             # Everything goes over the first ring, which has short cycles, if all members are on
             # one of them; the rest goes over the second ring, which takes the ports then.
             if len(cuts) > 1 and cuts[0] is not joins_all:
-                yield _Shape(cuts, all_ports, _FIRST, 0.0)
+                yield _Shape(cuts=cuts, widths=all_ports, route=_FIRST, price_s=0.0)
 
             # Each communication goes as it ends soonest. With a price of one delay, circuits
             # change less often.
             for price_s in (0.0, self.delay_s):
-                yield _Shape(cuts, all_ports, EITHER, price_s)
+                yield _Shape(cuts=cuts, widths=all_ports, route=EITHER, price_s=price_s)
                 if self.ports > 1 and len(cuts) > 1:
-                    yield _Shape(cuts, halves, EITHER, price_s)
+                    yield _Shape(cuts=cuts, widths=halves, route=EITHER, price_s=price_s)
 
         # One ring of all with all ports, which everything goes over: no circuit changes.
         yield self.plain
 
         # Two rings of all: the second one goes backwards, see `_form`.
         if self.ports > 1:
-            yield _Shape((joins_all, joins_all), halves, EITHER, 0.0)
+            two_rings = (joins_all, joins_all)
+            yield _Shape(cuts=two_rings, widths=halves, route=EITHER, price_s=0.0)
 
     def _list_chord_shapes(self) -> Iterator[_Shape]:
         """List shapes with one chord or more, the other ports in one ring or two halves.
 
-        With 4 ports and one chord the other 3 ports are one ring of width 3, or two rings of the
-        widths 2 and 1, for each cut. There are no such shapes with one port, or without groups of
-        all-to-alls.
+        A chord takes one port of each GPU. With 4 ports and one chord the other 3 ports are one
+        ring of width 3, or two rings of the widths 2 and 1, for each cut. Each communication goes
+        as it ends soonest, and new circuits have no price. There are no such shapes with one port,
+        or if ``self.chord_groups``, the seats of groups of all-to-alls, is None.
         """
         if self.chord_groups is None or self.ports == 1:
             return
+
+        # All groups have the same number of members, and thus the same strides.
         n_members = len(self.chord_groups[0])
         for n_chords in range(1, self.ports + 1):
-            # None if there are more chords than other members: further ones are of no use.
+            # The strides by which an all-to-all over so many chords ends soonest. There are none
+            # if there are more chords than other members: further ones are of no use.
             routes = choose_chords(n_members, n_chords)
             if routes is None:
                 break
@@ -640,21 +676,28 @@ class Search:
 
             # All ports are chords: there is no other ring.
             if n_other_ports == 0:
-                yield _Shape((), (), EITHER, 0.0, routes.strides)
+                yield _Shape(cuts=(), widths=(), route=EITHER, price_s=0.0, strides=routes.strides)
                 continue
             for cut in self.cuts:
-                yield _Shape((cut,), (n_other_ports,), EITHER, 0.0, routes.strides)
+                one_ring = _Shape(
+                    cuts=(cut,),
+                    widths=(n_other_ports,),
+                    route=EITHER,
+                    price_s=0.0,
+                    strides=routes.strides,
+                )
+                yield one_ring
                 if n_other_ports > 1:
                     halves = (n_other_ports - n_other_ports // 2, n_other_ports // 2)
-                    yield _Shape((cut, cut), halves, EITHER, 0.0, routes.strides)
+                    yield one_ring._replace(cuts=(cut, cut), widths=halves)
 
     def _form(self, shape: _Shape, order: Ints, priority: Floats) -> RailChoice:
         """Make a choice of a shape: add the order of all its rings, and who goes first.
 
-        ``order[place]`` is a seat; of ``priority[node]`` the least goes first. Nobody has to wait
+        ``order[place]`` is a seat; of ``priority[node]`` the least goes first. No node has to wait
         for its turn (``in_order`` is False): others may overtake those whose circuits are busy. A
-        shape whose route is `_FIRST` becomes a route for each node here: no choice has this
-        number.
+        shape whose route is `_FIRST` gets the number of a ring, or `EITHER`, for each node (see
+        `_fit`).
         """
         # If two rings have the same cut, the second one goes backwards.
         rings = [(order, cut) for cut in shape.cuts]
@@ -747,8 +790,9 @@ class Search:
         """Change the order of one ring: exchange two seats, turn a part around, or move a seat.
 
         With the order a b c d e f and the places 1 and 4, an exchange gives a e c d b f, turning
-        the part around a e d c b f, and moving its last seat to its front a e b c d f. Cycles keep
-        their seats. At least one ring is `movable`.
+        the part around a e d c b f, and moving its last seat to its front a e b c d f. Each cycle
+        keeps its seats. `movable` are the numbers of rings that may change, at least one. `choice`
+        itself stays.
         """
         layout = choice.layout
         ring = movable[self._draw(len(movable))]
@@ -788,7 +832,7 @@ class Search:
         return choice._replace(layout=layout)
 
     def _change_route(self, choice: RailChoice) -> RailChoice:
-        """Draw a route for one communication, in two of three cases, or for all of a kind.
+        """Draw a route for all communications of a random kind, or for one of them (2 of 3 times).
 
         `EITHER`, `STRAIGHT`, each ring, and `CHORDS` where there are any are equally likely.
         """
@@ -796,8 +840,9 @@ class Search:
         if self.rng.random() < 2 / 3:
             nodes = nodes[self._draw(len(nodes))]
 
-        # `EITHER` (-2), `STRAIGHT` (-1), all rings (from 0 on), and chords where there are any:
-        # the number behind the last ring stands for these.
+        # Routes are numbered from `EITHER` (-2) on: `STRAIGHT` is -1, and rings are from 0 on. The
+        # number behind the last ring is drawn only if there are chords, and becomes `CHORDS`. With
+        # 2 rings and chords, the 5 numbers from -2 to 2 are drawn.
         n_rings = len(choice.layout.order)
         drawn_route = EITHER + self._draw(2 + n_rings + int(choice.layout.stride.any()))
         if drawn_route == n_rings:
@@ -809,8 +854,8 @@ class Search:
     def _change_haste(self, choice: RailChoice) -> RailChoice:
         """Change the haste of one communication, or of all of a kind, by a random time.
 
-        It changes by at most the delay of a change, or `_MOST_HASTE_PART` of the best step if that
-        is less.
+        The time is at most the delay of a change, or `_MOST_HASTE_PART` of the best step if that
+        is less; it may be added or taken off.
         """
         nodes = self.kinds[self._draw(len(self.kinds))]
         if self.rng.random() < 0.5:
@@ -824,9 +869,10 @@ class Search:
 def list_exchange_groups(seats: Seats) -> Ints | None:
     """List the groups whose all-to-alls are worth chords, as seats; shape (groups, members).
 
-    All have one size, that whose all-to-alls send most bytes: if those of 4 members send 10 GB in
-    all, and those of 8 members 30 GB, the groups of 8. None without all-to-alls of more than two
-    members, or if a seat is in two of these groups: its ports would have to lead to both.
+    All groups have one size, that whose all-to-alls send most bytes: if those of 4 members send 10
+    GB in all, and those of 8 members 30 GB, the groups of 8 are listed. The result is None if no
+    all-to-all has more than two members, or if a seat is in two of these groups, as its ports
+    would have to lead to both.
     """
     exchanges = np.flatnonzero(seats.nodes.how == EXCHANGE)
     if not len(exchanges):
@@ -839,7 +885,8 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
     n_members = int(sizes[sent_by_size[sizes].argmax()])  # also if none of them sends a byte
     nodes = exchanges[size_of_exchange == n_members]
 
-    # Micro-batches repeat an all-to-all of the same group: each group is listed once.
+    # The members of node k are ``member[first_member[k]:first_member[k + 1]]``. Micro-batches
+    # repeat an all-to-all of the same group: each group is listed once.
     members = seats.nodes.member[seats.nodes.first_member[nodes][:, None] + np.arange(n_members)]
     groups = np.unique(members, axis=0)
     if len(np.unique(groups)) < groups.size:
@@ -871,11 +918,11 @@ def lay_chord(groups: Ints, stride: int, n_seats: int) -> tuple[Ints, Ints]:
 
 
 def _list_kinds(seats: Seats) -> list[Ints]:
-    """List sets of communications that are alike, which a move changes together.
+    """List sets of communications that are alike, which a move changes together, as nodes.
 
-    Each is in two sets: with those of the same group, kind and partner, as all messages of one
-    rank to the next; and with those of one kind in all groups of one name, as all all-gathers of
-    data parallelism.
+    Each communication is in two sets. The first has all of the same group, operation and partner,
+    as all messages of one rank to the next. The second has all of the same operation in all groups
+    of one name, as all all-gathers of data parallelism.
     """
     riding = seats.riding
     step = seats.job.step()

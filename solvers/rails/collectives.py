@@ -68,27 +68,21 @@ def choose_rounds(
 
     `kind` is an index of `OPERATIONS`, as in `Step.kind`: collectives are less than `SEND`, and
     messages from `SEND` on. `size_bytes` is the shard of a rank in an all-gather, else the whole
-    buffer. An algorithm that the job names has a round for each exchange in pairs; other
-    collectives go around rings, in one round.
-
-    An all-to-all of n members is done in the faster one of two ways. Around a ring, members
-    forward the data of others, so that n / 2 times the bytes pass each port. With shifts, each
-    member has a circuit to the one d places further on, for d from 1 to n - 1, another d on each
-    lane and in each round: data go directly, but circuits have to change between rounds, and ports
-    have to be of one direction.
+    buffer or message. If the job names an algorithm of exchanges in pairs, as recursive doubling,
+    each exchange is a round. All-to-alls are done as `_choose_all_to_all` says; all other
+    collectives go around a ring, in one round.
     """
-    # `total` is the bytes that each member sends if data go around a ring; of an all-to-all, those
-    # of all its blocks for others. A message, a kind from `SEND` on, has no peers to choose.
+    # The bytes that each member sends in all; a collective is taken to go around a ring. A message
+    # has no peers to choose.
     n = len(group.ranks)
-    total = float(ring_bytes(kind, size_bytes, n))
+    sent_bytes = float(ring_bytes(kind, size_bytes, n))
     if kind >= SEND:
         return CommunicationRounds(
-            face_receiver(lanes.number), (total,), job.network.latency_on_rails_s
+            face_receiver(lanes.number), (sent_bytes,), job.network.latency_on_rails_s
         )
 
-    # Algorithms that the job names, as recursive doubling, exchange data in pairs, round by round.
-    # Each exchange has the distance of the members of a pair, and its share of the buffer. A ring,
-    # the default, has none.
+    # Each exchange of an algorithm has the distance of the members of a pair, and its share of the
+    # buffer. A ring, the default, has no exchanges.
     exchanges = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
     if exchanges:
         distances = tuple(exchange.distance for exchange in exchanges)
@@ -101,23 +95,44 @@ def choose_rounds(
 
     # The latency of a ring is that of its messages, one after another.
     latency_s = float(count_messages(kind, n)) * job.network.latency_on_rails_s
-    around = face_ring(n, lanes.number)
-    if kind != ALL_TO_ALL or n <= 2:
-        return CommunicationRounds(around, (total,), latency_s)
+    if kind == ALL_TO_ALL and n > 2:
+        return _choose_all_to_all(job, n, sent_bytes, latency_s, lanes)
+    return CommunicationRounds(face_ring(n, lanes.number), (sent_bytes,), latency_s)
 
-    # All-to-all by shifts: in each round a block for one other member goes over each lane, and
-    # circuits change before each round but the first. Around a ring a block for the member d
-    # places further on takes d hops, n / 2 in the mean: so often the bytes pass each port. The
-    # latency of all n - 1 messages is split evenly among the rounds.
+
+def _choose_all_to_all(
+    job: RailJob, n: int, sent_bytes: float, latency_s: float, lanes: Lanes
+) -> CommunicationRounds:
+    """Choose the faster one of two ways to do an all-to-all of n members: shifts, or one ring.
+
+    `sent_bytes` is what a member sends to all others together, in n - 1 equal blocks, and
+    `latency_s` the latency of these n - 1 messages.
+
+    With shifts, each member has a circuit to the one d places further on, for d from 1 to n - 1,
+    another d on each lane and in each round. Data go directly, but circuits change between rounds,
+    and ports have to be of one direction. Around a ring circuits stay, but members forward the
+    data of others: a block for the member d places further on takes d hops, n / 2 in the mean, and
+    so often the bytes pass each port. Among 4 members the hops are 1, 2 and 3, which is 2 in the
+    mean.
+    """
+    around_bytes = sent_bytes * n / 2
     if not lanes.duplex and not lanes.fixed:
+        # In each round every lane carries one block. Circuits change before each round but the
+        # first.
         shifts = face_shifts(n, lanes.number)
-        part_s = total / (n - 1) / job.network.port_bytes_per_s
-        split_s = len(shifts) * part_s + (len(shifts) - 1) * job.network.delay_s
-        around_s = total * n / 2 / job.network.rail_bytes_per_s
+        block_bytes = sent_bytes / (n - 1)
+        round_s = block_bytes / job.network.port_bytes_per_s
+        split_s = len(shifts) * round_s + (len(shifts) - 1) * job.network.delay_s
+        around_s = around_bytes / job.network.rail_bytes_per_s
+
+        # If both take no time, as nothing is sent and changes have no delay, shifts are taken. The
+        # latency is split evenly among the rounds.
         if split_s < around_s or split_s == around_s == 0.0:
-            sent = total / (n - 1) * lanes.number
-            return CommunicationRounds(shifts, (sent,) * len(shifts), latency_s / len(shifts))
-    return CommunicationRounds(around, (total * n / 2,), latency_s)
+            sent_in_round = block_bytes * lanes.number
+            return CommunicationRounds(
+                shifts, (sent_in_round,) * len(shifts), latency_s / len(shifts)
+            )
+    return CommunicationRounds(face_ring(n, lanes.number), (around_bytes,), latency_s)
 
 
 def face_receiver(lanes: int) -> Facing:

@@ -54,10 +54,13 @@ Chord
     all-to-all goes over all chords at once, and a collective over those whose stride makes a ring
     of its members.
 
-Kernels take records: `graph` is a `StepGraph`, `node` a `Node`, `layout` a `RailLayout`, `choice`
-a `RailChoice`, `ports` a `BundlePorts`, `route` a `Route`, `best` the best `Route` so far,
-`scratch` a `Scratch` and `result` a `Result`. Every search for routes adds to ``scratch.work[0]``
-the circuits that it looks at.
+In all kernels `graph` is the step, `node` the communication that is to be scheduled, `choice` the
+choice that is timed, and ``choice.layout`` or `layout` its rings and bundles: ``rate[bundle]`` is
+in bytes per second, ``stride[bundle]`` is 0 for a bundle that is no chord, and
+``next_seat[ring, seat]`` is the circuit of a seat on a ring, -1 if it has none. `best` is the best
+route for `node` so far, which ends at an infinite time if there is none yet. ``scratch.ports`` are
+the circuits as they are now. Every search for routes adds to ``scratch.work[0]`` the circuits that
+it looks at.
 """
 
 from __future__ import annotations
@@ -285,7 +288,7 @@ class RouteTimes(NamedTuple):
 
 
 @inlined_kernel
-def _end_of(circuit, ports):
+def _end_of(circuit, ports: BundlePorts):
     """Return the seat where a circuit ends, of the next replica if it crosses."""
     n_seats = ports.receiver.shape[1]
     if circuit >= n_seats:
@@ -294,14 +297,14 @@ def _end_of(circuit, ports):
 
 
 @inlined_kernel
-def _when_free(ports, bundle, sender, circuit):
+def _when_free(ports: BundlePorts, bundle, sender, circuit):
     """Return when both ports of a circuit are free, in seconds."""
     receiver = _end_of(circuit, ports)
     return max(ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver])
 
 
 @inlined_kernel
-def _when_up(graph, ports, bundle, sender, circuit):
+def _when_up(graph: StepGraph, ports: BundlePorts, bundle, sender, circuit):
     """Return when a circuit is free and up, for a missing one a delay after its ports are free."""
     free_s = _when_free(ports, bundle, sender, circuit)
     if ports.receiver[bundle, sender] != circuit:
@@ -310,7 +313,7 @@ def _when_up(graph, ports, bundle, sender, circuit):
 
 
 @inlined_kernel
-def _count_senders(node):
+def _count_senders(node: Node):
     """Count the members that send data of their own: one in a message, all in a collective."""
     if node.how == MESSAGE:
         return 1
@@ -318,7 +321,7 @@ def _count_senders(node):
 
 
 @inlined_kernel
-def _find_destination(node):
+def _find_destination(node: Node):
     """Return the seat at which a walk along a ring from the first member ends.
 
     It is the receiver of a message, and the first member again for a collective, whose data go
@@ -330,17 +333,21 @@ def _find_destination(node):
 
 
 @inlined_kernel
-def _time_ring(graph, node, layout, bundle, ring, scratch, give_up_s):
-    """Find when all circuits of a communication on one ring are free and up; returns `RouteTimes`.
+def _time_ring(
+    graph: StepGraph, node: Node, layout: RailLayout, bundle, ring, scratch: Scratch, give_up_s
+) -> RouteTimes:
+    """Find when all circuits that a communication needs on one ring are free and up.
 
     Around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five circuits; 1
-    and 4 forward, and the most hops between members are two. A route that cannot serve, or is not
-    free before `give_up_s` (seconds from the start of the step), is free at an infinite time. One
-    circuit of a cycle crosses if it joins all replicas, none if it stays in one.
+    and 4 forward, and the most hops between members are two. The ports are those of `bundle`. A
+    route that cannot serve, or is not free before `give_up_s` (seconds from the start of the
+    step), is free at an infinite time.
     """
     ports = scratch.ports
     mark = scratch.mark
     n_seats = ports.receiver.shape[1]
+    # A cycle that joins all replicas has one circuit that leads to the next replica, a cycle that
+    # stays in one replica has none. `may_cross` is whether this circuit is still to come.
     may_cross = node.crosses
     members = node.members
     is_message = node.how == MESSAGE
@@ -395,7 +402,7 @@ def _time_ring(graph, node, layout, bundle, ring, scratch, give_up_s):
 
 
 @inlined_kernel
-def _join_straight(node, index, stride, ports):
+def _join_straight(node: Node, index, stride, ports: BundlePorts):
     """Return the circuit from member number `index` to the one `stride` places further on.
 
     The last member of a node that goes around all replicas leads to the first one of the next:
@@ -410,12 +417,12 @@ def _join_straight(node, index, stride, ports):
 
 
 @inlined_kernel
-def _time_straight(graph, node, stride, scratch, bundle):
-    """Find when circuits to the members `stride` places further on are free; returns `RouteTimes`.
+def _time_straight(graph: StepGraph, node: Node, stride, scratch: Scratch, bundle) -> RouteTimes:
+    """Find when circuits to the members `stride` places further on are free and up on a bundle.
 
     With stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
     message needs the circuit from sender to receiver alone; its stride is 1. There is always one
-    hop. Adds the number of members to ``scratch.work[0]``.
+    hop. The circuits are missing or up as they are on `bundle` now.
     """
     ports = scratch.ports
     free_s = 0.0
@@ -431,7 +438,9 @@ def _time_straight(graph, node, stride, scratch, bundle):
 
 
 @inlined_kernel
-def _try_rings(graph, node, choice, bundle, scratch, best):
+def _try_rings(
+    graph: StepGraph, node: Node, choice: RailChoice, bundle, scratch: Scratch, best: Route
+) -> Route:
     """Try the rings that a communication may take over the ports of one bundle.
 
     Each port passes the bytes of the communication once, and those of an all-to-all of n members
@@ -459,13 +468,22 @@ def _try_rings(graph, node, choice, bundle, scratch, best):
         # for each hop between the two members farthest apart.
         start_s = max(node.ready_s, times.free_s)
         end_s = start_s + (port_bytes / rate + times.max_hops * node.latency_s)
-        route = Route(bundle, ring, start_s, end_s, times.n_missing, 0)
+        route = Route(
+            bundle=bundle,
+            ring=ring,
+            start_s=start_s,
+            end_s=end_s,
+            n_missing=times.n_missing,
+            menu_row=0,
+        )
         best = _take_better(best, route, node, choice)
     return best
 
 
 @inlined_kernel
-def _try_straight(graph, node, choice, bundle, scratch, best):
+def _try_straight(
+    graph: StepGraph, node: Node, choice: RailChoice, bundle, scratch: Scratch, best: Route
+) -> Route:
     """Try circuits from each member to the next one on a bundle, or the stages of an all-to-all.
 
     All rows of the menu for the number of members are tried for an all-to-all; circuits change
@@ -481,16 +499,25 @@ def _try_straight(graph, node, choice, bundle, scratch, best):
         times = _time_straight(graph, node, 1, scratch, bundle)
         start_s = max(node.ready_s, times.free_s)
         end_s = start_s + node.bytes_sent / rate + node.latency_s
-        route = Route(bundle, STRAIGHT, start_s, end_s, times.n_missing, 0)
+        route = Route(
+            bundle=bundle,
+            ring=STRAIGHT,
+            start_s=start_s,
+            end_s=end_s,
+            n_missing=times.n_missing,
+            menu_row=0,
+        )
         return _take_better(best, route, node, choice)
 
     # In an all-to-all of n members each sends n - 1 blocks, one after another; `part_s` is the
-    # time of one block over one circuit. Circuits change between stages. The change to the first
-    # stage is before the start: one delay is taken off before the stages, each with a delay, are
-    # added up. Two stages of 5 s and 4 s with a delay of 2 s end 11 s after the start. The schemes
-    # for n members are the rows from ``menu.begin[n]`` up to ``menu.begin[n + 1]``. In a stage
-    # circuits lead ``menu.stride[row, stage]`` places further on, 0 behind the last stage, and
-    # carry ``menu.hops[row, stage]`` blocks each.
+    # time of one block over one circuit. The schemes for n members are the rows from
+    # ``menu.begin[n]`` up to ``menu.begin[n + 1]``. In a stage circuits lead ``menu.stride[row,
+    # stage]`` places further on (0 behind the last stage), and each circuit carries
+    # ``menu.hops[row, stage]`` blocks.
+    #
+    # Circuits change before every stage, for one delay each. The change to the first stage is
+    # before the start: its delay is taken off before the stages are added up. Two stages of 5 s
+    # and 4 s with a delay of 2 s end -2 + (5 + 2) + (4 + 2) = 11 s after the start.
     part_s = (node.bytes_sent / rate + node.latency_s) / (n - 1)
     for row in range(menu.begin[n], menu.begin[n + 1]):
         strides = menu.stride[row]
@@ -502,17 +529,25 @@ def _try_straight(graph, node, choice, bundle, scratch, best):
                 end_s += menu.hops[row, stage] * part_s + graph.change_s
 
         # Circuits change between stages: the route has the price of new ones in any case.
-        route = Route(bundle, STRAIGHT, start_s, end_s, max(times.n_missing, 1), row)
+        route = Route(
+            bundle=bundle,
+            ring=STRAIGHT,
+            start_s=start_s,
+            end_s=end_s,
+            n_missing=max(times.n_missing, 1),
+            menu_row=row,
+        )
         best = _take_better(best, route, node, choice)
     return best
 
 
 @inlined_kernel
 def _serves_as_chord(stride, is_exchange, n_members):
-    """Tell whether a chord serves: an all-to-all needs circuits to others, a collective a ring.
+    """Tell whether a bundle whose circuits lead `stride` members further on serves as a chord.
 
-    Among 8 members, stride 3 leads around one ring of all; stride 2 makes two rings of four, and
-    serves all-to-alls only. A stride of 0 is no chord.
+    An all-to-all is served by each stride that leads to another member. Other collectives need one
+    ring of all members: among 8 of them stride 3 leads around one ring, while stride 2 makes two
+    rings of four and serves all-to-alls only. A bundle with stride 0 is no chord.
     """
     if stride == 0 or stride % n_members == 0:
         return False
@@ -528,13 +563,14 @@ def _serves_as_chord(stride, is_exchange, n_members):
 
 
 @inlined_kernel
-def _try_chords(graph, node, choice, scratch, best):
+def _try_chords(
+    graph: StepGraph, node: Node, choice: RailChoice, scratch: Scratch, best: Route
+) -> Route:
     """Try to send the data of a collective of more than two members over all its chords at once.
 
-    All circuits of all chords have to be free. Chords share the bytes of a ring evenly; an
-    all-to-all lasts as long as its busiest chord, as a block may pass several: with strides 1 and
-    3, one for the member 4 places further on takes two hops. The best route stays the same if no
-    chord serves.
+    The chords are the bundles that `_serves_as_chord` accepts. The route starts when all circuits
+    of all of them are free and up. Returns the better one of the routes `best` and this; `best` if
+    no chord serves.
     """
     layout = choice.layout
     n = len(node.members)
@@ -544,7 +580,8 @@ def _try_chords(graph, node, choice, scratch, best):
     n_chords = 0
     rate = 0.0
 
-    # Over all chords that serve: when the last circuit is free and up, and their rates added up.
+    # Over all chords that serve: when the last circuit is free and up, how many circuits are
+    # missing, how many chords there are, and the sum of their rates.
     for bundle in range(len(layout.rate)):
         stride = layout.stride[bundle]
         if _serves_as_chord(stride, is_exchange, n):
@@ -556,27 +593,40 @@ def _try_chords(graph, node, choice, scratch, best):
     if n_chords == 0:
         return best
 
-    # Around a ring the chords share the bytes evenly. An all-to-all lasts as long as its busiest
-    # chord is busy, which carries ``load[n]`` blocks (infinite if some member is not reached). A
-    # block has 1 / (n - 1) of the bytes and of the latency of the node; the latency counts c times
-    # on each of c chords, since the messages of a member are sent one after another, over
-    # whichever chord.
+    # A collective that goes around a ring shares its bytes among the chords, at the sum of their
+    # rates.
+    #
+    # In an all-to-all each member sends n - 1 equal blocks, and a block may take several hops. The
+    # busiest chord carries ``load[n]`` of them, each counted once for each of its hops; infinite
+    # if the strides do not lead to all members. With n = 4 and strides 1 and 3, the block for the
+    # member 2 places further on goes half as 1 + 1 and half as 3 + 3, so that each chord carries 2
+    # blocks. The all-to-all lasts until its busiest chord has sent these: of 30 MB each block has
+    # 10 MB, and 2 of them over a chord of 50 GB/s take 0.4 ms. The latency of the node is that of
+    # n - 1 messages. A member sends its messages one after another, over whichever chord: all c
+    # chords together carry c times ``load[n]`` of them at most, each with its latency.
     lasts_s = node.bytes_sent / rate + node.latency_s
     if is_exchange:
         send_s = node.bytes_sent / (rate / n_chords)  # a chord is one port, as all of them are
         lasts_s = layout.load[n] * (send_s + n_chords * node.latency_s) / (n - 1)
 
     start_s = max(node.ready_s, free_s)
-    route = Route(0, CHORDS, start_s, start_s + lasts_s, n_missing, 0)
+    route = Route(
+        bundle=0,
+        ring=CHORDS,
+        start_s=start_s,
+        end_s=start_s + lasts_s,
+        n_missing=n_missing,
+        menu_row=0,
+    )
     return _take_better(best, route, node, choice)
 
 
 @inlined_kernel
-def _score(route, node, choice):
+def _score(route: Route, node: Node, choice: RailChoice):
     """Return the end of a route by which it is compared with others, in seconds; less is better.
 
-    Of a node that may take any route, one that lacks circuits counts a price later: with a price
-    of 2 s, a route that ends at 9 s counts as one that ends at 11 s.
+    If the node may take any route, one that lacks circuits counts as ending ``choice.price_s``
+    later: with a price of 2 s, a route that ends at 9 s counts as one that ends at 11 s.
     """
     if route.n_missing and node.route == EITHER:
         return route.end_s + choice.price_s
@@ -584,7 +634,7 @@ def _score(route, node, choice):
 
 
 @inlined_kernel
-def _take_better(best, route, node, choice):
+def _take_better(best: Route, route: Route, node: Node, choice: RailChoice) -> Route:
     """Return the better one of two routes by their scores; `best` if they are equal."""
     if _score(route, node, choice) < _score(best, node, choice):
         return route
@@ -592,15 +642,15 @@ def _take_better(best, route, node, choice):
 
 
 @inlined_kernel
-def _choose_route(graph, node, choice, scratch):
+def _choose_route(graph: StepGraph, node: Node, choice: RailChoice, scratch: Scratch) -> Route:
     """Choose the route by which a node ends soonest, of those that the choice allows.
 
     ``scratch.mark[seat]`` is one number for all members and another one for other seats. A node
-    that is sent over a ring may also go straight if that ring serves it on no bundle. Nothing is
-    held yet. Returns a `Route`, which ends at an infinite time if none serves.
+    that the choice sends over a certain ring goes straight if that ring serves it on no bundle. No
+    port is held yet. The route ends at an infinite time if none serves.
     """
-    # At first there is none, and any route is better.
-    best = Route(0, STRAIGHT, 0.0, np.inf, 0, 0)
+    # At first there is none: any route ends sooner than at an infinite time.
+    best = Route(bundle=0, ring=STRAIGHT, start_s=0.0, end_s=np.inf, n_missing=0, menu_row=0)
     n_bundles = len(choice.layout.rate)
     scratch.work[0] += 1
     for bundle in range(n_bundles):
@@ -624,13 +674,14 @@ def _choose_route(graph, node, choice, scratch):
 
 
 @inlined_kernel
-def _hold(scratch, bundle, sender, circuit, end_s, result):
-    """Hold a circuit of a seat on a bundle until `end_s`.
+def _hold(scratch: Scratch, bundle, sender, circuit, end_s, result: Result):
+    """Hold a circuit from the seat `sender` on a bundle until `end_s`: its two ports are busy.
 
     If it is not up, it is set up as soon as its two ports are free, in place of the circuits that
     these held: if 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, the receiving port of 1 and the
-    sending port of 2 are dark. Writes `scratch`, and `result` where it has room; changes are
-    numbered in the order in which nodes are scheduled, not by time.
+    sending port of 2 are dark. Writes ``scratch.ports`` and ``scratch.n_changes``, and the change
+    to `result` where that has room. Changes are numbered in the order in which nodes are
+    scheduled, not by time.
     """
     # ``ports.receiver[bundle, seat]`` is the circuit of the sending port, which may cross, and
     # ``ports.sender[bundle, seat]`` the seat from which the receiving port is lit; -1 if dark.
@@ -660,13 +711,13 @@ def _hold(scratch, bundle, sender, circuit, end_s, result):
 
 
 @inlined_kernel
-def _hold_ring(node, layout, route, scratch, result):
-    """Hold the circuits of a route over a ring until it ends, new ones too.
+def _hold_ring(node: Node, layout: RailLayout, route: Route, scratch: Scratch, result: Result):
+    """Hold the circuits of a route over a ring until it ends; those that are missing are set up.
 
     Each circuit changes as soon as its own two ports are free, even if others of the ring are free
-    later. Writes the ports of `scratch`, and the changes to `result`. Adds the seats that forward
-    to ``scratch.n_forwarding[0]``: around 0 -> 1 -> 2 -> 3 -> 0 two of them for a collective of 0
-    and 2, as four circuits lead to four seats, of which two are members.
+    later. Writes as `_hold` does, and adds the number of seats that forward to
+    ``scratch.n_forwarding[0]``. For a collective of 0 and 2 around 0 -> 1 -> 2 -> 3 -> 0 these are
+    two: four circuits lead to four seats, of which two are members.
     """
     n_hops = 0
     destination = _find_destination(node)
@@ -685,10 +736,10 @@ def _hold_ring(node, layout, route, scratch, result):
 
 
 @inlined_kernel
-def _hold_stride(node, bundle, stride, end_s, scratch, result):
-    """Hold the circuits to the members `stride` places further on until `end_s`, new ones too.
+def _hold_stride(node: Node, bundle, stride, end_s, scratch: Scratch, result: Result):
+    """Hold the circuits to the members `stride` places further on until `end_s`, as `_hold` does.
 
-    There is one of each member, and for a message that of the sender alone.
+    There is one circuit from each member; a message has one from its sender alone.
     """
     for index in range(_count_senders(node)):
         circuit = _join_straight(node, index, stride, scratch.ports)
@@ -696,13 +747,20 @@ def _hold_stride(node, bundle, stride, end_s, scratch, result):
 
 
 @inlined_kernel
-def _hold_straight(graph, node, layout, route, scratch, result):
-    """Hold the circuits of a straight route until it ends, new ones too.
+def _hold_straight(
+    graph: StepGraph,
+    node: Node,
+    layout: RailLayout,
+    route: Route,
+    scratch: Scratch,
+    result: Result,
+):
+    """Hold the circuits of a straight route until it ends, as `_hold` does.
 
-    Circuits of each stage are held until it ends, and change then to those of the next one. With a
-    delay of 2 s and stages of 5 s and 4 s, an all-to-all that starts at 10 s sends until 15 s,
-    changes until 17 s and ends at 21 s. Row 0 of the menu, that of all other nodes, has one stage
-    of stride 1.
+    An all-to-all has stages, which are row ``route.menu_row`` of the menu. The circuits of each
+    stage are held until the stage ends, and then change to those of the next one. With a delay of
+    2 s and stages of 5 s and 4 s, an all-to-all that starts at 10 s sends until 15 s, changes
+    until 17 s and ends at 21 s. All other nodes have row 0, which is one stage of stride 1.
     """
     bundle = route.bundle
     strides = graph.menu.stride[route.menu_row]
@@ -725,10 +783,10 @@ def _hold_straight(graph, node, layout, route, scratch, result):
 
 
 @inlined_kernel
-def _hold_chords(node, layout, end_s, scratch, result):
-    """Hold the circuits of all chords that serve a collective until `end_s`, new ones too.
+def _hold_chords(node: Node, layout: RailLayout, end_s, scratch: Scratch, result: Result):
+    """Hold the circuits of all chords that serve a collective until `end_s`, as `_hold` does.
 
-    Returns the ports of these chords at each GPU, as bits.
+    Returns the ports of these chords at each GPU, as bits: bit p for port p.
     """
     used_ports = 0
     for bundle in range(len(layout.rate)):
@@ -743,8 +801,11 @@ def _hold_chords(node, layout, end_s, scratch, result):
 
 
 @inner_kernel
-def _set_initial_circuits(layout, ports):
-    """Put up the initial rings of all bundles; all ports are free at 0 s. Writes all `ports`."""
+def _set_initial_circuits(layout: RailLayout, ports: BundlePorts):
+    """Set all `ports` to the initial rings of their bundles, free from 0 s on.
+
+    Ring b is the initial one of bundle b.
+    """
     n_seats = ports.receiver.shape[1]
     for bundle in range(len(layout.rate)):
         for seat in range(n_seats):
@@ -761,11 +822,13 @@ def _set_initial_circuits(layout, ports):
 
 
 @inner_kernel
-def _restore_initial_circuits(graph, layout, scratch, result):
+def _restore_initial_circuits(
+    graph: StepGraph, layout: RailLayout, scratch: Scratch, result: Result
+):
     """Set up the initial rings again, each circuit as soon as its ports are free.
 
-    Returns when the last one is up, in seconds, 0 if none is missing. Writes `scratch`, and the
-    changes to `result`.
+    Returns when the last one of them is up, in seconds; 0 if none was missing. Writes as `_hold`
+    does.
     """
     ports = scratch.ports
     last_up_s = 0.0
@@ -780,10 +843,17 @@ def _restore_initial_circuits(graph, layout, scratch, result):
 
 
 @inlined_kernel
-def _start_communication(graph, node, layout, route, scratch, result):
-    """Set up and hold the circuits of the route that was chosen; writes `scratch` and `result`.
+def _start_communication(
+    graph: StepGraph,
+    node: Node,
+    layout: RailLayout,
+    route: Route,
+    scratch: Scratch,
+    result: Result,
+):
+    """Set up and hold the circuits of the route that was chosen, as `_hold` does.
 
-    Returns the ports of each GPU that it uses, as bits.
+    Returns the ports of each GPU that the route uses, as bits: bit p for port p.
     """
     if route.ring == CHORDS:
         return _hold_chords(node, layout, route.end_s, scratch, result)
@@ -795,7 +865,7 @@ def _start_communication(graph, node, layout, route, scratch, result):
 
 
 @inlined_kernel
-def _queue(graph, choice, scratch, node, size, top):
+def _queue(graph: StepGraph, choice: RailChoice, scratch: Scratch, node, size, top):
     """Queue a node that waits for nothing more; return (size, top), the ends of both queues.
 
     A communication goes into the heap ``scratch.heap[:size]``, by ``scratch.key_s[node]``: when it
@@ -811,7 +881,9 @@ def _queue(graph, choice, scratch, node, size, top):
 
 
 @kernel
-def decode(graph, choice, most_s, most_forwarding, scratch, result):
+def decode(
+    graph: StepGraph, choice: RailChoice, most_s, most_forwarding, scratch: Scratch, result: Result
+):
     """Schedule a training step: list scheduling, in which what can start first starts first.
 
     A communication takes the route by which it ends soonest, sets up the circuits that it lacks
@@ -880,8 +952,8 @@ def decode(graph, choice, most_s, most_forwarding, scratch, result):
             if best.end_s == np.inf:
                 return np.inf
 
-            # Its circuits are free later than it was queued for: another node may start sooner,
-            # and this one waits in the queue until then.
+            # If its circuits are free later than it was queued for, another node may start sooner:
+            # this one goes back into the queue with the later time.
             seen_s = best.start_s - choice.haste_s[number]
             if seen_s > key_s[number] and not choice.in_order:
                 key_s[number] = seen_s
@@ -917,7 +989,7 @@ def decode(graph, choice, most_s, most_forwarding, scratch, result):
 
 
 @kernel
-def trace(nodes, member_row, result, next_seat, mark, rows):
+def trace(nodes: StepNodes, member_row, result: Result, next_seat, mark, rows):
     """List the seats that forward as rows (operation of the sender, seat, ports as bits, turn).
 
     If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the

@@ -169,11 +169,12 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
 
 
 def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
-    """Copy relays of the folded step to all ranks of each seat.
+    """Copy relays, GPUs that forward data of others, from the folded step to all ranks.
 
-    Rows of (row of the operation, seat, ports as bits, turn) become rows of (operation, rank,
-    ports as bits), sorted by operation. With turn 1 the GPU that forwards is one of the next
-    replica.
+    The columns of `rows` are those of `trace`: the operation of the sender (its row in
+    `Folded.own`), the seat that forwards, its ports as bits, and the turn: how many replicas
+    further on the seat that forwards is. The columns of the result are the operation and the rank
+    that forwards, both of the whole step, and the ports as bits; it is sorted by operation.
     """
     # Rows name operations of the first rank of a seat. All other ranks of the seat have the
     # operation at the same place in their programs.
@@ -187,10 +188,10 @@ def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
     ports = rows[:, 2]
     turn = rows[:, 3]
 
-    # The ranks of a seat in the order of their rails and replicas: copy k is of replica
-    # ``k % n_replicas``. With four replicas, copy 7 of a relay is of replica 3 on the second rail,
-    # and those of the next replica there are copy 4. The ranks of seat s are
-    # ``ranks[first_of_seat[s]:first_of_seat[s + 1]]``.
+    # The ranks of seat s are ``ranks[first_of_seat[s]:first_of_seat[s + 1]]``, in the order of
+    # their rails, and on a rail in that of their replicas. Each is a copy of the seat; with four
+    # replicas on each rail, copies 0 to 3 are those on the first rail and 4 to 7 those on the
+    # second one.
     n_replicas = seats.n_replicas
     ranks = np.lexsort([seats.replica_of, seats.rail_of, folded.class_of])
     first_of_seat = np.searchsorted(folded.class_of[ranks], np.arange(len(folded.first) + 1))
@@ -200,8 +201,12 @@ def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
         # Seats with fewer ranks are on fewer rails: they have no copy of this number.
         has_copy = n_copies[seat] > copy
         rank = ranks[first_of_seat[seat[has_copy]] + copy]
-        replica = (copy + turn[has_copy]) % n_replicas
-        forwarding_copy = copy - copy % n_replicas + replica
+
+        # The rank that forwards is on the same rail, `turn` replicas further on. With four
+        # replicas copy 7 is of replica 3 on the second rail, whose first copy is 4. With turn 1
+        # the data go on over replica (7 + 1) % 4 = 0 of this rail, which is copy 4 + 0.
+        forwarding_replica = (copy + turn[has_copy]) % n_replicas
+        forwarding_copy = copy - copy % n_replicas + forwarding_replica
         forwarding_rank = ranks[first_of_seat[forwarding_seat[has_copy]] + forwarding_copy]
         columns = (
             step.rank_start[rank] + place_in_program[has_copy],
@@ -214,7 +219,11 @@ def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
 
 
 def _list_changes(seats: Seats, result: Result, layout: RailLayout) -> Changes:
-    """List the initial rings of all bundles, and the circuits that a schedule sets up later."""
+    """List the initial rings of all bundles, and the circuits that a schedule sets up later.
+
+    The columns of ``result.change`` are the bundle, the seat from which the circuit leads, and the
+    circuit: the seat to which it leads, plus the number of seats if that is in the next replica.
+    """
     initial = layout.next_seat[: len(layout.width)]
     bundle, sender = np.nonzero(initial != IDLE)
     start_s = np.concatenate([np.full(len(bundle), -np.inf), result.change_start_s])

@@ -73,13 +73,15 @@ def solve_by(
     The answer is the fastest of the plans of `_list_plans` that the switches can hold; it is
     optimal if it is as fast as the bound. `start` is a former solution, whose order of operations
     `"prefetch"` tries first; `rng` draws the moves of its search. Each better plan is told to
-    `on_event`. Raises `InputError` if a communication is so short, beside a step with changes,
-    that its start and end are the same number.
+    `on_event`. Raises `InputError` if a plan changes circuits and one of its communications is so
+    short that its start and its end are the same number.
     """
+    # `limit` is why the search ends: the time is up, unless it turns out to be something else.
     plan: RailPlan | None = None
     limit = Limit.TIME
     stats: dict[str, Any] = {}
     try:
+        # The clock starts here. With a time limit of 0 s no plan is made.
         if limits.start().exceeded(0) is not Limit.TIME:
             n_plans = 0
 
@@ -91,6 +93,9 @@ def solve_by(
                 if routed is not None and (plan is None or routed.step_s < plan.step_s):
                     plan = routed
                     on_event(NewBest(plan.step_s))
+
+            # The reason why there is no answer. Only the static policy may make no plan at all,
+            # for lack of ports.
             if n_plans == 0:
                 stats["reason"] = NO_SPLIT
             elif plan is None:
@@ -99,7 +104,8 @@ def solve_by(
                     " routes of those that stay"
                 )
 
-            # A search with a clock ends when the time is used up; all else when nothing is left.
+            # The search of `prefetch` goes on until the time is up, if that is limited. Everything
+            # else ends when there are no more plans to make.
             searched = method in ("prefetch", "ilp") and can_forward(problem)
             if not searched or limits.time_s is None:
                 limit = Limit.EXHAUSTED
@@ -108,27 +114,25 @@ def solve_by(
     except TimeUp:
         limit = Limit.TIME
 
-    # A first plan comes out of any limit where it takes a second or so.
+    # Small jobs get a first plan even if the time was up before: it takes a second or so. A limit
+    # of 0 s asks for no plan.
     is_small = problem.n_gpus <= _MOST_GPUS_BEYOND_LIMIT
     if plan is None and limit is Limit.TIME and limits.time_s and is_small:
-        with unlimited():
-            policy: Policy = "static" if method == "static" else "provisioned"
-            simple = plan_policy(problem, policy)
-            if simple is not None:
-                plan = route_plan(problem, simple)
+        plan = _plan_beyond_limit(method, problem)
 
-    # The bound takes time as well. If that is up, a plan is judged by the plain bound, with all
-    # links up.
+    # The bound takes time as well. If the time is up before, a plan is judged by the plain bound,
+    # with all links up, which is mostly derived already; without a plan there is no bound.
     try:
         bound = _bound_changes(problem)
     except TimeUp:
         bound = -math.inf
         limit = Limit.TIME
-        if plan is not None:  # then its own bound is mostly there already
+        if plan is not None:
             with unlimited():
                 bound = problem.lower_bound()
 
-    # A plan is proved if it is as good as its bound, up to rounding.
+    # A plan is proved optimal if it is as fast as the bound, up to rounding. Then no limit is
+    # reported. Changes of circuits are counted on each rail.
     proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
     status = Status.UNKNOWN
     if plan is not None:
@@ -150,17 +154,29 @@ def solve_by(
     )
 
 
-def _bound_changes(problem: RailJob) -> float:
-    """Bound a step from below, with what few ports and changes cost where that can be more.
+def _plan_beyond_limit(method: Simple, problem: RailJob) -> RailPlan | None:
+    """Make one plan without a limit of time, by a policy that needs no search.
 
-    In seconds; raises `TimeUp`.
+    None if ports cannot be split for a static plan, or if the fabric cannot hold its states.
     """
-    # The plain bound is a longest path with all circuits up. In the second one all-to-alls last as
-    # long as few ports take; and with one port a GPU, either no circuit changes and all go around
-    # rings, or one changes and changes back before the step ends, which takes two delays. It can
-    # be greater in two cases: with all-to-alls, or if two delays are longer than the plain bound.
-    # It holds for jobs that `can_forward` accepts: ports have one direction, and collectives go
-    # around rings. A switch that stops as a whole is no exception, as its changes follow each
+    policy: Policy = "static" if method == "static" else "provisioned"
+    with unlimited():
+        simple = plan_policy(problem, policy)
+        if simple is None:
+            return None
+        return route_plan(problem, simple)
+
+
+def _bound_changes(problem: RailJob) -> float:
+    """Bound the time of a step from below, in seconds, by the greater one of two bounds.
+
+    The plain bound is a longest path with all circuits up. The second one, `bound_step`, counts
+    how long all-to-alls last over few ports, and, with one port a GPU, that a circuit which
+    changes has to change back before the step ends. Raises `TimeUp` if the time is up.
+    """
+    # The second bound can be greater in two cases: with all-to-alls, or if two delays are longer
+    # than the plain bound. It holds for jobs that `can_forward` accepts: ports have one direction,
+    # and collectives go around rings. It holds on all-stop switches too, whose changes follow each
     # other, each with its delay.
     bound_s = problem.lower_bound()
     has_exchanges = bool((problem.step().kind == ALL_TO_ALL).any())
@@ -270,7 +286,10 @@ def _draft_straight(transfers: Transfers) -> Iterator[Draft | None]:
 
 
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
-    """Refuse a plan in whose times the end of a communication is lost."""
+    """Raise `InputError` if a communication is so short that its end is lost in rounding.
+
+    It names the first one that lasts less than the part `_DIGITS` of the step.
+    """
     step = problem.step()
     lasts_s = plan.end_s - plan.start_s
     is_short = (step.rail >= 0) & (step.size_bytes > 0) & (lasts_s < _DIGITS * plan.step_s)
@@ -335,6 +354,9 @@ def _interrupts(
     goes_dark = keeps_ports & ~find_staying(job.fabric, matchings, states)[1:]
     dark_from_s = timeline.starts_s[1:][goes_dark.any(axis=1)]
 
+    # If more communications have begun before a circuit is up again than had ended when it went
+    # dark, one of them is on its way meanwhile. With communications from 0 to 4 s and from 6 to 9
+    # s, a circuit that is dark from 4 to 6 s interrupts none: one has begun, and one has ended.
     # Rails that share a timeline do the same at the same times.
     is_on_rails = np.isin(job.step().rail, timeline.rails)
     begins_s = np.sort(plan.start_s[is_on_rails])

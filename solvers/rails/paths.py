@@ -93,7 +93,7 @@ def longest_paths(
 
 
 @kernel
-def _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed):
+def _simulate(lasts_s, pairs, rail_of, first_change, scratch: _Scratch, timed: Timed):
     """Write starts and ends of nodes, and return how many end: fewer than all in a circle.
 
     ``lasts_s[node]`` is in seconds, and in ``pairs[k]`` the second node waits for the first. Nodes

@@ -63,19 +63,18 @@ NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
 def usual_lanes(transfers: Transfers) -> Ints:
     """Choose ``lanes[node]`` of each communication, bit k for lane k, as a simple controller does.
 
-    Each communication gets all lanes. In a pipeline, messages to two neighbours would then wait
-    for the circuits of each other: where an end has such messages and there are two lanes or more,
-    messages onward take the even lanes, and messages back the odd ones. With four lanes these are
-    0b0101 and 0b1010.
+    Each communication gets all lanes, with one exception. In a pipeline, messages of one GPU to
+    two neighbours would then wait for the circuits of each other. If any end has messages to two
+    peers, and there are two lanes or more, all messages to the next rank of their group take the
+    even lanes and all other messages the odd ones: of four lanes 0b0101 and 0b1010.
     """
-    # With four lanes these are 0b1111 and 0b0101.
+    # Of four lanes these are 0b1111 and 0b0101. `lanes` is a new array.
     n_lanes = transfers.lanes.number
     all_lanes = (1 << n_lanes) - 1
     even_lanes = sum(1 << lane for lane in range(0, n_lanes, 2))
     lanes = transfers.all_lanes
 
-    # Lanes are shared by direction if some end has messages to two peers, of which one would wait
-    # for the circuits of the other.
+    # An end with messages to two peers is in two different pairs of an end and a peer.
     uses = transfers.uses.select(np.flatnonzero(transfers.is_message[transfers.uses.node]))
     ends_and_peers = np.unique(np.stack([uses.end, uses.peer]), axis=1)
     is_shared = len(np.unique(ends_and_peers[0])) < ends_and_peers.shape[1]
@@ -297,24 +296,27 @@ def _draw_programs(transfers: Transfers, programs: Programs, lanes: Ints) -> Lin
 def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     """Mark the places at which programs are cut into spans: greedily, as late as possible.
 
-    The rows of `lines` are uses of lanes, those of one lane of one end (a side of the ports of a
-    seat) one after another, at ascending ``place[row]``. ``begins_span[place]`` is returned for
-    places from 0 to ``n_places - 1``, the programs of all seats one behind another. A span
-    begins where a lane would face another peer than at a place of the span so far: peers 4, 4, 7,
-    7, 4 are cut before the first 7 and before the last 4. The first place of a program is not
-    marked, as no lane was used before.
+    Places from 0 to ``n_places - 1`` are the programs of all seats one behind another, and the
+    result is ``begins_span[place]``. The rows of `lines` are uses of lanes: those of one lane of
+    one end (a side of the ports of a seat) stand one after another, by ascending ``place[row]``. A
+    span begins where a lane would face another peer than at a place of the span so far: peers 4,
+    4, 7, 7, 4 of one lane are cut before the first 7 and before the last 4. The first place of a
+    program is not marked, as its lanes were not used before.
     """
-    # Rows whose lane faces another peer in the row above, that of its use before (the first use of
-    # a lane has ``before`` -1). ``conflict[place]`` is the last place at which a lane that is used
-    # here with another peer was used before, -1 if there is none. A span that contains both places
-    # has to be cut between them.
+    # Two uses of a lane with different peers, one right after the other, are in conflict: a span
+    # that contains both places has to be cut between them. The former use is the row above, but
+    # for the first use of a lane, whose ``before`` is -1. ``conflict[place]`` is the last place
+    # before with which a place is in conflict on any lane, -1 if there is none. In the example it
+    # is -1, -1, 1, -1, 3.
     rows = np.flatnonzero(lines.before >= 0)
     rows = rows[lines.uses.peer[rows] != lines.uses.peer[rows - 1]]
     conflict = np.full(n_places, -1)
     np.maximum.at(conflict, lines.place[rows], lines.place[rows - 1])
 
     # Places in ascending order: one begins a new span if the present span, which began at
-    # `first_of_span`, contains the place that it is in conflict with.
+    # `first_of_span`, contains the place that it is in conflict with. Both places are always of
+    # one seat. Where `first_of_span` is still in the program of a seat before, the present program
+    # has no mark yet, and its first span contains the former place: it is cut, as it has to be.
     begins_span = np.zeros(n_places, dtype=bool)
     first_of_span = 0
     places = np.flatnonzero(conflict >= 0)

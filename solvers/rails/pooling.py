@@ -31,7 +31,15 @@ With a quarter of it not all numbers of chords are tried on 1,024 GPUs of DeepSe
 
 
 def may_pool(job: RailJob) -> bool:
-    """Tell whether data may change rail inside a server, with ports for a set of bits."""
+    """Tell whether the GPUs of a server may use the ports of all its rails together.
+
+    True if all of these hold: the job says how long it takes data to change rail
+    (`change_rail_s`), a server has several GPUs and thus several rails, and a set of ports of a
+    server, one bit each, fits into a number of 32 bits. The switches have to be ideal, as ports
+    are dealt to rails by their numbers on such switches. A recorded step does not say which ranks
+    are in one server, and is not pooled.
+    """
+    # Each GPU gets a share of every port of its server, and these are its ports then.
     network = job.network
     n_shares = network.gpus_per_server * network.ports_per_gpu
     return (

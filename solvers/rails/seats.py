@@ -205,32 +205,39 @@ def seat_ranks(job: RailJob) -> Seats:
 def _fold_by_rail(job: RailJob, labels: list[bytes]) -> Folded:
     """Fold a step, and split seats until all ranks of a seat are on rails with the same seats.
 
-    ``labels[rank]`` tell ranks apart. If a rail has the seats 0 and 1, and another one the seats 0
-    and 2, the ranks of seat 0 on the one rail become another seat than those on the other.
+    Ranks with different ``labels[rank]`` never become one seat. If a rail has the seats 0 and 1,
+    and another one the seats 0 and 2, the ranks of seat 0 on the one rail become another seat than
+    those on the other.
     """
     ranks_on_rail = ranks_of_rails(job.step())
     while True:
         folded = fold(job, labels)
 
-        # Rails with the same seats have one number, and so have ranks on such rails.
-        number_of_seats: dict[bytes, int] = {}
-        rails_of_rank = np.full(len(folded.class_of), -1)
+        # Rails with the same seats in the same order are of one class. Classes are numbered as
+        # they appear; a rank has the class of its rail, -1 on no rail.
+        class_of_seats: dict[bytes, int] = {}
+        rail_class_of_rank = np.full(len(folded.class_of), -1)
         for ranks in ranks_on_rail.values():
             seats = folded.class_of[ranks].tobytes()
-            rails_of_rank[ranks] = number_of_seats.setdefault(seats, len(number_of_seats))
+            rail_class_of_rank[ranks] = class_of_seats.setdefault(seats, len(class_of_seats))
 
-        # Unless a seat has ranks on different rails, it has one such number.
-        pairs = {*zip(folded.class_of.tolist(), rails_of_rank.tolist(), strict=True)}
+        # If all ranks of each seat are on rails of one class, there are as many different pairs of
+        # a seat and a class as there are seats: this is the answer.
+        pairs = {*zip(folded.class_of.tolist(), rail_class_of_rank.tolist(), strict=True)}
         if len(pairs) == len(folded.first):
             return folded
-        numbered = zip(labels, rails_of_rank.tolist(), strict=True)
+
+        # Otherwise the class becomes part of the label of a rank, which splits such seats. That
+        # may make rails differ that were of one class: the step is folded and looked at once more.
+        numbered = zip(labels, rail_class_of_rank.tolist(), strict=True)
         labels = [label + b"%d " % number for label, number in numbered]
 
 
 def _describe_ranks(job: RailJob, number_of_rank: Ints) -> list[bytes]:
     """Describe each rank by its number on its rail, and those of the members of its groups.
 
-    ``number_of_rank[rank]`` is -1 on no rail.
+    ``number_of_rank[rank]`` is this number, -1 for a rank on no rail. Ranks get equal bytes if all
+    of these numbers agree; groups beside rails do not count.
     """
     step = job.step()
     descriptions = [number_of_rank[rank].tobytes() for rank in range(step.n_ranks)]

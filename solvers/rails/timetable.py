@@ -7,11 +7,19 @@ and ports of its node. `list_timelines` follows the circuits of each switch by t
 set up when both of its ends have turned to each other; it takes the place of those that its two
 ports held. `join_ports` numbers circuits by the ports of the switch.
 
-Words of this module; seat, end, side, lane and peer are those of
-`optmatch.solvers.rails.transfers`:
+Seat, end, side, lane and peer are the words of `optmatch.solvers.rails.transfers`. In short: a
+*seat* is a GPU that stands for all that do the same, on alike rails and in all replicas of the
+job. A *lane* is the port of one number at every GPU. A seat has two *ends*, the side where its
+ports transmit (side 0) and the side where they receive (side 1); end 2s + k is side k of seat s.
+The *peer* of an end on a lane is the seat that it faces; a seat r replicas further on is written
+as its number plus r times the number of seats.
+
+Words of this module:
 
 Line
-    The uses of one lane of one end, one after another.
+    The uses of one lane of one end, one after another. If node 7 takes lane 0 of an end, and node
+    4 comes later and takes lanes 0 and 1 of it, the end has two lines: nodes 7 and 4 on lane 0,
+    and node 4 on lane 1.
 Turn
     An end of a seat turns on one lane: its ports give up their circuits and face other seats.
 State
@@ -54,11 +62,11 @@ class Lines(NamedTuple):
     """``before[row]``: the node before it on its line, -1 of the first."""
 
     def faced(self) -> Ints:
-        """Return the seat to which the port of each row leads before that use.
+        """Return the peer that the port of each row faces before that use; shape (rows,).
 
-        The step begins with the peers that it ends with. A row with another peer than the result
-        needs a change of circuits: a line with peers 4, 4, 7 has 7, 4, 4 here, and needs changes
-        for its first and third use.
+        The step begins with the peers that it ends with. A use whose peer is not the one faced
+        before needs a change of circuits: a line with peers 4, 4, 7 has 7, 4, 4 here, and needs
+        changes for its first and third use.
         """
         # Rows of one line stand together: before each row is the row above it.
         faced = np.roll(self.uses.peer, 1)
@@ -66,7 +74,10 @@ class Lines(NamedTuple):
         return faced
 
     def find_last(self, rows: Ints) -> Ints:
-        """Find the last row of the line of each of some rows."""
+        """Find the last row of the line of each of some rows.
+
+        With lines of rows 0 to 2 and 3 to 5, `last` is 2, 5, and rows 1 and 4 get 2 and 5.
+        """
         return self.last[np.searchsorted(self.last, rows)]
 
     def pairs(self) -> Ints:
@@ -76,19 +87,18 @@ class Lines(NamedTuple):
 
 
 def draw_lines(uses: Uses, place: Ints, lanes: Ints) -> Lines:
-    """Sort uses into lines, without those of lanes that their communications do not take.
+    """Sort uses into lines, and leave out uses of lanes that the node does not take.
 
-    ``place[row]`` is where the node of a use stands in the order, the greater the later. Bit k of
-    ``lanes[node]`` is lane k. If node 7 takes lane 0 of
-    an end, and node 4 comes later and takes lanes 0 and 1 of it, the lines are 7, 4 and 4.
+    A row of `uses` says that a node could use a lane. Bit k of ``lanes[node]`` is set if the node
+    takes lane k. ``place[row]`` is where the node stands in the order, the greater the later.
     """
-    # The rows that count: the bit of their lane is set for their communication. With bits 0b101
-    # these are the rows of lanes 0 and 2.
+    # The rows of lanes that are taken: of a node with the bits 0b101, those of lanes 0 and 2.
     rows = np.flatnonzero(lanes[uses.node] >> uses.lane & 1)
 
-    # Sort them by line, and on a line by place. A line has the number ``(rails * ends + end) *
-    # lanes + lane``, with gaps. A row whose number differs from that of the row before is the
-    # first of its line.
+    # Sort them by line, and on a line by place. A line has the number ``(rails * n_ends + end) *
+    # n_lanes + lane``: with 8 ends and 2 lanes, lane 1 of end 5 on rails 0 is line 11. Not all
+    # numbers occur. A row whose number differs from that of the row before is the first of its
+    # line, and the row before it is the last of another line.
     n_ends = 1 + int(uses.end.max(initial=0))
     n_lanes = 1 + int(uses.lane.max(initial=0))
     line = (uses.rails[rows] * n_ends + uses.end[rows]) * n_lanes + uses.lane[rows]
@@ -102,6 +112,19 @@ def draw_lines(uses: Uses, place: Ints, lanes: Ints) -> Lines:
     before = np.roll(sorted_uses.node, 1)
     before[first] = -1
     return Lines(sorted_uses, first, last, place[rows[order]], before)
+
+
+class _GpuCircuits(NamedTuple):
+    """Circuits between the GPUs of a rail, by ascending start; shape (circuits,) each."""
+
+    start_s: Floats
+    """When the circuit is set up, in seconds; minus infinite if the step begins with it."""
+    bundle: Ints
+    """The bundle of ports."""
+    sender: Ints
+    """The GPU from which it leads, as a number on its rail."""
+    receiver: Ints
+    """The GPU to which it leads."""
 
 
 class Changes(NamedTuple):
@@ -182,16 +205,18 @@ class Draft(NamedTuple):
 def _list_ports(transfers: Transfers, lanes: Ints) -> NDArray[np.int32]:
     """List the ports of its GPU that each operation of `Folded.own` uses, as bits.
 
-    ``lanes[node]`` are lanes as bits. The ports are those at which an operation sends, or at which
-    it receives a message. With ports of one direction, a message over lanes 0 and 2 has the bits
-    0b101 at both ends.
+    Bit k of ``lanes[node]`` is lane k, and bit p of the result is port p. The ports are those at
+    which an operation sends, or at which it receives a message. With ports of one direction, lane
+    k is port k, and a message over lanes 0 and 2 has the bits 0b101 at its sender and at its
+    receiver. With bidirectional ports, lane k is the ports 2k and 2k + 1.
     """
     folded = transfers.seats.folded
     node = folded.nodes
 
-    # A bidirectional port sends and receives: a collective uses both ports of a lane, a message
-    # one. A message back leads from the second port of its sender to the first one of its
-    # receiver.
+    # A collective uses both ports of a lane, a message one of them. A message ahead leads from the
+    # first port of its sender to the second port of its receiver (the row of a `RECV`); a message
+    # back over bidirectional ports leads from the second port to the first one, so that first and
+    # second change places.
     is_second = folded.step.kind[folded.own] == RECV
     if transfers.lanes.duplex:
         is_second ^= ~transfers.is_ahead[node]
@@ -228,9 +253,10 @@ def _list_changes(draft: Draft) -> Changes:
     uses = lines.uses
     n_seats = transfers.seats.n_seats
 
-    # Each row of side 0 with the row of the end that it faces, by node, end and lane as one
-    # number. A seat that waits for a later round faces another one that may not face it: there is
-    # no circuit.
+    # Find for each row of side 0, where a circuit begins, the row of the same node and lane at the
+    # end where it arrives: side 1 of the peer. Rows are looked up by node, end and lane as one
+    # number. A seat that waits for a later round may face a seat that does not face it: then there
+    # is no circuit.
     shape = (len(transfers.first), 2 * n_seats, transfers.lanes.number)
     key = np.ravel_multi_index((uses.node, uses.end, uses.lane), shape)
     by_key = np.argsort(key)
@@ -242,16 +268,18 @@ def _list_changes(draft: Draft) -> Changes:
     row = row[is_mutual]
     arriving_row = arriving_row[is_mutual]
 
-    # The step begins with the circuits that both of their ends used last. Circuits of which no end
-    # turns are up already.
+    # The step begins with the circuits that both of their ends use last. The other circuits are
+    # set up when the later end turns; a circuit neither of whose ends turns, with times of minus
+    # infinity, is up already.
     is_last = lines.find_last(row) == row
     is_last &= uses.node[lines.find_last(arriving_row)] == uses.node[row]
     first_row = row[is_last]
     set_up_s = np.maximum(draft.turn_s[row], draft.turn_s[arriving_row])
     is_new = set_up_s >= 0
 
-    # A rail that stops as a whole does so for a turn without a circuit, too: times of
-    # communication count that, and it is a state.
+    # A turn is listed as well, as a change without a receiver: an all-stop rail stops for it even
+    # if no circuit comes of it, and that is a state of its own. The rows are the turns, the
+    # circuits at the beginning, and the circuits that are set up.
     turning = np.flatnonzero(draft.turn_s >= 0)
     rows = np.concatenate([turning, first_row, row[is_new]])
     receiver = uses.peer[rows]
@@ -275,42 +303,52 @@ def list_timelines(
     *,
     duplex: bool = False,
 ) -> tuple[RailTimeline, ...]:
-    """List which circuits each switch holds when, once for all rails that are alike.
+    """List which circuits each switch holds when; one timeline for all rails that are alike.
 
-    Seats are replaced by GPUs of the rail, and each change is made in all replicas: with 2
-    replicas of 4 seats whose GPUs are 0 to 3 and 4 to 7, a circuit from seat 1 to 6, which is
-    seat 2 of the next replica, leads from GPU 1 to 6, and from GPU 5 to 2. Each of `bundles` is
-    the number of a bundle with two ports of a GPU, as `join_ports` reads them. On switches that
-    stop as a whole each time of a change has a state.
+    Each of `bundles` is (bundle, port of a GPU where its circuits begin, port where they end); the
+    last two are one port unless `duplex`. In the result, seats are replaced by GPUs of the rail,
+    and each change is made in all replicas: with 2 replicas of 4 seats whose GPUs are 0 to 3 and 4
+    to 7, a circuit from seat 1 to 6, which is seat 2 of the next replica, leads from GPU 1 to 6,
+    and from GPU 5 to 2.
     """
     n_bundles = 1 + max(bundle for bundle, _, _ in bundles)
     replica = np.arange(seats.n_replicas)
     timelines = []
     for number, alike in enumerate(seats.rails):
-        # The times of changes; before all others is the beginning of the step.
+        # The times at which circuits change, ascending, and by time when that is asked for: as
+        # soon as one of the changes is. The first time is the beginning of the step, minus
+        # infinite.
         here = np.flatnonzero(changes.rails == number)
         start_s = changes.start_s[here]
         times_s = np.unique(np.append(-np.inf, start_s))
         asked_s = np.full(len(times_s), np.inf)
         np.minimum.at(asked_s, np.searchsorted(times_s, start_s), changes.asked_s[here])
 
-        # New circuits in the order of time, each repeated for all replicas: ``gpu_of[replica,
-        # seat]`` is a GPU of the rail.
+        # The GPU of each seat in each replica.
         gpu_of = np.empty((seats.n_replicas, seats.n_seats), np.int64)
         gpu_of[alike.replica, alike.seat] = np.arange(len(alike.seat))
+
+        # New circuits in the order of time. Each is made in all replicas: ``sender[circuit,
+        # replica]`` and ``receiver[circuit, replica]`` are GPUs. A receiver number from that of
+        # the seats on is a seat so many replicas (`turn`) further on; the last replica is followed
+        # by the first one.
         new = here[changes.receiver[here] != IDLE]
         new = new[np.argsort(changes.start_s[new], kind="stable")]
         turn, seat = np.divmod(changes.receiver[new, None], seats.n_seats)
-        states, kept = list_states(
-            (n_bundles, len(alike.seat)),
-            times_s,
-            np.repeat(changes.start_s[new], seats.n_replicas),
-            (
-                np.repeat(changes.bundle[new], seats.n_replicas),
-                gpu_of[replica, changes.sender[new, None]].ravel(),
-                gpu_of[(replica + turn) % seats.n_replicas, seat].ravel(),
-            ),
-            keeps_all=seats.job.network.switching == "all-stop",
+        sender = gpu_of[replica, changes.sender[new, None]]
+        receiver = gpu_of[(replica + turn) % seats.n_replicas, seat]
+        circuits = _GpuCircuits(
+            start_s=np.repeat(changes.start_s[new], seats.n_replicas),
+            bundle=np.repeat(changes.bundle[new], seats.n_replicas),
+            sender=sender.ravel(),
+            receiver=receiver.ravel(),
+        )
+
+        # The states of the rail, of which state k begins at ``times_s[kept[k]]``. The first one is
+        # that of the beginning, 0 s in the plan. An all-stop switch has a state for each time.
+        keeps_all = seats.job.network.switching == "all-stop"
+        states, kept = _list_states(
+            (n_bundles, len(alike.seat)), times_s, circuits, keeps_all=keeps_all
         )
         timelines.append(
             RailTimeline(
@@ -323,30 +361,30 @@ def list_timelines(
     return tuple(timelines)
 
 
-def list_states(
-    shape: tuple[int, int],
-    times_s: Floats,
-    start_s: Floats,
-    circuits: tuple[Ints, Ints, Ints],
-    *,
-    keeps_all: bool = False,
+def _list_states(
+    shape: tuple[int, int], times_s: Floats, circuits: _GpuCircuits, *, keeps_all: bool = False
 ) -> tuple[Ints, Ints]:
-    """List the circuits of a rail after each time at which some change, and which times these are.
+    """List the circuits of a rail after each time at which some change: (states, kept times).
 
-    ``start_s[circuit]`` says when a circuit is set up: at one of the ascending `times_s`, of which
-    the first is the beginning. Circuits are bundles, senders and receivers by ascending start; a
-    receiver loses the circuit that it had. ``states[state, bundle, gpu]``, of which `shape` is
-    that of one state, is the state after each of ``times_s[kept]``. Times after which the state is
-    that before are left out unless `keeps_all`.
+    Each circuit is set up at one of the ascending `times_s`, of which the first is the beginning
+    of the step. In ``states[state, bundle, gpu]`` is the GPU to which the GPU leads on a bundle,
+    -1 for none; `shape` is (bundles, GPUs), that of one state. ``kept[state]`` is the place in
+    `times_s` of the time from which the state holds. A time at which the state stays as it is has
+    none of its own, unless `keeps_all`.
     """
-    bundle, sender, receiver = circuits
+    bundle = circuits.bundle
+    sender = circuits.sender
+    receiver = circuits.receiver
     state = np.full(shape, IDLE)
     states: list[Ints] = []
     kept = []
-    bounds = np.searchsorted(start_s, np.append(times_s, np.inf)).tolist()
+
+    # The circuits that are set up at one time stand together. With starts 0, 0, 5 and times 0, 5
+    # the bounds are 0, 2, 3: the circuits 0 and 1, then 2.
+    bounds = np.searchsorted(circuits.start_s, np.append(times_s, np.inf)).tolist()
     for time, (first, end) in enumerate(pairwise(bounds)):
-        # Receivers lose their former circuits before new ones are written: later, the new ones
-        # would be lost as well.
+        # A receiver of a new circuit loses the one that it had. All are taken away before the new
+        # ones are written, which would be lost as well otherwise.
         together = slice(first, end)
         for changed in np.unique(bundle[together]).tolist():
             taken = receiver[together][bundle[together] == changed]
@@ -365,9 +403,10 @@ def join_ports(
 
     ``states[state, bundle, gpu]`` is the GPU that a bundle of ports leads to, -1 for none. Each of
     `circuits` is a bundle, and the ports of a GPU at which a circuit of it begins and ends: with
-    (1, 2, 3), a bundle 1 that leads from GPU 5 to GPU 2 joins port 2 of GPU 5 to port 3 of GPU 2,
-    both ways if `duplex`. Port p of GPU g is port ``g * ports_per_gpu + p`` among those of the
-    switch that work.
+    (1, 2, 3), a bundle 1 that leads from GPU 5 to GPU 2 joins port 2 of GPU 5 to port 3 of GPU 2;
+    if `duplex`, it joins port 3 of GPU 2 to port 2 of GPU 5 as well. Port p of GPU g is number ``g
+    * ports_per_gpu + p`` of the ports of the switch that work. In the result
+    ``matchings[state, port]`` is the port that it leads to, -1 where idle.
     """
     ports_per_gpu = job.network.ports_per_gpu
     n_ports = states.shape[2] * ports_per_gpu

@@ -133,7 +133,8 @@ class Transfers(NamedTuple):
         folded = self.seats.folded
         position = folded.part - folded.step.rank_start[folded.step.rank[folded.part]]
 
-        # Of these the last counts first, and the rounds of a communication stand together.
+        # `lexsort` sorts by the last key, and by the key before it where that is equal. As `first`
+        # is one of the keys, the rounds of a communication stand together.
         keys = [
             self.depth,
             first,
@@ -309,10 +310,13 @@ def _list_uses(
 ) -> Uses:
     """List the uses of communications that are done alike, ``node_of_round[row, round]``.
 
-    Both ends of a message with ``is_turned[node]`` change places.
+    All rows have as many members, and face each other as ``facing[round, side, lane, place]``
+    says. Sender and receiver of a message with ``is_turned[node]`` change places: it goes over the
+    circuit from its receiver to its sender.
     """
-    # The members of all of these as rows of a table; a group that joins all replicas has only
-    # those of one.
+    # ``member[row, place]`` is the seat of a member; of a group that joins all replicas there are
+    # only the members in one of them. The members of node k stand in one array from
+    # ``first_member[k]`` on.
     communications = node_of_round[:, 0]
     n_members = int(seats.n_members[communications[0]])
     first_member = seats.nodes.first_member[communications]
@@ -320,8 +324,8 @@ def _list_uses(
     turned = is_turned[communications]
     member[turned] = member[turned, ::-1]
 
-    # Whom each place faces. With 4 members in each of two replicas, place 3 faces place 4 of the
-    # group, which is place 0 one replica further on.
+    # Which place each place faces, for each round, side and lane. With 4 members in each of two
+    # replicas, place 3 faces place 4 of the group, which is place 0 one replica further on.
     round_number, side, lane, place = np.nonzero(facing[..., :n_members] != IDLE)
     replica, faced = np.divmod(facing[round_number, side, lane, place], n_members)
     return Uses(
@@ -345,7 +349,8 @@ def _list_programs(seats: Seats, n_rounds: Ints, last: Ints) -> Programs:
     row_of_place = np.repeat(np.arange(len(rows)), n_rounds[node])
     round_number = list_ranges(np.zeros_like(node), n_rounds[node])
 
-    # Rounds after the first have numbers one after another, up to that of the last one.
+    # Rounds after the first are nodes with numbers one after another, up to that of the last one:
+    # if node 4 takes three rounds and the last is node 11, they are the nodes 4, 10 and 11.
     node_of_place = node[row_of_place]
     further = last[node_of_place] - n_rounds[node_of_place] + 1 + round_number
     return Programs(
