@@ -740,11 +740,14 @@ def _check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) 
 def _check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Tell whether the chunks of the first ranks of a plan can stand for those of all ranks.
 
-    Such a plan is *turned*: with k stored ranks, what rank r does for rank s is done by rank r + k
-    for rank s + k, too, modulo n. Then no rank may be special, as a root is, or one with blocks of
-    another size. An island of ranks, which have links of their own, is turned as a whole. A
-    circuit from r to s has another one from r + k to s + k beside it, lane by lane.
+    A plan may store the chunks of the first k of n ranks alone (``plan.stored_ranks``). Those of
+    the others follow by symmetry: what rank r does for rank s, rank r + k does for rank s + k,
+    modulo n. With 8 ranks of which 4 are stored, a send from rank 1 to rank 6 stands for one from
+    rank 5 to rank 2 as well. This needs ranks that are all alike, and circuits of the same
+    symmetry. False, with a violation in `findings`, if not.
     """
+    # All ranks are alike: none is a root, or has blocks of another size. An island, some ranks
+    # with links of their own, is shifted to another island as a whole.
     n_ranks = problem.n_ranks
     n_stored = plan.stored_ranks
     for holds, expected in (
@@ -759,8 +762,10 @@ def _check_turns(problem: Collective, plan: CollectivePlan, findings: Findings) 
             findings.refuse(rule, "stored_ranks", n_stored, expected)
             return False
 
-    # The circuits of all ranks are those of the stored ones, turned: if rank 1 leads to rank 3 and
-    # 4 ranks are stored, rank 5 leads to rank 7.
+    # ``circuits[epoch, lane, rank]`` is the rank at the other end of a circuit, or `IDLE`; a lane
+    # is one port of each rank on one plane. If rank 1 leads to rank 3 and 4 ranks are stored, rank
+    # 5 has to lead to rank 7 in the same epoch and lane: `onward` has the peers shifted by 4, and
+    # the entry of rank 5, rolled to the place of rank 1, is compared with that.
     rule = "each rank has its lanes in each epoch"
     shape = (plan.n_epochs, problem.lanes, n_ranks)
     if not findings.expect(rule, "circuits.shape", plan.circuits.shape, shape):
@@ -825,28 +830,34 @@ def _check_budgets(
 ) -> bool:
     """Check that no circuit of a plan has to be over its link budget.
 
-    ``is_over[source, destination]`` is by ports: port p of rank r is number ``r * ports + p``.
-    One-way circuits join equal ports. Two-way ones join the ports of a rank that lead to another
-    one, on the same plane, with those that lead back, in any order that keeps to all budgets.
+    ``is_over[source, destination]`` is by ports: port p of rank r is number ``r * ports + p``. A
+    plan says for each port to which rank it leads, but not to which of its ports: one-way circuits
+    join ports of equal numbers, and two-way ones may join the ports of two ranks in any way that
+    keeps to all budgets. Returns False at the first circuit without such a way.
     """
     n_used = problem.n_ranks * problem.ports
     within = ~is_over[:n_used, :n_used]
-    # ``peer_of_port[epoch and plane, port]``: the rank at the other end, -1 if the port is dark.
+    # ``plan.circuits[epoch, lane, rank]`` has a lane for each port of each plane. Made a row for
+    # each plane of each epoch, ``peer_of_port[row, port]`` is the rank at the other end, -1 if the
+    # port is dark; ports are those of rank 0, then those of rank 1, and so on.
     circuits = plan.circuits.reshape(-1, problem.ports, problem.n_ranks)
     peer_of_port = circuits.swapaxes(1, 2).reshape(-1, n_used)
     rank_of_port = np.arange(n_used) // problem.ports
     for peers in peer_of_port:
-        # For each pair of ranks with circuits, the ports `there` are matched with the ports `back`
-        # of the peer: one-way circuits with the equal ports, two-way ones with any that lead back.
-        # ``pairs[i, j]`` is 1 if ``there[i]`` and ``back[j]`` keep to the budget, else 0: the
-        # heaviest assignment is the largest matching.
+        # For each rank and peer with circuits, the ports of the rank that lead to the peer,
+        # `there`, are matched with ports of the peer, `back`. ``pairs[i, j]`` tells whether
+        # ``there[i]`` may be joined with ``back[j]``. The largest matching, which is the heaviest
+        # assignment of weights 0 and 1, has to join all of them.
         for rank, peer in np.unique(np.column_stack([rank_of_port, peers])[peers != IDLE], axis=0):
             there = np.flatnonzero((rank_of_port == rank) & (peers == peer))
-            back = there % problem.ports + peer * problem.ports
-            pairs = within[np.ix_(there, back)] & np.eye(len(there), dtype=bool)
             if problem.two_way:
+                # Any port that leads back will do, if light keeps to the budget both ways.
                 back = np.flatnonzero((rank_of_port == peer) & (peers == rank))
                 pairs = within[np.ix_(there, back)] & within[np.ix_(back, there)].T
+            else:
+                # The port of the peer that has the same number will do alone: the diagonal.
+                back = there % problem.ports + peer * problem.ports
+                pairs = within[np.ix_(there, back)] & np.eye(len(there), dtype=bool)
             if weigh_heaviest(pairs.astype(np.int64)) < len(there):
                 got = f"a circuit from rank {rank} to {peer}"
                 rule = "circuits keep to their link budgets"

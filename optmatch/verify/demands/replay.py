@@ -46,7 +46,7 @@ class Circuits(NamedTuple):
     sources: NDArray[np.int64]
     destinations: NDArray[np.int32]
     ticks: NDArray[np.int64]
-    """What it can carry."""
+    """For how long it carries data; packets are not counted."""
 
 
 def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
@@ -138,8 +138,11 @@ def _replay_plane(
 def _count_ticks(problem: Demand, schedule: Schedule, findings: Findings) -> NDArray[np.int64]:
     """Count the ticks of each slot, and check that they are whole and not too few.
 
-    0.3 s are 3 ticks of 0.1 s, up to rounding. A duration out of range counts 0 ticks.
+    0.3 s are 3 ticks of 0.1 s, up to rounding. A duration out of range (below 0, from `MOST` ticks
+    on, or NaN) is no whole number of ticks, and counts 0.
     """
+    # `exact` has fractions of ticks, -1 for a duration out of range. It may be off by the rounding
+    # of float64, for which 2**-50 of it is allowed, and by `WHOLE` besides.
     tick_s = problem.tick_s
     exact = schedule.durations_s / tick_s
     exact = np.where((exact >= 0) & (exact < MOST), exact, -1.0)
@@ -169,32 +172,38 @@ def _check_completion(
 ) -> float:
     """Compare served and wanted demand in ticks, and return when the last data arrive, in s.
 
-    `circuits` are those of each plane. If 10 ticks are wanted and circuits serve 7, a packet
-    network carries the other 3; without one this is a violation, and the result is infinite. Where
-    matchings are counted, circuits have to serve exactly what is wanted. Sets the figures
-    ``demand_s``, ``circuit_s`` and ``packet_s``, in seconds of a circuit but for the last one.
+    `circuits` are those of each plane, and `end_ticks` is when the last slot ends. If 10 ticks are
+    wanted and circuits serve 7, a packet network carries the other 3; without one this is a
+    violation, and the result is infinite. Where matchings are counted, circuits have to serve
+    exactly what is wanted.
+
+    Sets the figures ``demand_s`` and ``circuit_s``, how long circuits would need for the demand
+    and need for what they carry, and ``packet_s``, how long the packet network needs for the rest.
     """
     # Pairs of ports that have a demand or a circuit, each once, as ``source * n_ports +
-    # destination``; `served` has the ticks of all their circuits.
+    # destination``: `pairs`. `served` has the ticks of all circuits of each.
     tick_s = problem.tick_s
     n_ports = problem.fabric.n_ports
     circuit_pairs = np.concatenate([c.sources * n_ports + c.destinations for c in circuits])
     circuit_ticks = np.concatenate([c.ticks for c in circuits])
     entry_places = problem.entry_places
     if entry_places is None:
+        # Many pairs may have a demand: circuits are added up by pair, for all pairs. `needed`
+        # tells which have one; where matchings are counted, a circuit carries both directions.
         needed = problem.ticks if problem.objective == "matchings" else problem.directed_ticks
         served_by_place = np.zeros(needed.size, dtype=np.int64)
         np.add.at(served_by_place, circuit_pairs, circuit_ticks)
         pairs = np.flatnonzero((needed.reshape(-1) != 0) | (served_by_place != 0))
         served = served_by_place[pairs]
     else:
-        # The matrix, whose size is the square of the ports, is not read for a few entries.
+        # Few pairs have one: the same for them and the pairs with circuits alone, as the matrix of
+        # all pairs would be too large.
         listed = np.concatenate([circuit_pairs, entry_places])
         pairs, number = np.unique(listed, return_inverse=True)
         served = np.zeros(len(pairs), dtype=np.int64)
         np.add.at(served, number[: len(circuit_pairs)], circuit_ticks)
 
-    # What is wanted, each direction for itself; `wanted`, `carried` and `left` are in ticks.
+    # What is wanted in each direction, and how much of it circuits carry or leave: in ticks.
     sources, destinations = np.divmod(pairs, n_ports)
     wanted = problem.directed_ticks[sources, destinations]
     carried = np.minimum(wanted, served)

@@ -235,7 +235,8 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     collective goes around a ring of its members unless the job names another algorithm (such as
     recursive halving), which has fewer rounds. Example: an all-reduce of 8 MB among 4 members
     sends 2 * 3 / 4 * 8 = 12 MB from each, in 6 messages; with 2 ports of 50 GB/s and 2 us for a
-    message it lasts 120 + 12 us on a rail.
+    message it lasts 120 + 12 us on a rail. Inside a server its bytes go at the rate of the links
+    there (scale-up), with the latency of those.
     """
     step = job.step()
     network = job.network
@@ -244,8 +245,9 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     n_members = count_members(step).astype(np.float64)[step.group[operations]]
 
     # Kind by kind around rings: the bytes that a member sends for each byte of the size, and how
-    # many messages these are. Collectives in rounds (such as recursive halving) then replace their
-    # entries. Computation sends nothing.
+    # many messages these are. The size of an all-gather is the shard of one rank, of which each
+    # member passes on n - 1; that of all others is the whole buffer of a rank. Collectives in
+    # rounds (such as recursive halving) then replace their entries. Computation sends nothing.
     sent_bytes = np.zeros(len(operations))
     n_messages = np.zeros(len(operations))
     for number, kind in enumerate(OPERATIONS):
@@ -266,7 +268,8 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
         sent_bytes[rows] = share * size_bytes[rows]
         n_messages[rows] = messages
 
-    # A member sends an equal share of the size in each send of a round.
+    # In rounds a member sends once in each, and all sends of a round have the same share of the
+    # size: that of the first one stands for all. Each round adds the latency of one message.
     for group in list_in_rounds(job, operations):
         rows_in_rounds = np.searchsorted(operations, group.operations)
         share_of_all = sum(transfers[0].share for transfers in group.rounds)
@@ -609,16 +612,19 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
 
 
 def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> None:
-    """Check that light goes where the circuits lead, by tracing cells if there are any.
+    """Check that circuits come back where ports are bidirectional, and that light follows them.
 
-    ``cell_states[state, cell]`` go with the rows of matchings. `where` names the timeline in
-    messages; broken rules are noted in the findings.
+    ``matchings[state, port]`` of the timeline is the port to which another one leads, and
+    ``cell_states[state, cell]`` how cells are set meanwhile; it is None without cells. `where`
+    names the timeline in messages; broken rules are noted in the findings.
     """
     matchings = timeline.matchings
     states = timeline.cell_states
     fabric = context.job.fabric
     findings = context.findings
-    # The circuit of a bidirectional port comes back: the partner of its partner is the port.
+
+    # Mutual circuits: the partner of a bidirectional port's partner is the port itself, which is
+    # not its own partner. If port 2 leads to port 5, port 5 has to lead to port 2.
     if fabric is not None and fabric.bidirectional:
         port_itself = np.broadcast_to(np.arange(matchings.shape[1]), matchings.shape)
         partner_of_partner = np.take_along_axis(matchings, matchings, 1)
@@ -632,7 +638,8 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
         ):
             return  # no light can be traced
 
-    # Without cells there is no light to trace; a switch with losses alone keeps its link budget.
+    # Cells: an ideal switch (no fabric, or one without cells) has no states of any, and all others
+    # have one for each cell and matching.
     if fabric is None or fabric.graph is None:
         findings.expect("an ideal switch has no cells", where, states, None)
     else:
@@ -640,6 +647,9 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
         expected = (len(matchings), fabric.n_cells)
         if not findings.expect("every cell has a state", f"{where}.cell_states", shape, expected):
             return
+
+    # Light follows the circuits through the cells. Without cells only the losses of circuits are
+    # compared with link budgets, where the fabric states any.
     if fabric is not None:
         check_light(fabric, matchings, states, findings)
 
@@ -791,18 +801,22 @@ def _seek_circuit(rail: Rail, spell: Places, receiver: Places, earliest_end_s: S
 
 
 def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: Seconds) -> Seconds:
-    """Return when work ends that rests while the whole rail is dark.
+    """Return when work ends that rests during each stop of the whole rail.
 
-    Entry by entry, work begins at `begin_s` and takes `lasts_s` of light. A stop counts if it
-    begins more than `slack_s` before the end of the work. With stops at 4 s and 9 s of 1 s each,
-    work of 6 s that begins at 0 s ends at 7 s. Work of 4 s ends just when a stop begins: with a
-    positive `slack_s` before it, at 4 s, with a negative one after it, at 5 s.
+    All arrays have an entry for each piece of work, which begins at `begin_s` and needs `lasts_s`
+    while the rail is lit. With stops at 4 s and 9 s of 1 s each, work of 6 s that begins at 0 s
+    ends at 7 s.
+
+    `slack_s` decides about a stop that begins just when the work ends, up to rounding: as work of
+    4 s in the example. If it is positive, the work has ended before the stop, at 4 s. If it is
+    negative, the stop is waited for, and the work ends at 5 s.
     """
     # Times are read from a clock that rests while the rail is dark.
     light_end_s = begin_s - rail.dark_before(begin_s) + lasts_s
 
     # On that clock stops last no time: stop number k comes k delays earlier. With stops at 4 s and
     # 9 s of 1 s, they are at 4 s and 8 s. Each stop before the end adds a delay on the real clock.
+    # Without the maximum, work of no length within a stop would end before it begins.
     light_stops_s = rail.stops_s - np.arange(len(rail.stops_s)) * rail.delay_s
     n_stops_before_end = np.searchsorted(light_stops_s, light_end_s - slack_s, side="left")
     return np.maximum(begin_s, light_end_s + n_stops_before_end * rail.delay_s)
@@ -901,7 +915,7 @@ def _open_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
 
     # Around a ring of n members the ports of a member together carry n / 2 times the bytes that it
     # sends: parts make 1, 2, ... or n - 1 hops.
-    around_bytes = sent_bytes * (n_others + 1) / 2
+    ring_bytes = sent_bytes * (n_others + 1) / 2
     return Exchanges(
         operations=operations,
         end_s=end_s,
@@ -912,7 +926,7 @@ def _open_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
         n_reached=n_reached,
         n_rounds=n_rounds,
         part_s=part_s,
-        around_s=around_bytes / n_ports / network.port_bytes_per_s + latency_s,
+        around_s=ring_bytes / n_ports / network.port_bytes_per_s + latency_s,
         used=used,
         spell=spell,
     )
@@ -929,10 +943,10 @@ def _is_one_round(exchanges: Exchanges) -> NDArray[np.bool_]:
     # Around a ring it may last just as long: of 4 members with 6 ports each, a port carries 2 / 6
     # of the bytes that a member sends, and one part is 1 / 3 of them. The ranks that the ports
     # reach at the start then decide.
-    lasts_a_ring = np.abs(lit_s - exchanges.around_s) <= rounding(exchanges.end_s)
-    reaches_all = exchanges.n_reached >= exchanges.n_others
-    leads_as_round = (exchanges.n_reached > 1) & (reaches_all | ~lasts_a_ring)
-    is_one_round: NDArray[np.bool_] = (exchanges.n_rounds == 1) & lasts_a_part & leads_as_round
+    may_be_ring = np.abs(lit_s - exchanges.around_s) <= rounding(exchanges.end_s)
+    may_be_ring &= exchanges.n_reached < exchanges.n_others
+    is_one_round: NDArray[np.bool_] = (exchanges.n_rounds == 1) & (exchanges.n_reached > 1)
+    is_one_round &= lasts_a_part & ~may_be_ring
     return is_one_round
 
 
@@ -946,19 +960,18 @@ def _check_rounds_of_exchanges(
     """
     # Every other member has to be served by a circuit of its own.
     operations = exchanges.operations
-    row = exchanges.used.row
-    of_rounds = in_rounds[row]
+    of_rounds = in_rounds[exchanges.used.row]
+    row = exchanges.used.row[of_rounds]
     n_served = _count_served(
-        context, rail, operations, exchanges.part_s, row[of_rounds], exchanges.spell[of_rounds]
+        context, rail, operations, exchanges.part_s, row, exchanges.spell[of_rounds]
     )
     wrong = in_rounds & (n_served != exchanges.n_others)
     context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, exchanges.n_others)
 
     # The time is that of all rounds and of the changes between them, one fewer than rounds. With a
     # switch that stops as a whole, the stops within the operation count instead.
-    n_rounds = exchanges.n_rounds
-    between_s = exchanges.dark_s if len(rail.stops_s) else (n_rounds - 1) * rail.delay_s
-    needed_s = n_rounds * exchanges.part_s + between_s
+    between_s = exchanges.dark_s if len(rail.stops_s) else (exchanges.n_rounds - 1) * rail.delay_s
+    needed_s = exchanges.n_rounds * exchanges.part_s + between_s
     wrong = in_rounds & (np.abs(exchanges.duration_s - needed_s) > rounding(exchanges.end_s))
     context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, exchanges.duration_s, needed_s)
 
@@ -1621,7 +1634,8 @@ def _check_times_over_chords(
 
 # The rules of time: order, durations, equal ranks
 #
-# The *load* of a rail is all that rides it, with times and ports.
+# The *load* of a rail is all that rides it, with times and ports, as a tuple of arrays: two rails
+# do the same if all arrays of their loads are equal.
 
 
 def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -1636,27 +1650,22 @@ def _describe_load(
     riding: NDArray[np.int64],
     numbers_of_groups: dict[tuple[str, bytes], int],
 ) -> tuple[NDArray[np.generic], ...]:
-    """Describe all that happens on a rail without names, so that rails can be compared.
+    """Describe all that happens on a rail without names of ranks, so that rails can be compared.
 
-    `riding` are the operations on the rail, ascending, and `ranks` its ranks. Two rails do the
-    same if all of the thirteen arrays that are returned are equal:
+    `riding` are the operations on the rail, ascending, and `ranks` its ranks, ascending: they are
+    replaced by the numbers of their GPUs on the rail, 0, 1, ....
 
-    - the GPUs of the rail, 0, 1, ..., which stand for its ranks in all others;
-    - by operation of `riding`: kind, bytes, start, end, ports as bits, GPU, GPU of the peer (-1
-      for none), number of the group, and the place in `riding` of the first operation of the same
-      communication;
-    - by rank that forwards an operation of `riding`: the place of the operation there, the GPU of
-      this rank, and its ports as bits.
-
-    A group gets its number in `numbers_of_groups`, which the calls for all rails share, when its
-    dimension and GPUs are met first.
+    `numbers_of_groups` is added to: a group gets the next number when its dimension and GPUs are
+    met first. One dictionary serves all rails that are compared, hence groups of the same
+    dimension and GPUs have the same number on all of them.
     """
     step = context.step
     plan = context.plan
-    gpu_of_rank = np.full(step.n_ranks + 1, -1)  # the last entry: no rank
+    # Rank -1, as that of a peer where there is none, looks up the last entry: GPU -1.
+    gpu_of_rank = np.full(step.n_ranks + 1, -1)
     gpu_of_rank[ranks] = np.arange(len(ranks))
 
-    # Groups get the same number on all rails if their dimension and their GPUs are the same.
+    # ``number_of_group[group]`` by its index in ``step.groups``, of groups that are used here.
     groups = step.group[riding]
     number_of_group = np.full(len(step.groups), -1)
     for index in np.flatnonzero(np.bincount(groups)).tolist():
@@ -1665,24 +1674,29 @@ def _describe_load(
         number_of_group[index] = numbers_of_groups.setdefault(key, len(numbers_of_groups))
 
     # Operations of one communication have the same number in `match`; `first` is the place of the
-    # first one of each. ``plan.relays`` has a row (operation, rank that forwards, ports) for each
-    # rank that forwards. A row belongs here if its operation stands at its `position` in `riding`;
-    # the -1 is for operations behind the last one.
+    # first one of each in `riding`.
     _, first, communication = np.unique(step.match[riding], return_index=True, return_inverse=True)
+
+    # ``plan.relays`` has a row (operation, rank that forwards, ports) for each rank that forwards.
+    # A row belongs here if its operation is one of `riding`: if it stands where it is searched.
+    # Operations after the last one of `riding` are searched one place behind it, where -1 stands.
     position = np.searchsorted(riding, plan.relays[:, 0])
     rides_here = np.append(riding, -1)[position] == plan.relays[:, 0]
 
     return (
         np.arange(len(ranks)),
+        # By operation of `riding`: what it is, when, and over which ports (as bits).
         step.kind[riding],
         step.size_bytes[riding],
         plan.start_s[riding],
         plan.end_s[riding],
         plan.ports[riding],
+        # By operation of `riding`: who takes part.
         gpu_of_rank[step.rank[riding]],
         gpu_of_rank[step.peer[riding]],
         number_of_group[groups],
         first[communication],
+        # By rank that forwards: for which operation, its GPU, and its ports (as bits).
         position[rides_here],
         gpu_of_rank[plan.relays[rides_here, 1]],
         plan.relays[rides_here, 2],
@@ -1995,7 +2009,6 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
     # ones get one number on all rails (`_describe_load`).
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
-        # A load is all that happens on a rail, as arrays without names of ranks.
         checked_load: tuple[NDArray[np.generic], ...] = ()
         for rail_number in timeline.rails:
             ranks = ranks_of_rail[rail_number]
@@ -2074,24 +2087,29 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
 def _check_sharing(
     context: Context, rail: Rail, changing: Places, staying: Places, staying_port: Places
 ) -> None:
-    """Check that no port sends for two operations at the same time.
+    """Check that no port of the switch sends for two operations at the same time.
 
-    `changing` are indices of the operations that were checked by rules of their own: collectives
-    in rounds or stages, whose circuits may change on the way, and all-to-alls over chords. Their
-    ports are looked up here; ``staying_port[entry]`` is a port of the switch over which the
-    operation ``staying[entry]`` goes, those of forwarding ranks among them. Times may overlap by
-    rounding alone.
+    Times may overlap by rounding alone.
+
+    Parameters
+    ----------
+    changing
+        Operations of the step in rounds, in stages or over chords. They send over their own ports
+        alone, which are looked up here.
+    staying, staying_port
+        All other sends, an entry for each port of each: the operation, and the port of the switch.
+        Ports of ranks that forward its data are among them.
     """
-    # The ports of all sends on this rail, an entry for each. ``plan.ports[operation]`` are the
-    # ports of a GPU as bits; ``used.port`` are ports of the switch, and ``used.row`` places in
-    # `changing`.
-    step = context.step
+    # Who sends over which port of the switch: an entry for each port of each operation. Ports of
+    # operations that change their circuits are bits of a GPU in the plan.
     plan = context.plan
-    used = rail.list_ports(step.rank[changing], plan.ports[changing])
+    used = rail.list_ports(context.step.rank[changing], plan.ports[changing])
     operation = np.concatenate([staying, changing[used.row]])
     port = np.concatenate([staying_port, used.port])
 
-    # Sorted by port and time, an overlap shows between neighbours.
+    # Sorted by port, then by start, each entry is compared with the one before. If any two sends
+    # of a port overlap, so do two that stand side by side: one from 0 to 9 s overlaps one from 5
+    # to 6 s, and also any that starts between them.
     order = np.lexsort([plan.end_s[operation], plan.start_s[operation], port])
     operation = operation[order]
     port = port[order]

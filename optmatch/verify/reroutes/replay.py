@@ -449,8 +449,9 @@ def _check_numbers(problem: Reroute, transition: Transition, findings: Findings)
 def _check_moves(failure: Failure, transition: Transition, findings: Findings) -> None:
     """Check that each lost unit has a live spare of its own, and that no other unit moves.
 
-    Rows of ``transition.moves`` are a lost unit and its spare. Where light may not pass a chip on
-    its way (`through`), racks move as a whole.
+    Rows of ``transition.moves`` are a lost unit and its spare. If light can pass chips on its way
+    (``units.through``), units move one by one. If not, units are chips of racks, and all chips of
+    a rack with a lost one move to the same places of one other rack.
     """
     lost = transition.moves[:, 0].tolist()
     spares = transition.moves[:, 1].tolist()
@@ -465,7 +466,8 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
     if units.through:
         return
 
-    # All chips of a lost rack go to the same places of one other rack.
+    # Chips are numbered rack after rack. With 64 chips in each, and rack 0 taken over by rack 3,
+    # chip 5 moves to chip 3 * 64 + 5.
     chips_per_rack = units.n_units // units.racks
     spare_rack_of: dict[int, int] = {}  # by lost rack, as its first chip says
     for number, (chip, spare) in enumerate(zip(lost, spares, strict=True)):

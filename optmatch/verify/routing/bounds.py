@@ -46,15 +46,18 @@ class Quality(NamedTuple):
 
 
 def measure_quality(light: Light, cells: CellDevice) -> Quality:
-    """Compute the loss and the crosstalk of each beam of a schedule.
+    """Compute the loss and the crosstalk of each beam of a schedule, by slot and source.
 
     Two beams in one cell leak into each other. A leak loses the same as the beam that it has
     joined, so its share of that beam stays what it is in the cell: if a cell leaks 1 %, and the
     other beam has twice the power there, it adds 2 %.
     """
-    # The loss of each beam: the sum over the cells that it passes. Light has an entry for each
-    # passage of a cell, with the terminals where it enters and leaves. Cell c has the terminals
-    # 4 c to 4 c + 3: bit 1 is the end, bit 0 the side.
+    # The loss of each beam: the sum over the cells that it passes. `light` has an entry for each
+    # passage: the slot, the source that sent the beam, and the terminals where it enters the cell
+    # and leaves it. Those of a beam stand together, in the order of its way. Cell c has the
+    # terminals 4 c to 4 c + 3: 4 c and 4 c + 1 are the two sides of one end, 4 c + 2 and 4 c + 3
+    # those of the other. From 4 c to 4 c + 3 light changes sides: bit 0 differs, and the cell is
+    # cross.
     shape = light.arrived.shape
     n_sources = shape[1]
     beam = light.slot * n_sources + light.beam
@@ -64,15 +67,17 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     total_db = np.zeros(shape[0] * n_sources)
     np.add.at(total_db, beam, loss_db)
 
-    # The loss of a beam before each of its cells; the cells of a beam stand together, in order.
+    # The loss of a beam before each of its cells: the running sum over all entries, less what it
+    # was at the first cell of the beam.
     before_db = np.cumsum(loss_db) - loss_db
     first_of_beam = np.flatnonzero(np.diff(beam, prepend=-1))
     n_cells_of_beam = np.diff(np.append(first_of_beam, len(beam)))
     before_db -= np.repeat(before_db[first_of_beam], n_cells_of_beam)
 
-    # For each passage the one, if any, that enters the same cell beside it: in the same slot, at
-    # the other terminal of the same end, whose number differs in bit 0. `place` is one number for
-    # a slot and a terminal. A beam that meets itself makes no crosstalk.
+    # For each passage (`receiver`) the one, if any, that enters the same cell beside it
+    # (`leaker`): in the same slot, at the other side of the same end. `place` is one number for a
+    # slot and a terminal, and ``place ^ 1`` that of the terminal beside it: 7 beside 6, 6 beside
+    # 7. A beam that meets itself makes no crosstalk.
     place = light.slot * (4 * cells.n_cells) + light.entered
     _, receiver, leaker = np.intersect1d(place, place ^ 1, assume_unique=True, return_indices=True)
     different = beam[leaker] != beam[receiver]
@@ -579,22 +584,29 @@ class ProofChecker:
         """
         # Prices and costs are whole numbers, of which `units.per_db` make one dB.
         units = loss_units(bar_loss_db, cross_loss_db)
-        cell_costs = CellCosts(units.bar, units.cross)
         parity = self.total_parity(circuits)
+        to_loss_db = partial(
+            self._round_up_loss, (bar_loss_db, cross_loss_db), units.per_db, parity
+        )
+        return self._bound_leaves(proof, circuits, CellCosts(units.bar, units.cross), to_loss_db)
+
+    def _round_up_loss(
+        self, losses_db: tuple[float, float], per_db: float, parity: int | None, units: float
+    ) -> float:
+        """Turn `units` of price, `per_db` to a dB, into the next loss in dB that routes can have.
+
+        `losses_db` are those of a cell in bar and in cross, and `parity` is that of the number of
+        cells, None if it is not known. A loss of 0 or less, or above that of all cells, stays.
+        """
+        cheap_db, dear_db = sorted(losses_db)
         max_passages = len(self.exits) // 2  # both ways through every cell
-        cheap_db, dear_db = sorted((bar_loss_db, cross_loss_db))
-
-        def to_loss_db(value: float) -> float:
-            """Turn price units into the next loss in dB that routes can have."""
-            loss_db = value / units.per_db
-            if loss_db <= 0 or dear_db * max_passages < loss_db:
-                return loss_db
-            return min(
-                _next_sum(loss_db, (n_dear, dear_db), cheap_db, max_passages, parity)
-                for n_dear in range(math.ceil(loss_db / dear_db) + 1)
-            )
-
-        return self._bound_leaves(proof, circuits, cell_costs, to_loss_db)
+        loss_db = units / per_db
+        if loss_db <= 0 or dear_db * max_passages < loss_db:
+            return loss_db
+        return min(
+            _next_sum(loss_db, (n_dear, dear_db), cheap_db, max_passages, parity)
+            for n_dear in range(math.ceil(loss_db / dear_db) + 1)
+        )
 
     def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> JointBound:
         """Bound the cells on the routes of all circuits, which are divided among some time slots.

@@ -98,7 +98,8 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
         return False
     findings.figures["slots"] = len(schedule.matchings)
 
-    # Without matchings of the right shape there are no circuits, and nothing else to check.
+    # Without matchings of the right shape there are no circuits, and nothing else to check. A
+    # schedule states a delay of each slot where these depend on the cells that are set ("cells").
     own_delays = isinstance(problem, AllToAll) and problem.delay_s == "cells"
     if not (
         check_shapes(problem.fabric, schedule, findings, own_delays=own_delays)
@@ -114,7 +115,11 @@ def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Fi
         _check_coverage(problem, schedule, findings)
     else:
         _check_stated_times(
-            schedule, "a matching that is asked for alone lasts 1 s", 1.0, 0.0, findings
+            schedule,
+            "a matching that is asked for alone lasts 1 s",
+            slot_s=1.0,
+            delay_s=0.0,
+            findings=findings,
         )
         # The one slot holds the matching that was asked for.
         if findings.expect("there is one slot", "matchings", len(schedule.matchings), 1):

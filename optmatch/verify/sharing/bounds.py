@@ -225,31 +225,42 @@ def _check_levels(
     certificate: Any,
     counted: Any,
 ) -> Score:
-    """Bound what each job lacks, by rank, by cuts which show that the jobs so far get no more.
+    """Bound from below what each job lacks, in the order in which jobs are served.
 
-    ``served[job]`` is how many resources a job has in the answer. The certificate has a cut or
-    None for each rank, and `counted` what each job lacks by counting. If the first job has 5
-    resources, and the second one 3 of 6, a cut of 8 for both proves that the second one lacks 3 in
-    any answer that serves the first one as well. From the first job on for which this is not
-    shown, the counted levels remain.
+    A job is shown to lack what it lacks in the answer if no answer gives it more and each job
+    before it as much. A cut shows this by the max-flow min-cut theorem: if the first job has 5
+    resources, and the second one 3 of 6, a cut of 8 around both proves that the second one gets no
+    more than 3 beside the 5. From the first job on without such a cut, counted levels remain.
+
+    Parameters
+    ----------
+    served
+        ``served[job]``: the resources of each job in the answer.
+    certificate
+        A tuple with the cut of each rank, as `Supply.cut` takes it, or None: by rank.
+    counted
+        A tuple of what each job lacks by counting alone, by rank.
     """
     order = rank_jobs(problem)
     if not isinstance(certificate, tuple) or len(certificate) != len(order):
         raise ProofError(f"a cut or None for each of {len(order)} jobs is expected")
     demand = problem.jobs.demand
-    taken = np.zeros_like(demand)  # by job: of the jobs before, what they have
+    # ``asked[job]``: what a better answer could give to the jobs so far at most. Those before get
+    # what they have in the answer, the one at hand its whole demand, and all later ones nothing.
+    asked = np.zeros_like(demand)
     levels: list[int] = []
     for rank, (job, proof) in enumerate(zip(order, certificate, strict=True)):
-        taken[job] = demand[job]
+        asked[job] = demand[job]
         if served[job] < demand[job]:
-            # The job lacks something. The cut has to show that it gets no more: a job that takes
-            # all or nothing (`whole`) could gain its whole demand, another one a single resource.
+            # The job lacks something. A better answer gives the jobs so far what they have, and
+            # this one something more: one resource at least, or its whole demand if it takes all
+            # or nothing (`whole`). If the cut allows for that, `most` is at least their sum.
             least_gain = int(demand[job]) if problem.jobs.whole[job] else 1
-            most = int(taken.sum()) if proof is None else supply.cut(proof, taken)
+            most = int(asked.sum()) if proof is None else supply.cut(proof, asked)
             if most >= int(served[order[: rank + 1]].sum()) + least_gain:
                 return (*levels, *counted[rank:])
         levels.append(int(demand[job] - served[job]))
-        taken[job] = served[job]
+        asked[job] = served[job]
     return tuple(levels)
 
 

@@ -36,11 +36,16 @@ def verify_sharing(
     What is wrong is added to `findings`, and so is the figure ``lower_bound_recomputed``, the
     bound of `count_bound`.
     """
+    # Objectives in whole resources are compared exactly, as multiples of 1.
     findings.step = 1.0 if problem.objective == "max-flow" else None
     supply = Supply(problem)
     counted = count_bound(problem, supply)
     findings.figures["lower_bound_recomputed"] = counted
-    served: NDArray[np.int64] | None = None  # by job, once the answer is replayed
+
+    # `check_solution` replays the answer first, and then looks at the certificate, which may be
+    # about this answer: `replay` leaves the resources of each job in `served` for `prove`. It
+    # remains None without an answer, or if they could not be counted.
+    served: NDArray[np.int64] | None = None
 
     def replay(answer: object) -> bool:
         """Check the answer; return whether its objective could be computed."""
