@@ -425,12 +425,15 @@ def count_groups(numbers: list[int]) -> int:
     if len(numbers) > MOST_NUMBERS:
         return bound
 
-    # sums[subset]: bit k of a subset says whether it has number k. Subsets whose last number is k
-    # are those from 2**k on: each is one of the subsets before with this number added. `zeros` are
-    # all possible groups, without the empty one, and `lowest` has the bit of their first numbers.
+    # ``sums[subset]``: a subset is an integer whose bit k says whether it has number k, so that
+    # 0b101 has the numbers 0 and 2. Subsets whose last number is k are those from 2**k on: each is
+    # one of the subsets before with this number added.
     sums = np.zeros(1 << len(numbers), dtype=np.int64)
     for k, number in enumerate(numbers):
         sums[1 << k : 2 << k] = sums[: 1 << k] + number
+
+    # The subsets with sum zero are all possible groups; the first one is empty and is left out.
+    # ``lowest[group]`` has the bit of its first number alone: 0b100 for the group 0b1100.
     zeros = np.flatnonzero(sums == 0)[1:]
     if len(zeros) > MOST_SUMS:
         return bound
@@ -438,7 +441,11 @@ def count_groups(numbers: list[int]) -> int:
 
     @cache
     def split(subset: int) -> int:
-        """Count the groups of a subset with sum zero: the first of them has its lowest number."""
+        """Return into how many groups a subset with sum zero can be divided at most.
+
+        The lowest number of the subset is in some group: each group of `zeros` that begins with
+        it, and is inside the subset, is tried. The rest is divided in the same way.
+        """
         fitting = zeros[(lowest == subset & -subset) & (zeros & ~subset == 0)]
         return max((1 + split(subset ^ group) for group in fitting.tolist()), default=0)
 

@@ -229,7 +229,7 @@ class Work(NamedTuple):
 
 
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
-    """Return how many bytes operations send, and how long they last if all circuits are there.
+    """Compute how many bytes operations send, and how long they last if all circuits are there.
 
     `operations` are indices of ``job.step()``, ascending; the result has an entry for each. A
     collective goes around a ring of its members unless the job names another algorithm (such as
@@ -1096,10 +1096,10 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
 
 
 def _find_places(context: Context, operation: Places, rank: NDArray[np.integer]) -> Places:
-    """Return the places of ranks in the groups of operations, entry by entry; -1 outside.
+    """Return the place of each rank in the group of its operation, -1 if it is not a member.
 
-    ``rank[entry]`` is looked up in the group of ``operation[entry]``, and may be -1. Rank 5 has
-    place 1 in a group of the ranks 3, 5 and 8.
+    ``rank[entry]`` is looked up in the group of ``operation[entry]``; a rank of -1, for none, has
+    place -1. Rank 5 has place 1 in a group of the ranks 3, 5 and 8.
     """
     if not len(operation):
         return operation
@@ -1306,10 +1306,11 @@ def _list_hops(context: Context, operations: Places) -> Hops:
 
 
 def _check_messages(context: Context, riding: Places, sends: Places, reached: Arrival) -> None:
-    """Check that messages reach their receivers, at the ports that these name.
+    """Check that messages reach their receivers, at the ports that the receives state.
 
-    Entry by entry, `sends` is an operation that sends, and `reached` where one of its ports leads;
-    several may carry one message. `riding` are all operations on the rail, receives among them.
+    ``sends[entry]`` is an operation that sends, and the entry of `reached` is where a port of its
+    last hop leads. An operation has an entry for each of these ports, all of which have to lead to
+    the receiver. `riding` are all operations on the rail, receives among them.
     """
     step = context.step
     receiver = step.peer[sends]
@@ -1341,10 +1342,16 @@ def _check_collectives(
 ) -> None:
     """Check that the circuits of each collective lead around rings of its members.
 
-    The ports of one number of all members make one ring, a lane; if others forward, there is lane
-    0 alone, and all ports of a member lead to the same next one. `hops` are those of `operations`,
-    collectives and messages, `used` has their ports, and `reached` the ranks to which these lead;
-    messages are left out.
+    With 2 ports there are two rings, called lanes: ports 0 of all members make lane 0, and ports 1
+    make lane 1. If other ranks forward the data of a collective, it has lane 0 alone: all ports of
+    a member then lead to the same next one.
+
+    Parameters
+    ----------
+    operations, hops
+        Collectives and messages, and all of their hops. Messages are left out here.
+    used, reached
+        By entry, a port of one of the hops, and the rank to which its circuit leads.
     """
     # A lane of an operation is one integer, ``place in operations * ports of a GPU + lane``: with
     # 2 ports, lane 1 of the operation at place 3 is 7. Column 0 of ``plan.relays`` has the

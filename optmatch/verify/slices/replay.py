@@ -217,8 +217,11 @@ def verify_slice(
 def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> bool:
     """Check an allocation: its servers, circuits, routes and fibres, in this order.
 
-    False if the load could not be counted, since a rule is broken on which later ones rest.
+    Each check rests on those before. Returns False if one of them ends the replay; then the
+    objective, the load of the fullest edge (`_add_figures`), is not known.
     """
+    # The slice is a torus of chips, in one of the shapes that fit. A *slot* is the part of it on
+    # one server.
     if not isinstance(answer, Allocation):
         findings.refuse(
             "the answer is an allocation", "answer", type(answer).__name__, "Allocation"
@@ -237,7 +240,8 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
     if not _check_servers(problem, answer, torus, findings):
         return False
 
-    # Routes and fibres are checked only for circuits that are all as expected.
+    # Routes and fibres are checked only for circuits that are all as expected. A circuit is known
+    # by the two ports that it joins; ``slots_of_circuit[ports]`` are the two slots of these.
     slots_of_circuit = _expected_circuits(problem, answer, torus)
     circuits: list[PortPair] = [(start, end) for start, end in answer.circuits.tolist()]
     findings.expect("each circuit is there once", "circuits", len(circuits), len(set(circuits)))
@@ -256,7 +260,9 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
     routes = _check_routes(problem, answer, torus, findings)
     if routes is None:
         return False
-    # By circuit the edges that it passes; none if both of its slots are one.
+
+    # ``routes[slots]`` lists the edges between the servers of two slots, for all circuits between
+    # them. A circuit inside a slot passes none.
     edges_of_circuit = [routes.get(slots_of_circuit[circuit], []) for circuit in circuits]
     _check_fibres(problem, answer, edges_of_circuit, findings)
     _add_figures(problem, answer, routes, findings)
