@@ -52,10 +52,10 @@ class _RouteList(NamedTuple):
 
 @lru_cache(maxsize=256)
 def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
-    """Choose strides for so many ports whose busiest port carries least in an all-to-all.
+    """Choose a stride for each port, so that the busiest port carries least in an all-to-all.
 
-    Few sets, those with fewest hops in all, are compared by a linear programme. None if there are
-    more ports than other members.
+    The few sets of strides with the fewest hops in all are compared by a linear programme. None if
+    there are more ports than other members.
     """
     if n_ports > n_members - 1:
         return None
@@ -78,7 +78,7 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
 def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
     """List all sets of strides if they are few, else some known ones and a greedy one.
 
-    A set has a stride for each of `n_ports` ports, from 1 to n - 1 among n members.
+    A set has a different stride for each of `n_ports` ports, from 1 to n - 1 among n members.
     """
     if comb(n - 1, n_ports) <= _MOST_SETS:
         yield from combinations(range(1, n), n_ports)

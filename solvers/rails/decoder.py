@@ -887,18 +887,20 @@ def decode(
     """Schedule a training step: list scheduling, in which what can start first starts first.
 
     A communication takes the route by which it ends soonest, sets up the circuits that it lacks
-    and holds them until its end. It waits in a queue by when it is ready; if its circuits are busy
-    then, it goes back into the queue until they are free, and others may overtake it unless
-    ``choice.in_order``. The cost is O(n log n) for n nodes, and all circuits on the routes that
-    are tried.
+    and holds them until its end. Communications wait in a queue, the one that is ready first in
+    front. If the circuits of the first one are busy, it goes back into the queue by the time at
+    which they are free, and others may overtake it; with ``choice.in_order`` it takes them as soon
+    as they are free, and nobody overtakes it. The cost is O(n log n) for n nodes, and one for each
+    circuit on the routes that are tried.
 
     A schedule is given up if its step takes `most_s` seconds or longer, if more seats than
     `most_forwarding` forward (counted over all nodes), or if no route serves a node: its step is
     infinite then, and only a part of `result` is written. The first contents of `scratch` do not
     matter, but its work is added to.
 
-    Returns when the last node ends and the last circuit is up, in seconds; `scratch` then has the
-    number of changes, those at the end of the step included, and of seats that forward.
+    Returns when the last node has ended and the last circuit is up, in seconds. Then
+    ``scratch.n_changes[0]`` is the number of changes, those at the end of the step included, and
+    ``scratch.n_forwarding[0]`` that of seats that forward.
     """
     nodes = graph.nodes
     heap = scratch.heap
@@ -990,14 +992,14 @@ def decode(
 
 @kernel
 def trace(nodes: StepNodes, member_row, result: Result, next_seat, mark, rows):
-    """List the seats that forward as rows (operation of the sender, seat, ports as bits, turn).
+    """List the seats that forward, as rows (operation of the sender, seat, ports as bits, turn).
 
     If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the
-    operation of 0. The turn is 1 if the seat is one of the next replica, else 0. `nodes` are
-    `StepNodes`, and ``next_seat[ring, seat]`` is that of `RailLayout`; ``member_row[place]`` is
-    the operation of the member at ``nodes.member[place]``. `rows`, of shape (room, 4), is written
-    as far as there is room, node by node; the number of all rows is returned, so that a first call
-    without room counts them. ``mark[seat]`` is scratch, -1 at first.
+    operation of 0. The turn is 1 if the seat is one of the next replica, else 0.
+    ``next_seat[ring, seat]`` is that of `RailLayout`, and ``member_row[place]`` the operation of
+    the member at ``nodes.member[place]``. `rows`, of shape (room, 4), is written node by node, as
+    far as there is room. Returned is the number of all rows: a first call without room counts
+    them. ``mark[seat]`` is scratch, -1 at first.
     """
     n_rows = 0
     n_seats = next_seat.shape[1]

@@ -119,8 +119,9 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
     fewest = np.where(np.arange(n) == 0, 0, n * n)
     after_stage = [fewest]
     for stride in strides:
-        # Any number of hops is a sum of 1, 2, 4 and so on, each once at most: so many hops are
-        # taken, or not, to a distance from the one that is as many strides nearer.
+        # Any number of hops is a sum of 1, 2, 4 and so on, each once at most, as 5 = 1 + 4. For
+        # each of these powers a distance is reached with so many hops more from the distance that
+        # is as many strides nearer, which `np.roll` moves to its place, or without them.
         for power in range(n.bit_length()):
             n_hops = 1 << power
             fewest = np.minimum(fewest, np.roll(fewest, n_hops * stride) + n_hops)

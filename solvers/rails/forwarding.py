@@ -72,9 +72,9 @@ def plan_forwarded(
     if fits is not None and not fits(seats):
         return
 
-    # The search ends early enough to make a plan of its best choice. If another search follows,
-    # half of the time is left for that.
-    spare_s = 2 * (time.process_time() - began_s)  # what it takes to make a plan of a choice
+    # The search ends early enough to make a plan of its best choice, which takes about twice as
+    # long as folding the step did. If another search follows, half of the time is left for that.
+    spare_s = 2 * (time.process_time() - began_s)
     search = Search(seats, rng, spare_s, known_s)
     if not is_last:
         search.spare_s += search.left_s / 2
@@ -96,8 +96,9 @@ def plan_forwarded(
 def can_forward(job: RailJob) -> bool:
     """Tell whether the kernel of this search serves a job.
 
-    It needs ports of one direction, rings alone, each rank on one rail, and a step, of one replica
-    of a large job, that fits into memory.
+    True if ports have one direction, all collectives go around rings, each rank is on one rail at
+    most, and the step fits into memory; of a large job, the step of one replica. False as well if
+    no communication rides a rail.
     """
     step = job.step()
     if job.fabric is not None and job.fabric.bidirectional:
@@ -108,7 +109,8 @@ def can_forward(job: RailJob) -> bool:
     if step.n_operations > _MOST_NODES * n_rails * find_replicas(job).n_all:
         return False
 
-    # No communication rides a rail, or a rank has ports on several rails.
+    # No communication rides a rail; or a rank has ports on several rails, which makes more pairs
+    # of a rank and a rail than ranks.
     if not seats or len({rank for rank, _ in seats}) < len(seats):
         return False
     return not any(

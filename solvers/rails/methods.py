@@ -1,4 +1,11 @@
-"""Methods for rail jobs, each as a solution with its bound."""
+"""Methods for rail jobs, each as a solution with its bound.
+
+`solve_by` makes the plans of a method one after another (`_list_plans`), finds the states of the
+cells of the switches for each of them (`route_plan`), keeps the fastest plan, and bounds the time
+of the step from below (`_bound_changes`). A plan is *straight* if no GPU forwards data of others,
+and *forwarded* if some do. It is *pooled* if data change rail inside a server. Most plans are made
+for a *folded* step, in which GPUs that do the same are one.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +88,7 @@ def solve_by(
     limit = Limit.TIME
     stats: dict[str, Any] = {}
     try:
-        # The clock starts here. With a time limit of 0 s no plan is made.
+        # With a time limit of 0 s no plan is made.
         if limits.start().exceeded(0) is not Limit.TIME:
             n_plans = 0
 
@@ -213,10 +220,11 @@ def _list_plans(
             yield plan
         return
 
-    # The order of a former plan may still be the best; its times are worked out anew.
+    # The order of a former plan may still be the best, if it is one of as many operations; its
+    # times are worked out anew. A node starts as one of its operations did, ``folded.part[node]``.
     transfers = fold_transfers(problem)
     if start is not None and start.answer is not None:
-        times = start.answer.start_s  # the order of a former plan, with the operations of now
+        times = start.answer.start_s
         if len(times) == problem.step().n_operations:
             former = plan_by_time(transfers, times[transfers.seats.folded.part], "free")
             if former is not None:
@@ -255,8 +263,8 @@ def plan_straight(transfers: Transfers) -> Draft | None:
     Circuits change when they are asked for, in the order of programs or by time, or never. None if
     no rule makes a plan. Raises `TimeUp` if the time is up before any plan was made.
     """
-    # A search may follow, whose first choices are worth more than further rules: these take half
-    # of the time that there is.
+    # A search may follow, whose first choices are worth more than further rules: the rules take no
+    # more than half of the time that there is, but for the first plan.
     clock = running_clock()
     least_left_s = 0.0
     if clock is not None and clock.remaining_s < np.inf:
@@ -304,8 +312,9 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
     """Find the states of cells for all matchings of a plan, each once.
 
-    Where only circuits that change wait, the others keep their routes if data are on their way
-    meanwhile. None if the fabric does not hold a matching, or if such a route has to change.
+    On a per-circuit switch all other circuits go on while some change: a circuit that stays has to
+    keep its route through the cells while data are on it. None if the fabric does not hold a
+    matching, or if such a route has to change.
     """
     fabric = job.fabric
     if fabric is None or fabric.graph is None:

@@ -11,9 +11,15 @@ A plan is made in five steps:
 5. Communications, computations and changes are events of a graph, and its longest paths are their
    times. `Draft.build` writes the plan out for all ranks and rails.
 
-Words of this module; seat, place, end, lane, peer and node are those of
-`optmatch.solvers.rails.transfers`, line and turn those of
-`optmatch.solvers.rails.timetable`:
+Seat, place, end, lane, peer and node are the words of `optmatch.solvers.rails.transfers`, line and
+turn those of `optmatch.solvers.rails.timetable`. In short: a *seat* stands for all GPUs that do
+the same. Its *ends* are the side where its ports transmit and the side where they receive. A
+*lane* is one port of each GPU, and the *peer* of an end on a lane is the seat that it faces. A
+*node* is a computation, or one round of a communication. A *place* is the position of a node among
+the communications of all seats. A *line* is the uses of one lane of one end, one after another. An
+end *turns* on a lane when it gives up its circuit to face another peer.
+
+Words of this module:
 
 Program
     The communications of a seat in an order; what stands later starts no sooner where both need
@@ -93,15 +99,17 @@ def plan_policy(job: RailJob, policy: Policy) -> RailPlan | None:
     """
     transfers = fold_transfers(job)
     draft = plan_static(transfers) if policy == "static" else plan_programs(transfers, policy)
-    return draft and draft.build()
+    if draft is None:
+        return None
+    return draft.build()
 
 
 def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:
     """Plan a step in which seats follow their programs, and circuits change when asked for.
 
-    Programs of different seats may contradict each other, each waiting for the other; then all
-    seats go through their communications in an order of time, and such orders never contradict
-    each other. It is the better one of the orders of earliest and of latest starts.
+    Programs of different seats may contradict each other, each waiting for the other. In that case
+    all seats go through their communications in an order of time instead: the better one of the
+    orders of earliest and of latest starts. Such orders never contradict each other.
     """
     draft = plan_in_order(transfers, transfers.programs, rule)
     if draft is not None:
@@ -129,13 +137,14 @@ def plan_static(transfers: Transfers) -> Draft | None:
     """Plan a step in which no circuit changes: lanes are divided once among the communications.
 
     Communications that can share circuits are one kind. Each kind gets lanes in proportion to the
-    square root of its traffic, at least one: this makes the sum of the times of all kinds least.
-    None if there are more kinds than lanes, or if a collective has rounds that need changes.
+    square root of its traffic, at least one. This makes the sum of their times least: kinds of 9
+    and 1 GB over 3 and 1 lanes of 1 GB/s take 3 + 1 = 4 s, over 2 lanes each 4.5 + 0.5 = 5 s. None
+    if there are more kinds than lanes, or if a collective has rounds that need changes.
     """
     n_lanes = transfers.lanes.number
 
-    # Messages and collectives are never of one kind: with one lane that leaves no plan, which is
-    # quick to see.
+    # Messages and collectives are never of one kind. A job with both on a single lane has no plan,
+    # which is seen here without listing kinds.
     is_message = transfers.is_message[transfers.rides]
     if len(np.unique(is_message)) > n_lanes:
         return None
@@ -170,6 +179,9 @@ def plan_static(transfers: Transfers) -> Draft | None:
     timed = longest_paths(transfers.lasting(lanes), pairs)
     if timed is None:
         return None
+
+    # Each lane faces its peer from the beginning on (minus infinite), and nobody asks for a turn
+    # (infinite).
     turn_s = np.full(len(lines.place), -np.inf)
     return Draft(transfers, timed, lanes, lines, turn_s, asked_s=-turn_s)
 
@@ -245,6 +257,8 @@ def share_lanes(traffic: list[float], lanes: int) -> list[int] | None:
     """
     if len(traffic) > lanes:
         return None
+
+    # A kind without traffic has a tiny root above 0, so that the sum of all roots is never 0.
     roots = [max(amount, 1e-300) ** 0.5 for amount in traffic]
     shares = [1] * len(traffic)
     if not traffic:
@@ -330,15 +344,17 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
 def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) -> Draft | None:
     """Plan a step whose seats communicate in given orders; None if the orders contradict.
 
-    By the rule `"free"` each lane changes alone, once its last communication has ended; by the
-    others all lanes of a seat change together, between two *spans*: runs of communications that
-    need no change. On demand a circuit is asked for when its first communication could begin;
-    provisioned, already when the computation before that begins, but not before the span before
-    has ended. The step is a graph of events whose longest paths are the times: the nodes
-    themselves, and 0 s long the *requests* of all nodes and the *beginnings* of all spans; the
-    changes of circuits, one before a span, last the delay. A seat with peers 4, 4, 7 on its only
-    lane has the spans 0, 0, 1 and changes before both, as the step begins with the circuits of its
-    end.
+    By the rule `"free"` each lane changes alone, once its last communication has ended. By the
+    other rules all lanes of a seat change together, between two *spans*: runs of communications
+    that need no change. On demand, a change is asked for when the first communication of its span
+    could begin. If provisioned, it is asked for already when the computation before that begins,
+    but not before the span before has ended.
+
+    The step is a graph of events, and its longest paths are their times. Events are the nodes
+    themselves, the *requests* of all nodes and the *beginnings* of all spans, which last 0 s, and
+    the changes of circuits, at most one before each span, which last the delay. A seat with peers
+    4, 4, 7 on its only lane has the spans 0, 0, 1. It changes before both of them, as the step
+    begins with the circuits of its end.
     """
     lanes = usual_lanes(transfers)
     lines = _draw_programs(transfers, programs, lanes)
@@ -353,8 +369,9 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
         begins_program = lines.before < 0
         lines = lines._replace(place=np.arange(len(node)))
 
-    # A span begins where a program begins, or where it has to be cut. By span: its first place,
-    # and whether a span of the same program goes before it (with an entry more, False).
+    # A span begins where a program begins, or where it has to be cut; ``span[place]`` counts them.
+    # By span: its first place, and whether it goes on with the program of the span before
+    # (`goes_on`, which has one more entry, False, for the span behind the last one).
     span = np.cumsum(begins_program | _cut_spans(lines, len(node))) - 1
     first_place = np.flatnonzero(np.diff(span, prepend=-1))
     goes_on = np.append(~begins_program[first_place], False)
@@ -376,8 +393,9 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     change_of_span[span_of_change] = change
     change_of_place = change_of_span[span]
 
-    # The request of a node waits for the nodes before it. If provisioned, nodes that are no
-    # communication pass the request on without their own time: it waits for their request.
+    # The request of a node waits for the nodes before it. If provisioned, it does not wait for a
+    # computation before it, but for the request of that: it comes as early as the computation can
+    # begin. ``waited_for[node]`` is the event that is waited for in the place of a node.
     waited_for = np.arange(n_nodes)
     if rule == "provisioned":
         waited_for = np.where(transfers.rides, waited_for, request)

@@ -64,9 +64,10 @@ def plan_pooled(
 
 
 def _servers_are_seats(seats: Seats) -> bool:
-    """Tell whether the seats of a step with pooled rails are its servers, one each.
+    """Tell whether each seat of a step with pooled rails is all GPUs of one server.
 
-    Of a large job these are the servers of one replica.
+    Of a large job these are the servers of its first replica. False if the GPUs of a server do
+    different things, so that they are several seats, or if some rank is on no rail.
     """
     job = seats.job
     if (seats.rail_of < 0).any():
@@ -98,7 +99,7 @@ def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
     # where idle.
     k = job.network.ports_per_gpu
     n_rails = job.network.gpus_per_server
-    (shared,) = plan.rails
+    (shared,) = plan.rails  # the one timeline of the large switch
     states = shared.matchings.reshape(len(shared.matchings), -1, n_rails, k)
     timelines = []
     for number, rail in enumerate(ranks_of_rails(job.step())):

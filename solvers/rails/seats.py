@@ -102,9 +102,9 @@ def seat_ranks(job: RailJob) -> Seats:
 
     # Ranks become one seat if they have the same number on rails that are alike. They are told
     # apart by labels (`_describe_ranks`): bytes of this number, and of the numbers of the members
-    # of their groups. A rank has the number of the rank at its place in replica 0, which is
-    # ``replicas.first[rank]``, so that all replicas are folded into that one. Where a rank has
-    # ports on several rails, each rank is told apart from all others.
+    # of their groups. A rank of another replica is labelled with the number of the rank at its
+    # place in replica 0, ``replicas.first[rank]``: all replicas are folded into that one. If some
+    # rank has ports on several rails, no two ranks are ever one seat.
     number_of_rank = np.full(step.n_ranks, -1)
     rail_of_rank = np.full(step.n_ranks, -1)
     ranks_on_rail = ranks_of_rails(step)

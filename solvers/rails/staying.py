@@ -18,11 +18,12 @@ from optmatch.solvers.rails.seats import Seats
 
 
 def bound_step(seats: Seats) -> float:
-    """Bound a step of plans that may forward and change circuits, with few ports.
+    """Bound the time of a step from below, in seconds, for plans that forward and change circuits.
 
-    All-to-alls last as long as the ports take. With one port, either no circuit changes, and each
-    ring is one machine for its collectives (one-machine bound of Jackson and Carlier), or the step
-    lasts two changes.
+    All-to-alls last at least as long as the few ports of a GPU take for them. With one port for
+    each GPU there are two cases. If no circuit changes, each ring is one machine for its
+    collectives (one-machine bound of Jackson and Carlier). If one changes, it has to change back
+    before the step ends, which takes two delays.
     """
     network = seats.job.network
     least_s = seats.job.lower_bound()
@@ -69,7 +70,9 @@ def bound_step(seats: Seats) -> float:
     ring = component[seats.nodes.member[seats.nodes.first_member[collectives]]]
 
     # On a ring of 64 GPUs the ways from each of 8 members to the next one are 64 hops together:
-    # one of them is 8 hops at least, and each message waits for the latency of so many.
+    # one of them is 64 / 8 = 8 hops at least (rounded up), and each message has the latency of so
+    # many hops. ``latency_s`` counts one hop for each message, which is in the duration
+    # already.
     n_members = seats.n_members[collectives]
     least_hops = -(-np.bincount(component)[ring] // n_members)
     lasts_s[collectives] += (least_hops - 1) * seats.nodes.latency_s[collectives]
@@ -82,14 +85,14 @@ def bound_step(seats: Seats) -> float:
 
 
 def time_exchanges(seats: Seats, delay_s: float) -> Floats:
-    """Bound the time of each all-to-all from below, in seconds.
+    """Bound the time of each all-to-all from below, in seconds; in the order of their nodes.
 
-    The result, of shape (all-to-alls,), is in the order of their nodes. A stride is how many
-    places further on in its group a member sends over a circuit, and a part is the data of one
-    member for one other: each of n members sends n - 1. With s strides a part takes as few hops as
-    these allow. Each stride beyond the p ports of a GPU is a change of one port, and ports change
-    side by side: s strides take (s - p) / p delays, as 1.5 of them for 5 strides and 2 ports.
-    `delay_s` is infinite if no circuit may change. The best number of strides counts, or one ring.
+    A stride is how many places further on in its group a member sends over a circuit. A part is
+    the data of one member for one other: each of n members sends n - 1 parts, and over s strides a
+    part takes as few hops as these allow. The p ports of a GPU hold p strides at a time, and each
+    further stride is a change of one port. Ports change side by side, so that s strides take
+    (s - p) / p delays: 1.5 of them for 5 strides and 2 ports. The bound is that of the best number
+    of strides, or of one ring if that is less. `delay_s` is infinite if no circuit may change.
     """
     network = seats.job.network
     n_ports = network.ports_per_gpu

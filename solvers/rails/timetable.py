@@ -372,9 +372,6 @@ def _list_states(
     `times_s` of the time from which the state holds. A time at which the state stays as it is has
     none of its own, unless `keeps_all`.
     """
-    bundle = circuits.bundle
-    sender = circuits.sender
-    receiver = circuits.receiver
     state = np.full(shape, IDLE)
     states: list[Ints] = []
     kept = []
@@ -385,11 +382,12 @@ def _list_states(
     for time, (first, end) in enumerate(pairwise(bounds)):
         # A receiver of a new circuit loses the one that it had. All are taken away before the new
         # ones are written, which would be lost as well otherwise.
-        together = slice(first, end)
-        for changed in np.unique(bundle[together]).tolist():
-            taken = receiver[together][bundle[together] == changed]
+        bundle = circuits.bundle[first:end]
+        receiver = circuits.receiver[first:end]
+        for changed in np.unique(bundle).tolist():
+            taken = receiver[bundle == changed]
             state[changed][np.isin(state[changed], taken)] = IDLE
-        state[bundle[together], sender[together]] = receiver[together]
+        state[bundle, circuits.sender[first:end]] = receiver
         if keeps_all or not states or not np.array_equal(state, states[-1]):
             states.append(state.copy())
             kept.append(time)

@@ -105,9 +105,10 @@ class Transfers(NamedTuple):
     programs: Programs
     """The order of communications in the programs of the ranks."""
     first: Ints
-    """``first[node]``: the node of the first round."""
+    """``first[node]``: the node of the first round. If node 4 takes three rounds, which are the
+    nodes 4, 10 and 11, it is 4 for all of them."""
     last: Ints
-    """``last[node]`` of the folded step: the node of its last round."""
+    """``last[node]`` by node of the folded step: the node of its last round, 11 for node 4."""
     pairs: Ints
     """Pairs of nodes, shape (pairs, 2): the second one waits for the first."""
     depth: Floats
@@ -259,8 +260,9 @@ def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
         neighbours = np.stack([node_of_round[:, :-1], node_of_round[:, 1:]], axis=2)
         in_turn.append(neighbours.reshape(-1, 2))
 
-    # In the folded step node ``pairs[k, 1]`` waits for ``pairs[k, 0]``, now for the last round of
-    # that. Nodes of 1 s each start after as many seconds as there are nodes before them.
+    # In the folded step node ``pairs[k, 1]`` waits for ``pairs[k, 0]``; here it waits for the last
+    # round of that. The depth of a node, how many nodes are on the longest chain before it, is its
+    # earliest start in seconds if each node lasts 1 s.
     waits = np.stack([last[seats.pairs[:, 0]], seats.pairs[:, 1]], axis=1)
     pairs = np.concatenate([waits, *in_turn])
     counted = longest_paths(np.ones(n_nodes), pairs)
