@@ -327,6 +327,10 @@ def _make_tree_with_halves(problem: Collective, group: int) -> Rounds:
     the other half to 3; then 0 sends all to 4, 1 all to 5, and 2 and 3 exchange their halves. A
     tree would take three rounds of whole buffers.
     """
+    # Places are numbers in a group. The rounds are: doubling in the first group; from each of its
+    # ranks one half to a rank of the second group, chunk 0 to even places and chunk 1 to odd ones;
+    # and whole buffers to the third group, while the places 0 and 1, 2 and 3, ... of the second
+    # one (`place ^ 1`) exchange the halves that they have.
     n = problem.n_ranks
     place = np.arange(group)
     doubling = [_both_halves(np.arange(p), np.arange(p) + p) for p in _list_powers(group)]

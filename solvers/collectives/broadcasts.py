@@ -72,10 +72,12 @@ def spread_pieces(circuits, config_of_round, root, arrays):
     """Simulate a broadcast in which each circuit carries the rarest piece that is of use.
 
     In each round every circuit carries one of the pieces that its sender had before the round and
-    its receiver lacks: that which the fewest ranks have. `circuits` are ``peer[configuration,
-    lane, rank]``, the rank to which a circuit leads, -1 for none, and of the same shape how many
-    lanes of the rank lead to the same peer and the first of these lanes. Round t has the
-    configuration ``config_of_round[t]``, and at first `root` alone has the buffer.
+    its receiver lacks: that which the fewest ranks have. At first `root` alone has the buffer.
+
+    `circuits` are three arrays of shape (configurations, lanes, ranks): `peer`, the rank to which
+    a circuit leads, -1 for none; `width`, how many lanes of the rank lead to the same peer; and
+    `first_lane`, the first one of these lanes. Round t has the configuration
+    ``config_of_round[t]``.
 
     A piece is *begun* when the root has sent it for the first time. Pieces are begun in the order
     of their numbers. A circuit need not look at all pieces, therefore: only at those that are

@@ -189,6 +189,8 @@ def _bound_worst_loss(loss_db: FloatArray, pairs: IntArray, is_free: BoolArray) 
     n_ranks = len(loss_db)
     between_db = loss_db.copy()
     np.fill_diagonal(between_db, np.inf)
+    # Example: a rank that loses 3, 1 and 2 dB to others has the row -inf, 1, 2, 3, inf (itself). A
+    # part with two circuits loses 2 dB at least there.
     first = np.full((n_ranks, 1), -np.inf)
     out_db = np.hstack([first, np.sort(between_db, axis=1)])
     in_db = np.hstack([first, np.sort(between_db.T, axis=1)])
@@ -309,7 +311,8 @@ def _reach_threshold(
     above = is_above.astype(np.int64)
     np.fill_diagonal(above, 0)
     joined = needed + needed.T
-    # conflicts[part, rank]: circuits above the threshold if the part alone moved to the rank.
+    # conflicts[part, rank]: how many circuits of the part would be above the threshold if it alone
+    # moved to the rank.
     conflicts = needed @ above[:, order].T + needed.T @ above[order]
     tabu_until = np.zeros_like(conflicts)
     rng = np.random.default_rng(0)

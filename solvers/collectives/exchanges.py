@@ -376,6 +376,7 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
         n_rounds_before = len(columns)
         while hops_left[:, config].any():
             # A round: each offset takes a lane with hops left, and is so many places farther then.
+            # The columns of its receipts are round, source, target and chunk, which is the offset.
             lane_of = _choose_lane_of_offsets(hops_left[:, config])
             offset = np.flatnonzero(lane_of >= 0)
             lane = lane_of[offset]
@@ -393,11 +394,8 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
         rounds_held.append(len(columns) - n_rounds_before)
 
     # A block is one piece, and n ranks do what is listed for one of them.
-    turn, source, target, offset = (
-        np.concatenate(column) for column in zip(*columns, strict=True)
-    )
+    columns_of_receipts = [np.concatenate(column) for column in zip(*columns, strict=True)]
     held = replace(sequence, held=tuple(rounds_held))
-    columns_of_receipts = (turn, source, target, offset)
     return receive_over_circuits(held, np.array(loads), columns_of_receipts, pieces=1, n_turns=n)
 
 

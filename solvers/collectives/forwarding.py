@@ -218,7 +218,7 @@ def find_routes(
             sent_bytes = hops @ problem.demand[owners][owner, target]
         n_circuits = np.count_nonzero(ends.peer[config_of_round[turn]] >= 0)
         round_bytes = sent_bytes * n_turns / n_circuits
-        # In the first round all blocks leave their owners.
+        # In the first round of a broadcast all data leave over the ports of one rank.
         if len(owners) == 1 and not alike and turn == 0:
             round_bytes = max(round_bytes, len(target) * block_bytes / problem.lanes)
         circuit_bytes += float(round_bytes)
@@ -230,13 +230,14 @@ def find_routes(
     if at_least_s >= below_s:
         return None
 
-    # Each round by itself: which pieces come from where, and over which circuits.
+    # Each round by itself: which pieces come from where, and over which circuits. The columns of a
+    # round are those of `Receipts`, from `turn` on.
     columns_of_round: list[tuple[IntArray, ...]] = []
     loads = np.zeros(len(config_of_round))
     n_links_before = 0
-    for turn, config in enumerate(config_of_round.tolist()):
-        distance = distances[turn]
-        owner, target = wanted_in_round[turn]
+    for number, config in enumerate(config_of_round.tolist()):
+        distance = distances[number]
+        owner, target = wanted_in_round[number]
 
         # A receipt for each piece; its links have a place each in one table for all of them.
         chunk = (owners[owner][:, None] * pieces + np.arange(pieces)).reshape(-1)
@@ -250,7 +251,7 @@ def find_routes(
         load = np.zeros(ends.width.shape[1:])
         receipts = RoutedReceipts(owner, target, first_link, weight)
         choose_routes(ends.source[config], ends.width[config], distance, receipts, links, load)
-        loads[turn] = load.max()
+        loads[number] = load.max()
 
         # The rank at the first link had the piece. Links of all rounds are counted together.
         source = links[first_link, 0]
@@ -258,7 +259,7 @@ def find_routes(
         n_links_before += len(links)
         columns_of_round.append(
             (
-                np.full(len(owner), turn),
+                np.full(len(owner), number),
                 source,
                 target,
                 chunk,
@@ -268,9 +269,25 @@ def find_routes(
                 links[:, 1],
             )
         )
-    # By receipt: round, source, target, chunk, first link and number of links; by link its ends.
-    all_columns = [np.concatenate(column) for column in zip(*columns_of_round, strict=True)]
-    return Receipts(sequence.peer, config_of_round, loads, pieces, n_turns, *all_columns)
+    # The arrays of all rounds in a row: six with an entry for each receipt, two for each link.
+    turn, source, target, chunk, first_link, n_links, link_from, link_to = (
+        np.concatenate(column) for column in zip(*columns_of_round, strict=True)
+    )
+    return Receipts(
+        peer=sequence.peer,
+        config_of_round=config_of_round,
+        load=loads,
+        pieces=pieces,
+        n_turns=n_turns,
+        turn=turn,
+        source=source,
+        target=target,
+        chunk=chunk,
+        first_link=first_link,
+        n_links=n_links,
+        link_from=link_from,
+        link_to=link_to,
+    )
 
 
 def list_strides(n: int) -> Iterator[tuple[int, ...]]:

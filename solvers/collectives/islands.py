@@ -393,10 +393,11 @@ def _line_up_phases(
     """Give rounds to parts of the data, one phase of all of them before the next phase.
 
     Waves take turns by their numbers; with `together` all share one round in each phase but the
-    last. Writes ``rail_turn[phase, wave]`` and
-    ``link_turn[phase, wave]``, the rounds of a wave on rails and inside islands. Islands copy one
-    round after the phase before has brought the data. Rails take the next free round; if
-    ``scheme.waits[phase]``, it has to come after the copies.
+    last. Islands copy one round after the phase before has brought the data. Rails take the next
+    free round; it has to come after the copies if ``scheme.waits[phase]``.
+
+    Writes ``rail_turn[phase, wave]``, the rounds of a wave on rails, and ``link_turn[phase,
+    wave]``, those inside islands.
 
     Example: two waves, a and b, and two phases, of which the second one waits. While islands copy
     b, rails carry a, so that rails never idle; a single wave would leave them idle in round 1::
@@ -795,7 +796,8 @@ def _gather(islands: int, shifts: Shifts) -> Scheme:
             rail_rows.append((origin, place, island, place, block))
 
         # Blocks that have just come to an island are copied to all its other ranks. Those copies
-        # are urgent that bring a block to the rank whose rail sends it in this phase.
+        # are urgent that bring a block to the rank whose rail sends it in this phase. Columns 0, 3
+        # and 4 of a row are the island, the place to which the copy goes, and the block.
         copies = [
             (island, place_of[island, block], island, place, block)
             for island, block in new_blocks

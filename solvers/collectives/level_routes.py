@@ -308,7 +308,7 @@ def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoute
     n_hops = blocks.distance[blocks.destination, blocks.source]
     mean_load = float(n_hops @ blocks.size) / np.count_nonzero(blocks.peer >= 0)
     routes, search = begin_routing(blocks)
-    reroutes_all = np.full(len(blocks.peer), -1.0)
+    reroutes_all = np.full(len(blocks.peer), -1.0)  # by round: every load is above this limit
     rng = np.random.default_rng(0)
 
     # `smoothing` is by how many bytes more the price of a circuit becomes e times as high. It
@@ -434,13 +434,15 @@ def find_routes_within_capacity(
             break
         # A circuit that would not be overused by one block more costs its weight: 1, 1 more for
         # each block over capacity in each sweep before, and a random part. Each block by which it
-        # would be overused multiplies this by 1 + penalty.
+        # would be overused multiplies this by 1 + penalty. With
+        # a penalty of 0.5 and a capacity of 2, a circuit with 1, 2 or 3 blocks costs 1, 1.5 or
+        # 2.25 times its weight.
         weight = 1 + overuse_before + rng.uniform(0, CAPACITY_JITTER, size=routes.load.shape)
         most_load = capacity.astype(np.float64)
         prices = LoadPrices(weight, most_load - 1, 1 / np.log1p(penalty), 0.0)
         routes.price[:] = prices.of_loads(routes.load)
         if sweep < WHOLE_SWEEPS:
-            most_load[:] = -1.0  # all blocks are rerouted
+            most_load[:] = -1.0  # every load is above this limit, so all blocks are rerouted
         order = rng.permutation(len(source))
         n_looks += reroute_blocks(blocks, order, routes, prices, search, most_load)
 

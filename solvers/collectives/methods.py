@@ -378,7 +378,8 @@ def _find_offered(
 ) -> FoundPlan:
     """Find the fastest of the plans that are offered, with their time, before they are made.
 
-    Offers count from when the first circuits are there.
+    The seconds of offers count from when the first circuits are there, those of plans from the
+    beginning of the problem: `first_delay_s` earlier.
     """
     first_s = problem.first_delay_s
     offers = (

@@ -147,15 +147,16 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
         if candidate.time_s < best.time_s * (1 - 1e-12):
             best = candidate
 
-    # Local search: for each pair of a step and a plane the plane joins the step, or leaves it
-    # unless it is the only one there, and all work is shared out anew. The first change that is
-    # faster is kept, until none of any pair is.
+    # Local search: for each pair of a step and a plane the plane joins the step if it takes no
+    # part in it, or leaves it if others take part, and all work is shared out anew. A change that
+    # is faster is kept at once, until none of any pair is. The first candidate counts as one
+    # iteration of the clock.
     is_improved = True
     while is_improved and clock.exceeded(1) is None:
         is_improved = False
         for step, plane in np.ndindex(best.share_s.shape):
             used = best.share_s > 0
-            used[step, plane] ^= True
+            used[step, plane] = not used[step, plane]
             if used[step].any() and tries > 0 and clock.exceeded(1) is None:
                 tries -= 1
                 candidate = _balance(steps, used)
@@ -216,7 +217,8 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
         best_of_state: dict[tuple[int, tuple[int, ...]], tuple[float, _Schedule]] = {}
         for schedule in schedules:
             # When each plane can begin to send: with its circuits, after the step before, and
-            # when all ranks are ready. A plane that may have `ANY` circuits has those of the step.
+            # when all ranks are ready. A plane has a delay unless it holds the circuits of the
+            # step, or may have `ANY` circuits, which then are those of the step.
             step_s = max(schedule.time_s, float(steps.ready_s[step]))
             delays_s = [
                 steps.delay_s * (plane.held not in (configuration, ANY))
@@ -326,6 +328,24 @@ def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, BoolA
     return bound_s, (solved.x[: known.size] > 0.5).reshape(known.shape)
 
 
+class _Rows(NamedTuple):
+    """The inequalities of a programme: in each row some columns times factors add up to enough.
+
+    Example: ``require(2.0, (0, 1.0), (3, -1.0))`` says that column 0 less column 3 is 2 or more.
+    As the first row it appends 2.0 to ``least``, and the entries (0, 0, 1.0) and (0, 3, -1.0).
+    """
+
+    least: list[float]
+    """``least[row]``: the least sum of the row."""
+    entries: list[tuple[int, int, float]]
+    """Row, column and factor of each term."""
+
+    def require(self, at_least: float, *terms: tuple[int, float]) -> None:
+        """Add a row: the `terms`, pairs of column and factor, add up to `at_least` or more."""
+        self.entries.extend((len(self.least), column, factor) for column, factor in terms)
+        self.least.append(at_least)
+
+
 def _solve_programme(
     steps: Steps, used: BoolArray, unit_s: float, remaining_s: float | None = None
 ) -> Any:
@@ -354,33 +374,26 @@ def _solve_programme(
     end = 3 * n_parts
     n_columns = end + len(used)
     work = steps.work_s / unit_s
-    alpha = steps.round_s / unit_s
+    latency = steps.round_s / unit_s
     delay = steps.delay_s / unit_s
 
-    # Rows say that some columns times factors add up to a number or more; entries are their row,
-    # column and factor.
-    least: list[float] = []
-    entries: list[tuple[int, int, float]] = []
-
-    def require(at_least: float, *terms: tuple[int, float]) -> None:
-        """Add a row."""
-        entries.extend((len(least), column, factor) for column, factor in terms)
-        least.append(at_least)
-
+    rows = _Rows([], [])
     # The planes that take part in a step do its work together.
     for step in range(len(used)):
         parts = np.flatnonzero(step_of_part == step).tolist()
-        require(work[step], *((share + part, 1.0) for part in parts))
+        rows.require(work[step], *((share + part, 1.0) for part in parts))
 
     for part, step in enumerate(step_of_part.tolist()):
         plane = plane_of_part[part]
         # No share is more than the work of its step. A step ends when its planes have spent their
         # latency and sent their shares; and begins when the step before, in the column before, has
         # ended.
-        require(0.0, (part, work[step]), (share + part, -1.0))
-        require(0.0, (end + step, 1.0), (start + part, -1.0), (share + part, -1.0), (part, -alpha))
+        rows.require(0.0, (part, work[step]), (share + part, -1.0))
+        rows.require(
+            0.0, (end + step, 1.0), (start + part, -1.0), (share + part, -1.0), (part, -latency)
+        )
         if step:
-            require(0.0, (start + part, 1.0), (end + step - 1, -1.0))
+            rows.require(0.0, (start + part, 1.0), (end + step - 1, -1.0))
 
         # The first part that a plane uses waits for its first circuits: start >= first_begin *
         # (used - sum of used over the earlier parts). If an earlier part is used, the right side
@@ -388,7 +401,7 @@ def _solve_programme(
         earlier = np.flatnonzero(plane_of_part[:part] == plane).tolist()
         first_begin = _first_begin_s(steps, step, plane) / unit_s
         earlier_terms = [(other, first_begin) for other in earlier]
-        require(0.0, (start + part, 1.0), (part, -first_begin), *earlier_terms)
+        rows.require(0.0, (start + part, 1.0), (part, -first_begin), *earlier_terms)
 
         # After an earlier part with other circuits there is a delay. If all parts are used, only
         # the last one of the plane before this one matters; else it may be any of them. With M
@@ -403,12 +416,12 @@ def _solve_programme(
             other = earlier[index]
             other_configuration = steps.configuration[step_of_part[other]]
             if other_configuration != steps.configuration[step]:
-                require(
+                rows.require(
                     delay - 2 * longest,
                     (start + part, 1.0),
                     (start + other, -1.0),
                     (share + other, -1.0),
-                    (other, -alpha - longest),
+                    (other, -latency - longest),
                     (part, -longest),
                     *((between, longest) for between in earlier[index + 1 :]),
                 )
@@ -428,15 +441,15 @@ def _solve_programme(
         options = {"mip_rel_gap": 0.0, "node_limit": 5_000}
     if remaining_s is not None and np.isfinite(remaining_s):
         options["time_limit"] = max(remaining_s, 0.01)
-    row, column, factor = zip(*entries, strict=True)
-    table = csr_array((factor, (row, column)), shape=(len(least), n_columns))
+    row, column, factor = zip(*rows.entries, strict=True)
+    table = csr_array((factor, (row, column)), shape=(len(rows.least), n_columns))
     goal = np.zeros(n_columns)
     goal[-1] = 1.0  # the end of the last step
     is_whole = np.zeros(n_columns)
     is_whole[:n_parts] = is_choice
     return milp(
         goal,
-        constraints=LinearConstraint(table, lb=np.array(least)),
+        constraints=LinearConstraint(table, lb=np.array(rows.least)),
         integrality=is_whole,
         bounds=Bounds(low, high),
         options=options,

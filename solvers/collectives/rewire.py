@@ -89,8 +89,7 @@ def choose(problem: Collective, rounds: Rounds) -> CircuitChoice:
     pool, is_there = _make_pool(problem, partner)
     cost_s = np.array(
         [_time_over(problem, circuits, partner, sent_bytes, adds) for circuits in pool]
-    )
-    cost_s = cost_s.reshape(len(pool), n_rounds)
+    ).reshape(len(pool), n_rounds)
 
     # Forwards: when each round can end over each entry of the pool, and over which entry the round
     # before ended. `end_s` is by entry; before the first round it is when the circuits are set up.

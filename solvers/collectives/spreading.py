@@ -603,6 +603,7 @@ def make_rounds(
     `chunk_count` chunks in all. Sends that are forwarded over two circuits or more inside their
     round have links, whose rows are the number of the send and the two ranks of a circuit.
     """
+    # The sends by round; a gather that runs backwards has them in the opposite order.
     n = receipts.peer.shape[2]
     order = np.argsort(receipts.turn[carried.receipt], kind="stable")
     if adds:

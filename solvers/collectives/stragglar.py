@@ -128,7 +128,7 @@ def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts |
     # of class c is at 2^c ranks at most, so 2^(q - 3) doubles are the most; for the two younger
     # classes it is half of that, and a quarter: 8, 4 and 2 with q = 6. The bounds are lower by one
     # or two: the double that has met the late rank, and its partner, have the chunk without giving
-    # it.
+    # it. ``1 << q >> 4`` is 2^(q - 4), and 0 if q is less than 4.
     most_third = max(1, (1 << n_active >> 5) - 1)
     most_second = max(0, (1 << n_active >> 4) - 2)
     for third in range(shortest, most_third):

@@ -584,7 +584,8 @@ def measure_farness(peer, sets):
                 for lane in range(n_lanes):
                     reached |= sets.now[peer[lane, rank], word]
                 sets.next[rank, word] = reached
-                # Each step of this loop takes the lowest bit away: one pair that is not missing.
+                # Count the bits. Each step takes the lowest one away: with 12 = 1100 in binary,
+                # 12 & 11 is 8 = 1000. Each bit is a pair that is not missing.
                 while reached:
                     reached &= reached - np.uint64(1)
                     n_missing -= 1
@@ -617,14 +618,19 @@ def join_ends(peer, lanes, pair, ends):
 def shorten_ways(peer, two_way, draws, sets):
     """Shorten the ways in a graph: exchange ends of circuits as long as ranks get no farther.
 
-    Changes ``peer[lane, rank]``, the rank to which a port leads; each lane is a permutation
-    without fixed ranks, of two-way circuits a perfect matching or, for an odd number of ranks, a
-    cycle. Rows of `draws` are a lane and two ranks a and c, whose circuits a -> b and c -> d
-    become a -> d and c -> b, unless they share an end; and whether the partner d takes the place
-    of c where circuits join pairs. This is a local search: an exchange is
-    taken back if the diameter grows, or more pairs of ranks are so far apart as it says; it is
-    kept if they are equally many, so that the search can cross plateaus. `sets` (`ReachedSets`) is
-    scratch. Returns the `Farness` in the end.
+    Local search: ``draws[number]`` is an exchange to try, a row of lane, rank a, rank c, and 0 or
+    1. The circuits a -> b and c -> d of the lane become a -> d and c -> b. Where circuits join
+    pairs a 1 says that d takes the place of c, so that they become a - c and b - d: the other way
+    to exchange the ends of the pairs a - b and c - d. Circuits that share an end stay.
+
+    An exchange is taken back if ranks get farther from each other (`Farness`): if the diameter
+    grows, or stays and more pairs of ranks are so far apart. It is kept if nothing changes, so
+    that the search can cross plateaus.
+
+    Changes `peer`, whose entry ``[lane, rank]`` is where a port leads. Each lane is a permutation
+    in which no rank leads to itself; of two-way circuits it is a perfect matching, or a cycle if
+    the number of ranks is odd. `sets` (`ReachedSets`) is scratch. Returns the `Farness` in the
+    end.
     """
     best = measure_farness(peer, sets)
     has_pairs = two_way and peer.shape[1] % 2 == 0
@@ -638,8 +644,9 @@ def shorten_ways(peer, two_way, draws, sets):
         if pair[0] == pair[1] or pair[0] == ends[1] or pair[1] == ends[0]:
             continue
 
-        # Two-way circuits join an even number of ranks in pairs; an odd one takes a cycle over two
-        # lanes. Only lanes that lead onward are drawn, and those back are half of all further.
+        # The lane that leads back: none of one-way circuits, and the same lane where circuits join
+        # pairs. Cycles take two lanes: of four lanes 0 and 1 lead onward, and are drawn alone; 2
+        # and 3 lead back.
         lane_back = -1
         if two_way:
             lane_back = lane
