@@ -214,9 +214,8 @@ def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
     most_rounds = 4 * (choice.depth + pieces) + sum(sequence.held)
     config_of_round = sequence.config_of_round(most_rounds)
     # For each lane how many lanes of its rank lead to the same peer, and the first one of these.
-    is_same = (
-        sequence.peer[:, :, None] == sequence.peer[:, None]
-    )  # [configuration, lane, lane, rank]
+    # is_same[configuration, lane, other lane, rank]: whether both lead to the same one.
+    is_same = sequence.peer[:, :, None] == sequence.peer[:, None]
     circuits = (sequence.peer, is_same.sum(axis=1), is_same.argmax(axis=1))
     arrays = PieceArrays(
         round_of=np.empty((n, pieces), dtype=np.int64),

@@ -768,6 +768,8 @@ def _gather(islands: int, shifts: Shifts) -> Scheme:
             reached = islands_of_phase[phase]
         lacking = [(island, (island + k) % places) for island in reached for k in range(places)]
         rails_of = {
+            # The places whose rails come from an island that has the block; where it is not yet,
+            # it counts as coming in the next phase.
             (island, block): [
                 place
                 for place, shift in enumerate(shifts)
@@ -806,6 +808,7 @@ def _gather(islands: int, shifts: Shifts) -> Scheme:
         ]
         urgent = [row for row in copies if (row[0], row[3], row[4]) in awaited]
         other = [row for row in copies if (row[0], row[3], row[4]) not in awaited]
+        # Rails wait for urgent copies. If there are any, all others may come a round later.
         waits.append(bool(urgent))
         moves.append(Move(urgent, phase, over=False))
         moves.append(Move(other, phase, over=False, spare=bool(urgent)))

@@ -297,15 +297,16 @@ def _find_one_pass(problem: Collective, clock: Clock, below_s: float) -> FoundPl
     - as a whole: each rank passes on all that comes, and adds it up by itself. This takes one time
       around the ring, with more bytes.
     """
-    # Sides are chosen by a formula, and laying out the sends takes most of the time.
+    # Sides are chosen by a formula, and laying out the sends takes most of the time. If there is
+    # no time for the fastest torus, the fastest one of few enough sends is taken, and the limit
+    # says so.
     n = problem.n_ranks
     sides = choose_torus(problem)
     limit: Limit | None = None
     if not is_affordable(sides.count_sends(n), clock, reserve=RESERVE):
         sides = choose_torus_within(problem, SENDS_PER_S * clock.remaining_s / RESERVE)
         limit = Limit.TIME
-    plan = lay(problem, list_torus_rounds(n, sides))
-    return FoundPlan(plan, {}, limit=limit)
+    return FoundPlan(lay(problem, list_torus_rounds(n, sides)), {}, limit=limit)
 
 
 def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
@@ -657,7 +658,7 @@ def _find_best(
         return FoundPlan(None, {"reason": NO_ORDER}, limit=Limit.EXHAUSTED)
 
     # The fastest plan is the answer; the names and times of the others are told beside it.
-    order = sorted(plans, key=lambda name: plans[name].time_s)
+    order = sorted(plans, key=lambda name: plans[name].time_s)  # names, the fastest plan first
     best = plans[order[0]]
     runners_up = [f"{name} {plans[name].time_s:.6g} s" for name in order[1:]]
     stats = {"algorithm": order[0], **best.stats, "runners_up": runners_up}

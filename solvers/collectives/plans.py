@@ -74,7 +74,7 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
         circuits_there = problem.start.astype(np.int64)
 
     # A new epoch begins where a round wants a circuit that is not there; circuits that no round
-    # needs may stay.
+    # needs may stay. Rounds often share one array of circuits, which need not be compared.
     epochs: list[IntArray] = []
     epoch_of_round = np.zeros(len(matchings), dtype=np.int64)
     for turn, wanted in enumerate(matchings):
@@ -126,7 +126,8 @@ def _lay_circuits_of_round(problem: Collective, target: IntArray) -> IntArray:
         circuits[:, target[senders]] = senders
         return circuits
     # Along rings and lines neighbours have the lanes 0 and 1 in turn, and the last send around an
-    # odd ring has lane 2.
+    # odd ring has lane 2. The ring 0 -> 1 -> 2 -> 0 takes lane 0 from 0 to 1, lane 1 from 1 to 2,
+    # and lane 2 from 2 to 0.
     lines = unroll_circuits(target)
     closes_odd_ring = (lines.ring_length % 2 == 1) & (lines.steps == lines.ring_length - 1)
     lane = np.where(closes_odd_ring, 2, lines.steps % 2)[senders]

@@ -97,7 +97,7 @@ class Rounds(NamedTuple):
 
         Returns ``partner[round, rank]``, -1 for nobody.
         """
-        # All ranks send equally many places onward, so one send of a round tells of all others.
+        # Where all ranks send equally many places onward, one send of a round tells of all others.
         turn, source, destination = self.sends.T[:3]
         if self.stored_ranks:
             _, first_send = np.unique(turn, return_index=True)
@@ -137,6 +137,9 @@ def unroll_circuits(circuits: IntArray) -> CircuitLines:
     """Lay the rings and lines that circuits make one after another, and number their places.
 
     ``circuits[rank]`` is the rank to which it transmits, -1 for none.
+
+    Example: 0 -> 3, and the ring 1 -> 2 -> 1. The line comes first: the ranks 0, 3, 1 and 2 have
+    the places 0, 1, 2 and 3. The first place of the ring is 2, and its length is 2.
     """
     n = len(circuits)
     lines = CircuitLines(np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64))
@@ -272,7 +275,7 @@ def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> Float
         sizes = problem.demand_bytes.reshape(-1)
     elif problem.flow.has_pairs:
         sizes = np.full(count, problem.size_bytes / n)
-        sizes[:: n + 1] = 0.0  # a rank sends nothing to itself
+        sizes[:: n + 1] = 0.0  # the chunks r * n + r: a rank sends nothing to itself
     else:  # the stored ranks have their n-ths of the buffer, in `count` chunks together
         sizes = np.full(count, problem.size_bytes / count * (stored_ranks or n) / n)
     if problem.align_bytes:

@@ -520,17 +520,19 @@ class Carried(NamedTuple):
     receipt: IntArray
     """The number of the receipt whose round and circuits the send takes."""
     turned: IntArray
-    """By how many places its ranks are turned around the ring of all ranks."""
+    """How many places onward around the ring of all ranks the send is from its receipt: with 8
+    ranks and 3 places, a receipt from rank 0 to rank 6 is a send from 3 to 1."""
     chunk: IntArray
-    """The chunk that is sent."""
+    """The number of the chunk that is sent."""
 
 
 def list_gathered(receipts: Receipts, stored_ranks: int = 0) -> Carried:
     """List the sends of an all-gather: each receipt for all owners for which it stands.
 
     With n ranks and receipts of rank 0 alone, each becomes n sends, turned by 0 to n - 1 places: a
-    receipt of rank 2 from rank 0 becomes a send from 1 to 3 for owner 1, and so on. With stored
-    ranks those of the chunks of so many ranks are listed, as in a `CollectivePlan`.
+    receipt of rank 2 from rank 0 becomes a send from 1 to 3 for owner 1, and so on. If
+    `stored_ranks` is not 0, only the chunks of so many first owners are listed, which stand for
+    those of all in a `CollectivePlan`.
     """
     n_turns = stored_ranks or receipts.n_turns
     receipt = np.repeat(np.arange(len(receipts.turn)), n_turns)
@@ -557,14 +559,16 @@ def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
     block = (owner[receipt] + turned) * n + (receiver + turned) % n
 
     # All blocks go one receipt back at a time, until they are at their owners: `before` is the
-    # receipt by which the source of a receipt had got the block, -1 where it is the owner.
+    # receipt by which the source of a receipt had got the block, -1 where it is the owner. Each
+    # part has the last sends of all blocks, then those before these, and so on.
     parts = []
     while len(receipt):
         parts.append((receipt, turned, block))
         before = receipt_of[owner[receipt], receipts.source[receipt]]
         goes_on = before >= 0
         receipt, turned, block = before[goes_on], turned[goes_on], block[goes_on]
-    return Carried(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    receipt, turned, block = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Carried(receipt, turned, chunk=block)
 
 
 def list_links(
@@ -618,17 +622,18 @@ def make_rounds(
     kind = np.full(len(turn), REDUCE if adds else COPY)
     sends = np.column_stack([turn, source, target, carried.chunk[order], kind])
 
-    # The links of forwarded sends, in their order.
+    # The links of forwarded sends, in their order, and the circuits of each round.
     forwarded = np.flatnonzero(receipts.n_links[receipt] > 1)
     place, link = list_links(receipts, receipt[forwarded], backwards=adds)
     number = forwarded[place]
     link_from = (receipts.link_from[link] + turned[number]) % n
     link_to = (receipts.link_to[link] + turned[number]) % n
+    matchings = [receipts.peer[config] for config in receipts.config_of_round.tolist()]
     if adds:
         link_from, link_to = link_to, link_from
+        matchings.reverse()
     links = np.column_stack([number, link_from, link_to])
-    matchings = [receipts.peer[config] for config in receipts.config_of_round.tolist()]
-    return Rounds(sends, chunk_count, matchings[:: -1 if adds else 1], links=links)
+    return Rounds(sends, chunk_count, matchings, links=links)
 
 
 def offer_gathers(

@@ -816,8 +816,7 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
     if topology is None:
         return
     if not problem.two_way:  # rank z has to hear from d z + k, not to send to it
-        reversed_peer = inverse_circuits(topology.peer, two_way=False)
-        topology = Topology(topology.name, reversed_peer)
+        topology = topology._replace(peer=inverse_circuits(topology.peer, two_way=False))
 
     # The ranks are divided into 1, d, d^2, ... classes of equal size. Each class has a chunk of
     # its own, whose sum comes to the ranks of the class first: they are its roots.
