@@ -235,9 +235,9 @@ def find_routes(
     columns_of_round: list[tuple[IntArray, ...]] = []
     loads = np.zeros(len(config_of_round))
     n_links_before = 0
-    for number, config in enumerate(config_of_round.tolist()):
-        distance = distances[number]
-        owner, target = wanted_in_round[number]
+    for turn, config in enumerate(config_of_round.tolist()):
+        distance = distances[turn]
+        owner, target = wanted_in_round[turn]
 
         # A receipt for each piece; its links have a place each in one table for all of them.
         chunk = (owners[owner][:, None] * pieces + np.arange(pieces)).reshape(-1)
@@ -251,7 +251,7 @@ def find_routes(
         load = np.zeros(ends.width.shape[1:])
         receipts = RoutedReceipts(owner, target, first_link, weight)
         choose_routes(ends.source[config], ends.width[config], distance, receipts, links, load)
-        loads[number] = load.max()
+        loads[turn] = load.max()
 
         # The rank at the first link had the piece. Links of all rounds are counted together.
         source = links[first_link, 0]
@@ -259,7 +259,7 @@ def find_routes(
         n_links_before += len(links)
         columns_of_round.append(
             (
-                np.full(len(owner), number),
+                np.full(len(owner), turn),
                 source,
                 target,
                 chunk,
@@ -270,7 +270,7 @@ def find_routes(
             )
         )
     # The arrays of all rounds in a row: six with an entry for each receipt, two for each link.
-    turn, source, target, chunk, first_link, n_links, link_from, link_to = (
+    round_of_receipt, source, target, chunk, first_link, n_links, link_from, link_to = (
         np.concatenate(column) for column in zip(*columns_of_round, strict=True)
     )
     return Receipts(
@@ -279,7 +279,7 @@ def find_routes(
         load=loads,
         pieces=pieces,
         n_turns=n_turns,
-        turn=turn,
+        turn=round_of_receipt,
         source=source,
         target=target,
         chunk=chunk,
