@@ -471,12 +471,11 @@ def _add_data(
 ) -> bool:
     """Add what is sent in a round to sums, and check that nothing is added twice.
 
-    Changes ``state.sets[target]``; equal targets stand next to each other. For each sum the ranks
-    are known whose data are in it, as a set. Several additions may go to one sum in the same
-    round. They are made one after another, so that each is compared with what was added before.
-
-    ``target[addition]`` is the number of the set to which something is added. ``data[addition]``
-    is the ranks whose data are added, as bits; shape (additions, words).
+    ``target[addition]`` is the number of the set to which something is added; equal targets stand
+    next to each other. ``data[addition]`` has the ranks whose data are added, as bits; shape
+    (additions, words). Changes ``state.sets[target]``. Several additions to one set are made one
+    after another, so that each is compared with what was added before. Returns False at the first
+    one that adds data of a rank again.
     """
     # Each pass takes the first addition to each target that is still waiting: there are as many
     # passes as one set has additions at most.
@@ -877,8 +876,8 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
     for epoch, lane, rank in np.argwhere(is_nowhere)[:1].tolist():
         return f"rank {rank} sends to {circuits[epoch, lane, rank]} of {n_ranks}"
 
-    # A bundle are the circuits that are compared: those of a lane, or of all lanes of a plane.
-    # Each circuit is one number, (bundle * n_ranks + rank) * n_ranks + peer.
+    # Each circuit is one number, (bundle * n_ranks + rank) * n_ranks + peer, where a bundle is all
+    # lanes of a plane in an epoch. With 10 ranks, a circuit from rank 3 to 7 in bundle 2 is 237.
     epoch, lane, rank = np.nonzero(circuits != IDLE)
     peer = circuits[epoch, lane, rank]
     if problem.two_way:
@@ -892,7 +891,8 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
             return f"a circuit joins ranks {first} and {second} in one direction alone"
         return ""
 
-    # One-way circuits: a port of a rank receives from one rank at most.
+    # One-way circuits: in each lane of each epoch a rank receives from one rank at most. Without
+    # their first end circuits are (epoch and lane) * n_ranks + peer, each of which stands once.
     ends = np.sort((epoch * n_lanes + lane) * n_ranks + peer)
     for twice in ends[1:][ends[1:] == ends[:-1]][:1].tolist():
         lane_of_end = twice // n_ranks % n_lanes
@@ -942,10 +942,11 @@ def _measure_rounds(
         island_bytes = _load_islands(plan, n_ranks, hops.send[is_inside])
         hops = hops.take(~is_inside)
 
-    # A hop that is stored once is made by all turned ranks: hops are turned back until they begin
-    # at one of the first ranks, which then carry as much as any others. With 4 stored ranks of 16,
-    # a hop from rank 9 to 14 becomes one from 1 to 6. A stored rank is ready when the last of the
-    # ranks that it stands for is.
+    # A plan with stored ranks lists the sends of a few chunks alone, for which all ranks forward;
+    # the other ranks do the same, shifted by whole numbers of stored ranks. Hence each hop is
+    # shifted to begin at one of the stored ranks, which then carry as much as any others. With 4
+    # stored ranks of 16, a hop from rank 9 to 14 becomes one from 1 to 6. A stored rank is ready
+    # when the last of the ranks that it stands for is.
     late_s = problem.late
     if plan.stored_ranks:
         n_turned = hops.source - hops.source % plan.stored_ranks
@@ -1013,9 +1014,9 @@ def _forward_hops(
     """List all circuits that sends go over: one for a direct send, several for a forwarded one.
 
     ``direct_hops`` has one hop for each send, from its source to its destination. Rows of
-    ``plan.links`` are (send, source, target), sends ascending. A direct send
-    from rank 0 to rank 2 has one hop, 0 -> 2. If rank 1 forwards it, it has two, 0 -> 1 and 1 ->
-    2, and the plan lists both as links.
+    ``plan.links`` are (send, source, target), sends ascending. A direct send from rank 0 to rank 2
+    has one hop, 0 -> 2, and no links. If rank 1 forwards it, it has two hops, 0 -> 1 and 1 -> 2,
+    and the plan lists both as links.
 
     The result is None if a link names no send or rank, or if the links of a send do not lead from
     its source to its destination.
