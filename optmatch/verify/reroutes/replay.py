@@ -311,9 +311,10 @@ def _raise_circuits(
 ) -> dict[int, UpCircuit]:
     """Switch circuits on: check their light and that their parts are free, and return them.
 
-    By circuit, `ports` has its source and its destination, and `fibres` what it passes, which is
-    looked up where there are no cells. ``states[cell]`` are those of the moment. Adds their parts
-    to `user_of`, which has the circuit that uses a part.
+    ``ports[circuit]`` are the source and the destination of each of these circuits. Without cells
+    ``fibres[circuit]`` are the fibres that it passes; with cells, whose states at this moment are
+    ``states[cell]``, its light is followed instead. Adds the parts of the circuits to `user_of`,
+    which has the circuit that uses a part.
     """
     fabric = failure.problem.fabric
     matching = np.full((1, fabric.n_ports), IDLE, dtype=np.int32)

@@ -95,9 +95,10 @@ class Supply:
     def cut(self, proof: Any, demand: ArrayLike) -> int:
         """Bound how many resources jobs get together, by a cut of the flow (max-flow, min-cut).
 
-        Where ``tight[job, plane]`` is 1, the cap or the demand of the job counts; where it is 0,
-        all resources of the plane that may serve the job do, each once. A cut of another shape is
-        a `ProofError`.
+        Where ``proof.tight[job, plane]`` is 1, the cap or the demand of the job counts; where it
+        is 0, all resources of the plane that may serve the job do, each once. With two jobs that
+        want 3 and 9, of which only the second is not tight, and 4 resources that may serve it, the
+        jobs get 3 + 4 = 7 at most. A cut of another shape is a `ProofError`.
 
         Parameters
         ----------
@@ -135,8 +136,10 @@ def _count_cells(
     n_cells = math.prod(shape)
     if n_cells > 2**62:
         return places, np.ones(n_resources, dtype=np.int64)
-    # The number of a cell, with the last axis fastest. As long as a table is small, counting in it
-    # is faster than sorting.
+
+    # The number of a cell, with the last axis fastest: of 2 x 3 x 4 cells, that at the places 1, 0
+    # and 2 has number (1 * 3 + 0) * 4 + 2 = 14. As long as a table is small, counting in it is
+    # faster than sorting.
     cell_of = np.zeros(n_resources, dtype=np.int64)
     for place, width in zip(places, shape, strict=True):
         cell_of = cell_of * width + place
