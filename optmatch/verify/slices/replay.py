@@ -249,12 +249,12 @@ def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> boo
     # None is there that the slice does not need, and none that it needs is missing.
     superfluous = set(circuits).difference(slots_of_circuit)
     missing = set(slots_of_circuit).difference(circuits)
-    for rule, wrong in (
-        ("no circuit is superfluous", superfluous),
-        ("no circuit is missing", missing),
+    for rule, wrong, got, expected in (
+        ("no circuit is superfluous", superfluous, "one", "none"),
+        ("no circuit is missing", missing, "none", "one"),
     ):
         for source, destination in sorted(wrong)[:MOST_TOLD]:
-            findings.refuse(rule, f"from port {source} to port {destination}", "one", "none")
+            findings.refuse(rule, f"from port {source} to port {destination}", got, expected)
     if findings.violations:
         return False
     routes = _check_routes(problem, answer, torus, findings)

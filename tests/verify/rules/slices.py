@@ -157,7 +157,7 @@ ROWS = [
         "no circuit is missing",
         PAIR,
         allocation(circuits=[[5, 10]], fibres=[[0, 0]]),
-        "from port 10 to port 5: no circuit is missing",
+        "from port 10 to port 5: no circuit is missing: got none, expected one",
     ),
     Row(None, WIDE, EIGHT, figures={"circuits": 8, "fibres": 4, "worst_load": 2}),
     # routes
