@@ -568,14 +568,15 @@ class SplitSearch:
         amounts = routed.amounts * problem.rate_bytes_per_s  # from here on bytes, by path
         block = self.chunk[paths.block]
 
-        # begin[path]: where the part of its block begins. Parts of a block lie end to end, so a
-        # part begins at the bytes of those before it, less what came before its block.
+        # begin[path]: where the part of its block begins, exactly where the part before it ends.
+        # The first parts of all blocks begin at 0, then come all second ones, and so on.
         used = np.flatnonzero(amounts > 0)
         used = used[np.argsort(block[used], kind="stable")]
-        bytes_before = np.cumsum(amounts[used]) - amounts[used]
-        first_of_block = np.searchsorted(block[used], block[used])
+        place_in_block = np.arange(len(used)) - np.searchsorted(block[used], block[used])
         begin = np.zeros(len(amounts))
-        begin[used] = bytes_before - bytes_before[first_of_block]
+        for place in range(1, int(place_in_block.max(initial=0)) + 1):
+            here = np.flatnonzero(place_in_block == place)
+            begin[used[here]] = begin[used[here - 1]] + amounts[used[here - 1]]
 
         # The hops of paths that carry something become sends: rows of round, source, destination,
         # chunk and kind. Rounds without sends drop out, and the others are numbered anew

@@ -182,3 +182,21 @@ def test_blocks_that_are_tiny_beside_others_are_sent() -> None:
     )
     solution = om.solve(problem, "split", seed=0, limits=om.Limits(iterations=20))
     assert solution.objective >= problem.lower_bound()
+
+
+def test_parts_of_small_blocks_lie_end_to_end() -> None:
+    """Blocks of a byte stand behind a billion times as many, each cut into parts at random."""
+    rng = np.random.default_rng(1)
+    n = 6
+    demand = rng.uniform(1e9, 2e9, (n, n))
+    demand[:, ::2] = rng.uniform(1.0, 2.0, (n, n // 2))
+    np.fill_diagonal(demand, 0)
+    problem = om.Collective("all-to-all", n, 0.0, demand_bytes=demand, rate_bytes_per_s=1e9)
+    search = split.SplitSearch(problem, om.Limits().start())
+    sequence = np.array([[np.roll(np.arange(n), -turn)] for turn in (1, 2, 3, 4, 5, 1, 2)])
+    paths = split.list_paths(search.demand_s, sequence, every=True)
+    assert paths is not None
+    amounts = search._carry_whole_blocks(paths, rng.random(len(paths.block)))
+    none = np.empty(0)
+    routed = split._Routed(0.0, sequence, amounts, paths, none, none, none)
+    assert om.verify(problem, search._lay(routed).plan).ok
