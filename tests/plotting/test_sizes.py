@@ -64,10 +64,10 @@ LEAVES_OUT = {
     ("reroute", "answer"): "left out are 31 racks",
     ("slice-allocation", "problem"): "a square is one of 128 racks",
     ("slice-allocation", "answer"): "within racks are left out",
-    ("collective", "problem"): "128 of 2,000 ranks",
+    ("collective", "problem"): "32 of 2,000 ranks and blocks",
     ("collective", "answer"): "24 of 2,000 ranks, evenly chosen",
-    ("port-sharing", "problem"): "a bar: the mean of 8 jobs",
-    ("port-sharing", "answer"): "a bar: the mean of 8 jobs",
+    ("port-sharing", "problem"): "a row is the mean of its jobs",
+    ("port-sharing", "answer"): "a row is the mean of its jobs",
 }
 """What a picture of the largest size says of what it leaves out."""
 
