@@ -39,15 +39,6 @@ def test_the_published_table(
     assert f"{row.power_ratio:.{len(ratios[1]) - 3}f}" == ratios[1]
 
 
-def test_the_older_transceiver() -> None:
-    older = replace(H200, transceiver=replace(H200.transceiver, usd=219.0))
-    for old, new in zip(
-        compare_costs([1024, 2048], older), compare_costs([1024, 2048], H200), strict=True
-    ):
-        assert 3.3 <= old.cost_ratio <= 3.4
-        assert old.power_ratio == new.power_ratio
-
-
 @given(st.sampled_from(sorted(PRICES)), st.integers(1, 700), st.sampled_from(DESIGNS))
 def test_the_sum_of_its_parts(name: str, servers: int, design: Design) -> None:
     prices = PRICES[name]

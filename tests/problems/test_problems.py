@@ -18,7 +18,7 @@ from optmatch.io import loads
 from optmatch.io.exports import exported
 from optmatch.io.files import problem_digest
 from optmatch.problems import RoutingProof
-from optmatch.problems.costs import PRICES, compare_costs
+from optmatch.problems.costs import PRICES
 from optmatch.problems.rails.presets import PRESETS, Preset, make_job
 from optmatch.problems.rails.published import CASES, published_job
 from optmatch.problems.records import build_records, from_object, read_tables
@@ -279,15 +279,6 @@ def test_published_jobs_are_those_of_before() -> None:
         for electrical in (False, True):
             job = published_job(case, efficiency=0.9, electrical=electrical, delay_s=0.25)
             assert problem_digest(job).startswith(KNOWN[f"{case} {electrical}"])
-
-
-def test_a_port_of_a_switch_has_its_part_of_the_switch() -> None:
-    prices = PRICES["h200"]
-    assert (prices.switch_port.usd, prices.switch_port.watts) == (37299 / 64, 2524 / 64)
-    assert (prices.ocs_port.usd, prices.ocs_port.watts) == (520, 75 / 192)
-    assert PRICES["gb200"].switch_port.usd == 149939 / 144
-    (row,) = compare_costs([1024], prices)
-    assert row.cost_ratio == pytest.approx(4.22, abs=0.005)
 
 
 def test_the_command_knows_all_price_lists() -> None:

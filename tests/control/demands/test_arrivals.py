@@ -40,25 +40,6 @@ def test_each_flow_is_complete_when_its_slots_say(load: float, size: float) -> N
     assert replay.wait_s.mean() == pytest.approx(replay.figures["mean_wait_s"])
 
 
-def test_flows_that_come_at_once_are_a_demand() -> None:
-    """The slots are a schedule of the sum of all flows, and the verifier accepts it."""
-    flows = draw_flows(0.5, 4.0, 60)._replace(time_s=np.zeros(60))
-    replay = replay_flows(flows, DELAY_S)
-    demand = np.zeros((8, 8))
-    np.add.at(demand, (flows.source, flows.destination), flows.size_bytes)
-    problem = om.Demand.from_matrix(demand, delay_s=DELAY_S, quantum_s=1e-9)
-    matchings = []
-    ticks: list[int] = []
-    for slot in replay.slots:
-        length = round(slot.duration_s / 1e-9) + 60  # a tick for each flow that is rounded up
-        if slot.light_s == slot.start_s:
-            ticks[-1] += length
-        else:
-            matchings.append(slot.matching)
-            ticks.append(length)
-    assert om.verify(problem, problem.schedule(matchings, ticks)).ok
-
-
 @pytest.mark.parametrize(("load", "size"), [(0.5, 2.0), (0.9, 20.0)])
 def test_heavy_flows_wait_less(load: float, size: float) -> None:
     flows = draw_flows(load, size)

@@ -124,16 +124,6 @@ def test_a_circuit_that_still_serves_is_kept() -> None:
     assert rolling.figures()["max_wait_s"] == 4.5
 
 
-def test_the_oldest_are_served_first() -> None:
-    rolling = RollingSchedule(om.IdealSwitch(2), DELAY_S, rate_bytes_per_s=2.0)
-    rolling.add([[0, 4], [0, 0]])
-    rolling.add([[0, 2], [0, 0]])
-    assert rolling.figures()["waiting"] == 2
-    drain(rolling)
-    figures = rolling.figures()
-    assert (figures["mean_wait_s"], figures["max_wait_s"]) == (3.0, 3.5)
-
-
 def test_rounding_takes_nothing_back() -> None:
     rolling = RollingSchedule(om.IdealSwitch(2), 0.0, time_limit_s=None, aim="completion")
     for size in (0.3, 0.9, 1.0):
@@ -662,19 +652,3 @@ def test_slots_far_ahead_cost_no_more_than_the_first() -> None:
 
 
 # The benchmark of rolling schedules copes with runs of any length.
-
-
-def test_each_number_of_flows_has_its_seeds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stability = load_benchmark("rolling_stability")
-    arguments = ["--flows-per-port", "2", "4", "--seeds", "3", "2", "--loads", "0.5"]
-    monkeypatch.setattr(sys, "argv", ["", *arguments, "--ports", "4"])
-    stability.main()
-    _head, _line, *rows = capsys.readouterr().out.splitlines()
-    assert [row.split("|")[3:5] for row in rows] == [[" 2 ", " 3 "], [" 4 ", " 2 "]]
-
-    monkeypatch.setattr(sys, "argv", ["", "--flows-per-port", "2", "--seeds", "3", "2"])
-    with pytest.raises(SystemExit):
-        stability.main()
-    assert "--seeds: 2 of 1 numbers" in capsys.readouterr().err

@@ -11,12 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 import optmatch as om
-from optmatch.control.reroutes.records import Record
 from optmatch.model import InfeasibleError, LimitReached
-from optmatch.problems.reroutes.running import FailedParts
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from tests.control.reroutes.test_rerouter import mesh_state, rack_state
 from tests.helpers.modes import examples
@@ -334,16 +331,6 @@ def test_chips_that_are_cut_off_wait_no_longer_than_their_fibres() -> None:
     assert controller.answered == controller.refused == ()
 
 
-def test_a_chip_that_is_cut_off_and_reported_stays_failed() -> None:
-    """Its server works again, and it does not: it was reported before the answer was applied."""
-    controller = om.Rerouter(replace(rack_state(), spares=(60, 61, 62, 63)))
-    proposal = controller.fail(fibre=fibres_of(5))
-    refuse(controller, chip=20)
-    controller.apply(proposal)
-    after = controller.repair(fibre=fibres_of(5))
-    assert after.failed_chips == (20,) and after.spares == (21, 22, 23)
-
-
 def test_a_chip_that_is_cut_off_can_be_reported(tmp_path: Path) -> None:
     """It stays failed when its server works again, also after a restart; nothing else changes."""
     state, path = replace(rack_state(), spares=(60, 61, 62, 63)), tmp_path / "rack.json"
@@ -471,22 +458,6 @@ def test_what_was_not_reached_is_tried_first_next_time(monkeypatch: pytest.Monke
         clock.remaining_s = 1.0
         controller.retry(deadline_s=1.0)
     assert sorted(tried) == [60, 61, 62]
-
-
-@given(st.lists(st.sets(st.integers(0, 5), min_size=1, max_size=3), max_size=12), st.randoms())
-def test_each_part_waits_once(events: list[set[int]], random: Any) -> None:
-    """However often it is reported, so the record grows with the parts and not with events."""
-    record, waits = Record(rack_state()), set[int]()
-    for chips in events:
-        parts = FailedParts(failed_chips=tuple(sorted(chips)))
-        record = record.report(parts, has_proposal=random.choice([False, True]))
-        waits |= chips
-        listed = [chip for failure in record.waiting for chip in failure.failed_chips]
-        assert sorted(listed) == sorted(waits)
-        past = Record(rack_state(), refused=(FailedParts(failed_chips=(0, 9)),))
-        again = record.back_to(past)
-        listed = [chip for failure in again.waiting for chip in failure.failed_chips]
-        assert sorted(listed) == sorted(waits | {0, 9}) and again.answered == record.answered
 
 
 def test_what_leaves_at_a_time_is_on_record() -> None:

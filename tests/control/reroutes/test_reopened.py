@@ -97,18 +97,6 @@ def test_a_broken_cell_that_fails_in_another_way_has_the_new_fault(
     controller.close()
 
 
-def test_a_stuck_cell_that_dies_carries_no_light_any_more(tmp_path: Path) -> None:
-    """A circuit passes the stuck cell; when the cell dies, the circuit gets another route."""
-    state = far_pairs()
-    cell = cell_of(state, lit=True)
-    stuck: Any = ("bar", "cross")[int(np.asarray(state.cell_states)[cell])]
-    controller = om.Rerouter(state)
-    held = controller.apply(controller.fail(cell=cell, stuck=stuck))
-    assert cell in held.passed.part // 4
-    after = controller.apply(controller.fail(cell=cell))
-    assert cell not in after.passed.part // 4
-
-
 @pytest.mark.parametrize("answered", [True, False])
 def test_the_latest_report_of_a_pending_cell_counts(
     answered: bool, monkeypatch: pytest.MonkeyPatch
@@ -136,19 +124,6 @@ def test_the_latest_report_of_a_pending_cell_counts(
     (offer,) = controller.offers
     assert offer.failure.dead_cells == (cell,)
     assert controller.apply(offer).dead_cells == (cell,)
-
-
-def test_a_report_since_a_change_outlives_its_rollback() -> None:
-    """The cell was stuck before the change, and is reported dead after it: that stays pending."""
-    state = mesh_state()
-    cell = cell_of(state, lit=False)
-    controller = om.Rerouter(state)
-    controller.apply(controller.fail(cell=cell, stuck="cross"))
-    controller.apply(controller.fail(port=4))
-    controller.fail(cell=cell)
-    controller.rollback()
-    assert controller.state.stuck_cross == (cell,)
-    assert [failure.dead_cells for failure in controller.answered] == [(cell,)]
 
 
 @pytest.mark.parametrize("apply", [True, False])

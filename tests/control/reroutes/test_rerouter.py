@@ -61,17 +61,6 @@ def test_its_answers_pass_the_verifier(
     assert not after.hit.any()
 
 
-def test_every_chip_is_covered_by_any_spare() -> None:
-    for spare in rack_state().spares:
-        state = replace(rack_state(), spares=(spare,))
-        controller = om.Rerouter(state)
-        for chip in range(0, 60, 7):
-            transition = controller.fail(chip=chip).transition
-            report = om.verify(replace(state, failed_chips=(chip,)), transition)
-            assert report.ok
-            assert report.figures["disturbed"] == 0
-
-
 def test_failures_in_sequence_until_the_spares_are_gone() -> None:
     controller = om.Rerouter(rack_state())
     for number, chip in enumerate((0, 20, 41, 59)):
@@ -174,23 +163,6 @@ def test_what_was_refused_is_tried_again_after_repairs() -> None:
         controller.fail(chip=5)
     controller.repair(chip=5)
     assert controller.refused == ()
-
-
-def test_circuits_are_given_back_when_the_stand_in_failed_too() -> None:
-    controller, stand_in = spent()
-    with pytest.raises(InfeasibleError):
-        controller.fail(chip=stand_in)
-    controller.repair(chip=[0, 59])
-    for unit in (59, 0):
-        controller.apply(controller.give_back(unit))
-    state = controller.state
-    assert stand_in in state.failed_chips and stand_in not in state.spares
-    assert sorted(controller.stand_ins) == [20, 41]
-    assert [failure.failed_chips for failure in controller.refused] == [(33,)]
-    controller.rollback()
-    assert sorted(controller.stand_ins) == [0, 20, 41]
-    controller.apply(controller.give_back(0))
-    assert sorted(controller.stand_ins) == [20, 41]
 
 
 def test_no_time_is_no_answer_but_goes_on_record() -> None:

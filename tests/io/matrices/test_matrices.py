@@ -13,8 +13,7 @@ import scipy.io
 import scipy.sparse
 
 import optmatch as om
-from optmatch.io import dumps, from_graph, loads, read_matrix
-from optmatch.problems import ConfigurationProof, CountProof
+from optmatch.io import from_graph, loads, read_matrix
 from optmatch.problems.demands.traffic import MODELS
 from tests.helpers.command import call
 
@@ -270,16 +269,6 @@ def test_generate_from_a_file(tmp_path: Path) -> None:
     assert loads(wide.stdout).fabric.n_ports == 5  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_generate_from_a_model(model: str) -> None:
-    ideal = ("--fabric", "ideal-switch", "--size", "6", "--delay", "0", "--model", model)
-    first, again, other = (generate(*ideal, "--seed", seed).stdout for seed in ("0", "0", "1"))
-    assert first == again
-    assert (first == other) == (model == "all-to-all")
-    mesh = generate("--rows", "4", "--cols", "4", "--ports", "7", "--delay", "0", "--model", model)
-    assert isinstance(loads(mesh.stdout), om.Demand)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -311,40 +300,3 @@ def test_generate_asks_for_the_delay() -> None:
     forgotten = generate(*options, code=2)
     assert "--delay: " in forgotten.output
     generate(*options, "--objective", "matchings")
-
-
-@pytest.mark.parametrize(
-    "certificate",
-    [
-        CountProof(axis="source", port=0, against_axis="destination", against_port=1),
-        ConfigurationProof(duals=[[0, 1], [2, 0]], units=9),  # type: ignore[arg-type]
-    ],
-)
-def test_proofs_survive_files(certificate: Any) -> None:
-    problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
-    solution = om.Solution(
-        problem=problem,
-        schedule=problem.schedule([[1, 0]], [3]),
-        status=om.Status.OPTIMAL,
-        objective=3.0,
-        lower_bound=3.0,
-        method="by hand",
-        certificate=certificate,
-    )
-    assert loads(dumps(solution)) == solution
-
-
-def test_planes_and_empty_schedules_survive_files(tmp_path: Path) -> None:
-    problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0, planes=2)
-    parts = (problem.schedule([[1, 0]], [5]), problem.schedule([], []))
-    solution = om.Solution(
-        problem=problem,
-        answer=om.PlaneSchedules(schedules=parts),
-        status=om.Status.FEASIBLE,
-        limit=om.Limit.TIME,
-        objective=1.0,
-        lower_bound=0.0,
-        method="by hand",
-    )
-    om.save(solution, tmp_path / "answer.json")
-    assert om.load(tmp_path / "answer.json") == solution

@@ -114,17 +114,6 @@ def test_files_that_do_not_all_fit_are_not_written(
     assert [path.name for path in tmp_path.iterdir()] == ["x.0.yml"]
 
 
-def test_the_netlist_of_one_slot_is_one_text() -> None:
-    problem = om.Routing(om.Faulty(om.Benes(4), dead_cells=[0]), np.array([2, 3, -1, -1]))
-    solution = om.solve(problem, "ilp", seed=0)
-    if solution.schedule is None:
-        problem = om.Routing(problem.fabric, np.array([-1, -1, 2, 3]))
-        solution = om.solve(problem, "ilp", seed=0)
-    tree = json.loads(text("netlist", solution))
-    assert np.array_equal(netlist_from_tree(tree).graph.mate, om.Benes(4).graph.mate)
-    assert states_of(tree)[0] == FREE
-
-
 def test_smartlight_lists_are_the_set_cells() -> None:
     lines = text("smartlight").splitlines()
     for line, states in zip(lines, cell_states().tolist(), strict=True):

@@ -59,20 +59,6 @@ def test_matchings_and_faults_take_names(folder: Path) -> None:
     assert "there is no cell m3: cells are m 1, m+2" in wrong.stderr
 
 
-def test_tables_of_cells_take_names(folder: Path) -> None:
-    (folder / "t.csv").write_text("cell,bar_loss_db\nm+2,1.5\n0,2.5\n")
-    rows = [{"cell": "m+2", "bar_loss_db": 1.5}, {"cell": "m 1", "bar_loss_db": 2.5}]
-    tree = {"format": "optmatch/cell-device/1", "cells": rows}
-    (folder / "t.json").write_text(json.dumps(tree))
-    names = netlist_from_tree(PAIR).cell_names
-    for name in ("t.csv", "t.json"):
-        table = read_cells(folder / name, 2, "ideal", names)
-        assert table.bar_loss_db.tolist() == [2.5, 1.5]
-    make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
-    done = call_in(folder, *make, "--device-cells", "t.csv", "--objective", "worst-loss-db")
-    assert json.loads(done.stdout)["cells"]["bar_loss_db"] == [2.5, 1.5]
-
-
 def test_tables_of_cells_have_names(folder: Path) -> None:
     """Of a netlist, as they are written by commands; and come back as they were."""
     make = ("generate", "device", "--netlist", "x.json", *DIRECTIONS)

@@ -149,17 +149,6 @@ def test_flaws_are_named(parts: dict[str, Any], expected: list[str]) -> None:
     assert len(found) == len(set(found))
 
 
-def test_all_flaws_at_once() -> None:
-    """The message has every flaw of several, not only the first."""
-    first, second = FLAWS[3][0]["connections"], FLAWS[5][0]["ports"]
-    found = flaws_of(changed(connections=first, ports=second, conections={}))
-    for _, texts in (FLAWS[3], FLAWS[5], FLAWS[12]):
-        for text in texts:
-            assert any(text in flaw for flaw in found)
-    with pytest.raises(NetlistError, match=f"^{len(found)} flaws: "):
-        netlist_from_tree(changed(connections=first, ports=second, conections={}))
-
-
 def test_a_message_names_the_first_flaws_and_counts_the_rest() -> None:
     """The error holds all of them, in another process too."""
     found = [f"instance m{k} is there twice" for k in range(1000)]
@@ -210,15 +199,6 @@ def test_our_fabrics_come_back(fabric: om.Fabric) -> None:
     assert back.bidirectional == fabric.bidirectional
     again = netlist_tree(back)
     assert again["ports"].keys() == netlist_tree(fabric)["ports"].keys()
-
-
-@pytest.mark.parametrize("method", ["negotiated", "ilp"])
-def test_methods_route_on_a_netlist(method: str) -> None:
-    mesh = om.HexMesh(2, 2, ports=4)
-    fabric = netlist_from_tree(netlist_tree(mesh))
-    solution = om.solve(om.AllToAll(fabric), method, seed=0)
-    expected = om.solve(om.AllToAll(mesh), method, seed=0)
-    assert solution.objective == expected.objective
 
 
 def test_a_netlist_survives_files(tmp_path: Path) -> None:
@@ -327,21 +307,6 @@ def test_files_in_yaml_and_json(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("a: &x {b: *x}\n")
     with pytest.raises(om.FormatError, match=r"a\.yml:1: \*x: an alias within"):
         read_tree(tmp_path / "a.yml", [])
-
-
-def test_commands_take_netlists(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text(json.dumps(PAIR))
-    tree = json.loads(call_in(tmp_path, "info", "x.json", "--json").stdout)
-    assert (tree["permutations"], tree["permutations_held"], tree["dead_pairs"]) == (2, 2, [])
-    assert "pairings held" in call_in(tmp_path, "info", "--bidirectional", "x.json").stdout
-    broken = changed(connections=FLAWS[3][0]["connections"], conections={})
-    (tmp_path / "bad.json").write_text(json.dumps(broken))
-    for command in (("info",), ("generate", "all-to-all", "-o", "p.json", "--netlist")):
-        done = call_in(tmp_path, *command, "bad.json", code=2)
-        assert "bad.json: 3 flaws: " in done.stderr
-        for text in (*FLAWS[3][1], "unknown key conections"):
-            assert text in done.stderr
-    assert not (tmp_path / "p.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -99,21 +98,6 @@ def test_a_table_of_phases(tmp_path: Path) -> None:
     assert step.dep.tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 10, 12, 13]
     dimensions = {group.name: (group.dimension, group.rail) for group in step.groups}
     assert dimensions == {"d0": ("dp", 0), "d1": ("dp", 0), "p0": ("pp", 0), "p1": ("pp", 0)}
-
-
-def test_a_list_of_objects_is_the_same_step(tmp_path: Path) -> None:
-    rows = [line.split(", ") for line in TABLE.replace(",\n", ", \n").splitlines()]
-    entries: list[dict[str, Any]] = []
-    for row in rows[1:]:
-        given = {key: value for key, value in zip(rows[0], row, strict=True) if value}
-        numbers = {"rank", "count", "size_bytes", "compute_s", "peer"} & given.keys()
-        entries.append({**given, **{key: float(given[key]) for key in numbers}})
-    from_json = read_phase_list(write(tmp_path, "s.json", json.dumps(entries)), GROUPS)
-    step = read_phase_list(write(tmp_path, "s.csv", TABLE), GROUPS)
-    assert from_json == step
-    job = make_job(gpus_per_server=1, recorded=step)
-    seen = [(phase.ranks, phase.dimension) for phase in job.phases()]
-    assert seen == [((0, 1), "dp"), ((0, 1), "pp"), ((2, 3), "pp"), ((2, 3), "dp")]
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 2**40)), max_size=6))

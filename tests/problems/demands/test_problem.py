@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
@@ -70,13 +69,6 @@ def test_noise_of_floats_is_no_tick(ticks: list[int], quantum_s: float, noise: f
     assert more.ticks[0, : len(small)].tolist() == [count + 1 for count in small]
 
 
-def test_a_sum_of_three_tenths_takes_three_ticks() -> None:
-    """0.30000000000000004 took four, and 0.5 was called optimal."""
-    problem = demand([[0, 0.1 * 3], [0.1, 0]], quantum_s=0.1, delay_s=0.1)
-    assert problem.ticks.tolist() == [[0, 3], [1, 0]]
-    assert om.solve(problem, seed=0).objective == pytest.approx(0.4)
-
-
 @pytest.mark.parametrize(
     ("matrix", "options", "message"),
     [
@@ -105,16 +97,6 @@ def test_ticks_are_rounded_up_where_none_divides() -> None:
     over = problem.ticks[0] * problem.tick_s - np.array([1 / 3, 0.5])
     assert (over >= 0).all()
     assert over.max() <= 1.01 * problem.tick_s <= 1e-11
-
-
-def test_a_given_quantum_rounds_up() -> None:
-    """0.7 is seven tenths exactly; a third is four, and the demand says it is not exact."""
-    problem = demand([[0.7, 0.3]], quantum_s=0.1)
-    assert problem.ticks[0].tolist() == [7, 3]
-    assert problem.exact
-    coarse = demand([[0.7, 1 / 3]], quantum_s=0.1)
-    assert coarse.ticks[0].tolist() == [7, 4]
-    assert not coarse.exact
 
 
 @settings(max_examples=60, deadline=None)
@@ -189,19 +171,6 @@ def test_ports_that_cannot_meet_must_not_want_to() -> None:
         om.Demand.from_matrix([[0, 4]], mesh, delay_s=0.0)
     relieved = om.Demand.from_matrix([[0, 4]], mesh, delay_s=0.0, packet_bytes_per_s=1.0)
     assert relieved.lower_bound() > 0
-
-
-def test_sparse_matrices_and_zero_demands() -> None:
-    """SciPy matrices of any layout; nothing to do is a demand with the bound 0."""
-    matrix = scipy.sparse.coo_matrix(([5.0], ([0], [2])), shape=(2, 3))
-    sparse = om.Demand.from_matrix(matrix, om.IdealSwitch(3), delay_s=0.0)
-    assert sparse.demand_bytes[0].tolist() == [0.0, 0.0, 5.0]
-    for n in (1, 3):
-        nothing = demand(np.zeros((n, n)), delay_s=1.0)
-        assert nothing.lower_bound() == 0.0
-        assert om.verify(nothing, nothing.schedule([], [])).ok
-    alone = demand([[4.0]], delay_s=1.0)
-    assert alone.lower_bound() == 5.0
 
 
 def test_demands_are_values() -> None:
@@ -477,17 +446,6 @@ def test_a_doubly_stochastic_matrix_of_floats_is_accepted(matrix: Any) -> None:
     assert report.ok
     rounded = "demands were rounded to ticks of" in " ".join(report.notes)
     assert rounded == (not problem.exact)
-
-
-@pytest.mark.parametrize("quantum_s", [1e-2, 1e-4, 1e-7])
-@pytest.mark.parametrize("seed", range(5))
-def test_a_stated_quantum_is_the_tick(seed: int, quantum_s: float) -> None:
-    matrix = mixture(seed, n=8)
-    problem = om.Demand(om.IdealSwitch(8), matrix, objective="matchings", quantum_s=quantum_s)
-    assert problem.tick_s == quantum_s
-    sums = np.concatenate([problem.ticks.sum(axis=0), problem.ticks.sum(axis=1)])
-    assert len(set(sums.tolist())) == 1
-    assert np.abs(problem.ticks - matrix / quantum_s).max() < 2
 
 
 def test_the_tick_divides_the_delay() -> None:

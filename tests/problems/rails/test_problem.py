@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 
 import optmatch as om
 from optmatch.io import dumps, loads
-from optmatch.problems.rails.training.layout import coordinates, place_ranks
 from optmatch.problems.rails.training.step import COMPUTE, RECV, SEND, ring_bytes
 from tests.helpers.command import call
 from tests.helpers.rails import MODEL, make_job, message_step, random_jobs, small_job
@@ -146,31 +145,6 @@ def test_ranks_count_as_published() -> None:
 
 
 relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@relaxed
-@given(random_jobs())
-def test_groups_are_what_differs_in_one_degree(job: om.RailJob) -> None:
-    places, gpus = coordinates(job.parallelism), place_ranks(job.parallelism)
-    assert sorted(gpus.tolist()) == list(range(job.n_gpus))
-    families: dict[str, list[int]] = {}
-    for group in job.groups():
-        family = group.name.partition(".")[0]
-        families.setdefault(family, []).extend(group.ranks)
-        own = places[list(group.ranks)]
-        free = {"dp": [0, 3], "edp": [0, 3], "ep": [0], "tp": [1], "pp": [2], "cp": [3]}[family]
-        fixed = [axis for axis in range(4) if axis not in free]
-        assert (own[:, fixed] == own[0, fixed]).all()
-        if family == "edp":
-            assert len(set(own[:, 0] % job.parallelism.ep)) == 1
-        if family == "ep":
-            assert len(set(own[:, 0] // job.parallelism.ep)) == 1
-        servers = set((gpus[list(group.ranks)] // job.network.gpus_per_server).tolist())
-        assert (group.rail == -1) == (len(servers) == 1)
-        if group.rail >= 0:
-            assert set(gpus[list(group.ranks)] % job.network.gpus_per_server) == {group.rail}
-    for ranks in families.values():
-        assert sorted(ranks) == list(range(job.n_gpus))
 
 
 @settings(relaxed, max_examples=15)

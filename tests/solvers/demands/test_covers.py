@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 import optmatch as om
 from optmatch.model import TimeUp
 from optmatch.problems import completion_s
-from optmatch.solvers.demands import entry_covers, portfolio
+from optmatch.solvers.demands import entry_covers
 from optmatch.solvers.demands.birkhoff import decompose, stuff
 from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED
 from optmatch.solvers.demands.decompositions import hold_terms, yield_in_delays
@@ -26,15 +26,14 @@ from optmatch.solvers.demands.first_fit import (
 )
 from optmatch.solvers.demands.plans import Plan, serve, trim
 from optmatch.solvers.demands.realisable import Realiser
-from optmatch.solvers.demands.rules import RULES
 from optmatch.solvers.demands.scheduling import (
     leave_to_packets,
     order_slots,
     put_in_order,
     use_delays,
 )
-from optmatch.solvers.demands.tasks import CoverTask, Size
-from tests.helpers.modes import compiled_only, examples
+from optmatch.solvers.demands.tasks import CoverTask
+from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
 
@@ -332,24 +331,6 @@ def test_a_slot_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
             next(yield_cover(late._replace(useful_ticks=10**9), choice))
         rest = next(yield_cover(late, choice))
         assert rest.ticks.tolist() == cover_heaviest_first(demand).ticks.tolist()
-
-
-@compiled_only
-def test_rules_run_if_their_estimates_fit() -> None:
-    """All of them without a limit, and none but the first plan where there is no time."""
-    demand = np.random.default_rng(0).integers(1, 99, (40, 40))
-    task = CoverTask.of(demand, 2)._replace(n_moves=7)
-    n_plans = 1
-    least = cover_heaviest_first(demand).cost(2)
-    for _, rule in portfolio.list_rules(Size.of(task)):
-        plans = list(rule.load()(task._replace(useful_ticks=1.05 * least)))
-        n_plans += len(plans)
-        assert len(plans) > 0 or rule.name in ("planted weights", "median")
-    everything = list(portfolio.yield_plans(task))
-    assert 7 < len(everything) <= n_plans + 7
-    for plan in everything:
-        assert (serve(plan) >= demand).all()
-    assert len(list(portfolio.yield_plans(task._replace(deadline=0.0)))) <= len(RULES)
 
 
 def test_critical_lines_and_holds() -> None:

@@ -99,23 +99,6 @@ def test_it_is_no_worse_than_a_simple_rule(n_ports: int) -> None:
         assert om.verify(problem, solution).ok
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"planes": 2},
-        {"packet_bytes_per_s": 0.3},
-        {"switching": "per-circuit"},
-        {"min_slot_s": 4.0},
-    ],
-    ids=lambda options: next(iter(options)),
-)
-def test_all_modes_are_valid(options: dict[str, Any]) -> None:
-    for seed in range(4):
-        problem = draw(5 + seed, seed, **options)
-        solution = om.solve(problem, seed=0, limits=om.Limits(iterations=40))
-        assert om.verify(problem, solution).ok
-
-
 def test_a_sum_of_pairings_is_decomposed() -> None:
     demand = np.zeros((6, 6))
     for partner, weight in (([1, 0, 3, 2, 5, 4], 2.0), ([3, 2, 1, 0, 5, 4], 3.0)):

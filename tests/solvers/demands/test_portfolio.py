@@ -9,7 +9,7 @@ import pytest
 
 import optmatch as om
 from optmatch.model import counted_time
-from optmatch.solvers.demands import entry_covers, portfolio
+from optmatch.solvers.demands import portfolio
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.demands.portfolio import list_rules, yield_plans
@@ -47,21 +47,6 @@ def test_the_default_makes_the_plans_of_schedule(n: int) -> None:
     problem = om.Demand.from_matrix(work.demand, delay_s=float(work.delay), quantum_s=1.0)
     best = om.solve(problem, seed=0).objective
     assert best <= slots.completion_s
-
-
-@pytest.mark.parametrize("n", [6, 40])
-def test_a_longer_limit_begins_as_a_shorter_one(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the shorter one is nearly over; the time counts looks at the clock."""
-    costs = []
-    for limit in (40, 400):
-        looks = itertools.count()
-        for module in (portfolio, entry_covers):
-            monkeypatch.setattr(module, "counted_time", lambda looks=looks: next(looks) * 1e-3)
-        work = work_on(n)._replace(deadline=limit * 1e-3)
-        costs.append([plan.cost(20) for plan in yield_plans(work)])
-    short, long = costs
-    assert min(long) <= min(short)
-    assert long[0] == short[0]
 
 
 def test_rules_come_by_their_estimates() -> None:

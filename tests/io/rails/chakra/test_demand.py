@@ -129,11 +129,6 @@ def test_sends_without_their_destination(tmp_path: Path) -> None:
         read_chakra(paths, groups={"q": range(4)})
 
 
-def test_a_barrier_needs_no_size(tmp_path: Path) -> None:
-    each = [collective(1, "BARRIER", None)]
-    assert read_chakra(trace(tmp_path, each, each)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
-
-
 def test_an_all_to_all_is_spread_evenly(tmp_path: Path) -> None:
     both = [collective(1, "ALL_TO_ALL", 80)]
     assert read_chakra(trace(tmp_path, both, both)).tolist() == [[0.0, 40.0], [40.0, 0.0]]

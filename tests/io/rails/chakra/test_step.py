@@ -1,6 +1,5 @@
 """Steps from Chakra traces: operations, matches and groups; ambiguous nodes are named."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,6 @@ from optmatch.io.rails.chakra import (
     trace_bytes,
 )
 from optmatch.problems.rails.training.step import OPERATIONS, Dimension, Group, Step
-from optmatch.simulation.rails.replay import simulate_rails
-from tests.helpers.rails import make_job
 
 COMPUTE, ALL_TO_ALL, SENDS, RECEIVES = map(
     OPERATIONS.index, ("compute", "all-to-all", "send", "recv")
@@ -392,32 +389,3 @@ def test_a_group_on_several_rails(tmp_path: Path) -> None:
         TraceOptions(dimensions={"p": "x"})  # type: ignore[dict-item]
     with pytest.raises(om.InputError, match=r"stride = 0: must be >= 1"):
         TraceOptions(stride=0)
-
-
-@pytest.mark.parametrize("compress", [False, True])
-def test_a_job_behaves_as_its_traces(tmp_path: Path, compress: bool) -> None:
-    model = om.TransformerModel(
-        layers=8, hidden=4096, heads=8, sequence=2048, vocabulary=1000, ffn=16384
-    )
-    job = make_job(gpus_per_server=2, dp=2, tp=2, pp=4, model=model, batch=16, micro_batch=2,
-        delay_s=0.005,
-    )  # fmt: skip
-    step = job.step()
-    contents = step_traces(step)
-    contents = [gzip.compress(content) for content in contents] if compress else contents
-    groups = {group.name: group.ranks for group in step.groups}
-    prefix, file = write(tmp_path, contents, groups)
-    found = read_step(prefix, file, TraceOptions(gpus_per_server=2, stride=2))
-    assert {g.name: g for g in found.groups} == {g.name: g for g in step.groups}
-    recorded = make_job(gpus_per_server=2, recorded=found, delay_s=0.005)
-    phases = (
-        [(p.rail, p.ranks, p.dimension, p.n_operations) for p in each.phases()]
-        for each in (job, recorded)
-    )
-    assert next(phases) == next(phases)
-    for rides in (False, True):
-        one, two = (np.sort(each.size_bytes[(each.rail >= 0) == rides]) for each in (step, found))
-        np.testing.assert_allclose(one, two, rtol=1e-6)
-    for policy in ("on-demand", "provisioned", "all-links"):
-        times = [simulate_rails(j, policy).step_s for j in (job, recorded)]
-        assert times[0] == pytest.approx(times[1], rel=1e-3)

@@ -136,18 +136,6 @@ def test_zb_v_has_no_bubble(pp: int) -> None:
         assert replay("zb-v", pp, batches).step_s == (pp - 1) + 6 * batches
 
 
-@pytest.mark.parametrize("schedule", ["zb-h1", "zb-v", "dualpipe"])
-@pytest.mark.parametrize("method", ["on-demand", "provisioned", "prefetch"])
-def test_all_policies_serve_all_schedules(schedule: str, method: str) -> None:
-    job = small_job(
-        2, 1, 4, schedule=schedule, batch=16, micro_batch=1, zero_stage=1, delay_s=1e-4,
-        model=replace(MODEL, layers=8),
-    )  # fmt: skip
-    solution = om.solve(job, method, seed=0)
-    assert solution.objective >= job.lower_bound()
-    assert om.verify(job, solution).ok
-
-
 def test_the_copies_of_dualpipe_sum_their_gradients() -> None:
     job = small_job(1, 1, 4, schedule="dualpipe", batch=8, micro_batch=1)
     step = job.step()
