@@ -94,7 +94,7 @@ class Stats(TypedDict, total=False):
     again for fewer toggles."""
     reconfigurations: int
     """Rail-job, collective: number of reconfigurations in a step, over all rails; of a collective
-    the number of changes of circuits between rounds."""
+    the number of changes of circuits between rounds, over all planes if these change apart."""
     rounds: int
     """Collective: number of rounds of sends."""
     rounds_late: int

@@ -146,10 +146,27 @@ def run(
     stats |= {
         "rounds": plan.n_rounds,
         "rounds_late": plan.n_rounds_late,
-        "reconfigurations": max(0, plan.n_epochs - 1),
+        "reconfigurations": _count_changes(problem, plan),
     }
     known: dict[str, Any] = {"answer": plan, "schedule": schedule, "stats": stats}
     return conclude(problem, name, plan.time_s, bound, limit, **known)
+
+
+def _count_changes(problem: Collective, plan: CollectivePlan) -> int:
+    """Count how often circuits change between rounds; of planes with shares, over all planes."""
+    if not plan.shares_bytes.size:
+        return max(0, plan.n_epochs - 1)
+    # ``held[round, lane, rank]``; steps from outside name a configuration instead.
+    held: NDArray[np.generic] = plan.circuits
+    if problem.steps is not None:
+        held = np.asarray(problem.steps)[:, :1, None].repeat(problem.lanes, axis=1)
+    n_changes = 0
+    for plane in range(problem.planes):
+        lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
+        held_of_plane = held[plan.shares_bytes[:, plane] > 0, lanes]
+        is_changed = (held_of_plane[1:] != held_of_plane[:-1]).any(axis=(1, 2))
+        n_changes += int(np.count_nonzero(is_changed))
+    return n_changes
 
 
 def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:

@@ -628,8 +628,9 @@ def _check_planes(
     has_times = ~is_used & ((plan.start_s != 0) | (plan.end_s != 0))
     rule = "a plane without a share has no times"
     findings.expect_none(rule, has_times, _ROUND_AND_PLANE, plan.start_s, rule)
-    for plane in range(problem.planes):
-        _check_changes(problem, plan, plane, slack_s, findings)
+    findings.figures["reconfigurations"] = sum(
+        _check_changes(problem, plan, plane, slack_s, findings) for plane in range(problem.planes)
+    )
 
     # A round starts with its first share; one without shares takes no time.
     first_start_s = np.where(is_used, plan.start_s, math.inf).min(axis=1)
@@ -670,8 +671,10 @@ def _check_epochs_of_planes(
 
 def _check_changes(
     problem: Collective, plan: CollectivePlan, plane: int, slack_s: float, findings: Findings
-) -> None:
+) -> int:
     """Check that a switch has the time to change its circuits between two rounds that differ.
+
+    Returns how often it changes them between rounds; to set up its first ones is no change.
 
     The plane takes part in some rounds. If two of these that follow each other have the same
     circuits, no time is needed in between, otherwise the delay. Rounds in which the plane takes no
@@ -685,7 +688,9 @@ def _check_changes(
     if not isinstance(problem.start, str):
         circuits = problem.start[lanes]
     free_at_s = 0.0
-    for round_ in np.flatnonzero(plan.shares_bytes[:, plane] > 0).tolist():
+    n_changes = 0
+    rounds_of_plane = np.flatnonzero(plan.shares_bytes[:, plane] > 0).tolist()
+    for number, round_ in enumerate(rounds_of_plane):
         # Steps from outside have no circuits, only the number of a configuration: equal numbers
         # stand for equal circuits.
         new_circuits: NDArray[np.generic]
@@ -697,6 +702,7 @@ def _check_changes(
             is_kept = problem.start == "free"
         else:
             is_kept = np.array_equal(circuits, new_circuits)
+        n_changes += number > 0 and not is_kept
 
         # The plane is free when its last share has ended, and then changes circuits if it has to.
         earliest_s = free_at_s + (0.0 if is_kept else problem.delay_s)
@@ -706,6 +712,7 @@ def _check_changes(
             findings.refuse(rule, f"start_s[{round_}, {plane}]", start_s, earliest_s)
         circuits = new_circuits
         free_at_s = float(plan.end_s[round_, plane])
+    return n_changes
 
 
 def _check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
@@ -1262,11 +1269,12 @@ def _conclude(
     n_rounds_late = int(
         np.count_nonzero((starts_s >= last_ready_s * (1 - RTOL)) & (last_ready_s > 0))
     )
+    # Planes that change by themselves have counted their changes (`_check_planes`).
+    findings.figures.setdefault("reconfigurations", max(0, plan.n_epochs - 1))
     findings.figures |= {
         "objective": end_s,
         "rounds": plan.n_rounds,
         "rounds_late": n_rounds_late,
-        "reconfigurations": max(0, plan.n_epochs - 1),
     }
     if not math.isclose(plan.time_s, end_s, rel_tol=RTOL, abs_tol=_TINY_S):
         findings.refuse("the time is that of the replay", "time_s", plan.time_s, end_s)

@@ -17,9 +17,10 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from optmatch.model import RTOL, Schedule, Solution
+from optmatch.model import RTOL, InputError, Schedule, Solution
 from optmatch.model.declarations import form_of
 from optmatch.problems import Allocation, SliceAllocation, Steering
+from optmatch.problems.slices.shape import check_rings
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.report import Findings, Report, agree
 from optmatch.verify.slices.bounds import (
@@ -64,6 +65,8 @@ def check_steering(steering: Steering) -> Report:
     """
     form_of(Steering).check("steering", steering)
     findings = Findings()
+    if not _check_rings(steering, findings):
+        return findings.report()
     demands = list(map(Fraction, steering.demands.tolist()))
 
     # Members alone have shares, and those of a chip are at most the whole.
@@ -99,6 +102,28 @@ def check_steering(steering: Steering) -> Report:
         shown = "none" if bound is None else float(bound)
         findings.refuse("prices show that no level is larger", "chip_prices", shown, level)
     return findings.report()
+
+
+def _check_rings(steering: Steering, findings: Findings) -> bool:
+    """Check that rings, demands and ports are possible, and that shares and units are theirs.
+
+    All that follows divides by demands and ports, and looks up the chips of rings.
+    """
+    try:
+        check_rings(steering.rings, steering.demands, steering.ports, steering.link_units)
+    except InputError as error:
+        rule = "rings have chips with ports, and demands above 0"
+        findings.refuse(rule, error.where or "rings", error.message, "possible ones")
+        return False
+    n_rings = len(steering.rings)
+    n_chips = 1 + max((chip for ring in steering.rings for chip in ring), default=-1)
+    n_described, n_shares = steering.shares.shape
+    fits = n_described >= n_chips and n_shares == len(steering.units) == n_rings
+    expected = f"those of {n_rings} rings of {n_chips} chips"
+    if not fits:
+        rule = "shares and units are those of the rings"
+        findings.refuse(rule, "shares", steering.shares.shape, expected)
+    return fits
 
 
 def _check_units(steering: Steering, demands: list[Fraction], findings: Findings) -> None:

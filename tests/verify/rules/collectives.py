@@ -830,6 +830,15 @@ ROWS = [
         planes([[4, 0]] * 2, [[8, 0], [23, 0]], [[13, 0], [28, 0]], 28.0, n_rounds_late=2,
                sends=TWICE, chunk_bytes=[4.0], epoch_of_round=[0, 1],
                circuits=[[[1, -1, -1], [-1] * 3], [[-1, 2, -1], [-1] * 3]]),
+        figures={"reconfigurations": 1},
+    ),
+    Row(
+        None,
+        ask("broadcast", 3, planes=2),
+        planes([[4, 0], [0, 4]], [[0, 0], [0, 5]], [[5, 0], [0, 10]], 10.0,
+               sends=TWICE, chunk_bytes=[4.0], epoch_of_round=[0, 1],
+               circuits=[[[1, -1, -1], [-1] * 3], [[-1] * 3, [-1, 2, -1]]]),
+        figures={"reconfigurations": 0},
     ),
     Row(
         "planes have a share in each round",

@@ -92,12 +92,16 @@ CUBES = om.Reroute(POD, [[0, 6]], routes=((0,),), spares=(2, 3, 4, 5), failed_ch
 CUBE_FIBRES = POD.n_fibres // 3
 
 
-def over(*nodes: int) -> tuple[int, ...]:
-    """Return the first fibres from node to node."""
-    edges = [POD.edges.tolist().index([a, b]) for a, b in pairwise(nodes)]
-    return tuple(int(np.flatnonzero(POD.edge_of_fibre == edge)[0]) for edge in edges)
+def over(*nodes: int, pod: om.RackFabric = POD) -> tuple[int, ...]:
+    """Return the last fibre of each edge from node to node."""
+    edges = [pod.edges.tolist().index([a, b]) for a, b in pairwise(nodes)]
+    return tuple(int(np.flatnonzero(pod.edge_of_fibre == edge)[-1]) for edge in edges)
 
 
+LINES = om.RackFabric((1, 1, 4), (1, 1, 1), fibres=2, racks=2, joined=True)
+"""Two racks of four chips in a row; light passes chips, and switches 8 to 11 at the faces."""
+PASSED = om.Reroute(LINES, [[0, 6]], routes=((0,),), failed_fibres=(0,))
+"""A circuit from chip 0 to chip 1, over the first of two fibres, which has failed."""
 BETWEEN = om.Reroute(
     POD,
     [[0, 18], [6, 12]],
@@ -313,6 +317,12 @@ ROWS = [
         "moves[1, 1]: racks move as a whole, chip by chip: got 5, expected 3",
     ),
     stopped("no light passes a chip", CUBES, moved(routes=((*FACES, *BACK),))),
+    *(
+        Row(rule, PASSED, Transition(moves=[], changed=[0], circuits=[[0, 6]],
+            routes=(over(*nodes, pod=LINES),), steps=[[RAISE, 0, -1]]), stops=rule is not None)
+        for rule, nodes in (("light does not turn back at a switch", (0, 8, 0, 1)),
+                            (None, (0, 8, 4, 5, 9, 1)), (None, (0, 1)))
+    ),
     # what is lost
     Row(None, replace(LOST, failed_chips=(1, 3)), answer()),
     # what is spoken of

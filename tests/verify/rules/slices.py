@@ -262,6 +262,18 @@ ROWS = [
     Row(None, NARROW, proved(NARROW, 2), figures={"lower_bound_checked": math.inf}),
     # shared ports
     Row(None, check_steering, SHARED, figures={"level": 1.0, "upper_bound": 1.0}),
+    *(
+        Row("rings have chips with ports, and demands above 0", check_steering,
+            replace(SHARED, **wrong))
+        for wrong in ({"demands": np.array([0.0, 3.0])}, {"ports": 0}, {"link_units": 0.0},
+                      {"demands": np.ones(1)}, {"rings": ((0, 1), (1,))},
+                      {"rings": ((0, 1), (1, 2, 1))})
+    ),
+    *(
+        Row("shares and units are those of the rings", check_steering, replace(SHARED, **wrong))
+        for wrong in ({"units": np.array([1])}, {"shares": SHARED.shares[:2]},
+                      {"shares": SHARED.shares[:, :1]})
+    ),
     Row(None, check_steering, LIMITED, figures={"level": 0.5, "upper_bound": 0.5}),
     Row(None, check_steering, replace(SHARED, demands=np.ones(2), units=np.array([2, 2]),
         **EQUAL)),
