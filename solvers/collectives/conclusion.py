@@ -24,7 +24,7 @@ from optmatch.model import (
     ignore,
     uncounted,
 )
-from optmatch.problems import Collective, Routing
+from optmatch.problems import Collective, CollectivePlan, Routing
 from optmatch.problems.collectives.problem import facing_lanes
 from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.frame import conclude, limit_of

@@ -110,7 +110,8 @@ def _check_rings(steering: Steering, findings: Findings) -> bool:
     All that follows divides by demands and ports, and looks up the chips of rings.
     """
     try:
-        check_rings(steering.rings, steering.demands, steering.ports, steering.link_units)
+        demands = steering.demands.tolist()
+        check_rings(steering.rings, demands, steering.ports, steering.link_units)
     except InputError as error:
         rule = "rings have chips with ports, and demands above 0"
         findings.refuse(rule, error.where or "rings", error.message, "possible ones")
@@ -118,7 +119,7 @@ def _check_rings(steering: Steering, findings: Findings) -> bool:
     n_rings = len(steering.rings)
     n_chips = 1 + max((chip for ring in steering.rings for chip in ring), default=-1)
     n_described, n_shares = steering.shares.shape
-    fits = n_described >= n_chips and n_shares == len(steering.units) == n_rings
+    fits = bool(n_described >= n_chips and n_shares == len(steering.units) == n_rings)
     expected = f"those of {n_rings} rings of {n_chips} chips"
     if not fits:
         rule = "shares and units are those of the rings"

@@ -150,8 +150,7 @@ ROWS = [
     Row("the objective is as recomputed", PROBLEM, twice(objective=5.0 * (1 + 1e-12))),
     Row("the objective is as recomputed", PROBLEM, twice(objective="5")),
     Row("the objective is as recomputed", PROBLEM, twice(objective=None)),
-    Row("who has an answer says so", PROBLEM,
-        claim(PROBLEM, objective=4.0, lower_bound=4.0)),
+    Row("who has an answer says so", PROBLEM, claim(PROBLEM, objective=4.0, lower_bound=4.0)),
     Row(
         "the lower bound is not above the objective",
         PROBLEM,
