@@ -49,7 +49,6 @@ def drawing_module() -> ModuleType:
 
 
 FIGURES: dict[str, Any] = drawing_module().FIGURES
-SKETCHES = [name for name, figure in FIGURES.items() if figure.file.endswith("svg")]
 
 
 def test_every_figure_is_on_a_page_and_drawn_by_code() -> None:

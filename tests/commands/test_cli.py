@@ -44,26 +44,6 @@ def test_help_and_version_import_no_solver(option: str) -> None:
     assert done.stderr == "0 set()\n"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="no rusage of children there")
-def test_help_is_fast() -> None:
-    """At most three times the work of importing NumPy, whatever the machine does meanwhile."""
-    import resource
-
-    def spent(*arguments: str) -> float:
-        """Return seconds of the processor; NumPy's threads idle away some of their own."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, *arguments]
-        quiet = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-        subprocess.run(command, capture_output=True, check=True, env=quiet)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    times = [(spent("-m", "optmatch", "--help"), spent("-c", "import numpy")) for _ in range(3)]
-    ours, numpys = (min(column) for column in zip(*times, strict=True))
-    assert ours < 3 * numpys
-
-
 def test_functions_stay_functions() -> None:
     """Importing the modules of that name does not put them in their place."""
     code = (

@@ -281,13 +281,6 @@ def test_the_other_format_is_bad_input(problem: Path) -> None:
     refused("a schedule file; a problem file is expected", "solve", IDEAL)
 
 
-def test_an_unknown_method_is_bad_input(problem: Path) -> None:
-    done = call("solve", problem, "--method", "magic", code=2)
-    assert done.stderr.startswith(
-        f"optmatch: {problem}: method = 'magic': unknown; for all-to-all:"
-    )
-
-
 @pytest.mark.slow
 def test_a_dead_pair_exits_with_3() -> None:
     done = call("solve", PROBLEM, code=3)

@@ -259,13 +259,6 @@ def test_options_of_the_fabric_come_after_those_of_the_question(kind: str) -> No
     assert heads.index("Fabric") in (len(heads) - 2, len(heads) - 3)
 
 
-def test_the_words_of_solve_are_those_of_verify() -> None:
-    write_demand()
-    shown = call("solve", "demand.json", "--method", "tms", "-o", "s.json").stdout
-    assert "  slots " in shown and "  proof " in shown
-    assert "  slots " in call("verify", "s.json").stdout
-
-
 @pytest.mark.parametrize("fabric", [None, om.HexMesh(3, 3, ports=4)])
 @pytest.mark.parametrize("planes", [1, 2])
 def test_the_table_of_a_demand_says_what_each_circuit_carries(fabric: Any, planes: int) -> None:

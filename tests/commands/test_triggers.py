@@ -30,14 +30,6 @@ def write_files(folder: Path, kind: str) -> tuple[Path, Path, om.Solution]:
     return folder / "job.json", folder / "triggers.json", solution
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_if_nothing_is_late_a_step_takes_what_the_plan_says(kind: str, tmp_path: Path) -> None:
-    job, triggers, solution = write_files(tmp_path, kind)
-    words = ["simulate", str(job), "--triggers", str(triggers), "--json"]
-    done = call(*words)
-    assert json.loads(done.stdout)["step_s"] == pytest.approx(solution.answer.step_s, rel=1e-9)
-
-
 def test_uneven_computations_make_steps_longer(tmp_path: Path) -> None:
     job, triggers, solution = write_files(tmp_path, "one-port")
     words = ["simulate", str(job), "--triggers", str(triggers), "--jitter", "0.1"]

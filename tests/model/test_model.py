@@ -17,7 +17,7 @@ import pytest
 
 import optmatch as om
 from optmatch.kinds import all_kinds, view_of_solution
-from optmatch.model import SIZES, FrozenMap, Value, files, frozen, integer, number
+from optmatch.model import SIZES, FrozenMap, files, frozen, integer, number
 from optmatch.model.accounts import Level, accounting
 from optmatch.model.files import replace_file
 
@@ -250,12 +250,6 @@ def test_input_errors_say_where() -> None:
     again = pickle.loads(pickle.dumps(placed))
     assert (type(again), str(again)) == (om.FormatError, str(placed))
     assert isinstance(placed, ValueError)
-
-
-def test_values_of_other_kinds_are_different() -> None:
-    assert isinstance(PROBLEM, Value)
-    assert om.SquareMesh(2, 2) != om.TriangularMesh(2, 2)
-    assert hash(om.SquareMesh(2, 2)) != hash(om.TriangularMesh(2, 2))
 
 
 # The table of largest sizes.

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import sys
-import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,10 +16,9 @@ import optmatch as om
 from optmatch.commands.verify import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
-from optmatch.model import BAR, CROSS, DEVICES, CellDevice
+from optmatch.model import BAR, DEVICES, CellDevice
 from optmatch.optics.figures import Margin
 from tests.helpers.command import call, refused
-from tests.helpers.traced import traced_schedule
 from tests.verify.rules import schedule
 from tests.verify.rules.routing import BACKWARDS
 
@@ -207,45 +205,6 @@ def test_faults_are_seen_by_light() -> None:
     assert broken.cell_states[0, stuck] == BAR
 
 
-@pytest.mark.parametrize("fabric", [om.SwitchAndSelect(8), om.Benes(5), om.HexMesh(4, 4, ports=8)])
-def test_settled_cells_leak_less(fabric: om.Fabric) -> None:
-    size = fabric.n_ports
-    matching = [(port + size // 2) % size for port in range(size)]
-    if size % 2:
-        matching = [1, 2, 3, 4, 0]
-    problem, solution = solved(fabric, matching)
-    settled = om.settle_free_cells(problem, solution, "smartlight")
-    stated: Any = solution.schedule.cell_states
-    assert np.array_equal(settled[stated != -1], stated[stated != -1])
-    assert np.isin(settled, (BAR, CROSS)).all()
-    ratio = "worst_signal_to_crosstalk_db"
-    gained = (
-        om.measure_optics(problem, solution, "smartlight", idle=settled).figures[ratio]
-        - om.measure_optics(problem, solution, "smartlight").figures[ratio]
-    )
-    assert gained > (3.0 if isinstance(fabric, om.SwitchAndSelect) else -0.1)
-
-
-def test_slots_are_told_one_by_one() -> None:
-    """Ports without a circuit count for nothing, nor does a slot without any."""
-    fabric = om.Benes(4)
-    problem, solution = solved(fabric, [1, -1, 0, -1])
-    states: Any = solution.schedule.cell_states
-    rows, cells = [[1, -1, 0, -1], [-1] * 4], np.concatenate([states, states])
-    both = schedule(rows, cell_states=cells)
-    optics = om.measure_optics(problem, both, "smartlight")
-    lit, dark = optics.slot_rows()
-    loss = optics.insertion_loss_db[0, [0, 2]]
-    assert lit["circuits"] == 2 and lit["worst_insertion_loss_db"] == loss.max()
-    assert lit["worst_loss_circuit"] == ([0, 1] if loss[0] >= loss[1] else [2, 0])
-    assert lit["longest_delay_s"] == np.nanmax(optics.delay_s[0])
-    heaters = {"heater_mw", "settling_s", "switching_mj"}
-    assert set(dark) == {"slot", "circuits", "loops", "loop_power_db"} | heaters
-    assert dark["circuits"] == 0
-    (band,) = optics.band_rows()
-    assert band["worst_insertion_loss_db"] == loss.max()
-
-
 def test_figures_are_the_worst_of_all_circuits() -> None:
     """Circuit by circuit and frequency by frequency; two slots with idle ports, and a dark one."""
     fabric = om.Benes(4)
@@ -369,21 +328,6 @@ def test_there_must_be_light_to_measure() -> None:
         wrong = schedule([[-1] * ports], cell_states=[[0] * told])
         with pytest.raises(om.InputError, match=match):
             om.measure_optics(other, wrong, "ideal")
-
-
-@pytest.mark.slow
-def test_tracing_31_slots_of_the_9x9_mesh_takes_no_time() -> None:
-    """All rules of light, both ways, without compiled kernels: less than 50 ms."""
-    from optmatch.verify.light import check_light
-    from optmatch.verify.report import Findings
-
-    mesh = om.HexMesh(9, 9, ports=32)
-    lit, times = traced_schedule(mesh, 31), list[float]()
-    for _ in range(5):
-        started = time.process_time()
-        check_light(mesh, lit.matchings, lit.cell_states, Findings())
-        times.append(time.process_time() - started)
-    assert min(times) < 0.05
 
 
 def test_the_command_measures() -> None:

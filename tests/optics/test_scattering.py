@@ -15,9 +15,7 @@ from optmatch.model import BAR, CROSS
 from optmatch.model.device import transfer
 from optmatch.optics.measurement import find_loops
 from optmatch.optics.scattering import Waves, scatter as unchecked
-from tests.helpers import oracles
 from tests.helpers.crosscheck import SaxCircuit
-from tests.helpers.modes import examples
 from tests.helpers.oracles import solve_densely
 
 LEAKY = om.Device(
@@ -250,26 +248,6 @@ def test_a_hexagon_of_bars_has_a_loop() -> None:
         states = np.zeros(6, np.int8)
         states[cell] = -1
         assert find_loops(graph, states) == []
-
-
-@settings(max_examples=examples(50, plain=50))
-@given(seed=st.integers(0, 2**32))
-def test_loops_in_any_wiring(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    fabric = oracles.random_fabric(rng, 5)
-    states = oracles.random_states(rng, 1, fabric.graph)[0]
-    found = find_loops(fabric.graph, states)
-    lit = set()
-    for start in fabric.graph.perimeter.tolist():
-        lit |= {at for at, _ in oracles.follow(fabric.graph, states.tolist(), start)[0]}
-    dark, loops = set(range(20)) - lit, 0
-    while dark:
-        at = min(dark)
-        while at in dark:
-            dark.remove(at)
-            at = int(fabric.graph.mate[fabric.graph.exits[at, states[at // 4]]])
-        loops += 1
-    assert len(found) * 2 == loops
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)

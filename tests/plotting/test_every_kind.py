@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ from optmatch.kinds import all_kinds
 from optmatch.model import unit_of, write_amount, write_score
 from optmatch.plotting import save_picture, viewer_page
 from optmatch.plotting.comparison import Panel, draw_bars_by_label
-from optmatch.plotting.figures import draw_schedule
-from optmatch.solvers.reroutes.states import hold_matching
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.helpers.browsers import open_html
 from tests.helpers.command import call, refused
@@ -205,33 +202,6 @@ def on_ports(figure: Any, texts: list[Any]) -> list[str]:
     return found
 
 
-def drawn(name: str) -> Any:
-    """Draw a large picture; its light is of no matter."""
-    if name == "transition":
-        held = hold_matching(om.HexMesh(7, 7, ports=24), [1, 0, 3, 2, *[-1] * 20], seed=0)
-        return om.solve(replace(held, failed_ports=(0,)), "greedy", seed=0).plot()
-    fabric = {"benes": om.Benes(16), "crossbar": om.Crossbar(16)}.get(
-        name, om.HexMesh(9, 9, ports=32)
-    )
-    n_slots = 1 if name in ("slot", "crossbar") else 3
-    idle = np.full((n_slots, fabric.n_ports), -1, dtype=np.int32)
-    states = np.ones((n_slots, fabric.n_cells), dtype=np.int8)
-    schedule = om.Schedule(matchings=idle, durations_s=np.ones(n_slots), cell_states=states)
-    return draw_schedule((fabric, schedule))
-
-
-def large_problem(name: str) -> Any:
-    """Return a problem whose picture has many ports or racks."""
-    if name == "slices":
-        return om.SliceAllocation(om.RackFabric(racks=64, joined=True), (8, 8, 8))
-    return om.AllToAll(om.Crossbar(32) if name == "crossbar" else om.Benes(64))
-
-
-@pytest.mark.parametrize("name", ["crossbar", "benes", "slices"])
-def test_pictures_of_large_problems_can_be_read(name: str) -> None:
-    check_texts(large_problem(name).plot())
-
-
 def test_pictures_of_studies_can_be_read() -> None:
     """Labels of many groups and legends are beside the bars."""
     groups = [f"even, {k / 10}, 0.5" for k in range(12)]
@@ -248,12 +218,6 @@ def test_pictures_of_studies_can_be_read() -> None:
 def test_the_picture_can_be_read(name: str, what: str) -> None:
     figure = problem_named(name).plot() if what == "problem" else answer_named(name).plot()
     check_texts(figure)
-
-
-@pytest.mark.parametrize("name", ["sheet", "slot", "benes", "crossbar", "transition"])
-def test_pictures_with_many_ports_can_be_read(name: str) -> None:
-    """Numbers of ports have no room in the marks there: titles and legends keep off them."""
-    check_texts(drawn(name))
 
 
 def check_texts(figure: Any) -> None:

@@ -517,12 +517,6 @@ def test_large_pictures_go_into_given_axes(kind: str) -> None:
     assert ax.get_title() == "many"
 
 
-def test_a_slot_goes_into_given_axes() -> None:
-    ax = blank_figure(6.0, 5.0).add_subplot()
-    answer_named("all-to-all").plot(slot=1, ax=ax, title="slot one")
-    assert ax.get_title() == "slot one"
-
-
 @pytest.mark.parametrize("kind", SIZED)
 def test_what_are_no_axes_is_refused(kind: str) -> None:
     with pytest.raises(om.InputError, match="axes of matplotlib are expected"):

@@ -26,7 +26,6 @@ from tests.helpers.command import call
 from tests.helpers.modes import examples
 from tests.helpers.rails import (
     MODEL,
-    chain_step,
     change_job,
     fixed_point,
     make_job,
@@ -167,17 +166,6 @@ def test_the_counts_of_exposed_switches(dp: int) -> None:
     job = make_job(gpus_per_server=8, dp=dp, tp=8, pp=4, model=model, batch=256, one_stream=True)
     assert [count for count in slopes(job, "on-demand") if not 6 < count < 10] == [6, 10]
     assert [count for count in slopes(job, "provisioned") if not 6 < count < 10] == [3, 6, 10]
-
-
-def test_llama_switches_six_times() -> None:
-    """A recorded pattern: PP 5, DP 18, PP 1, DP 20, PP 1, DP 17 operations of each rank."""
-    pattern = [("pp", 5), ("dp", 18), ("pp", 1), ("dp", 20), ("pp", 1), ("dp", 17)]
-    job = make_job(gpus_per_server=1, recorded=chain_step(pattern))
-    own = [(p.dimension, p.n_operations) for p in job.phases() if p.stage == 0]
-    assert own == pattern
-    for policy in ("on-demand", "provisioned"):
-        found = simulate_rails(job, policy)
-        assert found.switches_per_rank(job).tolist() == [6] * 4
 
 
 def test_all_stop_stops_what_goes_on() -> None:

@@ -144,16 +144,6 @@ def test_what_is_written_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done == ["written"] and signals.received == [signal.SIGINT] * 2
 
 
-def test_sigterm_keeps_the_best_where_ctrl_c_is_ignored() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    done = []
-    with pytest.raises(KeyboardInterrupt), heeding(), at_events(ignore) as listen:
-        signal.raise_signal(signal.SIGTERM)
-        done.append("the step that was under way")
-        listen(Tick("search", 1))
-    assert done and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
 class Clock:
     """A clock that a test sets."""
 

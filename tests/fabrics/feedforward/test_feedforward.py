@@ -2,7 +2,7 @@
 
 import math
 import pickle
-from itertools import permutations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from tests.helpers.command import call
 
 CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
 PLANAR: list[Any] = [om.SpankeBenes, om.Clements, om.Reck, om.Crossbar]
-DILATED: list[Any] = [om.DilatedBenes, om.SwitchAndSelect]
 each_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.type)
 
 
@@ -144,112 +143,6 @@ def crossings(fabric: FeedForward) -> int:
     a, b, c, d = p[:, None], q[:, None], p[None], q[None]
     crossed = (side(a, b, c) * side(a, b, d) < 0) & (side(c, d, a) * side(c, d, b) < 0)
     return int(crossed.sum()) // 2
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
-def test_courses_of_brick_hold_every_permutation(n: int) -> None:
-    for cls in (om.SpankeBenes, om.Clements):
-        fabric = cls(n)
-        states = all_states(fabric.n_cells)
-        found = outputs(fabric, states)
-        assert len(np.unique(found, axis=0)) == math.factorial(n)
-        if n > 2:
-            fewer = states[(states[:, column_of(fabric) == n - 1] == 0).all(axis=1)]
-            assert len(np.unique(outputs(fabric, fewer), axis=0)) < math.factorial(n)
-
-
-@pytest.mark.parametrize("fabric", [om.Benes(n) for n in range(2, 7)] + [om.Reck(5), om.Reck(6)])
-def test_all_states_of_rearrangeable_fabrics(fabric: Any) -> None:
-    """Exactly n! permutations, sizes that are no powers of two included."""
-    found = outputs(fabric, all_states(fabric.n_cells))
-    assert len(np.unique(found, axis=0)) == math.factorial(fabric.n)
-
-
-def held(fabric: FeedForward, n_cells: int) -> int:
-    """Count the permutations of light from all inputs, one cell after the other."""
-    graph = fabric.graph
-    beams = fabric.source_terminals[None].astype(np.int32)
-    for cell in range(n_cells):
-        after = []
-        for state in (0, 1):
-            left = graph.exits[beams, state]
-            onward = np.where(graph.mate[left] >= 0, graph.mate[left], left)
-            after.append(np.where(beams // 4 == cell, onward, beams))
-        rows = np.ascontiguousarray(np.concatenate(after)).view(f"V{4 * fabric.n}")
-        beams = np.unique(rows).view(np.int32).reshape(-1, fabric.n)
-    return len(beams)
-
-
-def test_the_published_count_of_seven_courses() -> None:
-    planar = om.SpankeBenes(8)
-    assert held(planar, int((column_of(planar) < 7).sum())) == 37_136
-    assert held(planar, planar.n_cells) == 40_320
-
-
-@pytest.mark.parametrize("fabric", [om.Benes(7), om.Benes(8), om.Reck(7), om.Clements(7)])
-def test_rearrangeable_fabrics_of_seven_and_eight(fabric: Any) -> None:
-    assert held(fabric, fabric.n_cells) == math.factorial(fabric.n)
-
-
-@each_class
-@pytest.mark.parametrize("method", ["negotiated", "ilp"])
-def test_general_methods_route_partial_matchings(cls: Any, method: str) -> None:
-    problem = om.Routing(cls(5), np.array([3, -1, 0, -1, 1]))
-    solution = om.solve(problem, method, seed=1)
-    assert om.verify(problem, solution).ok
-    assert solution.status in (om.Status.OPTIMAL, om.Status.FEASIBLE)
-
-
-@pytest.mark.parametrize("cls", DILATED, ids=lambda cls: cls.type)
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 8, 11])
-def test_dilated_fabrics_can_carry_one_circuit_in_each_cell(cls: Any, n: int) -> None:
-    """Every permutation of a few ports, and some of many, has routes that share no cell."""
-    fabric, rng = cls(n), np.random.default_rng(n)
-    some = [rng.permutation(n).tolist() for _ in range(20)]
-    routes = [cells_of_routes(fabric, port) for port in range(n)]
-    for matching in some if n > 4 else permutations(range(n)):
-        assert disjoint([routes[i][j] for i, j in enumerate(matching)], frozenset())
-    if n > 2:
-        routes = [cells_of_routes(om.Benes(n), port) for port in range(n)]
-        assert not disjoint([routes[i][i] for i in range(n)], frozenset())
-
-
-def cells_of_routes(fabric: FeedForward, source: int) -> list[list[frozenset[int]]]:
-    """List the cells of every route from an input, by output."""
-    graph, found = fabric.graph, [[] for _ in range(fabric.n)]  # type: ignore[var-annotated]
-    place = {int(t): k for k, t in enumerate(fabric.destination_terminals)}
-    open_ends = [(int(fabric.source_terminals[source]), frozenset[int]())]
-    while open_ends:
-        entered, cells = open_ends.pop()
-        cells |= {entered // 4}
-        for left in graph.exits[entered].tolist():
-            if left in place:
-                found[place[left]].append(cells)
-            elif graph.mate[left] >= 0:
-                open_ends.append((int(graph.mate[left]), cells))
-    return found
-
-
-def disjoint(choices: list[list[frozenset[int]]], used: frozenset[int]) -> bool:
-    """Try to choose one set each, such that no two have a cell in common."""
-    if not choices:
-        return True
-    return any(not cells & used and disjoint(choices[1:], cells | used) for cells in choices[0])
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 7])
-def test_the_direct_rule_of_crossbars(n: int) -> None:
-    rng = np.random.default_rng(n)
-    for cls in (om.Crossbar, om.Piloss):
-        fabric: Any = cls(n)
-        rows = lit(fabric, fabric.source_terminals)
-        columns = lit(fabric, fabric.destination_terminals)
-        for matching in [rng.permutation(n) for _ in range(5)]:
-            states = np.ones((1, fabric.n_cells), dtype=np.int8)
-            for i, j in enumerate(matching):
-                (meeting,) = rows[i] & columns[j]
-                states[0, meeting] = 0
-            assert outputs(fabric, states)[0].tolist() == matching.tolist()
 
 
 def lit(fabric: FeedForward, terminals: np.ndarray[Any, Any]) -> list[set[int]]:

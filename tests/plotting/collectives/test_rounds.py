@@ -19,12 +19,6 @@ def test_a_cell_tells_what_a_rank_receives() -> None:
         rounds_data(om.CollectivePlan())
 
 
-def test_a_plan_is_drawn(tmp_path: Path) -> None:
-    solution = om.solve(om.Collective("all-to-all", 5, 5.0), "bruck", seed=0)
-    path = save_picture(solution, tmp_path / "rounds.png")
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
 def test_shares_of_planes_are_drawn_in_their_times(tmp_path: Path) -> None:
     steps = np.array([[1, 16e6], [2, 8e6], [1, 16e6]])
     times = om.Collective("all-reduce", 4, 32e6, rate_bytes_per_s=5e10, alpha_s=2e-5, delay_s=2e-4)

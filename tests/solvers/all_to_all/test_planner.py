@@ -112,16 +112,6 @@ def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
     check(planner)
 
 
-def test_all_other_slots_are_drawn_beside_one_with_excess() -> None:
-    planner = planned(FABRICS[0], [])
-    drawn = [three_slots(planner, [2, 5]) for _ in range(100)]
-    assert {slot for three in drawn for slot in three} == set(range(7))
-    for three in drawn:
-        assert len(set(three)) == 3 and {2, 5} & set(three)
-    assert {three.index(2) for three in drawn if 5 not in three} == {0, 1, 2}
-    assert {len({2, 5} & set(three)) for three in drawn} == {1, 2}
-
-
 def test_exchanges_end_after_so_many_moves_for_each_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[object] = []
 

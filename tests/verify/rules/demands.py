@@ -68,7 +68,6 @@ SHARED = om.Demand.from_matrix(
 TWO = demand([[0, 3], [2, 0]], planes=2)
 INTO_ONE = demand([[3, 0], [3, 0]], packet_bytes_per_s=0.25)
 FROM_ONE = demand([[3, 3], [0, 0]], packet_bytes_per_s=0.25)
-THIRDS = om.Demand.from_matrix([[1 / 3]], delay_s=0.0, quantum_s=0.1)
 THIRD = demand([[2]], packet_bytes_per_s=0.3)
 LATE = demand(
     [[0, 3], [2, 0]],
