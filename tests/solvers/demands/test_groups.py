@@ -1,6 +1,5 @@
 """Groups of entries with weights and deadlines: never better than brute force, bounds below it."""
 
-from dataclasses import replace
 from functools import cache
 from itertools import permutations
 from typing import Any
@@ -99,27 +98,6 @@ def test_bounds_and_orders_of_the_relaxation(monkeypatch: pytest.MonkeyPatch, se
         assert sorted(order) == list(range(5))
         assert found <= least + 1e-9
         assert due.any() or cost(order) <= 2 * found + 1e-9
-
-
-def test_the_verifier_counts_when_groups_are_complete() -> None:
-    problem = ask(
-        [[3, 2], [0, 4]],
-        groups=[[0, 1], [-1, 1]],
-        weights=(10, 1),
-        deadlines_s=(1, 0),
-    )
-    schedule = problem.schedule([[0, 1], [1, -1]], [4, 2])
-    report = om.verify(problem, schedule)
-    assert report.valid and report.figures["objective"] == 10 * (4 - 1) + 8
-    assert report.figures["lower_bound_recomputed"] == problem.lower_bound() == 10 * 3 + 8
-    assert report.figures["groups_late"] == 2
-    in_time = om.verify(replace(problem, deadlines_s=(4, 7)), schedule)
-    assert (in_time.figures["groups_late"], in_time.figures["objective"]) == (1, 1)
-    late = problem.schedule([[1, -1], [0, 1]], [2, 4])
-    assert om.verify(problem, late).figures["objective"] == 10 * (7 - 1) + 8
-    assert not om.verify(problem, problem.schedule([[0, 1]], [4])).valid
-    solution = om.solve(problem, seed=0)
-    assert (solution.status, solution.objective) == (om.Status.OPTIMAL, 38)
 
 
 @pytest.mark.parametrize("seed", range(4))

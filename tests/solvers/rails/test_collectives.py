@@ -1,14 +1,10 @@
 """Step lists of collectives: every lane of a round is a matching, and everybody is met."""
 
 import numpy as np
-import pytest
 from hypothesis import given, strategies as st
 
-from optmatch.problems.rails.training.step import ALL_REDUCE, REDUCE_SCATTER
-from optmatch.problems.rails.training.times import list_rounds
 from optmatch.solvers.rails.collectives import (
     Facing,
-    face_pairs,
     face_ring,
     face_shifts,
 )
@@ -45,38 +41,6 @@ def test_shifts_are_an_all_to_all(n: int, number: int) -> None:
     assert len(facing) == -(-(n - 1) // number)
     met = {(k, int(to)) for row in facing[:, 0].reshape(-1, n) for k, to in enumerate(row)}
     assert met == {(a, b) for a in range(n) for b in range(n) if a != b}
-
-
-def facing_of(algorithm: str, kind: int, n: int) -> Facing:
-    """Return the partners of all members in the rounds of an algorithm."""
-    rounds = list_rounds(algorithm, kind, n)  # type: ignore[arg-type]
-    return face_pairs(algorithm, n, 1, [each.distance for each in rounds])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("n", [4, 8, 16])
-def test_halving_brings_every_part_to_its_owner(n: int) -> None:
-    facing = facing_of("halving", REDUCE_SCATTER, n)
-    check_matchings(facing)
-    sums = np.ones((n, n), dtype=int)  # sums[member, part]: how many contributions it holds
-    for partner in facing[:, 0, 0]:
-        sums = sums + sums[partner]
-    assert (sums.diagonal() == n).all()
-
-
-@pytest.mark.parametrize("n", [3, 5, 8, 11])
-def test_a_tree_collects_from_everyone(n: int) -> None:
-    held = [{k} for k in range(n)]
-    rounds = list_rounds("tree", ALL_REDUCE, n)
-    facing = facing_of("tree", ALL_REDUCE, n)
-    up = len(rounds) // 2
-    for each, partner in zip(rounds[:up], facing[:up, 0, 0], strict=True):
-        for child in range(each.distance, n, 2 * each.distance):
-            parent = int(partner[child])
-            assert parent == child - each.distance
-            assert partner[parent] == child
-            assert not held[child] & held[parent]
-            held[parent] |= held[child]
-    assert held[0] == set(range(n))
 
 
 def test_lanes_that_are_left_over_stay_as_they_are() -> None:

@@ -14,19 +14,16 @@ from optmatch.model import Status
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import ALL_REDUCE, Group, Step
 from optmatch.problems.rails.training.times import ends_s
-from optmatch.solvers.rails import forwarding, methods
-from optmatch.solvers.rails.collectives import face_shifts
+from optmatch.solvers.rails import methods
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import plan_programs, share_lanes, usual_lanes
 from optmatch.solvers.rails.seats import seat_ranks
 from optmatch.solvers.rails.transfers import fold_transfers
-from tests.helpers.modes import examples, some
+from tests.helpers.modes import some
 from tests.helpers.rails import (
     change_job,
     make_job,
-    measured,
     random_jobs,
-    served_jobs,
     small_job,
 )
 from tests.verify.rules.rails import ABOVE, BELOW, TWO_WAYS, rerouted
@@ -107,48 +104,6 @@ def test_programs_that_contradict_each_other_are_served_by_time(method: str) -> 
     solution = om.solve(job, method, seed=0)
     assert solution.objective is not None
     assert om.verify(job, solution).ok
-
-
-@pytest.mark.parametrize(("case", "delay_s"), [("h200-dp2", 0.1), ("h200-dp4", 0.01)])
-def test_the_best_plan_hides_all_delays_of_the_published_cases(
-    case: str, delay_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Never worse than a simple policy; here as fast as with all links, but for some hops."""
-    monkeypatch.setattr(forwarding, "_MOST_TRIALS", examples(45_000, plain=45_000))
-    job = change_job(measured(case), delay_s=delay_s)
-    best = om.solve(job, "prefetch", seed=0)
-    others = [om.solve(job, method, seed=0).objective for method in POLICIES]
-    assert best.objective <= min(other for other in others if other is not None)
-    hops_s = job.step().n_operations * job.network.latency_s
-    assert best.objective - job.lower_bound() < hops_s < 1e-4
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.sampled_from([(1, 2), (2, 2), (4, 1), (2, 3)]),
-    st.sampled_from([0, 1, 3]),
-    st.sampled_from([1, 2, 3, 4]),
-    st.sampled_from(["1f1b", "gpipe"]),
-    st.sampled_from([1e-5, 1e-3]),
-)
-def test_prefetching_is_never_worse(
-    degrees: tuple[int, int], zero_stage: int, ports: int, schedule: str, delay_s: float
-) -> None:
-    dp, pp = degrees
-    job = small_job(
-        dp,
-        2,
-        pp,
-        zero_stage=zero_stage,
-        ports_per_gpu=ports,
-        schedule=schedule,
-        micro_batch=1,
-        delay_s=delay_s,
-    )
-    found = om.solve(job, "prefetch", seed=0)
-    for method in ("static", *POLICIES):
-        other = om.solve(job, method, seed=0)
-        assert other.objective is None or found.objective <= other.objective
 
 
 def test_splitting_ports_needs_no_change() -> None:
@@ -358,24 +313,6 @@ def test_all_to_alls_of_experts(
         assert found.stats.get("reconfigurations", 0) == 0
     elif delay_s == 0.0 and ports < 8:  # nothing is gained by going around
         assert found.stats["reconfigurations"] > 0
-
-
-def test_the_matchings_of_an_all_to_all_are_the_fewest() -> None:
-    parts = np.ones((6, 6)) - np.eye(6)
-    bound = om.Demand(om.IdealSwitch(6), parts, delay_s=0.5).lower_bound()
-    assert bound == pytest.approx(5 * (1 + 0.5))
-    facing = face_shifts(6, 1)
-    assert len(facing) == 5
-    assert {tuple(row) for row in facing[:, 0, 0].T} == {
-        tuple((k + by) % 6 for by in range(1, 6)) for k in range(6)
-    }
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(served_jobs(), st.sampled_from(["on-demand", "provisioned", "prefetch"]))
-def test_jobs_of_any_kind_are_planned(job: om.RailJob, method: str) -> None:
-    found = om.solve(job, method, seed=0)
-    assert found.objective >= job.lower_bound() * (1 - 1e-9)
 
 
 def test_a_model_that_is_settled_as_it_is_loaded_does_not_end_the_process() -> None:

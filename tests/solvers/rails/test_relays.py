@@ -17,8 +17,7 @@ import optmatch as om
 from optmatch.io.exports import exported
 from optmatch.io.files import solution_to_tree
 from optmatch.model import Solution
-from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
-from optmatch.problems.rails.training.step import RECV, SEND
+from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.simulation.rails.replay import read_plan
 from optmatch.solvers.rails import forwarding, methods
 from optmatch.solvers.rails.methods import plan_straight
@@ -52,13 +51,6 @@ def solved(name: str) -> tuple[Solution, RailPlan]:
     return solution, solution.answer
 
 
-def refused(name: str, **changes: Any) -> set[str]:
-    """Return the rules that a changed plan breaks."""
-    report = om.verify(JOBS[name], replace(solved(name)[1], **changes))
-    assert not report.ok
-    return {violation.rule for violation in report.violations}
-
-
 names = st.sampled_from(sorted(JOBS))
 SOME = examples(15, plain=15)
 few_ranks = served_jobs().filter(lambda job: job.n_gpus <= 12)  # more only take longer
@@ -71,96 +63,6 @@ def test_the_unchanged_plan_passes(name: str) -> None:
     straight = plan_straight(fold_transfers(JOBS[name]))
     assert straight is not None
     assert plan.step_s < straight.step_s
-
-
-@settings(max_examples=40, deadline=None)
-@given(names, st.data())
-def test_any_hop_from_another_rank(name: str, data: Any) -> None:
-    relays = np.array(solved(name)[1].relays)
-    row = data.draw(st.integers(0, len(relays) - 1))
-    ranks = [r for r in range(-1, JOBS[name].step().n_ranks + 1) if r != relays[row, 1]]
-    relays[row, 1] = data.draw(st.sampled_from(ranks))
-    refused(name, relays=relays)
-
-
-@settings(max_examples=40, deadline=None)
-@given(names, st.data())
-def test_any_hop_over_other_ports(name: str, data: Any) -> None:
-    relays = np.array(solved(name)[1].relays)
-    row = data.draw(st.integers(0, len(relays) - 1))
-    relays[row, 2] ^= 1 << data.draw(st.integers(0, 2))
-    refused(name, relays=relays)
-
-
-@settings(max_examples=40, deadline=None)
-@given(names, st.data())
-def test_any_hop_left_out_or_taken_twice(name: str, data: Any) -> None:
-    relays = np.array(solved(name)[1].relays)
-    row = data.draw(st.integers(0, len(relays) - 1))
-    refused(name, relays=np.delete(relays, row, axis=0))
-    refused(name, relays=np.insert(relays, row, relays[row], axis=0))
-
-
-@settings(max_examples=40, deadline=None)
-@given(names, st.data())
-def test_any_circuit_of_a_hop(name: str, data: Any) -> None:
-    job, (_, plan) = JOBS[name], solved(name)
-    timeline = plan.rails[0]
-    members = ranks_of_rails(job.step())[0]
-    rows = np.flatnonzero(np.isin(plan.relays[:, 1], members))
-    operation, rank, ports = plan.relays[data.draw(st.sampled_from(rows.tolist()))].tolist()
-    state = int(np.searchsorted(timeline.starts_s, plan.start_s[operation], side="right")) - 1
-    port = int(np.searchsorted(members, rank)) * job.network.ports_per_gpu + ports.bit_length() - 1
-    matchings = np.array(timeline.matchings)
-    matchings[state, port] = -1
-    changed = replace(timeline, matchings=matchings)
-    refused(name, rails=(changed, *plan.rails[1:]))
-
-
-@settings(max_examples=40, deadline=None)
-@given(names, st.data(), st.sampled_from([-1, 1]))
-def test_any_time_of_what_is_forwarded(name: str, data: Any, sign: int) -> None:
-    plan = solved(name)[1]
-    operation = int(data.draw(st.sampled_from(np.unique(plan.relays[:, 0]).tolist())))
-    end_s = np.array(plan.end_s)
-    end_s[operation] += sign * JOBS[name].network.latency_s / 2
-    refused(name, end_s=end_s)
-
-
-def test_nobody_else_uses_the_ports_between() -> None:
-    job, (_, plan) = JOBS["messages"], solved("messages")
-    step = job.step()
-    rule = "a port sends for one operation at a time"
-    found = set()
-    for operation in np.unique(plan.relays[:, 0]):
-        for other in np.flatnonzero((step.kind == SEND) & (step.match != step.match[operation])):
-            start_s, end_s = np.array(plan.start_s), np.array(plan.end_s)
-            for part in np.flatnonzero(step.match == step.match[other]):
-                start_s[part], end_s[part] = plan.start_s[operation], plan.end_s[operation]
-            found |= refused("messages", start_s=start_s, end_s=end_s)
-    assert rule in found
-
-
-@pytest.mark.parametrize("kind", ["compute", "receives"])
-def test_only_what_is_sent_is_forwarded(kind: str) -> None:
-    job, (_, plan) = JOBS["messages"], solved("messages")
-    step = job.step()
-    at = np.flatnonzero(step.kind == (RECV if kind == "receives" else 0))[:1]
-    relays = np.concatenate([np.column_stack([at, step.rank[at] * 0, 1 + 0 * at]), plan.relays])
-    relays = relays[np.argsort(relays[:, 0], kind="stable")]
-    rule = "what is forwarded is sent over a rail, and not in rounds"
-    assert rule in refused("messages", relays=relays)
-
-
-def test_what_is_done_in_rounds_is_not_forwarded() -> None:
-    """Recursive halving meets its partners straight; a hop beside it is refused."""
-    job = small_job(4, 1, 1, collectives={"dp": "halving"})
-    plan = om.solve(job, "provisioned", seed=0).answer
-    (operation, *_) = np.flatnonzero(plan.ports)
-    report = om.verify(job, replace(plan, relays=np.array([[operation, 1, 1]])))
-    assert {violation.rule for violation in report.violations} == {
-        "what is forwarded is sent over a rail, and not in rounds"
-    }
 
 
 @pytest.mark.parametrize(

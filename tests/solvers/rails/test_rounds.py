@@ -1,7 +1,5 @@
 """Collectives in rounds: data end where they belong, plans are replayed, broken ones refused."""
 
-from dataclasses import replace
-from functools import cache
 from typing import Any, get_args
 
 import numpy as np
@@ -296,104 +294,6 @@ def test_rounds_on_fabrics_with_cells(fabric: om.Fabric, algorithm: str) -> None
     assert found.status is om.Status.FEASIBLE, found.stats
     assert found.answer.rails[0].cell_states is not None
     assert found.answer.rails[0].cell_states.shape[1] == fabric.n_cells
-
-
-@cache
-def solved(name: str) -> tuple[om.RailJob, RailPlan]:
-    """Plan one of a few jobs."""
-    jobs = {
-        "halving": {"dp": 4, "pp": 2, "collectives": {"dp": "halving"}},
-        "scatter": {"dp": 8, "pp": 1, "zero_stage": 1, "collectives": {"dp": "halving"}},
-        "tree": {"dp": 5, "pp": 2, "collectives": {"dp": "tree"}},
-        "two ports": {"dp": 4, "pp": 2, "collectives": {"dp": "halving"}, "ports_per_gpu": 2},
-        "stopping": {
-            **{"dp": 4, "pp": 2, "collectives": {"dp": "halving"}, "switching": "all-stop"},
-        },
-    }
-    job = small_job(tp=1, delay_s=1e-3, **jobs[name])  # type: ignore[arg-type]
-    return job, plan_of(job)
-
-
-NAMES = st.sampled_from(["halving", "scatter", "tree", "two ports", "stopping"])
-
-
-def refused(name: str, **changes: Any) -> set[str]:
-    """Return the rules that a changed plan breaks."""
-    job, plan = solved(name)
-    report = om.verify(job, replace(plan, **changes))
-    assert not report.ok
-    return {violation.rule for violation in report.violations}
-
-
-def sending(name: str, data: Any) -> tuple[int, int]:
-    """Draw a send of a round of a collective: the state and the port of a circuit in use."""
-    job, plan = solved(name)
-    step, timeline = job.step(), plan.rails[0]
-    collectives = [int(k) for k in np.flatnonzero(step.kind < 6) if plan.ports[k]]
-    operation = data.draw(st.sampled_from(collectives))
-    members = step.groups[step.group[operation]].ranks
-    rounds = list_transfers(job.collectives["dp"], OPERATIONS[step.kind[operation]], len(members))
-    sends = data.draw(st.sampled_from(rounds))
-    a, b, _ = data.draw(st.sampled_from(sends))
-    inside = (timeline.starts_s < plan.end_s[operation]) & (
-        np.append(timeline.starts_s[1:], np.inf) > plan.start_s[operation]
-    )
-    gpu = {rank: k for k, rank in enumerate(ranks_of_rails(step)[0].tolist())}
-    port = gpu[members[a]] * job.network.ports_per_gpu
-    arrives = timeline.matchings[:, port] // job.network.ports_per_gpu
-    states = np.flatnonzero(
-        inside & (timeline.matchings[:, port] >= 0) & (arrives == gpu[members[b]])
-    )
-    return int(states[0 if a > b else -1]), port  # sums go up first, and then down
-
-
-@settings(max_examples=60, deadline=None)
-@given(NAMES, st.data())
-def test_a_circuit_that_is_missing_in_a_round(name: str, data: Any) -> None:
-    """Taken out for the time of one state in which it sends."""
-    state, port = sending(name, data)
-    first, *rest = solved(name)[1].rails
-    matchings = np.array(first.matchings)
-    matchings[state, port] = -1
-    assert refused(name, rails=(replace(first, matchings=matchings), *rest))
-
-
-@settings(max_examples=40, deadline=None)
-@given(NAMES, st.data())
-def test_a_circuit_that_leads_to_another_partner(name: str, data: Any) -> None:
-    job = solved(name)[0]
-    state, port = sending(name, data)
-    first, *rest = solved(name)[1].rails
-    matchings = np.array(first.matchings)
-    gpus = matchings[state] // job.network.ports_per_gpu
-    others = np.flatnonzero((matchings[state] >= 0) & (gpus != gpus[port]))
-    other = int(data.draw(st.sampled_from(others.tolist())))
-    matchings[state, [port, other]] = matchings[state, [other, port]]
-    assert refused(name, rails=(replace(first, matchings=matchings), *rest))
-
-
-@settings(max_examples=40, deadline=None)
-@given(NAMES, st.data(), st.sampled_from([-1, 1]))
-def test_a_collective_that_ends_at_another_time(name: str, data: Any, sign: int) -> None:
-    job, plan = solved(name)
-    step = job.step()
-    collectives = np.flatnonzero((step.kind < 6) & (plan.ports > 0))
-    match = step.match[int(data.draw(st.sampled_from(collectives.tolist())))]
-    end = np.array(plan.end_s)
-    end[step.match == match] += sign * 1e-6 * plan.step_s
-    assert "a collective ends with the last of its rounds" in refused(name, end_s=end)
-
-
-def test_rounds_have_an_order() -> None:
-    job = single(4, REDUCE_SCATTER, collectives={"dp": "halving"})
-    plan = plan_of(job)
-    (first,) = plan.rails
-    swapped = np.array(first.matchings)[[1, 0, *range(2, len(first.matchings))]]
-    report = om.verify(job, replace(plan, rails=(replace(first, matchings=swapped),)))
-    assert not report.ok
-    ring = replace(job, collectives={})
-    assert not om.verify(ring, plan).ok
-    assert not om.verify(job, plan_of(ring)).ok
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from hypothesis import settings
 
 import optmatch as om
 from optmatch.plotting import slice_data
-from optmatch.problems import LoadProof
 from optmatch.problems.slices.problem import draw_occupancy
 from optmatch.solvers.slices.pod import Pod
 
@@ -95,8 +94,6 @@ def test_a_cut_may_hold_hubs() -> None:
     assert solution.status is om.Status.INFEASIBLE
     assert "bound_by" not in solution.stats
     assert om.verify(problem, solution).ok
-    wrong = replace(solution, certificate=LoadProof(bound=99, cuts=((9,),)))
-    assert not om.verify(problem, wrong).ok
 
 
 def test_a_picture_of_joined_racks_shows_the_light_between_them() -> None:
