@@ -4,11 +4,13 @@ One operation in ten closes the controller and opens it again: it must be equal 
 
 The replay keeps the parts that were reported and not repaired, each with its latest fault. From
 these it says which parts must have failed in the state or be pending, and how. Where there are
-cells, the verifier traces the light of every circuit.
+cells, the verifier traces the light of every circuit. It accepts every answer, and none uses a
+part that is on record. Once all is repaired nothing is on record, and every idle unit is a spare.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,28 @@ def faults_of(holder: Any) -> dict[Part, str]:
     }
 
 
+def parts_used(proposal: Any) -> Iterator[Part]:
+    """List the parts that new routes pass, the units that take over, and the ports they use."""
+    state, transition = proposal.state, proposal.transition
+    units = state.units
+    for lost, spare in transition.moves.tolist():
+        yield units.unit_name, spare
+        circuits = state.circuits[transition.changed]
+        for old, new in zip(circuits.ravel(), transition.circuits.ravel(), strict=True):
+            if old // units.ports_per_unit == lost:
+                yield "port", int(new)
+    for circuit, route in zip(transition.changed.tolist(), transition.routes, strict=True):
+        for at in route:
+            if not units.through and at in state.routes[circuit]:
+                continue  # the other end's, dark as it may be until its rack has gone too
+            if state.cell_states is None:
+                yield "fibre", at
+                continue
+            yield "cell", at // 4
+            if units.fibre_of_terminal[at] >= 0:
+                yield "fibre", int(units.fibre_of_terminal[at])
+
+
 class Reopened:
     """One controller in files, and the replay beside it."""
 
@@ -121,7 +145,9 @@ class Reopened:
                 for unit in list(self.controller.stand_ins)[:2]:
                     self.proposals.append(self.controller.give_back(unit, deadline_s=0.3))
             elif draw < 0.96:
-                self.proposals += self.controller.retry(deadline_s=0.3)
+                for offer in self.controller.retry(deadline_s=0.3):
+                    self._judge(offer)
+                    self.proposals.append(offer)
             else:
                 self.controller.save(self.path.with_suffix(".saved"))
         self._check()
@@ -153,6 +179,7 @@ class Reopened:
         except om.OptMatchError:
             self._report(kind, failed[kind], stuck)
             raise
+        self._judge(proposal)
         self._report(kind, failed[kind], stuck)
         self.proposals.append(proposal)
 
@@ -164,7 +191,26 @@ class Reopened:
     def _apply(self) -> None:
         if self.proposals:
             k = int(self.rng.integers(max(0, len(self.proposals) - 3), len(self.proposals)))
-            self.controller.apply(self.proposals.pop(k))
+            proposal = self.proposals.pop(k)
+            self.controller.apply(proposal)
+            self._judge(proposal)
+
+    def _judge(self, proposal: Any) -> None:
+        """Ask the verifier, and whether a part on record is used; light may pass a stuck cell."""
+        state, failed = proposal.state, faults_of(proposal.failure)
+        closed = {part for part, field in self.reported.items() if not field.startswith("stuck")}
+        used = closed.difference(failed).intersection(parts_used(proposal))
+        if used:
+            self._complain(f"an answer uses {sorted(used)}, which has failed")
+        if proposal.restored is not None:
+            return
+        fields: dict[str, Any] = {}
+        for field, kind in KINDS_OF_FIELDS.items():
+            before = [part for part in getattr(state, field) if (kind, part) not in failed]
+            fields[field] = (*before, *getattr(proposal.failure, field))
+        report = om.verify(replace(state, **fields), proposal.transition)
+        if not report.ok:
+            self._complain(f"a wrong answer to {proposal.failure}: {report.complaint}")
 
     def _repair(self) -> None:
         if self.reported:
@@ -235,6 +281,24 @@ class Reopened:
         if describe(loaded) != before:
             self._complain("the controller that was saved and loaded differs")
         self.proposals.clear()  # they are of the states of the controller that was closed
+
+    def finish(self) -> None:
+        """Repair all and give circuits back: nothing is on record, and no unit is stranded."""
+        controller = self.controller
+        for kind, number in sorted(faults_of(controller.state) | self._list_pending()):
+            failed: Any = {kind: number}
+            with suppress(om.InputError):  # units that were cut off come back with the fibres
+                controller.repair(**failed)
+        if faults_of(controller.state) or self._list_pending() or controller.state.hit.any():
+            self._complain("something is on record after all was repaired")
+        for unit in 2 * list(controller.stand_ins):
+            with suppress(om.OptMatchError):
+                controller.apply(controller.give_back(unit, deadline_s=0.5))
+        state = controller.state
+        used_units = (state.circuits // state.units.ports_per_unit).ravel().tolist()
+        if set(state.spares) != set(range(state.n_units)).difference(used_units):
+            self._complain("an idle unit is no spare")
+        controller.close()
 
 
 def _check_light(state: om.Reroute, complain: Callable[[str], None]) -> None:

@@ -1,10 +1,9 @@
-"""The record of failures against a plain model of it: random events, in one or several threads."""
+"""The record of failures: what waits, what was answered, and what comes back after repairs."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,257 +14,7 @@ import pytest
 import optmatch as om
 from optmatch.model import InfeasibleError, LimitReached
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
-from tests.control.reroutes.test_rerouter import mesh_state, rack_state
-from tests.helpers.modes import examples
-
-Part = tuple[str, int]
-THREADS = 4
-KINDS = {"failed_chips": "chip", "failed_ports": "port", "failed_fibres": "fibre"}
-KINDS |= {"dead_cells": "cell", "stuck_bar": "cell", "stuck_cross": "cell"}
-
-
-@cache
-def pod_state() -> om.Reroute:
-    """Put a job on four of eight small cubes, whose chips no light passes."""
-    pod = om.RackFabric((2, 2, 2), (1, 1, 1), fibres=1, racks=8, joined=True, through=False)
-    return fill_rack(pod, [((0, 0, 0), (4, 4, 2))])
-
-
-def parts_of(holder: Any) -> set[Part]:
-    """List the failed parts of a state or a failure, cells whatever is wrong with them."""
-    return {(kind, part) for field, kind in KINDS.items() for part in getattr(holder, field)}
-
-
-def used_by(state: om.Reroute, transition: om.Transition) -> Iterator[Part]:
-    """List the parts that the new routes pass, the units that take over, and all their ports."""
-    fabric = state.units
-    for lost, spare in transition.moves.tolist():
-        yield fabric.unit_name, spare
-        circuits = state.circuits[transition.changed]
-        for old, new in zip(circuits.ravel(), transition.circuits.ravel(), strict=True):
-            if old // fabric.ports_per_unit == lost:
-                yield "port", int(new)
-    for circuit, route in zip(transition.changed.tolist(), transition.routes, strict=True):
-        for at in route:
-            if not fabric.through and at in state.routes[circuit]:
-                continue  # the other end's, dark as it may be until its rack has gone too
-            if state.cell_states is None:
-                yield "fibre", at
-                continue
-            yield "cell", at // 4
-            if fabric.fibre_of_terminal[at] >= 0:
-                yield "fibre", int(fabric.fibre_of_terminal[at])
-
-
-class Model:
-    """The failed parts, as the reporter knows them: a plain set, beside the controller."""
-
-    def __init__(self, controller: om.Rerouter) -> None:
-        self.controller, self.lock = controller, threading.Lock()
-        self.turns, self.entering = threading.Semaphore(THREADS), threading.Lock()
-        self.failed: set[Part] = set()
-        self.ended: list[Part] = []
-        """Parts that were repaired, in their order."""
-        self.wrong: list[str] = []
-        self.proposals: list[Any] = []
-
-    def look(self) -> tuple[set[Part], int]:
-        """Return the parts on record now, and how many repairs there were."""
-        with self.lock:
-            return set(self.failed), len(self.ended)
-
-    def judge(self, proposal: Any, known: tuple[set[Part], int], what: str) -> None:
-        """Note an answer that uses what was on record before it was asked for, and still is."""
-        with self.lock:
-            closed = known[0].difference(self.ended[known[1] :])
-        closed -= parts_of(proposal.failure)
-        bad = closed.intersection(used_by(proposal.state, proposal.transition))
-        if bad:
-            self.wrong.append(f"{what} uses {sorted(bad)}")
-        problem = replace(
-            proposal.state,
-            **{
-                field: (*getattr(proposal.state, field), *more)
-                for field, more in proposal.failure._asdict().items()
-            },
-        )
-        if proposal.restored is None and not om.verify(problem, proposal.transition).ok:
-            self.wrong.append(f"{what}: wrong answer to {proposal.failure}")
-
-    def act(self, rng: np.random.Generator) -> None:
-        """Do one thing at random."""
-        draw, controller = rng.random(), self.controller
-        if controller.state.hit.any():
-            self.wrong.append("a state with dark circuits")
-        if draw >= 0.95:
-            with self.alone():
-                self.rollback()
-            return
-        with self.turns:
-            if draw < 0.5:
-                self.fail(rng)
-            elif draw < 0.65 and self.proposals:
-                self.apply(self.proposals[int(rng.integers(len(self.proposals)))])
-            elif draw < 0.85:
-                self.repair(rng)
-            elif draw < 0.9:
-                known = self.look()
-                for offer in controller.retry(deadline_s=0.1)[:2]:
-                    self.judge(offer, known, "an offer")
-                    self.apply(offer)
-            else:
-                for unit in list(controller.stand_ins)[:2]:
-                    try:
-                        self.apply(controller.give_back(unit, deadline_s=0.5))
-                    except (om.InputError, InfeasibleError, LimitReached):
-                        continue
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Wait until no other thread does anything, and hold them up."""
-        with self.entering:
-            for _ in range(THREADS):
-                self.turns.acquire()
-        yield
-        self.turns.release(THREADS)
-
-    def rollback(self) -> None:
-        """Undo a change; what waited then or was refused since waits."""
-        controller = self.controller
-        waiting = self.failed - parts_of(controller.state)
-        try:
-            after = controller.rollback()
-        except om.InputError:
-            return
-        self.ended += sorted(self.failed)
-        self.failed = waiting | parts_of(after)
-
-    def fail(self, rng: np.random.Generator) -> None:
-        """Report one part or two; apply the answer, or keep it for later."""
-        fabric = self.controller.state.units
-        counts = {
-            "chip": fabric.n_chips,
-            "port": self.controller.state.fabric.n_ports,
-            "fibre": fabric.n_fibres,
-        }
-        counts |= {"cell": self.controller.state.fabric.n_cells}
-        kinds = [kind for kind, count in counts.items() if count]
-        kind = kinds[int(rng.integers(len(kinds)))]
-        parts = rng.choice(counts[kind], int(rng.integers(1, 3)), replace=False).tolist()
-        if kind == "fibre" and rng.random() < 0.2:  # all that lead to, or from, a server
-            fabric_of: Any = fabric
-            node = fabric_of.edges[fabric_of.edge_of_fibre[parts[0]], int(rng.integers(2))]
-            parts = np.flatnonzero((fabric_of.edges[fabric_of.edge_of_fibre] == node).any(1))
-        known = self.look()
-        try:
-            proposal = self.controller.fail(**{kind: parts}, deadline_s=0.1)
-        except om.InputError:
-            return  # one of them has failed
-        except (InfeasibleError, LimitReached):
-            self.add({(kind, int(part)) for part in parts}, known)
-            return
-        self.judge(proposal, known, f"fail({kind}={parts})")
-        self.add({(kind, int(part)) for part in parts}, known)
-        self.proposals = [*self.proposals[-20:], proposal]
-        if rng.random() < 0.6:
-            self.apply(proposal)
-
-    def apply(self, proposal: Any) -> None:
-        """Take it over; what is refused is out of date."""
-        known = self.look()
-        try:
-            self.controller.apply(proposal)
-        except om.InputError:
-            return
-        self.judge(proposal, known, "what was applied")
-        if proposal.restored is None:  # nobody reported what is cut off; it comes back by itself
-            cut_off = {("chip", unit) for unit in proposal.cut_off}
-            self.add(parts_of(proposal.failure) - cut_off, known)
-
-    def add(self, parts: set[Part], known: tuple[set[Part], int]) -> None:
-        """Put parts on record, but for those that another thread has repaired since `known`."""
-        with self.lock:
-            self.failed |= parts.difference(self.ended[known[1] :])
-
-    def repair(self, rng: np.random.Generator) -> None:
-        """Repair something that has failed."""
-        with self.lock:
-            if not self.failed:
-                return
-            part = sorted(self.failed)[int(rng.integers(len(self.failed)))]
-        self.forget(part)
-        try:
-            self.controller.repair(**{part[0]: part[1]})
-        except om.InputError:
-            return  # another thread was first
-        finally:
-            self.forget(part)  # reported again since, it may have been repaired with this
-
-    def forget(self, part: Part) -> None:
-        """Take a part off the record, also for those who have looked before."""
-        with self.lock:
-            self.failed.discard(part)
-            self.ended.append(part)
-
-    def end(self) -> None:
-        """Compare the whole record, repair all, and see that nothing is stranded."""
-        controller = self.controller
-        waits = (*controller.refused, *controller.answered)
-        on_record = parts_of(controller.state).union(*map(parts_of, waits))
-        missing = self.failed - on_record
-        if missing:
-            self.wrong.append(f"not on record: {sorted(missing)}")
-        answered = parts_of(controller.state)
-        for event in waits:
-            if parts_of(event) & answered:
-                self.wrong.append(f"answered and waiting: {sorted(parts_of(event) & answered)}")
-        for kind, part in sorted(on_record):
-            waits = (*controller.refused, *controller.answered)
-            still = parts_of(controller.state).union(*map(parts_of, waits))
-            if (kind, part) in still:  # units that were cut off come back with the fibres
-                controller.repair(**{kind: part})
-        waits = (*controller.refused, *controller.answered)
-        if waits or parts_of(controller.state) or controller.state.hit.any():
-            self.wrong.append("something is on record after all was repaired")
-        for _ in range(len(controller.stand_ins)):
-            for unit in controller.stand_ins:
-                try:
-                    controller.apply(controller.give_back(unit, deadline_s=0.5))
-                except (om.InputError, InfeasibleError, LimitReached):
-                    continue
-        idle = set(range(controller.state.n_units))
-        idle -= set((controller.state.circuits // controller.state.units.ports_per_unit).ravel())
-        if set(controller.state.spares) != idle:
-            self.wrong.append(f"stranded: {sorted(idle.difference(controller.state.spares))}")
-
-
-@pytest.mark.parametrize("state", [rack_state, mesh_state, pod_state])
-@pytest.mark.parametrize("threads", [1, THREADS])
-@pytest.mark.parametrize("seed", range(2))
-def test_no_answer_uses_what_is_on_record(state: Any, threads: int, seed: int) -> None:
-    """Refused, answered or reported since; nothing is forgotten, and nothing is stranded."""
-    model = Model(om.Rerouter(state()))
-    failures: list[BaseException] = []
-
-    def work(rng: np.random.Generator) -> None:
-        try:
-            for _ in range(examples(40, plain=16) // threads):
-                model.act(rng)
-        except BaseException as exc:
-            failures.append(exc)
-            raise
-
-    runs = [
-        threading.Thread(target=work, args=(rng,))
-        for rng in np.random.default_rng(seed).spawn(threads)
-    ]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
-    assert not failures
-    model.end()
-    assert model.wrong == []
+from tests.control.reroutes.test_rerouter import rack_state
 
 
 def refuse(controller: om.Rerouter, **failure: Any) -> None:
@@ -278,6 +27,26 @@ def fibres_of(server: int) -> list[int]:
     """List the fibres that lead to a server of a rack, or from it."""
     fabric: Any = rack_state().fabric
     return np.flatnonzero((fabric.edges[fabric.edge_of_fibre] == server).any(axis=1)).tolist()
+
+
+def test_threads_undo_nothing_of_each_other() -> None:
+    """Each reports ten chips, applies what there are spares for, and repairs every other one."""
+    controller = om.Rerouter(rack_state())
+
+    def work(chips: range) -> None:
+        for chip in chips:
+            with suppress(om.OptMatchError):  # no spare is left, or the state has changed since
+                controller.apply(controller.fail(chip=chip))
+        for chip in chips[::2]:
+            controller.repair(chip=chip)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, (range(k, k + 10) for k in (0, 10, 20, 30))))
+    on_record = list(controller.state.failed_chips)
+    for failure in (*controller.refused, *controller.answered):
+        on_record += failure.failed_chips
+    assert sorted(on_record) == list(range(1, 40, 2))
+    assert not controller.state.hit.any()
 
 
 def test_a_spare_that_has_failed_since_does_not_take_over() -> None:

@@ -24,11 +24,14 @@ def mesh_state() -> om.Reroute:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STATES)
 def test_what_is_written_is_read_back_after_random_operations(name: str, tmp_path: Path) -> None:
-    """One in ten is followed by a reopen that must give an equal controller."""
+    """One in ten is followed by a reopen that must give an equal controller.
+
+    Nothing is forgotten, no answer uses what is on record, and nothing is stranded in the end.
+    """
     played = Reopened(name, tmp_path, seed=12)
     for _ in range(examples(60, plain=10)):
         played.operate()
-    played.controller.close()
+    played.finish()
     assert played.violations == []
 
 
