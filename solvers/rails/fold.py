@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 
 from optmatch.model import check_time
 from optmatch.problems import RailJob
-from optmatch.problems.rails.training.arrays import copy_ranges
 from optmatch.problems.rails.training.step import Step
 from optmatch.problems.rails.training.times import orders
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
@@ -49,8 +48,6 @@ class Folded(NamedTuple):
     """``class_of[rank]``; classes are numbered in the order of their first ranks."""
     first: tuple[int, ...]
     """``first[class]``: the first rank of the class, which stands for the others."""
-    begin: Ints
-    """``begin[class]``: where the program of the class begins in `own` and `nodes`."""
     own: Ints
     """The operations of the first ranks, class by class; shape (rows,)."""
     nodes: Ints
@@ -64,12 +61,13 @@ class Folded(NamedTuple):
     after: Ints
     """As `before` says; shape (pairs,)."""
 
-    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Copy values by row, of the first rank of each class, to the operations of all ranks.
+    @property
+    def like(self) -> NDArray[np.int32]:
+        """``like[rank]``: the first rank of its class, as in a `RailPlan`.
 
-        The result cannot be written to.
+        The operations of ranks that are like themselves are the rows, in their order.
         """
-        return copy_ranges(values, self.begin[self.class_of], np.diff(self.step.rank_start))
+        return np.array(self.first, np.int32)[self.class_of]
 
 
 def fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
@@ -122,12 +120,10 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     former_node = node_of_row[np.searchsorted(row_operations, former)]
     later_node = node_of_row[np.searchsorted(row_operations, later)]
     before, after = np.divmod(np.unique(former_node * n_nodes + later_node), n_nodes)
-    begin = np.cumsum([0, *(len(span) for span in spans)])[:-1]
     return Folded(
         step=step,
         class_of=class_of,
         first=tuple(first_ranks),
-        begin=begin,
         own=row_operations,
         nodes=node_of_row,
         part=row_operations[first_row_of_node],

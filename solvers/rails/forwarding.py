@@ -120,10 +120,7 @@ def can_forward(job: RailJob) -> bool:
 
 
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
-    """Make the plan of a choice, for all ranks and rails.
-
-    The schedule is that of one rank for all that do the same, and is copied to all of them.
-    """
+    """Make the plan of a choice, with the operations of ranks that do the same stored once."""
     seats = decoder.seats
     folded = seats.folded
 
@@ -158,15 +155,15 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     bundles = [(bundle, port, port) for port, bundle in enumerate(bundle_of_port)]
     timelines = list_timelines(seats, _list_changes(seats, result, layout), bundles)
 
-    # Values by row, of one rank for all that do the same, are copied to the operations of all.
     return RailPlan(
         rails=timelines,
-        start_s=folded.spread(result.start_s[folded.nodes]),
-        end_s=folded.spread(result.end_s[folded.nodes]),
-        ports=folded.spread(ports_of_row),
+        start_s=result.start_s[folded.nodes],
+        end_s=result.end_s[folded.nodes],
+        ports=ports_of_row,
         step_s=find_step_end(timelines, result.end_s, seats.job.network.delay_s),
         relays=_spread_relays(seats, forwarding),
         chords=tuple(chords for chords in routes if chords is not None),
+        like=folded.like,
     )
 
 

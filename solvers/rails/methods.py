@@ -143,6 +143,7 @@ def solve_by(
     proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
     status = Status.UNKNOWN
     if plan is not None:
+        plan = plan.spelled_out(problem.step())
         status = Status.OPTIMAL if proved else Status.FEASIBLE
         stats["reconfigurations"] = sum(
             timeline.n_reconfigurations * len(timeline.rails) for timeline in plan.rails
@@ -212,7 +213,8 @@ def _list_plans(
     The simple methods make one plan. `"prefetch"` makes one in the order of a former solution,
     then the best one without forwarding, and by search faster ones in which GPUs forward data or
     data change rail inside a server. It ends once a plan is as fast as the lower bound. Each
-    search tries ``limits.iterations`` plans. No plan has states of cells yet.
+    search tries ``limits.iterations`` plans. No plan has states of cells yet; plans may store the
+    operations of ranks that do the same once.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)
@@ -230,18 +232,17 @@ def _list_plans(
             if former is not None:
                 yield former.build()
 
-    # On many GPUs a short limit leaves time for little: one plan without forwarding, and the one
-    # with which a search begins, rings that never change.
+    # A job of many GPUs begins with rings that never change, the first choice of the search: their
+    # plan takes little time and memory. Plans that change circuits may have as many states as
+    # there are changes, and are written out only if they are faster, or if a fabric may hold them
+    # where it holds no such rings.
     known_s = np.inf
-    if limits.time_s is not None and problem.n_gpus > _MOST_GPUS_BEYOND_LIMIT:
-        first = plan_programs(transfers, CHANGE_RULES[0])
-        known_s = first.step_s
-        yield first.build()
+    if problem.n_gpus > _MOST_GPUS_BEYOND_LIMIT:
         for plan in plan_forwarded(problem, known_s, rng, most=1):
             known_s = plan.step_s
             yield plan
     best = plan_straight(transfers)
-    if best is not None:
+    if best is not None and (best.step_s < known_s or problem.fabric is not None):
         known_s = min(known_s, best.step_s)
         yield best.build()
 
@@ -319,6 +320,7 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
     fabric = job.fabric
     if fabric is None or fabric.graph is None:
         return plan
+    plan = plan.spelled_out(job.step())
 
     # Rails and states repeat their matchings: each is routed once.
     routed: dict[bytes, NDArray[np.int8] | None] = {}

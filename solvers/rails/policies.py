@@ -101,7 +101,7 @@ def plan_policy(job: RailJob, policy: Policy) -> RailPlan | None:
     draft = plan_static(transfers) if policy == "static" else plan_programs(transfers, policy)
     if draft is None:
         return None
-    return draft.build()
+    return draft.build().spelled_out(job.step())
 
 
 def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:

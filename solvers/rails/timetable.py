@@ -5,7 +5,7 @@ to face another seat than before. The rules of `optmatch.solvers.rails.policies`
 and make a `Draft` of the folded step. `Draft.build` writes it out: each operation gets the times
 and ports of its node. `list_timelines` follows the circuits of each switch by time. A circuit is
 set up when both of its ends have turned to each other; it takes the place of those that its two
-ports held. `join_ports` numbers circuits by the ports of the switch.
+ports held.
 
 Seat, end, side, lane and peer are the words of `optmatch.solvers.rails.transfers`. In short: a
 *seat* is a GPU that stands for all that do the same, on alike rails and in all replicas of the
@@ -38,12 +38,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE
-from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, find_step_end
 from optmatch.problems.rails.training.step import RECV
 from optmatch.solvers.rails.collectives import Lanes
 from optmatch.solvers.rails.paths import Floats, Ints, Timed
-from optmatch.solvers.rails.seats import Seats
+from optmatch.solvers.rails.seats import AlikeRails, Seats
 from optmatch.solvers.rails.transfers import Transfers, Uses
 
 
@@ -114,17 +113,15 @@ def draw_lines(uses: Uses, place: Ints, lanes: Ints) -> Lines:
     return Lines(sorted_uses, first, last, place[rows[order]], before)
 
 
-class _GpuCircuits(NamedTuple):
-    """Circuits between the GPUs of a rail, by ascending start; shape (circuits,) each."""
+class _PortCircuits(NamedTuple):
+    """Circuits between the ports of a switch, by ascending start; shape (circuits,) each."""
 
     start_s: Floats
     """When the circuit is set up, in seconds; minus infinite if the step begins with it."""
-    bundle: Ints
-    """The bundle of ports."""
-    sender: Ints
-    """The GPU from which it leads, as a number on its rail."""
-    receiver: Ints
-    """The GPU to which it leads."""
+    transmit: Ints
+    """The port of the switch at which it begins."""
+    receive: Ints
+    """The port of the switch at which it ends."""
 
 
 class Changes(NamedTuple):
@@ -175,7 +172,7 @@ class Draft(NamedTuple):
         return max(float(ends_s.max(initial=0.0)), changed_s + delay_s)
 
     def build(self) -> RailPlan:
-        """Write the plan out for all operations of all ranks, and for all rails.
+        """Write the plan out for all rails, with operations of ranks that do the same stored once.
 
         Each operation gets the start, the end and the ports of its node. The plan has no states of
         cells yet.
@@ -185,7 +182,7 @@ class Draft(NamedTuple):
         folded = seats.folded
 
         # A communication in several rounds is a chain of nodes: it ends with the last of them.
-        end_s = folded.spread(self.timed.end_s[transfers.last[folded.nodes]])
+        end_s = self.timed.end_s[transfers.last[folded.nodes]]
 
         # A circuit of a lane leads from the port that sends on it to the one that receives.
         lane_ports = list_lane_ports(transfers.lanes)
@@ -195,10 +192,11 @@ class Draft(NamedTuple):
         )
         return RailPlan(
             rails=timelines,
-            start_s=folded.spread(self.timed.start_s[folded.nodes]),
+            start_s=self.timed.start_s[folded.nodes],
             end_s=end_s,
-            ports=folded.spread(_list_ports(transfers, self.lanes)),
+            ports=_list_ports(transfers, self.lanes),
             step_s=find_step_end(timelines, end_s, seats.job.network.delay_s),
+            like=folded.like,
         )
 
 
@@ -306,13 +304,8 @@ def list_timelines(
     """List which circuits each switch holds when; one timeline for all rails that are alike.
 
     Each of `bundles` is (bundle, port of a GPU where its circuits begin, port where they end); the
-    last two are one port unless `duplex`. In the result, seats are replaced by GPUs of the rail,
-    and each change is made in all replicas: with 2 replicas of 4 seats whose GPUs are 0 to 3 and 4
-    to 7, a circuit from seat 1 to 6, which is seat 2 of the next replica, leads from GPU 1 to 6,
-    and from GPU 5 to 2.
+    last two are one port unless `duplex`.
     """
-    n_bundles = 1 + max(bundle for bundle, _, _ in bundles)
-    replica = np.arange(seats.n_replicas)
     timelines = []
     for number, alike in enumerate(seats.rails):
         # The times at which circuits change, ascending, and by time when that is asked for: as
@@ -324,36 +317,23 @@ def list_timelines(
         asked_s = np.full(len(times_s), np.inf)
         np.minimum.at(asked_s, np.searchsorted(times_s, start_s), changes.asked_s[here])
 
-        # The GPU of each seat in each replica.
-        gpu_of = np.empty((seats.n_replicas, seats.n_seats), np.int64)
-        gpu_of[alike.replica, alike.seat] = np.arange(len(alike.seat))
-
-        # New circuits in the order of time. Each is made in all replicas: ``sender[circuit,
-        # replica]`` and ``receiver[circuit, replica]`` are GPUs. A receiver number from that of
-        # the seats on is a seat so many replicas (`turn`) further on; the last replica is followed
-        # by the first one.
+        # A switch has a port for each port of a GPU; a fabric may have more, some of them dead.
+        n_ports = len(alike.seat) * seats.job.network.ports_per_gpu
+        live_ports = np.arange(n_ports)
+        if seats.job.fabric is not None:
+            n_ports = seats.job.fabric.n_ports
+            live_ports = seats.job.fabric.live_ports
         new = here[changes.receiver[here] != IDLE]
-        new = new[np.argsort(changes.start_s[new], kind="stable")]
-        turn, seat = np.divmod(changes.receiver[new, None], seats.n_seats)
-        sender = gpu_of[replica, changes.sender[new, None]]
-        receiver = gpu_of[(replica + turn) % seats.n_replicas, seat]
-        circuits = _GpuCircuits(
-            start_s=np.repeat(changes.start_s[new], seats.n_replicas),
-            bundle=np.repeat(changes.bundle[new], seats.n_replicas),
-            sender=sender.ravel(),
-            receiver=receiver.ravel(),
-        )
+        circuits = _join_ports(seats, alike, changes, new, bundles, live_ports, duplex=duplex)
 
         # The states of the rail, of which state k begins at ``times_s[kept[k]]``. The first one is
         # that of the beginning, 0 s in the plan. An all-stop switch has a state for each time.
         keeps_all = seats.job.network.switching == "all-stop"
-        states, kept = _list_states(
-            (n_bundles, len(alike.seat)), times_s, circuits, keeps_all=keeps_all
-        )
+        matchings, kept = _list_states(n_ports, times_s, circuits, keeps_all=keeps_all)
         timelines.append(
             RailTimeline(
                 rails=alike.rails,
-                matchings=join_ports(seats.job, states, bundles, duplex=duplex),
+                matchings=matchings,
                 asked_s=np.append(0.0, asked_s[kept[1:]]),
                 starts_s=np.append(0.0, times_s[kept[1:]]),
             )
@@ -361,19 +341,65 @@ def list_timelines(
     return tuple(timelines)
 
 
+def _join_ports(
+    seats: Seats,
+    alike: AlikeRails,
+    changes: Changes,
+    new: Ints,
+    bundles: Sequence[tuple[int, int, int]],
+    live_ports: Ints,
+    *,
+    duplex: bool,
+) -> _PortCircuits:
+    """Write the changes `new`, which set up circuits, as circuits of ports of a switch.
+
+    Port p of GPU g is port ``live_ports[g * ports_per_gpu + p]``. Seats become GPUs of the rail,
+    and each change is made in all replicas: with 2 replicas of 4 seats whose GPUs are 0 to 3 and 4
+    to 7, a circuit from seat 1 to 6, which is seat 2 of the next replica, leads from GPU 1 to 6,
+    and from GPU 5 to 2. Each of `bundles` is (bundle, port of a GPU where a circuit begins, port
+    where it ends); with (1, 2, 3), a circuit of bundle 1 from GPU 5 to GPU 2 joins port 2 of GPU 5
+    to port 3 of GPU 2, and if `duplex` port 3 of GPU 2 to port 2 of GPU 5 as well.
+    """
+    # The GPU of each seat in each replica.
+    ports_per_gpu = seats.job.network.ports_per_gpu
+    gpu_of = np.empty((seats.n_replicas, seats.n_seats), np.int64)
+    gpu_of[alike.replica, alike.seat] = np.arange(len(alike.seat))
+
+    # ``sender[change, replica]`` and ``receiver[change, replica]`` are GPUs. A receiver number
+    # from that of the seats on is a seat so many replicas (`turn`) further on; the last replica is
+    # followed by the first one.
+    replica = np.arange(seats.n_replicas)
+    turn, seat = np.divmod(changes.receiver[new, None], seats.n_seats)
+    sender = gpu_of[replica, changes.sender[new, None]]
+    receiver = gpu_of[(replica + turn) % seats.n_replicas, seat]
+
+    # A bundle may have several ports at each GPU: each of them has the circuit.
+    tables = []
+    for bundle, sending_port, receiving_port in bundles:
+        rows = np.flatnonzero(changes.bundle[new] == bundle)
+        start_s = np.repeat(changes.start_s[new[rows]], seats.n_replicas)
+        transmit = live_ports[sender[rows] * ports_per_gpu + sending_port].ravel()
+        receive = live_ports[receiver[rows] * ports_per_gpu + receiving_port].ravel()
+        tables.append((start_s, transmit, receive))
+        if duplex:
+            tables.append((start_s, receive, transmit))
+    columns = [np.concatenate(column) for column in zip(*tables, strict=True)]
+    by_time = np.argsort(columns[0], kind="stable")
+    return _PortCircuits(*(column[by_time] for column in columns))
+
+
 def _list_states(
-    shape: tuple[int, int], times_s: Floats, circuits: _GpuCircuits, *, keeps_all: bool = False
-) -> tuple[Ints, Ints]:
-    """List the circuits of a rail after each time at which some change: (states, kept times).
+    n_ports: int, times_s: Floats, circuits: _PortCircuits, *, keeps_all: bool = False
+) -> tuple[NDArray[np.int32], Ints]:
+    """List the matchings of a switch after each time at which some change: (states, kept times).
 
     Each circuit is set up at one of the ascending `times_s`, of which the first is the beginning
-    of the step. In ``states[state, bundle, gpu]`` is the GPU to which the GPU leads on a bundle,
-    -1 for none; `shape` is (bundles, GPUs), that of one state. ``kept[state]`` is the place in
-    `times_s` of the time from which the state holds. A time at which the state stays as it is has
-    none of its own, unless `keeps_all`.
+    of the step. In ``states[state, port]`` is the port to which a port leads, -1 for none.
+    ``kept[state]`` is the place in `times_s` of the time from which the state holds. A time at
+    which the state stays as it is has none of its own, unless `keeps_all`.
     """
-    state = np.full(shape, IDLE)
-    states: list[Ints] = []
+    state = np.full(n_ports, IDLE, np.int32)
+    states: list[NDArray[np.int32]] = []
     kept = []
 
     # The circuits that are set up at one time stand together. With starts 0, 0, 5 and times 0, 5
@@ -382,44 +408,10 @@ def _list_states(
     for time, (first, end) in enumerate(pairwise(bounds)):
         # A receiver of a new circuit loses the one that it had. All are taken away before the new
         # ones are written, which would be lost as well otherwise.
-        bundle = circuits.bundle[first:end]
-        receiver = circuits.receiver[first:end]
-        for changed in np.unique(bundle).tolist():
-            taken = receiver[bundle == changed]
-            state[changed][np.isin(state[changed], taken)] = IDLE
-        state[bundle, circuits.sender[first:end]] = receiver
+        receive = circuits.receive[first:end]
+        state[np.isin(state, receive)] = IDLE
+        state[circuits.transmit[first:end]] = receive
         if keeps_all or not states or not np.array_equal(state, states[-1]):
             states.append(state.copy())
             kept.append(time)
     return np.array(states), np.array(kept, np.int64)
-
-
-def join_ports(
-    job: RailJob, states: Ints, circuits: Sequence[tuple[int, int, int]], *, duplex: bool = False
-) -> NDArray[np.int32]:
-    """Write circuits between GPUs as matchings of the ports of a switch, shape (states, ports).
-
-    ``states[state, bundle, gpu]`` is the GPU that a bundle of ports leads to, -1 for none. Each of
-    `circuits` is a bundle, and the ports of a GPU at which a circuit of it begins and ends: with
-    (1, 2, 3), a bundle 1 that leads from GPU 5 to GPU 2 joins port 2 of GPU 5 to port 3 of GPU 2;
-    if `duplex`, it joins port 3 of GPU 2 to port 2 of GPU 5 as well. Port p of GPU g is number ``g
-    * ports_per_gpu + p`` of the ports of the switch that work. In the result
-    ``matchings[state, port]`` is the port that it leads to, -1 where idle.
-    """
-    ports_per_gpu = job.network.ports_per_gpu
-    n_ports = states.shape[2] * ports_per_gpu
-    live_ports = np.arange(n_ports)
-    if job.fabric is not None:
-        n_ports = job.fabric.n_ports
-        live_ports = job.fabric.live_ports
-    matchings = np.full((len(states), n_ports), IDLE, np.int32)
-
-    # Each bundle is done for all GPUs and states in which it leads anywhere.
-    for bundle, sending_port, receiving_port in circuits:
-        state, gpu = np.nonzero(states[:, bundle] != IDLE)
-        sender = live_ports[gpu * ports_per_gpu + sending_port]
-        receiver = live_ports[states[state, bundle, gpu] * ports_per_gpu + receiving_port]
-        matchings[state, sender] = receiver
-        if duplex:
-            matchings[state, receiver] = sender
-    return matchings

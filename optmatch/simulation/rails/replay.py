@@ -363,7 +363,7 @@ def simulate_jitter(
     computations = np.flatnonzero(job.step().kind[events.part] == COMPUTE)
     if plan is not None:
         _, graph = link(job, derive_triggers(job, plan))
-        events = graph.one_step()
+        events = graph.events
 
     step_s = np.empty(runs)
     for run in range(runs):

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -1656,8 +1657,10 @@ def _describe_load(
     ranks: NDArray[np.int64],
     riding: NDArray[np.int64],
     numbers_of_groups: dict[tuple[str, bytes], int],
-) -> tuple[NDArray[np.generic], ...]:
+) -> Iterator[NDArray[np.generic]]:
     """Describe all that happens on a rail without names of ranks, so that rails can be compared.
+
+    Yields the arrays of its load, one after another, as a large job has memory for few of them.
 
     `riding` are the operations on the rail, ascending, and `ranks` its ranks, ascending: they are
     replaced by the numbers of their GPUs on the rail, 0, 1, ....
@@ -1669,45 +1672,43 @@ def _describe_load(
     step = context.step
     plan = context.plan
     # Rank -1, as that of a peer where there is none, looks up the last entry: GPU -1.
-    gpu_of_rank = np.full(step.n_ranks + 1, -1)
+    gpu_of_rank = np.full(step.n_ranks + 1, -1, np.int32)
     gpu_of_rank[ranks] = np.arange(len(ranks))
+    yield np.arange(len(ranks))
 
-    # ``number_of_group[group]`` by its index in ``step.groups``, of groups that are used here.
+    # By operation of `riding`: what it is, when, and over which ports (as bits).
+    yield step.kind[riding]
+    yield step.size_bytes[riding]
+    yield plan.start_s[riding]
+    yield plan.end_s[riding]
+    yield plan.ports[riding]
+
+    # By operation of `riding`: its GPU, that of its peer, and the number of its group, which is
+    # ``number_of_group[group]`` by the index of the group in ``step.groups``.
+    yield gpu_of_rank[step.rank[riding]]
+    yield gpu_of_rank[step.peer[riding]]
     groups = step.group[riding]
-    number_of_group = np.full(len(step.groups), -1)
+    number_of_group = np.full(len(step.groups), -1, np.int32)
     for index in np.flatnonzero(np.bincount(groups)).tolist():
         group = step.groups[index]
         key = (group.dimension, gpu_of_rank[[*group.ranks]].tobytes())
         number_of_group[index] = numbers_of_groups.setdefault(key, len(numbers_of_groups))
+    yield number_of_group[groups]
 
-    # Operations of one communication have the same number in `match`; `first` is the place of the
-    # first one of each in `riding`.
+    # Operations of one communication have the same number in `match`: each is described by the
+    # place in `riding` of the first one that has its number.
     _, first, communication = np.unique(step.match[riding], return_index=True, return_inverse=True)
+    yield first.astype(np.int32)[communication]
 
     # ``plan.relays`` has a row (operation, rank that forwards, ports) for each rank that forwards.
     # A row belongs here if its operation is one of `riding`: if it stands where it is searched.
     # Operations after the last one of `riding` are searched one place behind it, where -1 stands.
+    # By rank that forwards: for which operation, its GPU, and its ports (as bits).
     position = np.searchsorted(riding, plan.relays[:, 0])
     rides_here = np.append(riding, -1)[position] == plan.relays[:, 0]
-
-    return (
-        np.arange(len(ranks)),
-        # By operation of `riding`: what it is, when, and over which ports (as bits).
-        step.kind[riding],
-        step.size_bytes[riding],
-        plan.start_s[riding],
-        plan.end_s[riding],
-        plan.ports[riding],
-        # By operation of `riding`: who takes part.
-        gpu_of_rank[step.rank[riding]],
-        gpu_of_rank[step.peer[riding]],
-        number_of_group[groups],
-        first[communication],
-        # By rank that forwards: for which operation, its GPU, and its ports (as bits).
-        position[rides_here],
-        gpu_of_rank[plan.relays[rides_here, 1]],
-        plan.relays[rides_here, 2],
-    )
+    yield position[rides_here]
+    yield gpu_of_rank[plan.relays[rides_here, 1]]
+    yield plan.relays[rides_here, 2]
 
 
 _N_COMPARED = 1 << 20
@@ -1779,17 +1780,22 @@ def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> N
     """
     # ``common_s[match]`` is the time of that part of the communication which is written last; all
     # others have to agree with it. Computations write into the last entry, which is not compared.
+    # Operations are looked at some after the others, to bound memory.
     match = context.step.match
     common_s = np.empty(int(match.max(initial=-1)) + 2)  # the last entry: no communication
-    common_s[match] = time_s
-    expected_s = common_s[match]
-    context.refuse(
-        f"all parts of a communication {do} together",
-        np.arange(len(match)),
-        (match >= 0) & (expected_s != time_s),
-        time_s,
-        expected_s,
-    )
+    starts_of_chunks = range(0, len(match), _N_COMPARED)
+    for first in starts_of_chunks:
+        common_s[match[first : first + _N_COMPARED]] = time_s[first : first + _N_COMPARED]
+    for first in starts_of_chunks:
+        operations = np.arange(first, min(first + _N_COMPARED, len(match)))
+        expected_s = common_s[match[operations]]
+        context.refuse(
+            f"all parts of a communication {do} together",
+            operations,
+            (match[operations] >= 0) & (expected_s != time_s[operations]),
+            time_s[operations],
+            expected_s,
+        )
 
 
 # Plans in which data change rail inside a server, so that rails may differ
@@ -1850,12 +1856,12 @@ def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]])
     # All rails have the load of the first one, in the same servers.
     for rail, ranks in ranks_of_rail.items():
         riding = np.flatnonzero(context.step.rail == rail)
-        load = (
-            server_of_rank[ranks],
-            *_describe_load(context, ranks, riding, numbers_of_groups),
+        load = chain(
+            [server_of_rank[ranks]], _describe_load(context, ranks, riding, numbers_of_groups)
         )
-        first_load = first_load or load
-        if not all(map(np.array_equal, load, first_load)):
+        if rail == 0:
+            first_load = tuple(load)
+        elif not all(map(np.array_equal, load, first_load)):
             findings.refuse(RAILS_ARE_ALIKE, f"rail {rail}", "another load", "that of rail 0")
             return False
     return True
@@ -1959,9 +1965,10 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     # Times. An operation with rail -1 is beside all rails, and may use no port.
     context = Context(job, step, plan, findings)
     _check_times(context)
-    wrong = (step.rail < 0) & (plan.ports != 0)
-    every_operation = np.arange(step.n_operations)
-    context.refuse("what rides no rail uses no port", every_operation, wrong, plan.ports, 0)
+    wrong = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
+    context.refuse(
+        "what rides no rail uses no port", wrong, np.full(len(wrong), True), plan.ports[wrong], 0
+    )
 
     # Switches. All timelines are checked, also after a wrong one.
     fits = [
@@ -2023,7 +2030,7 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
             load = _describe_load(context, ranks, riding, numbers_of_groups)
             if not checked_load or not all(map(np.array_equal, load, checked_load)):
                 _check_rail(context, _open_rail(context.job, ranks, timeline), riding)
-                checked_load = load
+                checked_load = (*_describe_load(context, ranks, riding, numbers_of_groups),)
 
 
 def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None:

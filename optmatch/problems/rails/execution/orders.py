@@ -4,7 +4,7 @@ A plan of triggers is turned into a graph. Its nodes are events of the job (comp
 communications of several ranks as one), further *parts* of communications that pause for a change
 of circuits, and *triggers*, the changes of circuits. Each trigger has two nodes: at the first the
 change begins, the second lasts as long as its ports are dark. Pairs of nodes say which has to be
-over before which starts; `ago` is 1 where the first is in the step before.
+over before which starts, in one step; in tables, `ago` is 1 for what is over in the step before.
 
 The *place* of a node is its number in the total order of the plan. A *share* says how much of a
 communication is over when it pauses, from 0 to 1. *State* s of a rail is the one after its first
@@ -80,60 +80,22 @@ class Graph(NamedTuple):
     """
 
     events: Events
-    """Nodes, and pairs of nodes of which the first ends before the second starts."""
-    ago: NDArray[np.int8]
-    """``ago[pair]``: 1 if the first of a pair is in the step before."""
-    local: NDArray[np.bool_]
-    """``local[pair]``: whether ranks know it themselves, and no controller is asked."""
-    place: NDArray[np.int32]
-    """``place[node]``, ascending along all pairs of one step."""
-    parts: Parts
-    """By event, its nodes."""
+    """Nodes, and pairs of nodes of which the first ends before the second starts; both are in one
+    step."""
+    last: Ints
+    """``last[event]``: the node of its last part."""
     begins: tuple[tuple[int, ...], ...]
     """``begins[rail][k]``: where trigger k begins; it ends at the next node."""
-    uses: tuple[Use, ...]
-    """``uses[rail]``, rails as in the plan."""
-    find: Finder
-    """Finds the operations that rows name."""
-
-    def one_step(self) -> Events:
-        """Return the nodes with the pairs inside one step alone."""
-        in_this_step = self.ago == 0
-        return self.events._replace(
-            before=self.events.before[in_this_step], after=self.events.after[in_this_step]
-        )
 
 
-class _NodePairs:
-    """Pairs of nodes of a graph, of which the first has to be over before the second starts."""
+def _pair_nodes(before: Any, after: Any, ago: Any = 0) -> NDArray[np.int32]:
+    """Return pairs of nodes of one step, of which ``before[k]`` ends before ``after[k]`` starts.
 
-    def __init__(self) -> None:
-        self._columns: list[tuple[Ints, Ints, NDArray[np.int8], NDArray[np.bool_]]] = []
-
-    def add(self, before: Any, after: Any, *, ago: Any = 0, local: bool) -> None:
-        """Add pairs of nodes: ``before[k]`` ends before ``after[k]`` starts, `ago` steps later."""
-        n_pairs = len(before)
-        self._columns.append(
-            (
-                np.asarray(before),
-                np.asarray(after),
-                np.broadcast_to(np.asarray(ago, np.int8), n_pairs),
-                np.full(n_pairs, local),
-            )
-        )
-
-    def take(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Any, Any]:
-        """Return all pairs as columns `before`, `after`, `ago` and `local`, and forget them."""
-        before, after = (
-            np.concatenate(
-                [columns[side] for columns in self._columns], dtype=np.int32, casting="unsafe"
-            )
-            for side in (0, 1)
-        )
-        ago = np.concatenate([columns[2] for columns in self._columns])
-        local = np.concatenate([columns[3] for columns in self._columns])
-        self._columns.clear()
-        return before, after, ago, local
+    Pairs whose first node is one of the step before, ``ago[k]`` of 1, are left out. The result has
+    the shape (2, pairs).
+    """
+    is_in_step = np.broadcast_to(np.equal(ago, 0), len(before))
+    return np.stack([before, after]).astype(np.int32)[:, is_in_step]
 
 
 Paused = Mapping[int, Mapping[float, Sequence[int]]]
@@ -179,18 +141,16 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     parts, places, durations_s = _cut_events(job, plan, paused)
     n_nodes = sum(map(len, places))
     linking = _Linking(job, plan, find, parts, parts.last, paused)
-    pairs = _NodePairs()
-    pairs.add(linking.last[events.before], events.after, local=True)
+    pairs = [_pair_nodes(linking.last[events.before], events.after)]
     chained = [pair for event in paused for pair in pairwise(parts.of(event))]
     chains = np.array(chained, np.int64).reshape(-1, 2)
-    pairs.add(chains[:, 0], chains[:, 1], local=True)
+    pairs.append(_pair_nodes(chains[:, 0], chains[:, 1]))
 
     # Trigger k of a rail gets the nodes `begin[k]`, which takes no time, and `begin[k] + 1`, which
     # lasts as long as its ports are dark. Both have the place of the trigger. `_link_rail` adds
     # the pairs that follow from the use of circuits.
     rails = []
     begins = []
-    uses_of_rails = []
     for rail in plan.rails:
         n_triggers = len(rail.place)
         begin = n_nodes + 2 * np.arange(n_triggers)
@@ -200,14 +160,12 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         uses = list_uses(job, rail, plan.ports, plan.relays, pooled=plan.pooled)
         rails.append(_link_rail(linking, rail, uses, begin, pairs))
         begins.append(tuple(begin.tolist()))
-        uses_of_rails.append(uses)
 
-    # Within a step the first of each pair has to stand before the second in the order of the plan:
-    # the graph then has no cycle.
-    before, after, ago, local = pairs.take()
+    # The first of each pair has to stand before the second in the order of the plan: the graph
+    # then has no cycle.
+    before, after = np.concatenate(pairs, axis=1)
     place = np.concatenate(places)
-    wrong = np.flatnonzero(place[before] > place[after])
-    for bad in wrong[ago[wrong] == 0][:1]:
+    for bad in np.flatnonzero(place[before] > place[after])[:1]:
         raise InputError(
             f"place: {place[after[bad]]} stands before {place[before[bad]]}, which has to be over"
             " then",
@@ -217,8 +175,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     # Only the nodes that are events themselves have a first operation.
     part = np.concatenate([events.part, np.full(n_nodes - len(events.part), -1)])
     nodes = Events(events.event_of, part, before, after, np.concatenate(durations_s))
-    graph = Graph(nodes, ago, local, place, parts, tuple(begins), tuple(uses_of_rails), find)
-    return replace(plan, rails=tuple(rails)), graph
+    return replace(plan, rails=tuple(rails)), Graph(nodes, linking.last, tuple(begins))
 
 
 def _cut_events(
@@ -391,7 +348,7 @@ def _number_parts(
 
 
 def _link_rail(
-    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: _NodePairs
+    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: list[NDArray[np.int32]]
 ) -> RailTriggers:
     """Add the pairs of nodes that follow from the use of circuits on a rail, and fill its tables.
 
@@ -407,7 +364,7 @@ def _link_rail(
 
     # 1. Sends of each port follow one after the other.
     send_before, send_after, ago = table.pair(use=True, after_use=True)
-    pairs.add(linking.last[event_of[send_before]], event_of[send_after], ago=ago, local=True)
+    pairs.append(_pair_nodes(linking.last[event_of[send_before]], event_of[send_after], ago))
 
     # 2. A trigger waits for the last part of each send before it, unless the communication pauses
     # for just this trigger: then for the part up to this pause. Parts are numbered from 0;
@@ -427,14 +384,14 @@ def _link_rail(
         part = np.array(
             [part_of_cut.get((event, k), last_part) for event, k, last_part in rows], np.int64
         )
-    pairs.add(linking.parts.node(event_of[send], part), begin[trigger], ago=ago, local=False)
+    pairs.append(_pair_nodes(linking.parts.node(event_of[send], part), begin[trigger], ago))
     after = find.name(send, part, ago, trigger)
 
     # 3. Nothing is sent before its circuits are up, which is when the second node of the trigger
     # ends. Part 0 waits for the triggers before it.
     trigger, send, ago = table.pair(use=False, after_use=True)
     needs = [find.name(send, 0, trigger + 1, ago)]
-    pairs.add(begin[trigger] + 1, event_of[send], ago=ago, local=False)
+    pairs.append(_pair_nodes(begin[trigger] + 1, event_of[send], ago))
 
     # Further parts wait for the triggers of their pauses that change ports of their own. A trigger
     # may also be one of another rail with the same number: then the event has no uses here.
@@ -446,19 +403,15 @@ def _link_rail(
         if len(operations):
             needs.append(find.name(operations, last_part + 1, k + 1, 0))
             node = linking.parts.node(event, np.array([last_part + 1]))
-            pairs.add(begin[[k]] + 1, node, local=False)
+            pairs.append(_pair_nodes(begin[[k]] + 1, node))
 
     # 4. Triggers with a port in common keep their order: one begins after the other has begun or,
     # on a switch that stops as a whole, after the other is up.
     followers = list_followers(job, rail)
     waits_until_up = job.network.switching == "all-stop"
-    pairs.add(
-        begin[followers[:, 0]] + waits_until_up,
-        begin[followers[:, 1]],
-        ago=followers[:, 2],
-        local=False,
-    )
-    pairs.add(begin, begin + 1, local=False)
+    earlier, later, ago = followers.T
+    pairs.append(_pair_nodes(begin[earlier] + waits_until_up, begin[later], ago))
+    pairs.append(_pair_nodes(begin, begin + 1))
     linked = replace(rail, needs=np.concatenate(needs), after=after, wanted=rail.wanted[:0])
     if not len(rail.wanted):
         return linked
@@ -471,7 +424,7 @@ def _link_rail(
     # Pair ``causes[k]`` of the job's events has as its second event that of the first user of
     # trigger ``demanded[row[k]]``: the trigger waits for its first event, too.
     row, causes = gather(job.events().after, event_of[users[demanded]])
-    pairs.add(linking.last[job.events().before[causes]], begin[demanded[row]], local=False)
+    pairs.append(_pair_nodes(linking.last[job.events().before[causes]], begin[demanded[row]]))
     return replace(linked, wanted=list_wanted(job, demanded, users, find))
 
 
@@ -558,7 +511,7 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
     """
     # The longest path to each node gives its end.
     events = job.events()
-    end_s = ends_s(graph.one_step())
+    end_s = ends_s(graph.events)
     start_s = end_s - graph.events.duration_s
     rails = [
         _retime_rail(rail, start_s[list(begins)])
@@ -567,7 +520,7 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
 
     # An operation starts with the first part of its event and ends with the last one.
     operation_start_s = start_s[events.event_of]
-    operation_end_s = end_s[graph.parts.last[events.event_of]]
+    operation_end_s = end_s[graph.last[events.event_of]]
     return RailPlan(
         rails=tuple(rails),
         start_s=operation_start_s,

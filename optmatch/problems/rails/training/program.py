@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.problems.rails.training.arrays import list_ranges
+from optmatch.problems.rails.training.arrays import copy_ranges
 from optmatch.problems.rails.training.layout import coordinates, list_stages
 from optmatch.problems.rails.training.parallelism import DEGREES, Parallelism
 from optmatch.problems.rails.training.step import RECV, SEND, Group, Step
@@ -54,17 +54,14 @@ def place_programs(
     """
     _check_messages(programs)
 
-    # `rows` are all programs one after the other, and operation k of the step is a copy of
-    # ``rows[row[k]]``. The operations of rank r begin with number ``start[r]``; adding
-    # ``shift[r]`` to the number of an operation gives its row. Example: programs of 3 and 2
-    # operations, and two ranks, both of stage 1. Then row is 3, 4, 3, 4, start is 0, 2, 4, and
-    # shift is 3, 1.
+    # `rows` are all programs one after the other. A rank has a copy of the ``n_rows[rank]`` rows
+    # from ``first_row[rank]`` on, those of its stage. Columns are copied one after another, and
+    # are no wider than they have to be: a step may have 40 million operations.
     stage_of = coordinates(split)[:, DEGREES.index("pp")]
     lengths = np.array([len(program) for program in programs])
-    start = np.concatenate([[0], np.cumsum(lengths[stage_of])])
-    rank = np.repeat(np.arange(split.n_ranks, dtype=np.int32), lengths[stage_of])
-    shift = (np.cumsum(lengths) - lengths)[stage_of] - start[:-1]
-    row = (np.arange(len(rank)) + shift[rank]).astype(np.int32)
+    first_row = (np.cumsum(lengths) - lengths)[stage_of]
+    n_rows = lengths[stage_of]
+    rank = np.repeat(np.arange(split.n_ranks, dtype=np.int32), n_rows)
     rows = [operation for program in programs for operation in program]
 
     # ``group_of[family, rank]`` is the group of the family that the rank is in, -1 for none. The
@@ -74,8 +71,8 @@ def place_programs(
     for number, group_of_ranks in enumerate(groups):
         family = families.index(group_of_ranks.name.partition(".")[0])
         group_of[family, list(group_of_ranks.ranks)] = number
-    family_of_row = np.array([families.index(operation.family) for operation in rows], int)
-    group = group_of[family_of_row[row], rank]
+    family_of_row = np.array([families.index(operation.family) for operation in rows], np.int8)
+    group = group_of[copy_ranges(family_of_row, first_row, n_rows), rank]
 
     # Communications of a program have tags: messages their own, others are counted within their
     # family.
@@ -92,38 +89,46 @@ def place_programs(
     # 2, 5 and 5 `seen` is true at 2 and 5, and the numbers are 0, 1 and 1.
     wide = 1 + max(tags, default=0)
     seen = np.zeros(len(groups) * wide, dtype=bool)
-    communicates = np.flatnonzero(group >= 0)
-    key = group[communicates].astype(np.int64) * wide + np.array(tags, np.int64)[row[communicates]]
+    communicates = group >= 0
+    key = group[communicates].astype(np.int64) * wide
+    key += copy_ranges(np.array(tags, np.int32), first_row, n_rows)[communicates]
     seen[key] = True
     match = np.full(len(rank), -1, dtype=np.int32)
     match[communicates] = (np.cumsum(seen, dtype=np.int32) - 1)[key]
     del key, communicates, seen  # they are large, and memory is needed below
 
+    # The peer of a message is the rank of the same pipeline at the other stage.
+    toward_of_row = np.array([operation.toward for operation in rows], np.int32)
+    toward = copy_ranges(toward_of_row, first_row, n_rows)
+    peer = list_stages(split).astype(np.int32)[rank, toward]
+    peer[toward < 0] = -1
+    del toward
+
     # Dependencies, one operation after the other: those of operation k of the step are
     # ``dep[dep_start[k]:dep_start[k + 1]]``. They are copied from `after`, which has those of all
     # programs. In programs operations count from 0, in the step from the first operation of the
     # rank.
-    n_dependencies = np.array([len(operation.after) for operation in rows], int)
-    after = np.array([before for operation in rows for before in operation.after], int)
-    dep_start = np.concatenate([[0], np.cumsum(n_dependencies[row])])
-    first = np.cumsum(n_dependencies) - n_dependencies
-    dep = after[list_ranges(first[row], n_dependencies[row])]
-    dep += np.repeat(start[rank], n_dependencies[row])
+    n_dependencies = np.array([len(operation.after) for operation in rows], np.int32)
+    after = np.array([before for operation in rows for before in operation.after], np.int32)
+    first_dependency = np.append(0, np.cumsum(n_dependencies))
+    n_of_rank = first_dependency[first_row + n_rows] - first_dependency[first_row]
+    dep_start = np.zeros(1 + len(rank), np.int32)
+    np.cumsum(copy_ranges(n_dependencies, first_row, n_rows), out=dep_start[1:])
+    first_operation = (np.cumsum(n_rows) - n_rows).astype(np.int32)
+    dep = np.repeat(first_operation, n_of_rank)
+    dep += copy_ranges(after, first_dependency[first_row], n_of_rank)
 
-    # The peer of a message is the rank of the same pipeline at the other stage.
-    toward = np.array([operation.toward for operation in rows], int)[row]
-    peer = np.where(toward >= 0, list_stages(split)[rank, toward], -1)
     kind_of_row = np.array([operation.kind for operation in rows], np.int8)
     size_of_row = np.array([operation.size_bytes for operation in rows], np.float64)
     duration_of_row = np.array([operation.duration_s for operation in rows], np.float64)
     return Step.of_columns(
         tuple(groups),
         rank=rank,
-        kind=kind_of_row[row],
+        kind=copy_ranges(kind_of_row, first_row, n_rows),
         group=group,
-        size_bytes=size_of_row[row],
-        duration_s=duration_of_row[row],
-        peer=peer.astype(np.int32),
+        size_bytes=copy_ranges(size_of_row, first_row, n_rows),
+        duration_s=copy_ranges(duration_of_row, first_row, n_rows),
+        peer=peer,
         match=match,
         dep_start=dep_start,
         dep=dep,

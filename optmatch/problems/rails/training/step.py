@@ -164,8 +164,8 @@ class Step(_Derived):
     duration_s: Annotated[Given[np.float64], Range(0)] = given()
     peer: Given[np.int32] = given()
     match: Given[np.int32] = given()
-    dep_start: Given[np.int64] = given()
-    dep: Given[np.int64] = given()
+    dep_start: Given[np.int32] = given()
+    dep: Given[np.int32] = given()
     names: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 
@@ -221,7 +221,9 @@ class Step(_Derived):
         start = np.concatenate([[0], np.cumsum(counts)])
         object.__setattr__(self, "rank_start", frozen("rank_start", start, 1, np.int64))
         rails = np.array([*(group.rail for group in self.groups), SCALE_UP], dtype=np.int32)
-        object.__setattr__(self, "rail", frozen("rail", rails[self.group], 1, np.int32))
+        rail = rails[self.group]
+        rail.flags.writeable = False
+        object.__setattr__(self, "rail", rail)
 
     @property
     def n_ranks(self) -> int:

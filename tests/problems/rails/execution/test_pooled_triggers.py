@@ -25,7 +25,7 @@ from tests.solvers.rails.test_chords import draw_job, expert_job
 def pooled_plan(job: om.RailJob, most: int = 60) -> Any:
     """Return a plan that pools rails, None if none is found."""
     plans = list(plan_pooled(job, np.inf, np.random.default_rng(0), most))
-    return plans[-1] if plans else None
+    return plans[-1].spelled_out(job.step()) if plans else None
 
 
 def job_with_changes() -> tuple[om.RailJob, Any]:
