@@ -86,8 +86,7 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
 
     # Longer slots end later and leave packets less: search the factor at which both end together.
     n_parts = bisect_left(range(_PARTS), True, key=partial(_circuits_end_last, problem, best))
-    shortened = _shorten_to_parts(problem, best, n_parts)
-    choices = best, shortened, _shorten_to_parts(problem, best, max(n_parts - 1, 0))
+    choices = [_shorten_to_parts(problem, best, parts) for parts in (n_parts, n_parts - 1)]
     return min(choices, key=lambda choice: max(_ends(problem, choice)))
 
 
@@ -189,9 +188,8 @@ def _equalise(
     else:
         source[chosen] -= most_moved
     if chosen not in target:
-        target[chosen] = 0
         ends[first_plane] += delay
-    target[chosen] += most_moved
+    target[chosen] = target.get(chosen, 0) + most_moved
     ends[last_plane] -= most_moved
     ends[first_plane] += most_moved
     return True
