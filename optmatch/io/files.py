@@ -220,9 +220,10 @@ def _certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
 
     def prices(part: Any, place: str) -> NDArray[np.int64]:
         """Build ``price[node, link]`` from a JSON object; another number of links is refused."""
-        if isinstance(part, dict) and part.get("links", links) != links:
+        n_links = part.get("links", links) if isinstance(part, dict) else links
+        if type(n_links) is not int or n_links != links:
             raise FormatError(
-                f"links = {shorten(part['links'])}: the fabric has {links}",
+                f"links = {shorten(n_links)}: the fabric has {links}",
                 where=pointer(place, "links"),
             )
         return from_object(Prices, part, place).dense()

@@ -181,7 +181,7 @@ def _read_value(form: Form, tree: Any, where: str) -> Any:
         # Members of an enumeration stand by their values, records as objects.
         case Instance(cls) if issubclass(cls, Enum):
             names = [member.value for member in cls]
-            if tree not in names:
+            if not isinstance(tree, str) or tree not in names:
                 raise FormatError(f"{shorten(tree)}: one of {', '.join(names)}", where=where)
             return cls(tree)
         case Instance(cls) if is_dataclass(cls):
@@ -197,7 +197,7 @@ def _read_value(form: Form, tree: Any, where: str) -> Any:
             return {
                 key: _read_value(part, entry, pointer(where, key)) for key, entry in tree.items()
             }
-        case Plain(span=Range(infinite=True)) if tree in ("inf", "-inf"):
+        case Plain(span=Range(infinite=True)) if isinstance(tree, str) and tree in ("inf", "-inf"):
             return float(tree)
     return tree
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ import pytest
 
 import optmatch as om
 from optmatch.io import dumps, loads
+from optmatch.io.files import solution_from_tree
 from optmatch.io.text import as_cell, describe_content, read_arrays, read_bytes, unzip
 from tests.helpers.command import DATA, call, refused
+from tests.helpers.formats import places_in
 
 
 def array(shape: str, size: int, kind: str = "<f8") -> bytes:
@@ -275,3 +278,17 @@ def test_a_trace_of_another_kind_is_refused_by_its_name(tmp_path: Path) -> None:
         tmp_path / "out.json",
     )
     assert not (tmp_path / "out.json").exists()
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("answers/*.json")), ids=lambda path: path.name)
+def test_an_array_in_the_place_of_any_value_is_read_or_refused(path: Path) -> None:
+    """A file may put an array of its archive anywhere; one place of each name is tried."""
+    tree = json.loads(path.read_text())
+    places = {key: holder for holder, key in places_in(tree) if isinstance(key, str)}
+    for key, holder in places.items():
+        value = holder[key]
+        holder[key] = np.arange(3)
+        with suppress(om.OptMatchError):
+            solution_from_tree(tree)
+        holder[key] = value
+    assert solution_from_tree(tree).problem
