@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
 
 from optmatch.model.declarations import Amount, Count, Index, check_fields
@@ -311,6 +311,28 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def at_most(self, iterations: int) -> Limits:
+        """Return these limits with so many iterations, or fewer if they allow fewer.
+
+        Parameters
+        ----------
+        iterations
+            The most steps of a part of a search, 0 or more.
+
+        Returns
+        -------
+        Limits
+            Limits with the smaller number of iterations; all others stay.
+
+        Examples
+        --------
+        >>> Limits().at_most(30).iterations, Limits(iterations=3).at_most(30).iterations
+        (30, 3)
+        """
+        if self.iterations is not None:
+            iterations = min(iterations, self.iterations)
+        return replace(self, iterations=iterations)
 
     def start(self, now: Callable[[], float] | None = None) -> Clock:
         """Start counting; inside a solve never for longer than that solve has left.

@@ -86,10 +86,7 @@ def solve_best(
         # limit, and has the work `_WORK`. If it then has a proof (no limit ended it), or Ctrl-C
         # has come, its answer is the result. Otherwise that competes with the search below.
         clock = limits.start()
-        most_rules = _FIRST_RULES
-        if limits.iterations is not None:
-            most_rules = min(most_rules, limits.iterations)
-        few = replace(limits, iterations=most_rules)
+        few = limits.at_most(_FIRST_RULES)
         exact = solve_demand(problem, few, rng, on_event, "best", yield_plans)
         if exact.limit is not Limit.INTERRUPTED:
             exact = finish_small(problem, exact, clock, rng, on_event, work=_WORK)

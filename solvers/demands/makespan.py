@@ -188,10 +188,7 @@ def solve_makespan(
     # Half of the time for plans from rules, the rest for the model of all planes.
     clock = limits.start()
     half_s = None if limits.time_s is None else limits.time_s / 2
-    n_starts = _FEW_STARTS
-    if limits.iterations is not None:
-        n_starts = min(n_starts, limits.iterations)
-    few = replace(limits, time_s=half_s, iterations=n_starts)
+    few = replace(limits.at_most(_FEW_STARTS), time_s=half_s)
     start = solve_demand(problem, few, rng, on_event, "ilp", yield_plans, start=start)
     if start.limit is Limit.INTERRUPTED:
         return start
@@ -316,11 +313,10 @@ class _MakespanSearch:
             n_starts = _FEW_STARTS
             self._take(only_demanded(repair(self.problem, former), self.demand, self.shortest))
             task = task._replace(former=self.best)
-        if self.clock.limits.iterations is not None:
-            n_starts = min(n_starts, self.clock.limits.iterations)
+        n_plans = self.clock.limits.at_most(n_starts).iterations
 
         # A rule may use circuits without demand and slots longer than needed; both are cut off.
-        for plan in islice(yield_plans(task), n_starts):
+        for plan in islice(yield_plans(task), n_plans):
             self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
             if self._least_ticks() <= self.bound or self.clock.remaining_s <= 0:
                 return
