@@ -263,23 +263,6 @@ def test_a_part_that_ends_a_hair_behind_its_chunk_is_none_of_the_next() -> None:
     assert rules == {"in the end every rank has what it wants"}
 
 
-def test_gaps_between_parts_are_missed() -> None:
-    """Of a chunk of 1 GB one byte is left out before each part: a billionth, four times."""
-    problem = om.Collective("broadcast", 2, 1e9, rate_bytes_per_s=1e9)
-    begins = np.arange(4) * 2.5e8
-    plan = om.CollectivePlan(
-        sends=[[0, 0, 1, 0, COPY]] * 4,
-        parts=[[begin + 1, 2.5e8 - 1] for begin in begins.tolist()],
-        chunk_bytes=[1e9],
-        circuits=[[[1, -1]]],
-        epoch_of_round=[0],
-        time_s=1 - 4e-9,
-        among="all",
-    )
-    rules = {violation.rule for violation in om.verify(problem, plan).violations}
-    assert rules == {"in the end every rank has what it wants"}
-
-
 @pytest.mark.parametrize(("port", "is_right"), [(0, True), (1, False)])
 def test_two_way_circuits_of_planes_need_lit_ports_within_their_budgets(
     port: int, is_right: bool

@@ -17,27 +17,6 @@ from optmatch.testing import brute_force
 from optmatch.verify.demands import bounds
 from optmatch.verify.demands.bounds import bound_demand, check_proof, count_groups, weigh_heaviest
 from optmatch.verify.report import ProofError
-from tests.verify.rules import forge
-
-PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0)
-SCHEDULE = PROBLEM.schedule([[1, 0]], [3])
-
-
-def schedule(matchings: Any, durations: Any, **fields: Any) -> om.Schedule:
-    """Make a schedule with the delay of the problem."""
-    return om.Schedule(matchings=matchings, durations_s=durations, **{"delay_s": 1.0, **fields})
-
-
-def claim(problem: om.Demand = PROBLEM, **fields: Any) -> om.Solution:
-    """Make a solution by hand; what is not said is right for `PROBLEM` and `SCHEDULE`."""
-    right: dict[str, Any] = {
-        "schedule": SCHEDULE,
-        "status": om.Status.OPTIMAL,
-        "objective": 4.0,
-        "lower_bound": 4.0,
-        "method": "by hand",
-    }
-    return om.Solution(problem=problem, **{**right, **fields})
 
 
 def test_lines_count_entries_or_their_time() -> None:
@@ -46,27 +25,6 @@ def test_lines_count_entries_or_their_time() -> None:
     for planes in (1, 2):
         nothing = om.Demand.from_matrix(np.zeros((2, 2)), delay_s=1.0, planes=planes)
         assert bound_demand(nothing) == 0.0
-
-
-def test_a_search_is_named() -> None:
-    """A bound without a certificate is unproved, if it says that it comes from a search."""
-    problem = om.Demand.from_matrix([[1, 2], [2, 1]], delay_s=0.0)
-    solution = claim(
-        problem,
-        schedule=problem.schedule([[0, 1], [1, 0]], [2, 2]),
-        status=om.Status.FEASIBLE,
-        limit=om.Limit.TIME,
-        lower_bound=3.5,
-        stats={"bound_by": "cp-sat"},
-    )
-    report = om.verify(problem, solution)
-    assert report.valid and not report.ok
-    (claimed,) = report.unproved
-    assert claimed == "lower bound 3.5: from a search without a certificate; 3 was checked"
-    silent = replace(solution, stats={})
-    assert [v.rule for v in om.verify(problem, silent).violations] == [
-        "the lower bound is supported"
-    ]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -270,17 +228,6 @@ def test_only_entries_are_counted(most: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_proofs_are_checked_when_made(make: Any) -> None:
     with pytest.raises(om.InputError):
         make()
-
-
-def test_no_answer_is_no_answer() -> None:
-    nothing = claim(schedule=None, objective=None, status=om.Status.UNKNOWN, limit=om.Limit.TIME)
-    report = om.verify(PROBLEM, nothing)
-    assert report.ok
-    assert report.notes == ("status unknown: there is no answer to check",)
-    beside = forge(nothing, schedule=SCHEDULE)
-    assert "who has an answer says so" in [
-        violation.rule for violation in om.verify(PROBLEM, beside).violations
-    ]
 
 
 def test_rounding_is_noted() -> None:

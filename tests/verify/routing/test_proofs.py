@@ -155,15 +155,6 @@ def test_the_cheapest_walk_obeys_the_case(name: str, seed: int) -> None:
     assert found == oracles.cheapest_walk(graph, *circuit, prices, costs, no_exit, no_link)
 
 
-def test_a_price_shows_what_shortest_routes_do_not() -> None:
-    checker = ProofChecker(ROW)
-    assert oracles.best_states(ROW, DEAR)[0] == 11
-    assert checker.bound_cells(priced(ROW, {}), DEAR) == 7
-    assert checker.bound_cells(priced(ROW, {4: 3 * PRICE_UNITS}), DEAR) == 11
-    assert checker.bound_cells(priced(ROW, {4: 2 * PRICE_UNITS + 1}), DEAR) == 11  # 9.0001 cells
-    assert checker.bound_cells(priced(ROW, {4: 2 * PRICE_UNITS}), DEAR) == 9
-
-
 def test_losses_are_bounded_in_whole_steps() -> None:
     checker = ProofChecker(ROW)
     proof = priced(ROW, {4: 3 * PRICE_UNITS})
@@ -278,23 +269,6 @@ def test_parity_is_fixed_on_bipartite_grids_only() -> None:
     mate = np.array([6, -1, -1, -1, -1, -1, 0, -1], dtype=np.int32)
     chain = CellGraph(mate=mate, ends=ends, perimeter=np.flatnonzero(mate < 0).astype(np.int32))
     assert ProofChecker(chain).total_parity([Circuit(start=4, end=2)]) == 0
-
-
-def test_one_price_shows_that_there_is_no_routing() -> None:
-    """Both circuits pay for the one link that both need."""
-    checker = ProofChecker(ROW)
-    assert math.isinf(oracles.best_states(ROW, CLASHING)[0])
-    proof = priced(ROW, {7: 1}, infeasible=True)
-    assert checker.bound_cells(proof, CLASHING) == math.inf
-    assert checker.bound_loss(proof, CLASHING, 1.0, 2.0) == math.inf
-    assert checker.show_infeasible(proof, CLASHING)
-    assert not checker.show_infeasible(priced(ROW, {7: 1}), CLASHING)
-
-
-@pytest.mark.parametrize("prices", [{}, {8: 1}])
-def test_a_leaf_must_show_that_it_is_infeasible(prices: dict[int, int]) -> None:
-    with pytest.raises(ProofError, match=r"leaf 0 .* not > 0"):
-        ProofChecker(ROW).bound_cells(priced(ROW, prices, infeasible=True), CLASHING)
 
 
 def test_cases_show_it_without_prices() -> None:

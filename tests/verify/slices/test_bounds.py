@@ -21,7 +21,6 @@ from tests.helpers.exhaustive.slices import best_slice
 
 few = settings(max_examples=25, deadline=None, database=None)
 RACK = om.RackFabric()
-PAIR = om.RackFabric(racks=2, joined=True)
 
 
 def test_a_bound_above_the_truth_is_not_shown() -> None:
