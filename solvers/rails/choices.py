@@ -83,7 +83,7 @@ from optmatch.solvers.rails.decoder import (
     decode,
 )
 from optmatch.solvers.rails.exchanges import list_menu
-from optmatch.solvers.rails.paths import Floats, Ints, longest_paths
+from optmatch.solvers.rails.paths import Floats, Ints, find_heads, find_tails
 from optmatch.solvers.rails.seats import Seats
 from optmatch.solvers.rails.staying import bound_step
 
@@ -168,18 +168,14 @@ class Decoder:
         n_nodes = len(seats.nodes.how)
         n_seats = seats.n_seats
 
-        # The tail of a node is the longest path from its end to the end of the step: its earliest
-        # start in the step run backwards. An all-stop switch, of which all circuits are dark while
-        # one changes, changes none here.
+        # An all-stop switch, of which all circuits are dark while one changes, changes none here.
         change_s = network.delay_s
         if network.switching == "all-stop":
             change_s = np.inf
-        after = longest_paths(seats.nodes.duration_s, seats.pairs[:, ::-1].copy())
-        assert after is not None  # else the bound of the job has named the ranks that wait
         self._exchange_sizes = np.unique(seats.n_members[seats.nodes.how == EXCHANGE]).tolist()
         self.graph = StepGraph(
             nodes=seats.nodes,
-            tail_s=after.start_s,
+            tail_s=find_tails(seats.nodes.duration_s, seats.folded.pairs),
             menu=list_menu(self._exchange_sizes),
             change_s=change_s,
         )
@@ -548,17 +544,14 @@ class Search:
         The caller times each choice with ``self.decoder`` and appends its time in seconds to
         `scores` before it asks for the next choice: ``scores[k]`` is the time of choice k.
         """
-        # When each node starts if all circuits are there.
         seats = self.seats
-        free = longest_paths(seats.nodes.duration_s, seats.pairs)
-        assert free is not None  # else the bound of the job has named the ranks that wait
 
         # Three priorities of nodes, of which the least goes first: the node with the longest path
         # to the end of the step; the node that could start first if all circuits were there; or
         # the order in which the ranks' programs list them (``part[node]`` is the number of one
         # operation of the node).
         critical = -seats.nodes.duration_s - self.decoder.graph.tail_s
-        earliest = free.start_s
+        earliest = find_heads(seats.nodes.duration_s, seats.folded.pairs)
         in_program = seats.folded.part.astype(float)
         shapes = list(self._list_shapes())
         first = self.orders[0]

@@ -55,11 +55,8 @@ class Folded(NamedTuple):
     communication."""
     part: Ints
     """``part[node]``: one operation of the node."""
-    before: Ints
-    """``before[k]`` has to end before ``after[k]`` starts: pairs of nodes, each once; shape
-    (pairs,)."""
-    after: Ints
-    """As `before` says; shape (pairs,)."""
+    pairs: Ints
+    """Pairs of nodes, each once, shape (pairs, 2): the second one waits for the first."""
 
     @property
     def like(self) -> NDArray[np.int32]:
@@ -119,7 +116,7 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     former, later = orders(step, row_operations)
     former_node = node_of_row[np.searchsorted(row_operations, former)]
     later_node = node_of_row[np.searchsorted(row_operations, later)]
-    before, after = np.divmod(np.unique(former_node * n_nodes + later_node), n_nodes)
+    pair_numbers = np.unique(former_node * n_nodes + later_node)
     return Folded(
         step=step,
         class_of=class_of,
@@ -127,8 +124,7 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
         own=row_operations,
         nodes=node_of_row,
         part=row_operations[first_row_of_node],
-        before=before,
-        after=after,
+        pairs=np.stack(np.divmod(pair_numbers, n_nodes), axis=1),
     )
 
 

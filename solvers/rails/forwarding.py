@@ -11,7 +11,7 @@ a group. A *relay* is a GPU that forwards data of others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,6 @@ def plan_forwarded(
     *,
     share: float = 1.0,
     is_last: bool = True,
-    fits: Callable[[Seats], bool] | None = None,
 ) -> Iterator[RailPlan]:
     """Find a plan with forwarding that is faster than a known one, by random local search.
 
@@ -62,15 +61,11 @@ def plan_forwarded(
     is_last
         Whether no other search follows. Else half of the time that is left is left to the next
         one.
-    fits
-        A test of the folded step: no plan is made if it is False.
     """
     if not can_forward(job) or most == 0:
         return
     began_s = time.process_time()
     seats = seat_ranks(job)
-    if fits is not None and not fits(seats):
-        return
 
     # The search ends early enough to make a plan of its best choice, which takes about twice as
     # long as folding the step did. If another search follows, half of the time is left for that.
@@ -214,6 +209,7 @@ def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
         )
         tables.append(np.stack(columns, axis=1).astype(np.int32))
     relays = np.concatenate(tables)
+    del tables  # they are large, and memory is needed below
     return relays[np.argsort(relays[:, 0], kind="stable")]
 
 

@@ -92,6 +92,25 @@ def longest_paths(
     return timed if n_ended == n_nodes else None
 
 
+def find_heads(duration_s: Floats, pairs: Ints) -> Floats:
+    """Find the head of each node, the longest path to its start, in seconds; shape (nodes,).
+
+    Arguments are as in `longest_paths`. Nodes may not wait for each other in a circle; the bound
+    of a job names the ranks that do.
+    """
+    timed = longest_paths(duration_s, pairs)
+    assert timed is not None
+    return timed.start_s
+
+
+def find_tails(duration_s: Floats, pairs: Ints) -> Floats:
+    """Find the tail of each node, the longest path from its end to the end of all, in seconds.
+
+    It is the head in the step run backwards.
+    """
+    return find_heads(duration_s, pairs[:, ::-1].copy())
+
+
 @kernel
 def _simulate(lasts_s, pairs, rail_of, first_change, scratch: _Scratch, timed: Timed):
     """Write starts and ends of nodes, and return how many end: fewer than all in a circle.

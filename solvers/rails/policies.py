@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
-from optmatch.solvers.rails.paths import Floats, Ints, longest_paths
+from optmatch.solvers.rails.paths import Floats, Ints, find_heads, find_tails, longest_paths
 from optmatch.solvers.rails.timetable import Draft, Lines, draw_lines
 from optmatch.solvers.rails.transfers import (
     Programs,
@@ -277,9 +277,7 @@ def find_earliest_starts(transfers: Transfers) -> Floats:
 
     Rounds after the first are nodes as well. Orders by these times never contradict each other.
     """
-    timed = longest_paths(transfers.lasting(transfers.all_lanes), transfers.pairs)
-    assert timed is not None  # else `fold_transfers` has named the ranks that wait
-    return timed.start_s
+    return find_heads(transfers.lasting(transfers.all_lanes), transfers.pairs)
 
 
 def find_latest_starts(transfers: Transfers) -> Floats:
@@ -287,10 +285,8 @@ def find_latest_starts(transfers: Transfers) -> Floats:
 
     These are the longest paths to the end of the step, with all circuits there.
     """
-    reversed_pairs = transfers.pairs[:, ::-1].copy()
-    timed = longest_paths(transfers.lasting(transfers.all_lanes), reversed_pairs)
-    assert timed is not None
-    return -timed.end_s
+    lasts_s = transfers.lasting(transfers.all_lanes)
+    return -(find_tails(lasts_s, transfers.pairs) + lasts_s)
 
 
 def _draw_programs(transfers: Transfers, programs: Programs, lanes: Ints) -> Lines:

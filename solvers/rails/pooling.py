@@ -23,7 +23,7 @@ from optmatch.problems.rails.execution.plan import (
 )
 from optmatch.problems.rails.training.layout import place_ranks
 from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
-from optmatch.solvers.rails.seats import Seats
+from optmatch.solvers.rails.seats import Seats, seat_ranks
 
 WORK_SHARE = 0.5
 """The work of the search for a pooled plan, as a part of that for a plan of each rail by itself.
@@ -58,9 +58,9 @@ def plan_pooled(
     if not may_pool(job) or not can_forward(job):
         return
     pooled = job.with_pooled_rails()
-    plans = plan_forwarded(pooled, known_s, rng, most, share=WORK_SHARE, fits=_servers_are_seats)
-    for plan in plans:
-        yield deal_ports(job, plan)
+    if _servers_are_seats(seat_ranks(pooled)):
+        for plan in plan_forwarded(pooled, known_s, rng, most, share=WORK_SHARE):
+            yield deal_ports(job, plan)
 
 
 def _servers_are_seats(seats: Seats) -> bool:

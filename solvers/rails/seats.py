@@ -56,8 +56,6 @@ class Seats(NamedTuple):
     """Its nodes."""
     row: Ints
     """``row[place]``: the row in `Folded.own` of the operation of ``nodes.member[place]``."""
-    pairs: Ints
-    """Pairs of nodes, shape (pairs, 2): the second one waits for the first."""
     n_replicas: int
     """How many replicas there are: 1 if the job is not split."""
     rails: tuple[AlikeRails, ...]
@@ -175,7 +173,8 @@ def seat_ranks(job: RailJob) -> Seats:
 
     # Node ``before[pair]`` is waited for by ``after[pair]``. Sorted by the former, all that wait
     # for a node stand together.
-    by_predecessor = np.argsort(folded.before, kind="stable")
+    before, after = folded.pairs.T
+    by_predecessor = np.argsort(before, kind="stable")
     nodes = StepNodes(
         duration_s=duration_s[np.searchsorted(own_operations, first_operation)],
         bytes_sent=np.where(rides, bytes_sent, 0.0),
@@ -184,16 +183,15 @@ def seat_ranks(job: RailJob) -> Seats:
         how=np.where(rides, how, NO_RAIL).astype(np.int8),
         first_member=np.append(0, np.cumsum(n_members_here)),
         member=seat_of_row[order],
-        first_successor=np.searchsorted(folded.before[by_predecessor], np.arange(n_nodes + 1)),
-        successor=folded.after[by_predecessor],
-        n_predecessors=np.bincount(folded.after, minlength=n_nodes),
+        first_successor=np.searchsorted(before[by_predecessor], np.arange(n_nodes + 1)),
+        successor=after[by_predecessor],
+        n_predecessors=np.bincount(after, minlength=n_nodes),
     )
     return Seats(
         job=job,
         folded=folded,
         nodes=nodes,
         row=rows[order],
-        pairs=np.stack([folded.before, folded.after], axis=1),
         n_replicas=replicas.n_all,
         rails=tuple(alike),
         set_of_node=np.array([set_of_rail[rail] for rail in step.rail[first_operation].tolist()]),

@@ -13,7 +13,7 @@ import numpy as np
 
 from optmatch.solvers.rails.bases import list_components
 from optmatch.solvers.rails.decoder import EXCHANGE, MESSAGE
-from optmatch.solvers.rails.paths import Floats, longest_paths
+from optmatch.solvers.rails.paths import Floats, find_heads, find_tails
 from optmatch.solvers.rails.seats import Seats
 
 
@@ -33,9 +33,8 @@ def bound_step(seats: Seats) -> float:
     lasts_s = seats.nodes.duration_s.copy()
     if is_exchange.any():
         lasts_s[is_exchange] = time_exchanges(seats, network.delay_s)
-        timed = longest_paths(lasts_s, seats.pairs)
-        assert timed is not None  # else `lower_bound` has named who waits
-        least_s = max(least_s, float(timed.end_s.max()))
+        ends_s = find_heads(lasts_s, seats.folded.pairs) + lasts_s
+        least_s = max(least_s, float(ends_s.max()))
 
     # With several ports a GPU may hold the circuits to two others at once: the second argument
     # does not hold.
@@ -49,13 +48,11 @@ def bound_step(seats: Seats) -> float:
         return least_s
 
     # No circuit changes: each ring is a machine that does one collective at a time. The head of a
-    # collective is the least time from the start of the step to it. Its tail is the least time
-    # from its end to the end of the step: its start on longest paths with all pairs reversed. The
-    # delay of all-to-alls is infinite, as no circuit changes.
-    from_start = longest_paths(seats.nodes.duration_s, seats.pairs)
-    to_end = longest_paths(seats.nodes.duration_s, seats.pairs[:, ::-1].copy())
-    assert from_start is not None
-    assert to_end is not None
+    # collective is the least time from the start of the step to it, and its tail the least time
+    # from its end to the end of the step. The delay of all-to-alls is infinite, as no circuit
+    # changes.
+    head_s = find_heads(seats.nodes.duration_s, seats.folded.pairs)
+    tail_s = find_tails(seats.nodes.duration_s, seats.folded.pairs)
     lasts_s[is_exchange] = time_exchanges(seats, np.inf)
 
     # ``ring[row]`` is the ring of a collective: a node on a rail (``how`` is -1 beside rails) that
@@ -79,7 +76,7 @@ def bound_step(seats: Seats) -> float:
     staying_s = 0.0
     for number in np.unique(ring).tolist():
         jobs = collectives[ring == number]
-        machine_s = bound_machine(from_start.start_s[jobs], lasts_s[jobs], to_end.start_s[jobs])
+        machine_s = bound_machine(head_s[jobs], lasts_s[jobs], tail_s[jobs])
         staying_s = max(staying_s, machine_s)
     return max(least_s, min(staying_s, two_changes_s))
 

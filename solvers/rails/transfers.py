@@ -45,7 +45,7 @@ from optmatch.solvers.rails.collectives import (
 )
 from optmatch.solvers.rails.decoder import MESSAGE
 from optmatch.solvers.rails.fold import list_places
-from optmatch.solvers.rails.paths import Floats, Ints, longest_paths
+from optmatch.solvers.rails.paths import Floats, Ints, find_heads
 from optmatch.solvers.rails.seats import Seats, seat_ranks
 
 
@@ -260,13 +260,12 @@ def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
         neighbours = np.stack([node_of_round[:, :-1], node_of_round[:, 1:]], axis=2)
         in_turn.append(neighbours.reshape(-1, 2))
 
-    # In the folded step node ``pairs[k, 1]`` waits for ``pairs[k, 0]``; here it waits for the last
+    # In the folded step node ``after[k]`` waits for ``before[k]``; here it waits for the last
     # round of that. The depth of a node, how many nodes are on the longest chain before it, is its
-    # earliest start in seconds if each node lasts 1 s.
-    waits = np.stack([last[seats.pairs[:, 0]], seats.pairs[:, 1]], axis=1)
+    # head in seconds if each node lasts 1 s.
+    before, after = seats.folded.pairs.T
+    waits = np.stack([last[before], after], axis=1)
     pairs = np.concatenate([waits, *in_turn])
-    counted = longest_paths(np.ones(n_nodes), pairs)
-    assert counted is not None  # else the bound of the job has named the ranks that wait
     return Transfers(
         seats=seats,
         lanes=lanes,
@@ -279,7 +278,7 @@ def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
         first=first,
         last=last,
         pairs=pairs,
-        depth=counted.start_s,
+        depth=find_heads(np.ones(n_nodes), pairs),
         uses=Uses(*(np.concatenate(columns) for columns in zip(*tables, strict=True))),
     )
 
