@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
@@ -482,6 +482,31 @@ def numbers_of_names(names: Sequence[str]) -> dict[str, int]:
         if len(cells) == 1:
             numbers.setdefault(instance, cells[0])
     return numbers
+
+
+def number_names(find: Callable[[str], int], labels: Any) -> Any:
+    """Return a list of cells or ports with the number of each that is called by its name.
+
+    Where there is no name, the list is returned as it is, and so is what is no list; whoever asks
+    checks the numbers.
+
+    Parameters
+    ----------
+    find
+        Returns the number of a name, as `Fabric.find_port` does.
+    labels
+        Names and numbers.
+
+    Examples
+    --------
+    >>> switch = IdealSwitch(3, names=("a", "b", "spare"))
+    >>> number_names(switch.find_port, ["spare", 0])
+    [2, 0]
+    """
+    is_list = isinstance(labels, Sequence | Set | np.ndarray) and not isinstance(labels, str)
+    if not is_list or not any(isinstance(label, str) for label in labels):
+        return labels
+    return [find(label) if isinstance(label, str) else label for label in labels]
 
 
 def _find(part: str, label: str | int, lists: Sequence[Sequence[str]]) -> int:

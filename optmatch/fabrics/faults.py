@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import DEAD, CellGraph, check_parts
-from optmatch.fabrics.fabric import Ends, Fabric
+from optmatch.fabrics.fabric import Ends, Fabric, number_names
 from optmatch.model import BAR, CROSS, FREE, CellDevice, Index, InputError, check_fields
 from optmatch.model.declarations import form_of
 
@@ -62,9 +62,9 @@ class Faulty(Fabric):
     fabric
         The fabric without faults.
     stuck_bar, stuck_cross, dead_cells
-        Cells that are broken in this way; each cell in one list at most.
+        Cells that are broken in this way, by number or name; each cell in one list at most.
     dead_ports
-        Ports that are out of use.
+        Ports that are out of use, by number or name.
 
     Raises
     ------
@@ -82,6 +82,9 @@ class Faulty(Fabric):
     >>> mesh = Faulty(HexMesh(2, 2, ports=4), stuck_bar=[3], dead_ports=[2])
     >>> mesh.n_ports, mesh.live_ports.tolist(), [str(fault) for fault in mesh.faults]
     (4, [0, 1, 3], ['cell 3 stuck in bar', 'dead port 2'])
+    >>> from optmatch.fabrics import IdealSwitch
+    >>> Faulty(IdealSwitch(2, names=("rack-1", "rack-2")), dead_ports=["rack-2"]).dead_ports
+    (1,)
     """
 
     fabric: Fabric
@@ -102,6 +105,10 @@ class Faulty(Fabric):
         InputError
             Naming the field that does not fit.
         """
+        form_of(Fabric).check("fabric", self.fabric)
+        for name in ("stuck_bar", "stuck_cross", "dead_cells"):
+            self._set(**{name: number_names(self.fabric.find_cell, getattr(self, name))})
+        self._set(dead_ports=number_names(self.fabric.find_port, self.dead_ports))
         check_fields(self)
         if isinstance(self.fabric, Faulty):
             raise InputError("a fabric with faults has no further ones: list all", where="fabric")

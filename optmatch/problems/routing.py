@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
+from optmatch.fabrics.fabric import number_names
 from optmatch.fabrics.netlists.circuits import with_cell_phases
 from optmatch.fabrics.reach import cheapest_ways, fit_stuck, lights_every_cell
 from optmatch.model import (
@@ -29,6 +30,7 @@ from optmatch.model import (
     check_fields,
     given,
 )
+from optmatch.model.declarations import form_of
 from optmatch.model.device import Loss
 from optmatch.model.numbers import check_length
 from optmatch.model.schedule import check_matchings
@@ -69,7 +71,7 @@ class Routing(Displayed):
         The switch.
     matching
         ``matching[source] = destination``, -1 where idle; int32, shape (ports,). On bidirectional
-        ports an involution: if i meets j, then j meets i.
+        ports an involution: if i meets j, then j meets i. Destinations may be names of ports.
     objective
         What is least: cells, loss, crosstalk or power, of all circuits or of the worst one.
         ``"total-cells"``: cells on all routes together. ``"worst-cells"``: cells on the longest
@@ -136,6 +138,9 @@ class Routing(Displayed):
         InputError
             Naming the field that is wrong, or the entry of the matching.
         """
+        form_of(Fabric).check("fabric", self.fabric)
+        find_destination = partial(self.fabric.find_port, receives=True)
+        self._set(matching=number_names(find_destination, self.matching))
         check_fields(self)
         self.fabric.require_switch()
         losses_db = (self.bar_loss_db, self.cross_loss_db)

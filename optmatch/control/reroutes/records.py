@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -24,8 +24,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Units
+from optmatch.fabrics import Fabric, Units
 from optmatch.fabrics.cellgraph import check_parts
+from optmatch.fabrics.fabric import number_names
 from optmatch.io.fields import check_keys, check_object, from_object
 from optmatch.io.files import problem_from_tree, problem_to_tree
 from optmatch.io.text import canonical, digest, parse_json, pointer
@@ -36,7 +37,7 @@ from optmatch.model.files import check_target, file_path, path_name
 from optmatch.problems import Reroute
 from optmatch.problems.reroutes.running import FailedParts, Part, group_size
 
-Parts = int | Iterable[int] | None
+Parts = int | str | Iterable[int | str] | None
 Stuck = Literal["bar", "cross"] | None
 
 
@@ -116,15 +117,23 @@ class Record(NamedTuple):
         return subtract(self.waiting_parts, failure)
 
 
-def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
-    """Return parts that are given as one, several or none, ascending; `name` is for messages."""
+def list_parts(
+    name: str, parts: Parts, find: Callable[[str], int] | None = None
+) -> tuple[int, ...]:
+    """Return parts that are given as one, several or none, ascending; `name` is for messages.
+
+    `find` returns the number of a part that is called by its name; None if such parts have none.
+    """
     if parts is None:
         return ()
+    listed: Any = parts
     if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
-        return (integer(name, parts, at_least=0),)
-    if isinstance(parts, np.ndarray) and parts.ndim == 0:
-        return (integer(name, parts[()], at_least=0),)
-    numbers = sorted(integer(name, part, at_least=0) for part in parts)
+        listed = [parts]
+    elif isinstance(parts, np.ndarray):
+        listed = parts.reshape(-1)
+    if find is not None:
+        listed = number_names(find, list(listed))
+    numbers = sorted(integer(name, part, at_least=0) for part in listed)
     for number, next_number in pairwise(numbers):
         if number == next_number:
             raise InputError(f"{name} {number} is named twice", where=name)
@@ -132,18 +141,18 @@ def list_parts(name: str, parts: Parts) -> tuple[int, ...]:
 
 
 def list_failure(
-    *, chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck = None
+    fabric: Fabric, *, chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck = None
 ) -> FailedParts:
-    """Check a report of failed parts, and list them by kind."""
+    """Check a report of failed parts, and list them by kind; ports and cells may be names."""
     if stuck is not None and not (isinstance(stuck, str) and stuck in ("bar", "cross")):
         raise InputError(f"stuck = {stuck!r:.60}: one of 'bar', 'cross', None", where="stuck")
-    cells = list_parts("cell", cell)
+    cells = list_parts("cell", cell, fabric.find_cell)
     if stuck and not cells:
         raise InputError(f"stuck = {stuck!r}, but no cell is named", where="stuck")
 
     failure = FailedParts(
         failed_chips=list_parts("chip", chip),
-        failed_ports=list_parts("port", port),
+        failed_ports=list_parts("port", port, fabric.find_port),
         failed_fibres=list_parts("fibre", fibre),
         stuck_bar=cells if stuck == "bar" else (),
         stuck_cross=cells if stuck == "cross" else (),

@@ -227,7 +227,7 @@ class Rerouter:
         Parameters
         ----------
         chip, port, fibre, cell
-            The failed parts: a number, or several.
+            The failed parts: a number, or several. Ports and cells may be called by their names.
         stuck
             The state in which the cells (2 x 2 switches) stay, ``"bar"`` or ``"cross"``; None if
             they carry no light.
@@ -253,7 +253,9 @@ class Rerouter:
             If no way was found; method ``ilp`` may find one, or prove that there is none. `offers`
             looks for one again, without a deadline.
         """
-        failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell, stuck=stuck)
+        failure = list_failure(
+            self.state.fabric, chip=chip, port=port, fibre=fibre, cell=cell, stuck=stuck
+        )
         return self._ask("fail", failure, deadline_s, report=True)
 
     def what_if(
@@ -273,7 +275,7 @@ class Rerouter:
         Parameters
         ----------
         chip, port, fibre, cell
-            Parts that would fail: a number, or several.
+            Parts that would fail, as of `fail`.
         stuck
             The state in which the cells (2 x 2 switches) would stay, ``"bar"`` or ``"cross"``;
             None if they would carry no light.
@@ -295,7 +297,9 @@ class Rerouter:
         LimitReached
             If no way was found, and none is refuted.
         """
-        failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell, stuck=stuck)
+        failure = list_failure(
+            self.state.fabric, chip=chip, port=port, fibre=fibre, cell=cell, stuck=stuck
+        )
         return self._ask("what_if", failure, deadline_s, report=False)
 
     def drain(
@@ -315,7 +319,7 @@ class Rerouter:
         Parameters
         ----------
         chip, port, fibre, cell
-            The leaving parts: a number, or several; None for none.
+            The leaving parts, as of `fail`; None for none.
         by_s
             Seconds from now until the parts leave in any case. The search may take as long; from
             now on the parts are on record as failed, and no other proposal uses them. None for a
@@ -336,7 +340,7 @@ class Rerouter:
             If no way was found.
         """
         self._check_open()
-        failure = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
+        failure = list_failure(self.state.fabric, chip=chip, port=port, fibre=fibre, cell=cell)
 
         # Only working cells can be drained: neither stuck nor dead, in the state or pending.
         record = self._now.record
@@ -470,7 +474,7 @@ class Rerouter:
             If no part is named, one has not failed, or the controller is closed.
         """
         self._check_open()
-        repaired = list_failure(chip=chip, port=port, fibre=fibre, cell=cell)
+        repaired = list_failure(self.state.fabric, chip=chip, port=port, fibre=fibre, cell=cell)
         with self._tally.call("repair", repaired), self._lock:
             record = self._now.record
             return self._go_to(take_out(record, repaired), [*self._history, record])

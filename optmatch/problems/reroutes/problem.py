@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric, Faulty, IdealSwitch, RackFabric, Units, units_of
 from optmatch.fabrics.cellgraph import check_parts
+from optmatch.fabrics.fabric import number_names
 from optmatch.fabrics.units import UNITS_PER_DB, measure_reach
 from optmatch.model import (
     BAR,
@@ -37,6 +38,7 @@ from optmatch.model import (
     frozen,
     given,
 )
+from optmatch.model.declarations import form_of
 from optmatch.model.device import Loss
 from optmatch.problems.reroutes.running import (
     Damage,
@@ -134,7 +136,8 @@ class Reroute(_AssessedState):
     failed_chips
         The chips of a rack that have failed, as 3,14.
     failed_ports
-        The ports of a rack or a switch that have failed and carry no light any more.
+        The ports of a rack or a switch that have failed and carry no light any more, by number or
+        name; and cells below.
     failed_fibres
         The fibres of a rack that have failed, as 3,14.
     stuck_bar
@@ -210,6 +213,12 @@ class Reroute(_AssessedState):
         InputError
             Naming the first field, circuit, spare or failed part that is wrong.
         """
+        # Ports and cells may be called by their names.
+        form_of(Fabric).check("fabric", self.fabric)
+        for name in ("stuck_bar", "stuck_cross", "dead_cells"):
+            self._set(**{name: number_names(self.fabric.find_cell, getattr(self, name))})
+        self._set(failed_ports=number_names(self.fabric.find_port, self.failed_ports))
+
         # Without owners each circuit is a job of its own.
         if self.owners is None:
             self._set(circuits=frozen("circuits", self.circuits, 2, np.int32))
