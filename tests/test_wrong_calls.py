@@ -10,6 +10,7 @@ import pytest
 import optmatch as om
 from optmatch import switches
 from optmatch.fabrics.netlists.tree import netlist_from_tree
+from optmatch.kinds import find_method
 from optmatch.model import DEVICES, CellDevice
 from optmatch.switches import play
 
@@ -44,6 +45,7 @@ CALLS: list[tuple[str, Callable[[], object]]] = [
     ("ports", lambda: om.Demand.from_matrix([[0]], delay_s=1.0).with_dead_ports(0.5)),  # type: ignore[arg-type]
     ("method", lambda: om.solve(ROUTING, TABLE)),
     ("on_event", lambda: om.solve(ROUTING, on_event=3)),  # type: ignore[arg-type]
+    ("method", lambda: om.solve(ROUTING, find_method("ilp", ROUTING))),  # type: ignore[arg-type]
     ("method", lambda: om.Task(ROUTING, TABLE)),
     ("slot", lambda: om.solve(ROUTING, seed=0).plot(slot=TABLE)),
     ("options", lambda: play(om.solve(ROUTING, seed=0), ANY, {})),  # type: ignore[arg-type]

@@ -32,6 +32,7 @@ from optmatch.model import (
     naming,
 )
 from optmatch.model.accounts import Level, accounting, assume, take
+from optmatch.model.device import DEFAULT_DEVICE
 from optmatch.model.files import path_name
 from optmatch.model.heaters import ARMS, Heater
 
@@ -42,7 +43,7 @@ _PHASES = ("bar_phase_rad", "cross_phase_rad")
 def read_cells(
     path: str | os.PathLike[str],
     n_cells: int,
-    device: Device | str = "smartlight",
+    device: Device | str = DEFAULT_DEVICE,
     names: Sequence[str] = (),
     phases_rad: NDArray[np.float64] | None = None,
 ) -> CellDevice:

@@ -469,6 +469,10 @@ DEVICES: dict[str, Device] = {
 """Presets by name; ``source`` says where their figures come from and what is assumed."""
 
 
+DEFAULT_DEVICE = "smartlight"
+"""The preset where nobody names a device."""
+
+
 def find_device(device: Device | str) -> Device:
     """Return a preset by its name; a device is returned as it is.
 

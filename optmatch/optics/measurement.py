@@ -28,6 +28,7 @@ from optmatch.model import (
     frozen,
     integer,
 )
+from optmatch.model.device import DEFAULT_DEVICE
 from optmatch.optics.figures import Loop, Optics
 from optmatch.verify.light import circuit_matrices, ideal_matrix
 
@@ -40,7 +41,7 @@ DIGITS_LOST = 1e-9
 @overload
 def measure_optics(
     problem: Solution,
-    subject: Device | CellDevice | str,
+    subject: Device | CellDevice | str = ...,
     *,
     idle: Idle | ArrayLike = ...,
     frequencies_hz: Sequence[float] = ...,
@@ -50,7 +51,7 @@ def measure_optics(
 def measure_optics(
     problem: Problem,
     subject: Schedule | Solution,
-    device: Device | CellDevice | str,
+    device: Device | CellDevice | str = ...,
     *,
     idle: Idle | ArrayLike = ...,
     frequencies_hz: Sequence[float] = ...,
@@ -58,8 +59,8 @@ def measure_optics(
 ) -> Optics: ...
 def measure_optics(
     problem: Problem | Solution,
-    subject: Schedule | Solution | Device | CellDevice | str,
-    device: Device | CellDevice | str | None = None,
+    subject: Schedule | Solution | Device | CellDevice | str = DEFAULT_DEVICE,
+    device: Device | CellDevice | str = DEFAULT_DEVICE,
     *,
     idle: Idle | ArrayLike = "cross",
     frequencies_hz: Sequence[float] = (0.0,),
@@ -81,7 +82,7 @@ def measure_optics(
         A schedule with cell states, or a solution that has one.
     device
         What cells and waveguides do to light: one device for all cells, the name of a preset, or
-        a device for each cell.
+        a device for each cell; ``"smartlight"`` as in `optmatch verify --optics`.
     idle
         Into which state free cells are put: ``"cross"`` (the passive state of an interferometer),
         ``"bar"``, ``"keep"`` (as they were last driven; before that, cross), or the states of all
@@ -133,14 +134,11 @@ def measure_optics(
     '7.16 dB'
     """
     # A solution has its problem with it, and a device as the second argument.
-    if isinstance(problem, Solution) and device is None:
-        named: Any = subject
-        subject = problem
-        problem = problem.problem
-        device = named
     answer: Any = subject
-    if device is None:
-        raise InputError("no device: a preset such as 'smartlight' is one", where="device")
+    if isinstance(problem, Solution):
+        device = answer
+        answer = problem
+        problem = problem.problem
     if not isinstance(problem, Problem):
         raise InputError(f"problem of type {type(problem).__name__}", where="problem")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -50,6 +51,15 @@ def blank_figure(width: float, height: float) -> Figure:
         if Figure not in png_formatter:
             png_formatter.for_type(Figure, png)
     return figure
+
+
+def wrap_text(ax: Axes, text: str, font: float) -> str:
+    """Break a text of a font, in points, into lines that are no wider than axes.
+
+    A letter is about half as wide as it is high.
+    """
+    width_inches, _ = size_in_inches(ax)
+    return textwrap.fill(text, max(1, int(72 * width_inches / (font / 2))))
 
 
 def axes_of(ax: Axes | None, width_inches: float, height_inches: float) -> Axes:

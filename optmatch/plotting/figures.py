@@ -30,6 +30,7 @@ from optmatch.plotting.drawing import (
     merge_blocks,
     readable_font,
     thin_line,
+    wrap_text,
 )
 from optmatch.plotting.scenes import draw_map
 from optmatch.plotting.slots import (
@@ -111,16 +112,16 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
 
     if fabric.graph is not None:
         # The marks of cells and, if written, the names of terminals, as t12, are explained.
-        # On a narrow figure one line would be cut off.
         explanation = _MARKS
         written = {text.get_text() for text in ax.texts}
         names = [mark.name for mark in data.ports if mark.name in written]
         terminal_names = [name for name in names if name.startswith("t")]
         if terminal_names:
-            separator = " " if figure_of(ax).get_figwidth() > 6.5 else "\n"
             name = min(terminal_names)
-            explanation += f";{separator}{name}: terminal {name[1:]} of the boundary"
-        ax.set_xlabel(explanation, fontsize=readable_font(ax), color=palette.STATE_COLOURS["bar"])
+            explanation += f"; {name}: terminal {name[1:]} of the boundary"
+        font = readable_font(ax)
+        footer = wrap_text(ax, explanation, font)
+        ax.set_xlabel(footer, fontsize=font, color=palette.STATE_COLOURS["bar"])
 
     counts = [count(len(light.circuits), "circuit")]
     if fabric.graph is not None:
@@ -128,7 +129,8 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     n_lost = sum(not circuit.arrives for circuit in light.circuits)
     if n_lost:
         counts.append(f"light lost: {n_lost}")
-    ax.set_title(f"slot {slot} (0 to {light.n_slots - 1}): {', '.join(counts)}")
+    title = f"slot {slot} (0 to {light.n_slots - 1}): {', '.join(counts)}"
+    ax.set_title(wrap_text(ax, title, 12.0))
     return ax
 
 

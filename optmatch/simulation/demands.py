@@ -15,7 +15,7 @@ from optmatch.fabrics.fabric import find_staying
 from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, Value, write_amount
 from optmatch.model.declarations import form_of
 from optmatch.model.display import html_summary
-from optmatch.problems import Demand, PlaneSchedules
+from optmatch.problems import Demand, PlaneSchedules, RailJob
 
 _EPSILON = 1e-9
 """A remainder below this share of its own demand is a rounding error."""
@@ -82,7 +82,9 @@ class Simulation(Value):
         return html_summary(title, figures)
 
 
-def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> Simulation:
+def simulate(
+    problem: Demand | Solution, subject: Schedule | PlaneSchedules | Solution | None = None
+) -> Simulation:
     """Measure how long schedules take to carry a demand, and what they leave over.
 
     A demand says how many bytes each source port has for each destination port. A schedule is a
@@ -93,7 +95,7 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     ----------
     problem
         The demand, with rate, delay, kind of switching and packet network; they may differ from
-        those that the schedule was made for.
+        those that the schedule was made for. A solution alone is one of its own problem.
     subject
         The matching of each plane over time: durations are its own, the rest is the problem's.
 
@@ -124,8 +126,16 @@ def simulate(problem: Demand, subject: Schedule | PlaneSchedules | Solution) -> 
     >>> outcome = simulate(problem, problem.schedule([[1, 0]], [3]))
     >>> outcome.complete, outcome.completion_s, outcome.flow_completion_s.tolist()
     (True, 4.0, [[0.0, 4.0], [3.0, 0.0]])
+    >>> import optmatch as om
+    >>> om.simulate(om.solve(problem, seed=0)).complete
+    True
     """
-    form_of(Demand).check("problem", problem)
+    if isinstance(problem, Solution) and subject is None:
+        subject = problem
+        problem = problem.problem
+    if isinstance(problem, RailJob):
+        raise InputError("a rail job: `simulate_rails` simulates its step", where="problem")
+    problem = form_of(Demand).check("problem", problem)
     schedules = _list_schedules(problem, subject)
     rate = problem.rate_bytes_per_s
 
@@ -222,7 +232,7 @@ class _Segment(NamedTuple):
 
 
 def _list_schedules(
-    problem: Demand, subject: Schedule | PlaneSchedules | Solution
+    problem: Demand, subject: Schedule | PlaneSchedules | Solution | None
 ) -> Sequence[Schedule]:
     """List the schedule of each plane of a schedule, of several, or of a solution.
 

@@ -66,6 +66,14 @@ def test_a_circuit_whose_route_changes_is_dark(new_states: list[int], served_s: 
     assert sum(size_bytes for _, size_bytes in list_carried(said)) == served_s
 
 
+def test_a_solution_alone_is_simulated_with_its_problem() -> None:
+    solution = om.solve(PROBLEM, seed=0)
+    assert om.simulate(solution).to_json() == om.simulate(PROBLEM, solution).to_json()
+    job: Any = published_job("h100")
+    with pytest.raises(om.InputError, match="simulate_rails"):
+        om.simulate(job)
+
+
 def test_three_programs_agree() -> None:
     complete = 0
     for seed in range(200):

@@ -32,6 +32,7 @@ from optmatch.model import (
     integer,
 )
 from optmatch.model.declarations import Amount, form_of
+from optmatch.model.device import DEFAULT_DEVICE
 from optmatch.model.limits import for_other_threads
 from optmatch.problems.routing import Routing, cells_for
 
@@ -563,7 +564,7 @@ def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
 def settle_free_cells(
     problem: Problem,
     subject: Schedule | Solution,
-    device: Device | CellDevice | str,
+    device: Device | CellDevice | str = DEFAULT_DEVICE,
     *,
     frequencies_hz: Sequence[float] = (0.0,),
     seed: int | None = None,
