@@ -115,8 +115,11 @@ def solve(
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         seed = integer("seed", seed, at_least=0)
-        if hasattr(method, "load"):
-            raise InputError(f"a method is given by its name: {method.name!r}", where="method")
+        method_or_name: Any = method
+        if hasattr(method_or_name, "load"):
+            raise InputError(
+                f"a method is given by its name: {method_or_name.name!r}", where="method"
+            )
         method = form_of(str | None).check("method", method)
 
         # The clock starts before the methods are looked up, which loads modules that do not count.

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from optmatch.commands.shared.chip import DEVICE, choose_device
+from optmatch.commands.shared.chip import DEVICE, choose_cells
 from optmatch.commands.shared.options import (
     CONDITION_OPTIONS,
     FABRIC_OPTIONS,
@@ -19,7 +19,7 @@ from optmatch.commands.shared.options import (
     with_options,
 )
 from optmatch.commands.shared.outcome import write_text
-from optmatch.model import CELL_FIELDS, CellDevice
+from optmatch.model import CELL_FIELDS
 
 
 @click.command(cls=SectionedCommand)
@@ -49,8 +49,6 @@ def device(
     from optmatch.io.cells import write_cells
 
     fabric = build_fabric(type_, options)
-    if not fabric.n_cells:
-        raise click.UsageError("a fabric without cells has no device")
-    cells = CellDevice.of(choose_device(device), fabric.n_cells).draw(dict(sigmas or ()), seed)
+    cells = choose_cells(device, None, fabric).draw(dict(sigmas or ()), seed)
     text = write_cells(cells, names=fabric.cell_names, as_json=output.endswith(".json"))
     write_text(text, output, force=force, endings=(".csv", ".json"))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device, read_chip
+from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_cells
 from optmatch.commands.shared.options import (
     FORCE,
     RATE,
@@ -18,7 +18,7 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say, write_text
 from optmatch.io.text import csv_text
-from optmatch.model import CellDevice, InputError, Solution, naming
+from optmatch.model import InputError, Solution, naming
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -151,14 +151,7 @@ def export(
     # Options that are not set are left out, since most formats take none of them.
     format_options = without_none({**options, "component": component or None, "pins": pins})
     if device is not None or device_cells is not None:
-        fabric = solution.problem.fabric
-        n_cells = 0 if fabric is None else fabric.n_cells
-        if n_cells == 0:
-            raise InputError("a switch without cells has no heaters", where="device")
-        chip = choose_device(device)
-        format_options["cells"] = CellDevice.of(chip, n_cells)
-        if device_cells is not None:
-            format_options["cells"] = read_chip(device_cells, fabric, chip)
+        format_options["cells"] = choose_cells(device, device_cells, solution.problem.fabric)
     # A format of one file can go to stdout.
     with naming(name_of(file)):
         if output == STDIN:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from optmatch.commands.shared.options import JSON, with_options
 from optmatch.commands.shared.outcome import Group, print_object, print_rows
 from optmatch.io.fields import to_object
 from optmatch.model import InputError
-
-if TYPE_CHECKING:
-    from optmatch.sweeps.library import Library
-
 
 _NAME_WIDTH = 40
 """Columns of a list for the names of instances; a longer name moves its own line alone."""
@@ -24,21 +18,15 @@ def instances() -> None:
     """List problems with best known answers."""
 
 
-def _library() -> Library:
-    from optmatch.sweeps.library import Library
-
-    return Library()
-
-
 @instances.command("list")
 @click.option("--kind", help="Only instances of one kind of problem.")
 @click.option("--markdown", is_flag=True, help="Print the tables of docs/instances.md.")
 @with_options((JSON,))
 def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
     """List the instances with their best known values."""
-    from optmatch.sweeps.library import describe_best
+    from optmatch.sweeps.library import Library, describe_best
 
-    library = _library()
+    library = Library()
     if markdown:
         click.echo(library.table(), nl=False)
         return
@@ -60,7 +48,9 @@ def list_(kind: str | None, markdown: bool, as_json: bool) -> None:
 @with_options((JSON,))
 def show(name: str, as_json: bool) -> None:
     """Show the known values of an instance."""
-    entry = _library().entry(name)
+    from optmatch.sweeps.library import Library
+
+    entry = Library().entry(name)
     if as_json:
         print_object("instance", to_object(entry))
         return
@@ -73,4 +63,6 @@ def show(name: str, as_json: bool) -> None:
 @click.argument("name")
 def path(name: str) -> None:
     """Print the file of an instance, for other commands."""
-    click.echo(_library().path(name))
+    from optmatch.sweeps.library import Library
+
+    click.echo(Library().path(name))

@@ -19,7 +19,6 @@ from optmatch.commands.shared.options import (
     build_fabric,
     count,
     field_options,
-    number_parts,
     take,
     with_options,
     without_none,
@@ -108,8 +107,8 @@ def reroute(
     # New failures are added to those that the state has already.
     new_failures = {name: parts for name, parts in options.items() if parts}
     failed_parts: dict[str, Any] = {}
-    for name, numbers in number_parts(running.fabric, new_failures).items():
-        failed_parts[name] = (*getattr(running, name), *numbers)
+    for name, parts in new_failures.items():
+        failed_parts[name] = (*getattr(running, name), *parts)
     write_problem(replace(running, **failed_parts), output, force)
 
 

@@ -56,7 +56,7 @@ def routing(
     write_problem(Routing(fabric, chosen, cells=cells, **options), output, force)
 
 
-def _find_destinations(fabric: Fabric, labels: list[int | str]) -> list[int]:
+def _find_destinations(fabric: Fabric, labels: list[str]) -> list[int]:
     """Return the numbers of the ports of a typed matching, the destination of each source port.
 
     If there is no port of a name, the message of the `InputError` shows the form of the list.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -17,6 +17,7 @@ from optmatch.commands.shared.options import (
     FABRICS_BY_SIZE,
     FORCE,
     JSON,
+    NAMES,
     QUIET,
     Duration,
     SectionedCommand,
@@ -87,14 +88,6 @@ def show_study(study: Study, output: str | None, *, as_json: bool) -> None:
         draw_study(study, output, force=True)
 
 
-def read_names(text: str) -> list[str]:
-    """Read different names, separated by commas."""
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    if not names or len(set(names)) < len(names):
-        raise click.UsageError(f"{text!r}: different names, separated by commas")
-    return names
-
-
 def check_output(
     output: str | None, *, force: bool, endings: Sequence[str] = (".csv", *PICTURES)
 ) -> None:
@@ -124,11 +117,13 @@ def draw_study(study: Study, picture: str, *, force: bool) -> None:
 @click.option(
     "--methods",
     metavar="NAME,...",
+    type=NAMES,
     help="Methods to try on each FILE.  [default: all that accept it]",
 )
 @click.option(
     "--fabrics",
     metavar="NAME,...",
+    type=NAMES,
     help="Fabrics to compare, instead of FILEs: benes, crossbar, hex-mesh:9x9, ...",
 )
 @count("--size", None, "Number of ports of each fabric.", least=2)
@@ -176,11 +171,10 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
         from optmatch.studies.comparisons import compare_methods
 
         problems = {name_of(file): read_problem(file) for file in files}
-        names = None if options["methods"] is None else read_names(options["methods"])
         with listening("methods", quiet=options["quiet"]) as listen:
             study = compare_methods(
                 problems,
-                names,
+                options["methods"],
                 seed=options["seed"],
                 time_limit_s=options["time_limit_s"],
                 on_event=listen,
@@ -192,15 +186,14 @@ def compare(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
 def _measure_fabrics(options: dict[str, Any]) -> Study:
     """Route the same random matchings on every fabric, and measure loss and crosstalk of circuits.
 
-    `options` are those of the command, by name: `fabrics`, names with commas between them; `size`,
-    the ports of each; `count`, how many matchings are drawn; `pairs`, whether a matching exchanges
-    ports in pairs (a to b and b to a), over bidirectional ports of meshes; `device`, the model of
-    the cells; `seed`; and `time_limit_s` for one matching on one fabric. After Ctrl-C the study
-    has the fabrics that are done.
+    `options` are those of the command, by name: `fabrics`, their names; `size`, the ports of each;
+    `count`, how many matchings are drawn; `pairs`, whether a matching exchanges ports in pairs (a
+    to b and b to a), over bidirectional ports of meshes; `device`, the model of the cells; `seed`;
+    and `time_limit_s` for one matching on one fabric.
     """
     from optmatch.commands.shared.chip import choose_device
     from optmatch.commands.verify import use_one_thread
-    from optmatch.studies.comparisons import FabricComparison, compare_fabrics
+    from optmatch.studies.comparisons import compare_fabrics
 
     if options["size"] is None:
         raise click.UsageError("--size: needed with --fabrics")
@@ -209,26 +202,19 @@ def _measure_fabrics(options: dict[str, Any]) -> Study:
     pairs = options["pairs"]
     use_one_thread()
     device = choose_device(options["device"])
-    names = read_names(options["fabrics"])
-    fabrics = {name: build(name, size, pairs) for name in names}
+    fabrics = {name: build(name, size, pairs) for name in options["fabrics"]}
 
     # All fabrics get the same matchings, which are drawn with consecutive seeds.
     matchings = [draw_ports(size, pairs, seed + k) for k in range(options["count"])]
-    study = FabricComparison()
     with listening("fabrics", quiet=options["quiet"]) as listen:
-        try:
-            for name, fabric in fabrics.items():
-                study += compare_fabrics(
-                    {name: fabric},
-                    matchings,
-                    device,
-                    seed=seed,
-                    time_limit_s=options["time_limit_s"],
-                    on_event=listen,
-                )
-        except KeyboardInterrupt:
-            return FabricComparison(study, complete=False)
-    return study
+        return compare_fabrics(
+            fabrics,
+            matchings,
+            device,
+            seed=seed,
+            time_limit_s=options["time_limit_s"],
+            on_event=listen,
+        )
 
 
 def build(text: str, size: int, pairs: bool = False) -> Any:
@@ -281,7 +267,8 @@ _MOST_VALUES = 1000
     required=True,
     metavar="NAME",
     help="A field of the problem, as delay_s; of a part of it where several have it, as"
-    " network.delay_s. Several fields, each with --values: all combinations.",
+    " network.delay_s; an entry of a field that has several, as late_s.63. Several fields, each"
+    " with --values: all combinations.",
 )
 @click.option(
     "--values",
@@ -290,7 +277,9 @@ _MOST_VALUES = 1000
     metavar="V,...",
     help="Its values, as 1us,10us,...,1s, where dots go on by the same factor or step.",
 )
-@click.option("--method", metavar="NAME,...", help="Methods.  [default: that of the kind]")
+@click.option(
+    "--method", metavar="NAME,...", type=NAMES, help="Methods.  [default: that of the kind]"
+)
 @click.option(
     "--time-limit", "time_limit_s", metavar="TIME", type=Duration(), help="Limit of each solve."
 )
@@ -323,16 +312,20 @@ def vary(ctx: click.Context, /, file: str, **options: Any) -> None:
     # Values are typed as those of the options of `generate`, with their units.
     values: dict[str, list[Any]] = {}
     for name, text in zip(options["names"], options["values"], strict=True):
-        *parts, field = find_field(problem, name)
-        record: Any = problem
-        for part in parts:
-            record = getattr(record, part)
+        value: Any = problem
+        for part in find_field(problem, name):
+            # All entries of a mapping are of the type that its field says.
+            if not isinstance(value, Mapping):
+                record = value
+                field = part
+                value = getattr(record, field)
+        if isinstance(value, Mapping) and field == part:
+            raise click.UsageError(f"--field {name}: name one entry of it, as {name}.KEY")
         try:
             field_type = type_of_field(type(record), field)
         except TypeError as exc:
             raise click.UsageError(f"--field {name}: neither number nor word") from exc
         values[name] = read_values(text, field_type)
-    methods = None if options["method"] is None else read_names(options["method"])
 
     with (
         executing(options["jobs"], options["dask"]) as executor,
@@ -341,7 +334,7 @@ def vary(ctx: click.Context, /, file: str, **options: Any) -> None:
         study = run(
             problem,
             values,
-            methods,
+            options["method"],
             seed=options["seed"],
             time_limit_s=options["time_limit_s"],
             store=options["store"],

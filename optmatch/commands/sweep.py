@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections import Counter
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,6 +31,7 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.commands.shared.progress import listening
 from optmatch.model import InputError, Problem
+from optmatch.model.display import write_table
 from optmatch.model.files import check_target, replace_file
 
 if TYPE_CHECKING:
@@ -101,31 +100,22 @@ def sweep(
 def generated(command: str) -> Problem:
     """Make a problem by running a command in this process, as it stands behind `generate`.
 
-    Without ``-o`` the command prints the problem; with it, it writes a file into a temporary
-    folder. A command that is refused is an `InputError`.
+    The command writes no problem file, with ``-o`` or without. One that is refused, or makes no
+    problem, is an `InputError`.
     """
     from optmatch.commands.generate import generate
-    from optmatch.io import load, loads
 
-    printed = io.StringIO()
-    with TemporaryDirectory() as folder:
-        try:
-            words = shlex.split(command)
-            with redirect_stdout(printed):
-                generate.main(words, "optmatch generate", standalone_mode=False, obj=Path(folder))
-
-            # Large arrays of a problem lie in an archive beside its file.
-            problem_files = [file for file in Path(folder).iterdir() if file.suffix != ".npz"]
-            if problem_files:
-                problem = load(problem_files[0])
-            else:
-                problem = loads(printed.getvalue(), path=command)
-        except click.ClickException as exc:
-            raise InputError(f"{command!r}: {exc.format_message()}", where="generate") from exc
-        except (OSError, ValueError) as exc:
-            raise InputError(f"{command!r}: {exc}", where="generate") from exc
-    assert isinstance(problem, Problem)
-    return problem
+    problems: list[Problem] = []  # `write_problem` fills it
+    try:
+        words = shlex.split(command)
+        generate.main(words, "optmatch generate", standalone_mode=False, obj=problems)
+    except click.ClickException as exc:
+        raise InputError(f"{command!r}: {exc.format_message()}", where="generate") from exc
+    except (OSError, ValueError) as exc:
+        raise InputError(f"{command!r}: {exc}", where="generate") from exc
+    if not problems:
+        raise InputError(f"{command!r}: makes no problem", where="generate")
+    return problems[0]
 
 
 # Failures that `report` prints.
@@ -186,25 +176,15 @@ def _print_report(store: str, report: SweepReport) -> None:
 
     for kind in report.kinds:
         click.echo(f"\n{kind.kind}")
-        _print_columns(kind.table)
+        print_table(write_table(kind.table), indent=2)
         for grid in kind.grids:
             click.echo(f"  {grid.family}: mean gap by {grid.title}")
-            _print_columns(grid.table())
+            print_table(write_table(grid.table()), indent=2)
         if len(kind.table) > 1:
             click.echo("  part of the tasks within so many times the best objective")
-            _print_columns(kind.shares())
+            print_table(write_table(kind.shares()), indent=2)
 
     for row in report.failures[:_MAX_FAILURES]:
         click.echo(f"{row.status}: {row.name}, {row.method}, seed {row.seed}: {row.error}")
     if len(report.failures) > _MAX_FAILURES:
         click.echo(f"... and {len(report.failures) - _MAX_FAILURES} more")
-
-
-def _print_columns(table: list[dict[str, Any]]) -> None:
-    """Print rows of equal keys in columns, with the keys as their titles."""
-    from optmatch.sweeps.reports import show
-
-    names = list(table[0])
-    titles = [name.replace("_", " ") for name in names]
-    lines = [[show(row[name]) for name in names] for row in table]
-    print_table([titles, *lines], indent=2)

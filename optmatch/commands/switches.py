@@ -26,8 +26,8 @@ from optmatch.commands.shared.outcome import (
     read_solution,
     say,
 )
-from optmatch.commands.shared.progress import StatusLine
-from optmatch.model import InputError, naming
+from optmatch.commands.shared.progress import Progress
+from optmatch.model import InputError, Tick, naming
 
 if TYPE_CHECKING:
     from optmatch.switches import PlayedMoment, Switch, WatchEvent
@@ -164,18 +164,21 @@ def play(
         resume=resume,
         restore=restore,
     )
+    progress = Progress(Path(name_of(file)).name, terminal=sys.stderr.isatty())
+
+    def show_progress(moment: PlayedMoment, n_moments: int) -> None:
+        """Show how many slots of all rounds were played, each a moment of the plan."""
+        n_played = moment.round * n_moments + moment.moment + 1
+        progress(Tick("slots", n_played, n_moments * (n_rounds or 0)))
+
     # Whatever happens, the line of progress is wiped and connections are closed.
-    with (
-        opened_switches(switches) as opened,
-        closing(_Progress(n_rounds)) as progress,
-        naming(name_of(file)),
-    ):
+    with opened_switches(switches) as opened, closing(progress), naming(name_of(file)):
         report = play_plan(
             solution,
             opened.get("", opened),
             options,
             ports=ports,
-            on_moment=progress,
+            on_moment=show_progress,
             stop=stop,
         )
 
@@ -220,36 +223,6 @@ def _wait_for_enter(stop: threading.Event) -> None:
             if not sys.stdin.readline():
                 stop.set()
             return
-
-
-class _Progress(StatusLine):
-    """Keeps a line on a terminal up to date: the slot, how long it took, and the rest."""
-
-    def __init__(self, rounds: int | None) -> None:
-        """Begin a line of progress for so many rounds of a plan; None for an endless number."""
-        super().__init__()
-        self._rounds = rounds
-        self._terminal = sys.stderr.isatty()
-        self._started_s = time.monotonic()
-
-    def __call__(self, moment: PlayedMoment, n_moments: int) -> None:
-        """Show a moment that was played: a slot of a round, in which circuits were changed.
-
-        A round of the plan has `n_moments`. The time that is left is estimated from the mean time
-        of those so far.
-        """
-        if not self._terminal:
-            return
-        done = moment.round * n_moments + moment.moment + 1
-        parts = [f"slot {moment.moment} of {n_moments}"]
-        parts.append(f"{moment.n_changed} circuits changed in {1e3 * moment.delay_s:.0f} ms")
-        if self._rounds is not None:
-            total = self._rounds * n_moments
-            left_s = (time.monotonic() - self._started_s) * (total - done) / done
-            bar = "#" * (12 * done // total)
-            parts.insert(0, f"[{bar:<12}]")
-            parts.append(f"{left_s:.0f} s to go")
-        self.show(", ".join(parts))
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_device, read_chip
+from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_cells
 from optmatch.commands.shared.options import (
     AMOUNTS,
     JSON_LINES,
@@ -17,6 +17,7 @@ from optmatch.commands.shared.options import (
 )
 from optmatch.commands.shared.outcome import (
     CHECK_FAILED,
+    SEVERITY,
     SOLVED,
     UNPROVED,
     for_each,
@@ -28,7 +29,7 @@ from optmatch.commands.shared.outcome import (
     read_solution,
 )
 from optmatch.fabrics import Fabric
-from optmatch.model import CellDevice, Device, Solution, unit_of, write_score
+from optmatch.model import Solution, unit_of, write_score
 
 if TYPE_CHECKING:
     from optmatch.io.switches.plans import NearestState
@@ -41,18 +42,17 @@ _OPTICS_OPTIONS = (
     click.option(
         "--idle",
         type=click.Choice(["least-leak", "cross", "bar", "keep"]),
-        help="States of free cells; keep: as they were last driven.  [default: least-leak]",
+        help="States of free cells; keep: as they were last driven; least-leak: searched, so that"
+        " circuits disturb each other least.  [default: cross]",
     ),
     click.option(
         "--frequencies",
-        "frequencies_hz",
         metavar="HZ,...",
         type=AMOUNTS,
         help="Distances from the central frequency in Hz; the worst one counts.  [default: 0]",
     ),
     click.option(
         "--wavelengths",
-        "wavelengths_nm",
         metavar="NM,...",
         type=AMOUNTS,
         help="Instead: wavelengths in nm; couplers change with them as the device says.",
@@ -95,31 +95,25 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
 
     use_one_thread()
     problem = solution.problem
-    fabric = problem.fabric
-
-    # `chip` is the device of all cells that were not measured one by one.
-    chip = choose_device(options["device"])
-    device: Device | CellDevice = chip
-    if options["device_cells"] is not None and fabric is not None:
-        device = read_chip(options["device_cells"], fabric, chip)
+    cells = choose_cells(options["device"], options["device_cells"], problem.fabric)
 
     # Optical frequencies at which light is measured, in Hz from that of the device.
-    frequencies_hz = options["frequencies_hz"] or [0.0]
-    wavelengths_nm = options["wavelengths_nm"]
+    frequencies_hz = options["frequencies"] or [0.0]
+    wavelengths_nm = options["wavelengths"]
     if wavelengths_nm is not None:
-        if options["frequencies_hz"] is not None:
+        if options["frequencies"] is not None:
             raise click.UsageError("either --frequencies or --wavelengths")
         if 0.0 in wavelengths_nm:
             raise click.UsageError("--wavelengths: a wavelength of 0 nm: must be > 0")
-        center_hz = frequency_of_nm(chip.wavelength_nm)
+        center_hz = frequency_of_nm(cells.device.wavelength_nm)
         frequencies_hz = [frequency_of_nm(nm) - center_hz for nm in wavelengths_nm]
 
-    idle: Any = options["idle"]
-    if idle in (None, "least-leak"):
+    idle: Any = options["idle"] or "cross"
+    if idle == "least-leak":
         idle = settle_free_cells(
             problem,
             solution,
-            device,
+            cells,
             frequencies_hz=frequencies_hz,
             seed=options["chip_seed"],
         )
@@ -127,7 +121,7 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
     optics = measure_optics(
         problem,
         solution,
-        device,
+        cells,
         idle=idle,
         frequencies_hz=frequencies_hz,
         seed=options["chip_seed"] or 0,
@@ -177,7 +171,7 @@ def _print_optics(optics: Any, margins: list[Any], fabric: Fabric, *, per_slot: 
     if per_slot:
         columns = optics.circuit_columns()
         for row in optics.slot_rows():
-            click.echo(f"    slot {row['slot']}: {_describe_slot(row, fabric)}")
+            click.echo(f"    slot {row['slot']}: {_describe_slot(row)}")
 
             # A table of the circuits of the slot.
             in_slot = columns["slot"] == row["slot"]
@@ -203,21 +197,15 @@ def _describe_ports(fabric: Fabric, source: int, destination: int) -> str:
     return f"port {sends} to port {receives}"
 
 
-def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
-    """Describe the worst values of a slot in one line, each with its circuit.
-
-    `row` has these values by name, as ``"worst_insertion_loss_db"``, and circuits as source and
-    destination port.
-    """
+def _describe_slot(row: dict[str, Any]) -> str:
+    """Describe in one line the worst values of a slot, which `row` has by name."""
     if not row["circuits"]:
         return "no circuit"
-    loss_circuit = _describe_ports(fabric, *row["worst_loss_circuit"])
-    crosstalk_circuit = _describe_ports(fabric, *row["worst_crosstalk_circuit"])
     route_mm = 1e3 * row["longest_route_m"]
     delay_ps = 1e12 * row["longest_delay_s"]
     parts = [
-        f"loss {row['worst_insertion_loss_db']:.2f} dB ({loss_circuit})",
-        f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB ({crosstalk_circuit})",
+        f"loss {row['worst_insertion_loss_db']:.2f} dB",
+        f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB",
         f"route {route_mm:.3g} mm, {delay_ps:.4g} ps",
     ]
     if row["loops"]:
@@ -238,9 +226,6 @@ _WORDS_OF_FIGURE = {
     "lower_bound_checked": "lower bound by counting or certificate",
 }
 """Figures that are printed in other words than the names of their fields."""
-
-_SEVERITY = (SOLVED, UNPROVED, CHECK_FAILED)
-"""Exit codes from the best to the worst."""
 
 
 @click.command(cls=SectionedCommand)
@@ -290,10 +275,7 @@ def verify(
     # none. `options` are those of the check of light.
     for name, value in options.items():
         if not options["optics"] and value is not None and value is not False:
-            # The field has its unit in its name, the option has not.
-            units = {"frequencies_hz": "frequencies", "wavelengths_nm": "wavelengths"}
-            option = units.get(name, name)
-            raise click.UsageError(f"--{option.replace('_', '-')}: only with --optics")
+            raise click.UsageError(f"--{name.replace('_', '-')}: only with --optics")
     if discard and not whole_store:
         raise click.UsageError("--discard: only with --all")
     if ports is not None and against is None:
@@ -317,7 +299,7 @@ def verify(
 
                 nearest = compare_with_config(solution, against, ports=ports)
                 code_of_switch = _print_comparison(file, nearest, against, as_json)
-                code = max(code, code_of_switch, key=_SEVERITY.index)
+                code = max(code, code_of_switch, key=SEVERITY.index)
         if accept_unproved and code == UNPROVED:
             return SOLVED
         return code

@@ -503,8 +503,9 @@ def number_names(find: Callable[[str], int], labels: Any) -> Any:
     >>> number_names(switch.find_port, ["spare", 0])
     [2, 0]
     """
-    is_list = isinstance(labels, Sequence | Set | np.ndarray) and not isinstance(labels, str)
-    if not is_list or not any(isinstance(label, str) for label in labels):
+    is_list = isinstance(labels, Sequence | Set) and not isinstance(labels, str)
+    is_array = isinstance(labels, np.ndarray) and labels.ndim == 1
+    if not (is_list or is_array) or not any(isinstance(label, str) for label in labels):
         return labels
     return [find(label) if isinstance(label, str) else label for label in labels]
 

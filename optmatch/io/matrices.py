@@ -40,7 +40,7 @@ from optmatch.io.text import (
 )
 from optmatch.model import FormatError, InputError, frozen, largest, naming
 from optmatch.model.accounts import Level, accounting, assume, take
-from optmatch.model.files import file_path, path_name
+from optmatch.model.files import file_path, path_name, suffix_of
 from optmatch.problems.demands.matrices import (
     add_places,
     fill_matrix,
@@ -1538,7 +1538,7 @@ def read_traffic(
             if start.startswith(beginning):
                 reader = reader_of_format
     else:
-        suffix = _suffix_of(path)
+        suffix = suffix_of(path)
         if suffix not in _READERS:
             known_suffixes = ", ".join([*_READERS, ".et"])
             raise FormatError(
@@ -1569,7 +1569,7 @@ def read_traffic(
 
 def holds_traffic(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file holds traffic: by its ending, of JSON by its structure."""
-    suffix = _suffix_of(path)
+    suffix = suffix_of(path)
     if suffix != ".json":
         return suffix in _READERS
     tree = parse_json(unzip(read_bytes(path), path_name(path)), path_name(path))
@@ -1636,14 +1636,6 @@ def read_matrix(
         return matrix  # type: ignore[no-any-return]
     check_content("entries", matrix.shape[0] * matrix.shape[1], file)
     return fill_matrix(sparse_entries(matrix), "matrix").copy()
-
-
-def _suffix_of(path: str | os.PathLike[str]) -> str:
-    """Return the ending of a file in small letters, before that of gzip; empty without one."""
-    endings = [suffix.lower() for suffix in file_path(path).suffixes]
-    if endings[-1:] == [".gz"]:
-        endings.pop()
-    return endings[-1] if endings else ""
 
 
 def _choose(matrices: Mapping[str, Any], name: str | None) -> Any:

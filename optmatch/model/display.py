@@ -8,7 +8,7 @@ from typing import Any
 
 from optmatch.model.declarations import Value
 from optmatch.model.errors import SolverUnavailable
-from optmatch.model.problem import is_known, unit_of, write_score
+from optmatch.model.problem import is_known, split_unit, unit_of, write_amount, write_score
 
 
 def html_summary(title: str, figures: Mapping[str, str], lines: Sequence[str] = ()) -> str:
@@ -30,6 +30,52 @@ def html_summary(title: str, figures: Mapping[str, str], lines: Sequence[str] = 
         )
         parts.append(f"<table>{rows}</table>")
     return "".join(parts)
+
+
+def write_table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Write rows of equal names in words: a line of titles, then a line for each row, with units.
+
+    The ending of a name says the unit of its column; columns `unit`, which tells that of
+    objectives, and `reason` are left out.
+
+    Examples
+    --------
+    >>> write_table([{"method": "ring", "time_s": 0.0123, "gap": 0.04}])
+    [['method', 'time', 'gap'], ['ring', '12.3 ms', '4 %']]
+    """
+    names = [name for name in (rows[0] if rows else ()) if name not in ("reason", "unit")]
+    lines = [[split_unit(name)[0] for name in names]]
+    for row in rows:
+        unit = row.get("unit", "")
+        lines.append([_write_cell(name, row[name], unit) for name in names])
+    return lines
+
+
+def _write_cell(name: str, value: Any, unit: str) -> str:
+    """Write an entry of a table with its unit, which its name says, or `unit` of objectives.
+
+    Levels of an objective stand without names, a gap in percent, and what is not known as "-".
+    """
+    if value is None:
+        return "-"
+    if name.endswith("gap"):
+        return f"{100 * value:.3g} %"
+    if isinstance(value, tuple):
+        return write_score(value)
+    if not isinstance(value, float):
+        return str(value)
+    unit = unit if name in ("objective", "lower_bound") else split_unit(name)[1]
+    return write_amount(value, unit) if unit else f"{value:.4g}"
+
+
+def html_table(lines: Sequence[Sequence[str]], style: str = "") -> str:
+    """Return lines of texts, titles first, as a table of HTML; `style` is its class in CSS."""
+    titles, *entries = lines
+    rows = [f"<tr>{''.join(f'<th>{html.escape(title)}</th>' for title in titles)}</tr>"]
+    for entry in entries:
+        rows.append(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in entry)}</tr>")
+    body = "\n".join(rows)
+    return f"<table class='{style}'>{body}</table>"
 
 
 def view_of(problem: Any) -> Any:

@@ -68,6 +68,14 @@ def file_path(path: object, where: str = "path") -> Path:
     return Path(path_name(path, where))
 
 
+def suffix_of(path: str | os.PathLike[str]) -> str:
+    """Return the ending of a file in small letters, before that of gzip; empty without one."""
+    endings = [suffix.lower() for suffix in file_path(path).suffixes]
+    if endings[-1:] == [".gz"]:
+        endings.pop()
+    return endings[-1] if endings else ""
+
+
 def check_target(
     path: str | os.PathLike[str], *, force: bool = False, endings: Collection[str] = ()
 ) -> Path:

@@ -155,10 +155,14 @@ def split_unit(name: str) -> tuple[str, str]:
     --------
     >>> split_unit("port_bytes_per_s"), split_unit("delay_s"), split_unit("n_slots")
     (('port', 'B/s'), ('delay', 's'), ('n slots', ''))
+    >>> split_unit("late_s.63")
+    ('late 63', 's')
     """
     for ending, unit in (("bytes_per_s", "B/s"), ("bytes", "B"), ("s", "s"), ("db", "dB")):
         if name.endswith(f"_{ending}"):
             return name.removesuffix(f"_{ending}").replace("_", " "), unit
+        if f"_{ending}." in name:  # an entry of a field, as late_s.63
+            return name.replace(f"_{ending}.", " ").replace("_", " "), unit
     return name.replace("_", " "), ""
 
 

@@ -129,8 +129,7 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     n_lost = sum(not circuit.arrives for circuit in light.circuits)
     if n_lost:
         counts.append(f"light lost: {n_lost}")
-    title = f"slot {slot} (0 to {light.n_slots - 1}): {', '.join(counts)}"
-    ax.set_title(wrap_text(ax, title, 12.0))
+    ax.set_title(f"slot {slot} (0 to {light.n_slots - 1}): {', '.join(counts)}")
     return ax
 
 

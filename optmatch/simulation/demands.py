@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,13 +130,18 @@ def simulate(
     >>> om.simulate(om.solve(problem, seed=0)).complete
     True
     """
+    demand: Any = problem
     if isinstance(problem, Solution) and subject is None:
+        demand = problem.problem
         subject = problem
-        problem = problem.problem
-    if isinstance(problem, RailJob):
+    if isinstance(demand, RailJob):
         raise InputError("a rail job: `simulate_rails` simulates its step", where="problem")
-    problem = form_of(Demand).check("problem", problem)
-    schedules = _list_schedules(problem, subject)
+    form_of(Demand).check("problem", demand)
+    return _replay(demand, _list_schedules(demand, subject))
+
+
+def _replay(problem: Demand, schedules: Sequence[Schedule]) -> Simulation:
+    """Replay the schedule of each plane, as `simulate` does."""
     rate = problem.rate_bytes_per_s
 
     # Demand is counted in seconds that one circuit takes for it. A segment is a time in which no

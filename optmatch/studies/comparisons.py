@@ -12,7 +12,7 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from optmatch.control.routing.router import settle_free_cells
 from optmatch.entrances import solve
@@ -34,6 +34,7 @@ from optmatch.model import (
 )
 from optmatch.model.comparison import FabricRow
 from optmatch.model.declarations import form_of
+from optmatch.model.device import DEFAULT_DEVICE
 from optmatch.model.numbers import plain_array
 from optmatch.model.problem import split_unit, unit_of, write_amount
 from optmatch.optics import measure_optics
@@ -91,7 +92,7 @@ class FabricComparison(RowsStudy[FabricRow]):
 def compare_fabrics(
     fabrics: Mapping[str, Fabric],
     matchings: ArrayLike,
-    device: Device | str,
+    device: Device | str = DEFAULT_DEVICE,
     *,
     seed: int = 0,
     time_limit_s: float | None = None,
@@ -125,7 +126,7 @@ def compare_fabrics(
         A list with a row for each fabric: its numbers of cells, stages and crossings, how many of
         the matchings were ``routed``, and for each of their circuits the cells that it passes, its
         loss and its ratio of signal to crosstalk in dB. Cells that no circuit passes are in the
-        states that leak least.
+        states that leak least. After Ctrl-C fabrics are missing, and it is not ``complete``.
 
     Raises
     ------
@@ -158,61 +159,84 @@ def compare_fabrics(
                 where="fabrics",
             )
 
-    rows = FabricComparison()
-    for name, fabric in fabrics.items():
-        problems = [Routing(fabric, matching.astype(np.int32)) for matching in destinations]
-
-        # One solve goes before the clock starts: it compiles kernels and makes the cell graph.
-        solve(problems[0], seed=seed, time_limit_s=time_limit_s)
-        started = time.perf_counter()
-        solutions: list[Solution] = []
-        for k, problem in enumerate(problems):
-            solutions.append(solve(problem, seed=seed, time_limit_s=time_limit_s))
-            on_event(Tick(phase=f"matchings on {name}", done=k + 1, total=len(problems)))
-        time_s = time.perf_counter() - started
-
-        # All matchings are measured together, as slots of one schedule; free cells leak least.
-        schedules = [solution.schedule for solution in solutions if solution.schedule is not None]
-        graph: Any = fabric.graph
-        toggles = 0
-        cells = np.empty(0, dtype=np.int32)
-        loss = np.empty(0)
-        ratio = np.empty(0)
-        if schedules:
-            together = Schedule(
-                matchings=np.concatenate([schedule.matchings for schedule in schedules]),
-                durations_s=np.ones(len(schedules)),
-                cell_states=np.concatenate([np.asarray(s.cell_states) for s in schedules]),
+    rows: list[FabricRow] = []
+    try:
+        for name, fabric in fabrics.items():
+            rows.append(
+                _measure_fabric(
+                    name,
+                    fabric,
+                    destinations,
+                    cell_device,
+                    seed=seed,
+                    time_limit_s=time_limit_s,
+                    on_event=on_event,
+                )
             )
-            toggles = count_toggles(together)
+    except KeyboardInterrupt:
+        return FabricComparison(rows, complete=False)
+    return FabricComparison(rows)
 
-            # `settled` are the states of all cells, those without light in the ones that leak
-            # least. Figures are of the circuits that have light.
-            settled = settle_free_cells(solutions[0].problem, together, cell_device, seed=seed)
-            optics = measure_optics(
-                solutions[0].problem, together, cell_device, idle=settled, seed=seed
-            )
-            cells = optics.cells[optics.lit]
-            loss = optics.insertion_loss_db[optics.lit]
-            ratio = optics.signal_to_crosstalk_db[optics.lit]
-        rows.append(
-            FabricRow(
-                name=name,
-                ports=fabric.n_ports,
-                cells=fabric.n_cells,
-                stages=fabric.n_stages if isinstance(fabric, FeedForward) else None,
-                crossings=int(measure_waveguides(graph).crossings.sum()) // 2,
-                area_cells=measure_area(graph),
-                matchings=len(solutions),
-                routed=len(schedules),
-                route_cells=cells,
-                insertion_loss_db=loss,
-                signal_to_crosstalk_db=ratio,
-                toggles=toggles,
-                time_s=time_s,
-            )
+
+def _measure_fabric(
+    name: str,
+    fabric: Fabric,
+    matchings: NDArray[np.generic],
+    device: Device,
+    *,
+    seed: int,
+    time_limit_s: float | None,
+    on_event: OnEvent,
+) -> FabricRow:
+    """Route the rows of `matchings` on one fabric, and measure the light of all their circuits."""
+    problems = [Routing(fabric, matching.astype(np.int32)) for matching in matchings]
+
+    # One solve goes before the clock starts: it compiles kernels and makes the cell graph.
+    solve(problems[0], seed=seed, time_limit_s=time_limit_s)
+    started = time.perf_counter()
+    solutions: list[Solution] = []
+    for k, problem in enumerate(problems):
+        solutions.append(solve(problem, seed=seed, time_limit_s=time_limit_s))
+        on_event(Tick(phase=f"matchings on {name}", done=k + 1, total=len(problems)))
+    time_s = time.perf_counter() - started
+
+    # All matchings are measured together, as slots of one schedule; free cells leak least.
+    schedules = [solution.schedule for solution in solutions if solution.schedule is not None]
+    graph: Any = fabric.graph
+    toggles = 0
+    cells = np.empty(0, dtype=np.int32)
+    loss = np.empty(0)
+    ratio = np.empty(0)
+    if schedules:
+        together = Schedule(
+            matchings=np.concatenate([schedule.matchings for schedule in schedules]),
+            durations_s=np.ones(len(schedules)),
+            cell_states=np.concatenate([np.asarray(s.cell_states) for s in schedules]),
         )
-    return rows
+        toggles = count_toggles(together)
+
+        # `settled` are the states of all cells, those without light in the ones that leak
+        # least. Figures are of the circuits that have light.
+        settled = settle_free_cells(solutions[0].problem, together, device, seed=seed)
+        optics = measure_optics(solutions[0].problem, together, device, idle=settled, seed=seed)
+        cells = optics.cells[optics.lit]
+        loss = optics.insertion_loss_db[optics.lit]
+        ratio = optics.signal_to_crosstalk_db[optics.lit]
+    return FabricRow(
+        name=name,
+        ports=fabric.n_ports,
+        cells=fabric.n_cells,
+        stages=fabric.n_stages if isinstance(fabric, FeedForward) else None,
+        crossings=int(measure_waveguides(graph).crossings.sum()) // 2,
+        area_cells=measure_area(graph),
+        matchings=len(solutions),
+        routed=len(schedules),
+        route_cells=cells,
+        insertion_loss_db=loss,
+        signal_to_crosstalk_db=ratio,
+        toggles=toggles,
+        time_s=time_s,
+    )
 
 
 _ALL_LINKS = "all links at once"
@@ -381,8 +405,8 @@ class MethodComparison(RowsStudy[Row]):
         """Return where lines of two methods cross, field by field, then by its value.
 
         All other fields have the same values on both lines. Between two values that were solved,
-        lines are taken to be straight. Lines that touch and part again do not cross; values that
-        are no numbers have no order.
+        lines are taken to be straight. Lines that touch and part again do not cross, but those
+        that are equal at first do, where they part; values that are no numbers have no order.
         """
         crossings: list[Crossing] = []
         for field in self._varied_fields():
@@ -417,25 +441,32 @@ class MethodComparison(RowsStudy[Row]):
 
 
 def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
-    """Return where two lines over a field cross, by linear interpolation."""
+    """Return where two lines over a field cross, by linear interpolation.
+
+    Lines that are equal at first cross at the last value at which they are.
+    """
     crossings = []
     objective_of = dict(zip(second.values, second.objectives, strict=True))
     last: tuple[float, float] | None = None  # a value, and first minus second there
+    last_sign = 0  # of the last difference that was not 0
     for value, objective in sorted(zip(first.values, first.objectives, strict=True)):
         if value not in objective_of or not isinstance(value, int | float):
             continue
         difference = objective - objective_of[value]
         if abs(difference) <= 1e-9 * abs(objective):
+            last = (value, 0.0)
             continue
 
         # The sign has changed: both lines cross in between.
-        if last is not None and last[1] * difference < 0:
+        sign = 1 if difference > 0 else -1
+        if last is not None and sign != last_sign:
             share = last[1] / (last[1] - difference)
             methods = (first.method, second.method)
-            before, after = methods if difference > 0 else methods[::-1]
+            before, after = methods if sign > 0 else methods[::-1]
             crossing_value = last[0] + share * (value - last[0])
             crossings.append(Crossing(crossing_value, before, after, field, first.others))
         last = (value, difference)
+        last_sign = sign
     return crossings
 
 
@@ -662,7 +693,7 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
 
     `record` is the problem. A name without dots may be that of a field of the problem, else of one
     of its parts: ``delay_s`` of a rail job leads to ``("network", "delay_s")``. Parts are searched
-    level by level (breadth-first).
+    level by level (breadth-first). An entry of a mapping is named by its key, as ``late_s.63``.
     """
     first, *rest = name.split(".")
     level: list[tuple[tuple[str, ...], Any]] = [((), record)]
@@ -687,6 +718,8 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
             raise InputError(f"{name!r}: which of {listed}?", where="fields")
         if found:
             (path, value), *_ = found
+            if isinstance(value, Mapping):  # such as late_s.63, the time of rank 63
+                return (*path, *rest)
             return path + find_field(value, ".".join(rest)) if rest else path
         level = parts
 
@@ -698,8 +731,13 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
 
 
 def _with_field(record: Any, path: Sequence[str], value: Any) -> Any:
-    """Return a record with another value of a field, which may be one of its parts' fields."""
+    """Return a record with another value of a field, which may be one of its parts' fields.
+
+    A field that is a mapping has parts by their keys.
+    """
     first, *rest = path
+    if isinstance(record, Mapping):
+        return {**record, first: value}
     if rest:
         value = _with_field(getattr(record, first), rest, value)
     return replace(record, **{first: value})
@@ -707,7 +745,8 @@ def _with_field(record: Any, path: Sequence[str], value: Any) -> Any:
 
 def _describe_value(name: str, value: Any) -> str:
     """Return a field and its value with its unit, in words."""
-    words, unit = split_unit(name.rpartition(".")[2])
+    words, unit = split_unit(name)
+    words = words.rpartition(".")[2]
     return f"{words} {write_amount(value, unit) if isinstance(value, float) else value}"
 
 

@@ -8,9 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from optmatch.io.text import plain
-from optmatch.model import write_score
-from optmatch.model.display import dataframe
-from optmatch.model.problem import split_unit, write_amount
+from optmatch.model.display import dataframe, html_table, write_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,13 +60,7 @@ class Study(ABC):
 
         Columns that only explain others are left out; `explanations` has them.
         """
-        rows = next(iter(self.tables.values()))
-        names = [name for name in (rows[0] if rows else ()) if name not in ("reason", "unit")]
-        written = [[split_unit(name)[0] for name in names]]
-        for row in rows:
-            unit = row.get("unit", "")
-            written.append([_write_cell(name, row[name], unit) for name in names])
-        return written
+        return write_table(next(iter(self.tables.values())))
 
     def explanations(self) -> list[str]:
         """Say why rows of the first table have no answer, each reason of a method once."""
@@ -87,12 +79,8 @@ class Study(ABC):
 
     def _repr_html_(self) -> str:
         """Show the first table in Jupyter, with units, and why rows were refused."""
-        titles, *rows = self.written_rows()
-        lines = [f"<tr>{''.join(f'<th>{escape(title)}</th>' for title in titles)}</tr>"]
-        for row in rows:
-            lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>")
         reasons = "".join(f"<p>{escape(line)}</p>" for line in self.explanations())
-        return f"<table>{''.join(lines)}</table>{reasons}"
+        return html_table(self.written_rows()) + reasons
 
     @abstractmethod
     def plot(self, *, fig: Figure | None = None) -> Figure:
@@ -113,23 +101,6 @@ class Study(ABC):
         InputError
             If there is nothing to draw.
         """
-
-
-def _write_cell(name: str, value: Any, unit: str) -> str:
-    """Write an entry of a table with its unit, which its name says, or `unit` of objectives.
-
-    Levels of an objective stand without names, a gap in percent, and what is not known as "-".
-    """
-    if value is None:
-        return "-"
-    if name == "gap":
-        return f"{100 * value:.3g} %"
-    if isinstance(value, tuple):
-        return write_score(value)
-    if not isinstance(value, float):
-        return str(value)
-    unit = unit if name in ("objective", "lower_bound") else split_unit(name)[1]
-    return write_amount(value, unit) if unit else f"{value:.4g}"
 
 
 class RowsStudy(list[T], Study):

@@ -6,13 +6,14 @@ import html
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optmatch.io.text import csv_text
 from optmatch.model import Score, SolverUnavailable, gap_between, write_score
+from optmatch.model.display import html_table, write_table
 from optmatch.model.problem import split_unit, write_amount
 from optmatch.plotting.comparison import Spread, draw_profile, draw_spreads
 from optmatch.plotting.drawing import blank_figure
@@ -62,7 +63,7 @@ class _Grid(NamedTuple):
     def table(self) -> list[dict[str, Any]]:
         """Return a row for each number of a grid: its tasks with a known gap, and mean gaps.
 
-        The mean gap of each method stands by its name, None without a task.
+        The mean gap of each method stands by its name, in percent; None without a task.
         """
         numbers = sorted({number for of_number in self.gaps.values() for number in of_number})
         words, unit = split_unit(self.parameter or "number")
@@ -74,7 +75,7 @@ class _Grid(NamedTuple):
             row["tasks"] = sum(counts)
             for method, of_number in self.gaps.items():
                 gaps = of_number.get(number)
-                row[method] = fmean(gaps) if gaps else None
+                row[method] = f"{100 * fmean(gaps):.3g} %" if gaps else None
             rows.append(row)
         return rows
 
@@ -352,17 +353,6 @@ th:first-child,td:first-child{text-align:left}h1{font-size:1.5em}
 svg{width:100%;height:auto;max-width:480px}.failed td{text-align:left}
 @media(max-width:600px){body{margin:1em auto;padding:0 .7em}}"""
 
-# Titles of columns with their units; gaps are shares, and shown in per cent.
-_TITLES = {
-    "mean_gap": "mean gap, %",
-    "worst_gap": "worst gap, %",
-    "mean_over_best": "mean, times the best",
-    "median_time_s": "median time, s",
-    "total_time_s": "total time, s",
-    "rank": "mean rank",
-}
-_IN_PER_CENT = {"mean_gap", "worst_gap"}
-
 # Failures that a page lists.
 _MAX_FAILURES = 100
 
@@ -424,18 +414,13 @@ def html_page(report: SweepReport, title: str) -> str:
     # ``mesh-*``, by the number that stands in the name; `place` 1 is the first number of a name.
     for kind in report.kinds:
         parts.append(f"<h2>{html.escape(kind.kind)}</h2>")
-        parts.append(_html_table(kind.table))
+        parts.append(html_table(write_table(kind.table)))
         # Gaps are shown in per cent: their mean, least and largest value by number.
         charts: list[str] = []
         for grid in kind.grids:
-            heading = f"{grid.family}: mean gap in % by {grid.title}"
+            heading = f"{grid.family}: mean gap by {grid.title}"
             parts.append(f"<h3>{html.escape(heading)}</h3>")
-            mean_gaps = grid.table()
-            for means in mean_gaps:
-                for method in grid.gaps:
-                    gap = means[method]
-                    means[method] = None if gap is None else 100 * gap
-            parts.append(_html_table(mean_gaps))
+            parts.append(html_table(write_table(grid.table())))
             with _chart(charts, "Gap against size", "gap, %") as ax:
                 label = grid.parameter or f"number {grid.place} in {grid.family}"
 
@@ -465,7 +450,7 @@ def html_page(report: SweepReport, title: str) -> str:
             {column: getattr(row, column) for column in columns}
             for row in report.failures[:_MAX_FAILURES]
         ]
-        parts.append(_html_table(table, "failed"))
+        parts.append(html_table(write_table(table), "failed"))
     return "\n".join(parts) + "</html>\n"
 
 
@@ -481,33 +466,3 @@ def _chart(charts: list[str], title: str, ylabel: str) -> Iterator[Axes]:
     ax.tick_params(labelsize=12)
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower left", fontsize=12)
     charts.append(figure_svg(figure))
-
-
-def _html_table(rows: Sequence[dict[str, Any]], style: str = "") -> str:
-    """Write rows of equal keys as a table of HTML; the keys of the first one are the titles.
-
-    Shares become per cent, and texts are escaped. `style` is the class of the table in CSS.
-    Without rows the text is empty.
-    """
-    if not rows:
-        return ""
-    titles = [html.escape(_TITLES.get(name, name.replace("_", " "))) for name in rows[0]]
-    head = "".join(f"<th>{title}</th>" for title in titles)
-
-    # Shares are shown in per cent.
-    lines = []
-    for row in rows:
-        cells = []
-        for name, value in row.items():
-            is_share = name in _IN_PER_CENT and value is not None
-            cells.append(html.escape(show(100 * value if is_share else value)))
-        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    body = "\n".join(lines)
-    return f"<table class='{style}'><tr>{head}</tr>\n{body}</table>"
-
-
-def show(value: Any) -> str:
-    """Write an entry of a table for readers."""
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

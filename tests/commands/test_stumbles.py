@@ -152,8 +152,8 @@ def test_a_solution_alone_has_optics() -> None:
     solution = om.solve(om.AllToAll(mesh), seed=0)
     alone = om.measure_optics(solution, "smartlight")
     assert alone.figures == om.measure_optics(solution.problem, solution, "smartlight").figures
-    with pytest.raises(om.InputError, match="a preset such as 'smartlight'"):
-        om.measure_optics(solution.problem, solution)  # type: ignore[call-overload]
+    assert alone.figures == om.measure_optics(solution).figures
+    assert alone.figures == om.measure_optics(solution.problem, solution).figures
 
 
 ROOT = Path(om.__file__).resolve().parents[1]

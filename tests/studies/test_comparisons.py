@@ -225,16 +225,19 @@ def test_an_interrupt_keeps_the_rows_of_methods_that_are_done(
 
 
 def test_an_interrupt_keeps_the_rows_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second fabric is interrupted: one row, and code 130."""
+    """The second fabric is interrupted: one row in Python too, and code 130."""
     module = sys.modules["optmatch.studies.comparisons"]
-    route = module.compare_fabrics
+    route = module.solve
 
-    def interrupted(fabrics: Any, *args: Any, **options: Any) -> Any:
-        if "crossbar" in fabrics:
+    def interrupted(problem: om.Routing, **options: Any) -> Any:
+        if isinstance(problem.fabric, om.Crossbar):
             raise KeyboardInterrupt
-        return route(fabrics, *args, **options)
+        return route(problem, **options)
 
-    monkeypatch.setattr(module, "compare_fabrics", interrupted)
+    monkeypatch.setattr(module, "solve", interrupted)
+    fabrics = {"benes": om.Benes(4), "crossbar": om.Crossbar(4)}
+    study = om.compare_fabrics(fabrics, [[1, 0, 3, 2]])
+    assert ([row.name for row in study], study.complete) == (["benes"], False)
     done = call(
         "compare", "--fabrics", "benes,crossbar", "--size", 4, "--count", 1, "-q", code=130
     )

@@ -228,11 +228,26 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ((*words, "--field", "size_bytes"), "as many of one as of the other"),
         ((*words[:3], "dely", *words[4:]), "perhaps 'delay_s'"),
         ((*words[:5], "1us,many"), "a time >= 0 is expected"),
-        ((*words[:3], "late_s", *words[4:]), "neither number nor word"),
+        ((*words[:3], "late_s", *words[4:]), "name one entry of it, as late_s.KEY"),
+        ((*words[:3], "fabric", *words[4:]), "neither number nor word"),
         ((*words, "--method", "magic"), "no method has this name"),
     ):
         refused = call(*wrong, code=2)
         assert why in " ".join(refused.stderr.split())
+
+
+def test_an_entry_of_a_field_varies() -> None:
+    study = om.vary(GATHER, {"late_s.1": [0.0, 0.5]}, ["ring"])
+    assert [row["late_s.1"] for row in study.tables["variation"]] == [0.0, 0.5]
+    for row in study:
+        late_s: Any = {1: 0.5 if "0.5" in row.name else 0.0}
+        assert row.objective == om.solve(replace(GATHER, late_s=late_s), "ring", seed=0).objective
+
+
+def test_lines_that_are_equal_at_first_cross_where_they_part() -> None:
+    study = om.vary(JOB, {"delay_s": [1e-6, 0.1]}, ["provisioned", "prefetch"])
+    (crossing,) = study.crossings()
+    assert (crossing.value, crossing.before, crossing.after) == (1e-6, "provisioned", "prefetch")
 
 
 def test_many_problems_are_a_performance_profile() -> None:

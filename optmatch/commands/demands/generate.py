@@ -168,7 +168,8 @@ def demand(
 
     # Options are told apart; what remains in `options` are fields of the problem.
     unit = options.pop("matrix_unit")
-    unit_bytes = _size_of_unit(unit, matrix)
+    if unit is not None and matrix is None:
+        raise click.UsageError("--matrix-unit: only with --matrix")
     fabric_options = take(options, (*FABRIC_NAMES, *CONDITION_NAMES))
     dead_ports = fabric_options.pop("dead_ports")
     names = {key for draw in MODELS.values() for key in inspect.signature(draw).parameters}
@@ -186,8 +187,7 @@ def demand(
         fabric: Fabric | None = None
         if without_none(fabric_options):
             fabric = build_fabric(type_, fabric_options)
-        numbers, port_names = _read(matrix, files, layout_options, groups, lenient, unit)
-        demand_bytes = numbers * unit_bytes
+        demand_bytes, port_names = _read(matrix, files, layout_options, groups, lenient, unit)
     else:
         if any(layout_options.values()) or groups is not None or lenient:
             raise click.UsageError(
@@ -253,22 +253,6 @@ def _drop_ports(
     return kept_bytes
 
 
-def _size_of_unit(unit: str | None, matrix: str | None) -> float:
-    """Return the bytes of the unit in which a matrix is given, None for bytes.
-
-    Models and traces say themselves how many bytes there are, so that a unit is a usage error.
-    """
-    from optmatch.io.rails.chakra import is_trace
-
-    if unit is None:
-        return _BYTES_OF_UNIT["B"]
-    if matrix is None:
-        raise click.UsageError("--matrix-unit: only with --matrix")
-    if matrix != "-" and is_trace(matrix):
-        raise click.UsageError(f"--matrix-unit: {matrix} is a trace, which is in bytes")
-    return _BYTES_OF_UNIT[unit]
-
-
 def _read(
     matrix: str | None,
     traces: tuple[str, ...],
@@ -282,8 +266,8 @@ def _read(
     The first result is ``demand_bytes[source, destination]``; the names are None where there are
     none. `matrix` is a file, or None for the files `traces`, and `groups` a file with the ranks of
     the groups that traces name. `layout_options` are ``name``, ``layout`` and ``transposed``; if
-    `lenient`, what a trace does not tell is left out and listed on stderr. A file that states a
-    unit is refused beside the `unit` of the option, which the caller multiplies by.
+    `lenient`, what a trace does not tell is left out and listed on stderr. Numbers of a matrix are
+    in `unit`, None for bytes; a trace, and a file that states its unit, are refused beside one.
     """
     from optmatch.io import read_matrix, read_traffic
     from optmatch.io.matrices import STATED_UNIT
@@ -301,10 +285,13 @@ def _read(
         ranks_of_group = None if groups is None else read_groups(groups)
         demand_bytes = read_kineto_demand(traces, ranks_of_group, skipped=skipped)
     elif (matrix != "-" and is_trace(matrix)) or groups is not None or lenient:
+        if unit is not None:
+            raise click.UsageError(f"--matrix-unit: {matrix} is a trace, which is in bytes")
         demand_bytes = read_matrix(matrix, groups=groups, skipped=skipped, **layout_options)
     else:
         with accounting(matrix) as account:
-            demand_bytes, port_names = read_traffic(matrix, **layout_options)
+            numbers, port_names = read_traffic(matrix, **layout_options)
+        demand_bytes = numbers * _BYTES_OF_UNIT[unit or "B"]
         for what, stated_unit, _ in account.rows():
             if what == STATED_UNIT and unit is not None:
                 raise click.UsageError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +34,7 @@ from optmatch.commands.shared.outcome import (
     write_text,
 )
 from optmatch.model import InputError, Limit, Solution, Status, write_amount
+from optmatch.model.files import suffix_of
 
 if TYPE_CHECKING:
     from optmatch.problems import RailJob
@@ -149,10 +149,7 @@ def simulate(
         from optmatch.problems import RailJob
 
         # The ending of a table, which may be gzipped, tells a list of flows.
-        endings = [suffix.lower() for suffix in PurePath(file).suffixes]
-        if endings[-1:] == [".gz"]:
-            endings.pop()
-        if endings and endings[-1] in _TABLES:
+        if suffix_of(file) in _TABLES:
             if has_rail_options:
                 raise InputError(_FOR_RAIL_JOBS)
             if at_s is not None:
@@ -275,8 +272,9 @@ def _simulate_demand(
     from optmatch.simulation.demands import simulate as replay
 
     if not isinstance(solution.problem, Demand):
-        kind = solution.problem.kind
-        raise InputError(f"a schedule of kind {kind}: only demands and rail jobs are simulated")
+        raise InputError(
+            f"a schedule of kind {solution.problem.kind}: only demands and rail jobs are simulated"
+        )
 
     # The schedule stays as it is; fields of the problem, such as its rates, may be others.
     problem = replace(solution.problem, **changes)
@@ -338,9 +336,8 @@ def _print_left(
     from optmatch.plotting.demands import unit_of_amounts
     from optmatch.problems import Demand
 
-    kind = solution.problem.kind
     if not isinstance(solution.problem, Demand):
-        raise InputError(f"--at is for schedules of demands, not of kind {kind}")
+        raise InputError(f"--at is for schedules of demands, not of kind {solution.problem.kind}")
     problem = replace(solution.problem, **changes)
     if problem.packet_bytes_per_s:
         raise InputError("--at: only where circuits carry all, without a packet network")

@@ -10,7 +10,8 @@ import click
 from optmatch.commands.shared.options import take
 from optmatch.fabrics import Fabric
 from optmatch.fabrics.faults import close_weak_cells
-from optmatch.model import DEVICES, ON_CHIP, CellDevice, Device
+from optmatch.model import DEVICES, ON_CHIP, CellDevice, Device, InputError, find_device
+from optmatch.model.device import DEFAULT_DEVICE
 
 DEVICE = click.option(
     "--device",
@@ -37,20 +38,29 @@ CHIP_OPTIONS = (
 def choose_device(name: str | None) -> Device:
     """Return the device of a name or of a JSON file, None for the default one."""
     from optmatch.io import read_device
-    from optmatch.model import find_device
 
     if name is not None and name not in DEVICES and Path(name).suffix == ".json":
         return read_device(name)
-    return find_device(name or "smartlight")
+    return find_device(name or DEFAULT_DEVICE)
 
 
-def read_chip(path: str, fabric: Fabric, device: Device) -> CellDevice:
-    """Read a table of the cells of a fabric, which may call them by name."""
+def choose_cells(name: str | None, table: str | None, fabric: Fabric | None) -> CellDevice:
+    """Return the device of each cell of a fabric.
+
+    It is that of a name or of a JSON file (None: the default one), but for what `table` says of
+    single cells, a file that may call them by name; None for none. A fabric without cells is an
+    `InputError`.
+    """
     from optmatch.fabrics.netlists.circuits import find_differences
     from optmatch.io.cells import read_cells
 
+    device = choose_device(name)
+    if fabric is None or not fabric.n_cells:
+        raise InputError("a fabric without cells has no device", where="device")
+    if table is None:
+        return CellDevice.of(device, fabric.n_cells)
     phases_rad = find_differences(fabric)
-    return read_cells(path, fabric.n_cells, device, fabric.cell_names, phases_rad)
+    return read_cells(table, fabric.n_cells, device, fabric.cell_names, phases_rad)
 
 
 def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevice | None]:
@@ -68,14 +78,14 @@ def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevi
 
     cells = None
     if chip["device_cells"] is not None:
-        cells = read_chip(chip["device_cells"], fabric, choose_device(chip["device"]))
+        cells = choose_cells(chip["device"], chip["device_cells"], fabric)
     elif chip["device"] is not None and not needs_cells:
         raise click.UsageError(
             f"--device: does not matter for --objective {objective}; it needs --device-cells, or"
             f" one of the objectives {', '.join(ON_CHIP)}"
         )
     elif needs_cells and fabric.n_cells:
-        cells = CellDevice.of(choose_device(chip["device"]), fabric.n_cells)
+        cells = choose_cells(chip["device"], None, fabric)
 
     min_extinction_db = chip["min_extinction_db"]
     if min_extinction_db is not None:

@@ -38,10 +38,3 @@ EXAMPLES = {
     "warm-up": "--quiet",
 }  # fmt: skip
 """By the words of a command: what may follow them."""
-
-
-def example_of(path: str) -> str | None:
-    """Return the line that ends the help of a command, without the name of the program."""
-    words = path.split()[1:] if path.split()[:1] == ["optmatch"] else path.split()
-    name = " ".join(words)
-    return f"Example: optmatch {name} {EXAMPLES[name]}" if name in EXAMPLES else None

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from decimal import Decimal, InvalidOperation, Overflow
-from pathlib import PurePath
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -20,7 +19,7 @@ from click.core import ParameterSource
 from optmatch.commands.shared.outcome import HINTS, STDIN, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.model import Problem, Solution
-from optmatch.model.declarations import Choice, Plain, Word, forms_of, meanings_of
+from optmatch.model.declarations import Choice, Mapped, Plain, Word, forms_of, meanings_of
 from optmatch.model.files import is_stream
 from optmatch.model.problem import write_amount
 
@@ -175,10 +174,12 @@ def type_of_field(cls: Any, name: str) -> Any:
     Times, rates and bytes are typed in their unit or with another one. A `TypeError` says that an
     option of a field of another form has to name its type.
     """
-    # Of a choice between forms the first counts.
+    # Of a choice between forms the first counts, and of a mapping the form of its entries.
     form = forms_of(cls)[name]
     while isinstance(form, Choice):
         form = form.parts[0]
+    if isinstance(form, Mapped):
+        form = form.part
     if isinstance(form, Word):
         return click.Choice(form.options)
     if not isinstance(form, Plain):
@@ -491,6 +492,15 @@ def count(flag: str, default: int | None, text: str, *, least: int = 0) -> Calla
     return click.option(flag, type=click.IntRange(min=least), default=default, help=text)
 
 
+def _read_names(text: str) -> list[str]:
+    """Read different names between commas; else it is a `ValueError`."""
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(text)
+    return names
+
+
+NAMES = Parsed("names", _read_names, "different names, separated by commas")
 NUMBERS = listed(int, "whole numbers")
 PORTS = listed(int, "whole numbers", single=True)
 
@@ -500,7 +510,7 @@ def _number_or_name(text: str) -> int | str:
     return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else text
 
 
-LABELS = listed(_number_or_name, "numbers or names")
+LABELS = listed(str, "numbers or names")
 _PORT_LABELS = listed(_number_or_name, "numbers or names", single=True)
 AMOUNTS = listed(float, "numbers")
 FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
@@ -588,21 +598,6 @@ _FAULTS = ("stuck_bar", "stuck_cross", "dead_cells", "dead_ports")
 CONDITION_NAMES = ("netlist", *_NETLIST_NAMES, *_FAULTS)
 
 
-def _keep_inside(ctx: click.Context, param: click.Parameter, output: str) -> str:
-    """Put what a command of a sweep writes into the folder of the sweep.
-
-    The folder is the object of its context, and such a command may name none itself. Outside
-    sweeps, and for stdout, nothing changes.
-    """
-    folder = ctx.find_object(PurePath)
-    if folder is None or output == "-":
-        return output
-    if output != PurePath(output).name or output in ("", ".."):
-        why = "a sweep writes into a temporary folder of its own: a name without a folder"
-        raise click.BadParameter(f"{output}: {why} is expected", ctx, param)
-    return str(folder / output)
-
-
 FILE_OPTIONS = (
     click.option(
         "-o",
@@ -611,7 +606,6 @@ FILE_OPTIONS = (
         default="-",
         show_default="stdout",
         help="The file.",
-        callback=_keep_inside,
     ),
     FORCE,
 )
@@ -748,27 +742,13 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
         fabric = _build_by_size(type_, shape)
     # Faults name cells and ports of the whole fabric, so they come last.
     if faults:
-        return Faulty(fabric, **number_parts(fabric, faults))
+        return Faulty(fabric, **faults)
     return fabric
 
 
 def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are set."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def number_parts(
-    fabric: Fabric, labels: Mapping[str, Iterable[int | str]]
-) -> dict[str, list[int]]:
-    """Replace names of cells and ports by their numbers, by option.
-
-    They are ports where the name of the option ends with "ports", else cells.
-    """
-    numbers_of_option = {}
-    for option, labels_of_option in labels.items():
-        find = fabric.find_port if option.endswith("ports") else fabric.find_cell
-        numbers_of_option[option] = [find(label) for label in labels_of_option]
-    return numbers_of_option
 
 
 def _build_by_size(type_: str, shape: dict[str, Any]) -> Fabric:
@@ -868,10 +848,17 @@ def say_skipped(skipped: Sequence[str] | None) -> None:
 
 
 def write_problem(problem: Problem, output: str, force: bool) -> None:
-    """Write a problem to a file, and say on stderr what it is and what is unusual."""
+    """Write a problem to a file, and say on stderr what it is and what is unusual.
+
+    In a sweep, whose context has a list of problems, it is added to that list instead.
+    """
     from optmatch.io import dumps, save  # these load every kind, which `--help` has no need of
 
     say_remarks(problem, output)
+    problems_of_sweep = click.get_current_context().find_object(list)
+    if problems_of_sweep is not None:
+        problems_of_sweep.append(problem)
+        return
     if output == "-":
         click.echo(dumps(problem))
         return

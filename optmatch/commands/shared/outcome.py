@@ -10,12 +10,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import PurePath
 from typing import Any
 
 import click
 
-from optmatch.commands.shared.examples import example_of
+from optmatch.commands.shared.examples import EXAMPLES
 from optmatch.commands.shared.interrupt import heeding
 from optmatch.io.text import plain
 from optmatch.model import (
@@ -26,7 +25,7 @@ from optmatch.model import (
     Solution,
     VerificationError,
 )
-from optmatch.model.files import check_target, replace_file
+from optmatch.model.files import check_target, replace_file, suffix_of
 from optmatch.model.problem import split_unit, write_amount
 from optmatch.startup import end
 
@@ -37,7 +36,11 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, whose help ends with its example."""
         command = super().get_command(ctx, cmd_name)
-        _with_example(command, ctx, cmd_name)
+
+        # Commands of a group within the main one, as `generate demand`, have names of two words.
+        name = cmd_name if ctx.parent is None else f"{ctx.info_name} {cmd_name}"
+        if command is not None and name in EXAMPLES:
+            command.epilog = f"\b\nExample: optmatch {name} {EXAMPLES[name]}"
         return command
 
     def list_groups(self, ctx: click.Context) -> Mapping[str, Iterable[str]]:
@@ -55,17 +58,6 @@ class Group(click.Group):
                     rows.append((name.ljust(longest), command.get_short_help_str(limit=1000)))
             with formatter.section(title):
                 formatter.write_dl(rows)
-
-
-def _with_example(command: click.Command | None, ctx: click.Context, name: str) -> None:
-    """End the help of a command with its example, on one line, to be copied."""
-    # Commands of a group within the main one, such as `generate demand`, have names of two words.
-    words = [name]
-    if ctx.parent is not None:
-        words.insert(0, ctx.info_name or "")
-    line = example_of(" ".join(words))
-    if command is not None and line is not None:
-        command.epilog = f"\b\n{line}"
 
 
 class LaterGroup(Group):
@@ -118,8 +110,8 @@ class LaterGroup(Group):
                 variable = f"{ctx.auto_envvar_prefix}_{cmd_name}_{typed}"
                 option.envvar = variable.replace("-", "_").upper()
                 option.allow_from_autoenv = False
-        _with_example(command, ctx, cmd_name)
-        return command
+        self.add_command(command, cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -134,6 +126,12 @@ class LaterGroup(Group):
 SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, CHECK_FAILED, UNPROVED = range(7)
 INTERRUPTED = 130
 TERMINATED = 143
+
+SEVERITY = (
+    *(SOLVED, OTHER, USAGE, INFEASIBLE, NOTHING_FOUND, UNPROVED, CHECK_FAILED),
+    *(INTERRUPTED, TERMINATED),
+)
+"""Exit codes from the best to the worst: a failed check is worse than a claim that is unproved."""
 
 EXIT_CODES = {
     SOLVED: "solved: optimal, or feasible within the limits",
@@ -347,11 +345,10 @@ def _paint_word(cell: str) -> str:
 
 
 def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) -> int:
-    """Run a command on file after file, and return the highest exit code.
+    """Run a command on file after file, and return the worst exit code.
 
-    `run` takes the name of a file and returns its code. A check that failed comes before a claim
-    that is unproved. An error in one file is printed, on stdout too if `as_json`, and does not
-    stop the others; Ctrl-C does.
+    `run` takes the name of a file and returns its code. An error in one file is printed, on stdout
+    too if `as_json`, and does not stop the others; Ctrl-C does.
     """
     worst_code = SOLVED
     for file in files:
@@ -373,11 +370,7 @@ def for_each(files: Sequence[str], run: Callable[[str], int], *, as_json: bool) 
             say(message if message.startswith(name) else f"{name}: {message}")
             if as_json:
                 print_object("error", {"file": file, "error": message, "exit_code": code})
-        # 5, a failed check, is worse than 6, a claim that is unproved.
-        if {worst_code, code} == {CHECK_FAILED, UNPROVED}:
-            worst_code = CHECK_FAILED
-        else:
-            worst_code = max(worst_code, code)
+        worst_code = max(worst_code, code, key=SEVERITY.index)
 
         with heeding() as signals:
             if code == INTERRUPTED or signals.received:
@@ -401,9 +394,7 @@ def read(file: str) -> Problem | Solution:
     with heeding() as signals, signals.held(lambda _number: False):
         if file != STDIN:
             # The ending tells a table; the message has the command that makes a problem of it.
-            suffixes = [suffix.lower() for suffix in PurePath(file).suffixes]
-            is_table = bool(suffixes) and suffixes[-1] in _TABLE_SUFFIXES
-            if is_table or suffixes[-2:] == [".csv", ".gz"]:
+            if suffix_of(file) in _TABLE_SUFFIXES:
                 raise InputError(
                     "a table, and no problem file: `optmatch generate demand --matrix"
                     f" {file} --delay TIME -o problem.json` makes one of it",

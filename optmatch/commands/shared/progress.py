@@ -36,32 +36,10 @@ _TERMINAL_INTERVAL_S = 0.1
 _BAR_WIDTH = 12
 
 
-class StatusLine:
-    """A line on stderr that the next one is written over, as a terminal allows."""
-
-    def __init__(self) -> None:
-        self._width = 0
-
-    def show(self, line: str, *, stays: bool = False) -> None:
-        """Write a line in place of the last one, cut to the terminal if it does not stay."""
-        self.close()
-        if not stays:
-            # A longer line would wrap, and its second part could not be wiped.
-            line = line[: shutil.get_terminal_size().columns - 1]
-        click.echo(line, nl=stays, err=True)
-        self._width = 0 if stays else len(line)
-
-    def close(self) -> None:
-        """Wipe the line off the terminal."""
-        if self._width:
-            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
-            self._width = 0
-
-
-class Progress(StatusLine):
+class Progress:
     """Listens to a method and keeps one line on a terminal up to date, or writes one now and then.
 
-    The name is that of the problem file. If `verbose`, every better answer or bound has a line of
+    The name is that of the file. If `verbose`, every better answer or bound has a line of
     its own. On a `terminal` a line is written over, with a bar of the time until `limit_s`, and
     with the gap. `unit` returns the unit of the objective, once the problem is read; `clock`
     returns seconds.
@@ -82,7 +60,7 @@ class Progress(StatusLine):
         The next line is due `next_s` seconds after `started`, a time of `clock`. `best` and
         `bound` are the best objective and the best bound that events have told.
         """
-        super().__init__()
+        self._width = 0  # of the line that the next one is written over
         self.unit = unit
         self.limit_s = limit_s
         self.name = name
@@ -124,18 +102,18 @@ class Progress(StatusLine):
         """Say that numba compiles a kernel: once for each installation, and it takes seconds."""
         self.n_compiled += 1
         if self.terminal:
-            self.show(f"compiling, once: {self.n_compiled}, {kernel}", stays=False)
+            self._show(f"compiling, once: {self.n_compiled}, {kernel}", stays=False)
         elif self.n_compiled == 1:
-            self.show("compiling, once: kernels, which does not count", stays=True)
+            self._show("compiling, once: kernels, which does not count", stays=True)
 
     def importing(self) -> None:
         """Say that modules are loaded, which takes seconds from a disk that is cold."""
-        self.show("loading modules, which does not count", stays=not self.terminal)
+        self._show("loading modules, which does not count", stays=not self.terminal)
 
     def _describe_rate(self, tick: Tick) -> str:
-        """Say how fast the tasks of a sweep are done, as ", 2.5/s, 40 s to go".
+        """Say how fast tasks of a sweep or slots of a plan are done, as ", 2.5/s, 40 s to go".
 
-        It is empty for other phases, and as long as no task is done.
+        It is empty for other phases, as long as none is done, and if nobody knows how many come.
         """
         elapsed_s = self.clock() - self.started
 
@@ -143,7 +121,8 @@ class Progress(StatusLine):
         if self.first_tick is None or self.first_tick.phase != tick.phase:
             self.first_tick = tick
         n_done_here = tick.done - self.first_tick.done
-        if tick.phase != "tasks" or not n_done_here or not elapsed_s:
+        is_steady = tick.phase in ("tasks", "slots") and tick.total > 0
+        if not is_steady or not n_done_here or not elapsed_s:
             return ""
         remaining_s = (tick.total - tick.done) * elapsed_s / n_done_here
         return f", {n_done_here / elapsed_s:.3g}/s, {remaining_s:.0f} s to go"
@@ -169,7 +148,22 @@ class Progress(StatusLine):
             gap = gap_between(self.best, self.bound)
             if gap < math.inf:
                 parts.append(f"gap {100 * gap:.2g} %")
-        self.show(", ".join(parts), stays=stays)
+        self._show(", ".join(parts), stays=stays)
+
+    def _show(self, line: str, *, stays: bool) -> None:
+        """Write a line in place of the last one, cut to the terminal if it does not stay."""
+        self.close()
+        if not stays:
+            # A longer line would wrap, and its second part could not be wiped.
+            line = line[: shutil.get_terminal_size().columns - 1]
+        click.echo(line, nl=stays, err=True)
+        self._width = 0 if stays else len(line)
+
+    def close(self) -> None:
+        """Wipe the line off the terminal."""
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+            self._width = 0
 
 
 # How long modules may load until stderr says why nothing moves.
