@@ -133,7 +133,7 @@ def circuit_matrix(
     scattering = np.zeros((len(number), len(number)), dtype=np.complex128)
     for part in circuit.parts:
         phase_rad = phase_of_part.get(part.name, 0.0)
-        for exit_, entry, amplitude in _ways_through(part, phase_rad, coupling_change):
+        for exit_, entry, amplitude in ways_through(part, phase_rad, coupling_change):
             scattering[number[exit_], number[entry]] = amplitude
     joined = np.zeros((len(number), len(number)))
     for first, second in circuit.joins:
@@ -154,7 +154,7 @@ def circuit_matrix(
     return matrix
 
 
-def _ways_through(
+def ways_through(
     part: CellPart, phase_rad: float, coupling_change: float
 ) -> list[tuple[str, str, complex]]:
     """List exit, entry and amplitude of all ways through a part, in both directions.
@@ -222,6 +222,7 @@ def ideal_matrix(state: int) -> NDArray[np.complex128]:
     return np.array([[0, 1j], [1j, 0]])
 
 
+@lru_cache(maxsize=64)
 def find_wrong_states(fabric: Fabric) -> list[tuple[int, int]]:
     """List the states of cells, as (cell, state), in which light does not go where they say.
 
@@ -361,7 +362,8 @@ def check_light(
     losses are compared with link budgets instead. ``matchings[slot, source]`` and
     ``states[slot, cell]`` have to fit the switch.
     """
-    if fabric.graph is not None and states is not None:
+    if fabric.graph is not None:
+        assert states is not None  # as its shape was checked
         return _trace_cells(fabric, fabric.graph, matchings, states, findings)
     if fabric.circuit_loss_db is not None:
         _check_budgets(fabric, fabric.circuit_loss_db, matchings, findings)
@@ -412,22 +414,38 @@ def _trace_cells(
     )
     matrices = circuit_matrices(fabric)
     if matrices is not None:
-        for cell, state in find_wrong_states(fabric):
-            slots = np.flatnonzero(states[:, cell] == state)
-            if len(slots):
-                power = np.round(np.abs(matrices[cell, state]) ** 2, 3).tolist()
-                findings.refuse(
-                    "a cell has the state that it is in, by its parts",
-                    f"slot {slots[0]}, cell {fabric.cell_names[cell]}",
-                    f"power {power} from (a1, a2) to (b1, b2)",
-                    ("bar", "cross")[state],
-                )
+        check_parts(fabric, matrices, states, findings)
 
     # Which cells have light, by slot and cell.
     lit = np.zeros(states.shape, dtype=bool)
     lit[light.slot, light.entered // 4] = True
     findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))
     return light
+
+
+def check_parts(
+    fabric: Fabric,
+    matrices: NDArray[np.complex128],
+    states: NDArray[np.int8],
+    findings: Findings,
+    *,
+    when: str = "slot {}",
+) -> None:
+    """Check that the parts of each cell lead light as its state says.
+
+    `matrices` are those of `circuit_matrices`, for ``states[slot, cell]``; a cell that is free
+    leads no light. `when` names the slot in messages.
+    """
+    for cell, state in find_wrong_states(fabric):
+        slots = np.flatnonzero(states[:, cell] == state)
+        if len(slots):
+            power = np.round(np.abs(matrices[cell, state]) ** 2, 3).tolist()
+            findings.refuse(
+                "a cell has the state that it is in, by its parts",
+                f"{when.format(slots[0])}, cell {fabric.cell_names[cell]}",
+                f"power {power} from (a1, a2) to (b1, b2)",
+                ("bar", "cross")[state],
+            )
 
 
 def check_arrival(

@@ -15,7 +15,9 @@ from optmatch.model import BAR, CROSS
 from optmatch.model.device import transfer
 from optmatch.optics.measurement import find_loops
 from optmatch.optics.scattering import Waves, scatter as unchecked
+from tests.helpers import oracles
 from tests.helpers.crosscheck import SaxCircuit
+from tests.helpers.modes import examples
 from tests.helpers.oracles import solve_densely
 
 LEAKY = om.Device(
@@ -248,6 +250,8 @@ def test_a_hexagon_of_bars_has_a_loop() -> None:
         states = np.zeros(6, np.int8)
         states[cell] = -1
         assert find_loops(graph, states) == []
+    dead: Any = om.Faulty(om.HexMesh(1, 1), dead_cells=[0]).graph
+    assert find_loops(dead, np.zeros(6, np.int8)) == []
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
@@ -259,6 +263,29 @@ def test_light_that_enters_inside(fabric: om.Fabric) -> None:
     waves, dense = (solve(graph, cells, guides, inputs) for solve in (unchecked, solve_densely))
     assert np.allclose(waves.entering, dense.entering, rtol=0, atol=1e-12)
     assert np.allclose(waves.leaving, dense.leaving, rtol=0, atol=1e-12)
+
+
+@settings(max_examples=examples(20, plain=20))
+@given(seed=st.integers(0, 2**32))
+def test_light_in_any_wiring(seed: int) -> None:
+    """Terminal 0 may be joined to another one."""
+    graph = oracles.random_fabric(np.random.default_rng(seed), 5).graph
+    cells, guides = matrices(graph, seed), fading(graph, seed)
+    waves, dense = (
+        solve(graph, cells, guides, graph.perimeter) for solve in (scatter, solve_densely)
+    )
+    assert np.allclose(waves.leaving, dense.leaving, rtol=0, atol=1e-12)
+
+
+def test_faint_light_passes_beside_a_loop_without_loss() -> None:
+    """Cell 0 leads light round for ever; cell 2, between 1 and 3, lets hardly any pass."""
+    graph = wire([2, -1, 0, -1, -1, -1, 8, -1, 6, -1, 12, -1, 10, -1, -1, -1])
+    cells = np.tile(np.eye(2, dtype=np.complex128), (4, 1, 1))
+    cells[2] *= 1e-7
+    guides = np.ones(graph.links.count, dtype=complex)
+    waves = unchecked(graph, cells, guides, np.array([4]))
+    assert abs(waves.leaving[14, 0]) == 1e-7
+    assert waves.entering[0, 0] == 0
 
 
 def test_what_is_refused() -> None:

@@ -421,7 +421,7 @@ def _replay_round(
     # All that is sent is read before anything is written.
     source = state.source_set[of_round]
     target = state.target_set[of_round]
-    for send in np.flatnonzero(~state.is_filled[source])[:1]:
+    for send in np.flatnonzero(~state.is_filled[source]):
         where = state.describe(round_, source[send])
         findings.refuse("who sends a chunk has it", where, "nothing", "the chunk")
         return False
@@ -434,7 +434,7 @@ def _replay_round(
     data = np.concatenate([data, data[is_kept]])
     target = np.append(target, state.sum_set[of_round][is_kept])
     kind = np.append(kind, np.full(int(is_kept.sum()), REDUCE))
-    for number in target[(kind == REDUCE) & ~state.is_filled[target]][:1]:
+    for number in target[(kind == REDUCE) & ~state.is_filled[target]]:
         where = state.describe(round_, number)
         findings.refuse("nothing is added to an empty place", where, "nothing", "a sum")
         return False
@@ -448,11 +448,11 @@ def _replay_round(
     is_replaced = kind == REPLACE
     is_added = is_replaced | (kind == REDUCE)
     is_same = target[1:] == target[:-1]
-    for clash in np.flatnonzero(is_same & ~(is_added[:-1] & is_added[1:]))[:1]:
+    for clash in np.flatnonzero(is_same & ~(is_added[:-1] & is_added[1:])):
         where = state.describe(round_, target[clash])
         findings.refuse("a copy is all that a rank receives of a chunk", where, "more", "one")
         return False
-    for clash in np.flatnonzero(is_same & (is_replaced[:-1] != is_replaced[1:]))[:1]:
+    for clash in np.flatnonzero(is_same & (is_replaced[:-1] != is_replaced[1:])):
         where = state.describe(round_, target[clash])
         rule = "all that comes to a place replaces what was there, or nothing does"
         findings.refuse(rule, where, "both kinds", "one kind")
@@ -513,7 +513,7 @@ def _check_ends(
         lacks_data &= np.arange(n_ranks)[:, None] == owner
 
     # The first sum that lacks something is told, with how many ranks are in it.
-    for rank, piece in np.argwhere(lacks_data)[:1].tolist():
+    for rank, piece in np.argwhere(lacks_data).tolist():
         rule = "in the end every rank has the sum that it wants"
         where = f"rank {rank}, chunk {state.chunk[piece]}"
         findings.refuse(rule, where, f"{n_added[rank, piece]} ranks", f"{n_ranks} ranks")
@@ -823,7 +823,7 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
     leaves_rail = (plan.circuits != IDLE) & (
         plan.circuits % problem.island != ranks % problem.island
     )
-    for epoch, lane, rank in np.argwhere(leaves_rail)[:1].tolist():
+    for epoch, lane, rank in np.argwhere(leaves_rail).tolist():
         peer = plan.circuits[epoch, lane, rank]
         got = f"a circuit leads from rank {rank} to {peer}"
         findings.refuse("circuits stay on their rails", "circuits", got, "the same place")
@@ -880,8 +880,8 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
     """
     _, n_lanes, n_ranks = circuits.shape
     is_nowhere = (circuits < IDLE) | (circuits >= n_ranks) | (circuits == np.arange(n_ranks))
-    for epoch, lane, rank in np.argwhere(is_nowhere)[:1].tolist():
-        return f"rank {rank} sends to {circuits[epoch, lane, rank]} of {n_ranks}"
+    for place in np.argwhere(is_nowhere):
+        return f"rank {place[2]} sends to {circuits[tuple(place)]} of {n_ranks}"
 
     # Each circuit is one number, (bundle * n_ranks + rank) * n_ranks + peer, where a bundle is all
     # lanes of a plane in an epoch. With 10 ranks, a circuit from rank 3 to 7 in bundle 2 is 237.
@@ -893,7 +893,7 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
         # number in `there` that differs is that of a circuit without one back.
         there = np.sort((bundle * n_ranks + rank) * n_ranks + peer)
         back = np.sort((bundle * n_ranks + peer) * n_ranks + rank)
-        for alone in there[there != back][:1].tolist():
+        for alone in there[there != back].tolist():
             first, second = divmod(alone % n_ranks**2, n_ranks)
             return f"a circuit joins ranks {first} and {second} in one direction alone"
         return ""
@@ -901,7 +901,7 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
     # One-way circuits: in each lane of each epoch a rank receives from one rank at most. Without
     # their first end circuits are (epoch and lane) * n_ranks + peer, each of which stands once.
     ends = np.sort((epoch * n_lanes + lane) * n_ranks + peer)
-    for twice in ends[1:][ends[1:] == ends[:-1]][:1].tolist():
+    for twice in ends[1:][ends[1:] == ends[:-1]].tolist():
         lane_of_end = twice // n_ranks % n_lanes
         return f"lane {lane_of_end} leads to rank {twice % n_ranks} more than once"
     return ""
@@ -959,7 +959,7 @@ def _measure_rounds(
         n_turned = hops.source - hops.source % plan.stored_ranks
         hops = _Hops(hops.send, hops.source - n_turned, (hops.target - n_turned) % n_ranks)
         last_s = late_s.reshape(-1, plan.stored_ranks).max(axis=0)
-        late_s = np.tile(last_s, n_ranks // plan.stored_ranks)
+        late_s = np.resize(last_s, n_ranks)  # repeated
 
     # A flow are all bytes from one rank to another in one round. Flows are numbered by round,
     # source and target in one integer: round * n_pairs + source * n_ranks + target.
@@ -974,7 +974,7 @@ def _measure_rounds(
     epoch_of_flow = plan.epoch_of_round[round_of_flow]
     peers_of_flow = plan.circuits[epoch_of_flow, :, source_of_flow]  # [flow, lane]
     n_lanes_of_flow = np.count_nonzero(peers_of_flow == target_of_flow[:, None], axis=1)
-    for flow in np.flatnonzero(n_lanes_of_flow == 0)[:1]:
+    for flow in np.flatnonzero(n_lanes_of_flow == 0):
         where = f"round {round_of_flow[flow]}"
         got = f"none from {source_of_flow[flow]} to {target_of_flow[flow]}"
         findings.refuse("a send goes over a circuit", where, got, "a circuit")

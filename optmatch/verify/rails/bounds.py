@@ -65,9 +65,8 @@ def verify_rails(
         # ports of its server. The bound has to hold for both sorts of plans.
         if lets_pool(problem) and network.gpus_per_server > 1:
             checked_s = min(checked_s, bound_changes(pool_job(problem)))
-        if checked_s > counted_s:
-            findings.figures["lower_bound_checked"] = checked_s
-            findings.proof = "counting"
+        findings.figures["lower_bound_checked"] = max(counted_s, checked_s)
+        findings.proof = "counting"
     replay = partial(replay_plan, problem, findings=findings)
     check_solution(
         problem,

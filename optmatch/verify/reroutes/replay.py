@@ -25,7 +25,13 @@ from optmatch.fabrics.light import Light, trace
 from optmatch.model import BAR, CROSS, FREE, IDLE
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.transition import DROP, SET
-from optmatch.verify.light import check_arrival, check_light, find_wrong_states, round_losses
+from optmatch.verify.light import (
+    check_arrival,
+    check_light,
+    check_parts,
+    circuit_matrices,
+    round_losses,
+)
 from optmatch.verify.report import Findings
 
 
@@ -47,8 +53,6 @@ class Failure:
     """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
     per_unit: int
     """Ports of a unit."""
-    wrong_states: list[tuple[int, int]]
-    """Cells with a state, `BAR` or `CROSS`, in which their parts lead light another way."""
     dead_ports: set[int] = field(default_factory=set)
     """Ports that have failed, and all ports of chips that have."""
     hit: set[int] = field(default_factory=set)
@@ -77,7 +81,6 @@ def assess_failure(problem: Reroute) -> Failure:
         states=np.empty(0, dtype=np.int8),
         fibre_of_terminal=units.fibre_of_terminal,
         per_unit=units.ports_per_unit,
-        wrong_states=find_wrong_states(fabric),
         dead_ports=set(problem.failed_ports),
     )
     if fabric.graph is not None:
@@ -377,12 +380,13 @@ def _trace_light(
         findings,
         when=where,
     )
-    cells = light.entered // 4
-    for cell, state in failure.wrong_states:
-        if (states[cells[cells == cell]] == state).any():
-            got = f"cell {fabric.cell_names[cell]}"
-            rule = "a cell has the state that it is in, by its parts"
-            findings.refuse(rule, where, got, ("bar", "cross")[state])
+    matrices = circuit_matrices(fabric)
+    if matrices is not None:
+        # Cells without light may be in any state.
+        cells = light.entered // 4
+        lit_states = np.full((1, fabric.n_cells), FREE, dtype=np.int8)
+        lit_states[0, cells] = states[cells]
+        check_parts(fabric, matrices, lit_states, findings, when=where)
     fibre = failure.fibre_of_terminal[light.entered]
     for entry in np.flatnonzero(np.isin(fibre, failure.problem.failed_fibres)):
         got = f"circuit from port {light.beam[entry]}: fibre {fibre[entry]}"
@@ -421,14 +425,7 @@ def replay_transition(failure: Failure, transition: Transition, findings: Findin
         findings.skipped.append("losses: the steps do not lead to the circuits that are stated")
         return False
     if failure.graph is None:
-        # The changed circuits of an ideal switch keep to their link budgets.
-        fabric = failure.problem.fabric
-        matching = np.full((1, fabric.n_ports), IDLE, dtype=np.int32)
-        sources, destinations = transition.circuits.T
-        matching[0, sources] = destinations
-        if fabric.bidirectional:
-            matching[0, destinations] = sources
-        check_light(fabric, matching, None, findings)
+        _check_budgets(failure.problem, transition, findings)
     _add_figures(failure, transition, findings)
     return True
 
@@ -451,8 +448,7 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
     """Check that each lost unit has a live spare of its own, and that no other unit moves.
 
     Rows of ``transition.moves`` are a lost unit and its spare. If light can pass chips on its way
-    (``units.through``), units move one by one. If not, units are chips of racks, and all chips of
-    a rack with a lost one move to the same places of one other rack.
+    (``units.through``), units move one by one. If not, units are chips of racks, which move whole.
     """
     lost = transition.moves[:, 0].tolist()
     spares = transition.moves[:, 1].tolist()
@@ -463,13 +459,18 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
         where = f"moves[{number}, 1] = {spare}"
         findings.expect("a live spare takes over", where, spare in failure.spares, True)
     findings.expect("each takes over one", "moves", len(set(spares)), len(spares))
-    units = failure.problem.units
-    if units.through:
-        return
+    if not failure.problem.units.through:
+        _check_racks(failure.problem, lost, spares, findings)
 
+
+def _check_racks(problem: Reroute, lost: list[int], spares: list[int], findings: Findings) -> None:
+    """Check that all chips of a rack with a lost one move to the same places of another rack.
+
+    ``spares[k]`` takes over from ``lost[k]``.
+    """
     # Chips are numbered rack after rack. With 64 chips in each, and rack 0 taken over by rack 3,
     # chip 5 moves to chip 3 * 64 + 5.
-    chips_per_rack = units.n_units // units.racks
+    chips_per_rack = problem.units.n_units // problem.units.racks
     spare_rack_of: dict[int, int] = {}  # by lost rack, as its first chip says
     for number, (chip, spare) in enumerate(zip(lost, spares, strict=True)):
         rack = chip // chips_per_rack
@@ -529,6 +530,17 @@ def _check_fibres(failure: Failure, transition: Transition, findings: Findings) 
             server = head
         expected = int(units.server_of_unit[failure.unit(destination)])
         findings.expect("a route ends at its server", where, server, expected)
+
+
+def _check_budgets(problem: Reroute, transition: Transition, findings: Findings) -> None:
+    """Check that the changed circuits of an ideal switch keep to their link budgets."""
+    fabric = problem.fabric
+    matching = np.full((1, fabric.n_ports), IDLE, dtype=np.int32)
+    sources, destinations = transition.circuits.T
+    matching[0, sources] = destinations
+    if fabric.bidirectional:
+        matching[0, destinations] = sources
+    check_light(fabric, matching, None, findings)
 
 
 def _add_figures(failure: Failure, transition: Transition, findings: Findings) -> None:

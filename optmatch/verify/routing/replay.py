@@ -253,15 +253,8 @@ def _add_figures(
     figures["mean_route_cells"] = total_cells / max(n_circuits, 1)
     figures["toggles"] = count_toggles(schedule)
 
-    if problem.objective == "loss-db":
-        figures["total_loss_db"] = 0.0
-    if problem.objective == "loss-db" and light is not None:
-        # Light that crosses a cell enters and leaves on different sides, of which bit 0 tells.
-        assert isinstance(problem, Routing)
-        is_crossed = ((light.entered ^ light.left) & 1).astype(bool)
-        n_crossed = int(np.count_nonzero(is_crossed & is_counted[light.slot, light.beam]))
-        bar_db = (total_cells - n_crossed) * problem.bar_loss_db
-        figures["total_loss_db"] = bar_db + n_crossed * problem.cross_loss_db
+    if isinstance(problem, Routing) and problem.objective == "loss-db":
+        figures["total_loss_db"] = _sum_losses(problem, light, is_counted)
     if problem.objective not in ON_CHIP:
         figures["objective"] = float(figures[OBJECTIVES[problem.objective].figure])
 
@@ -270,6 +263,18 @@ def _add_figures(
         power_mw = sum_power(problem.fabric.graph, problem.cells, schedule.cell_states)
         quality = measure_quality(light, problem.cells)
         figures |= chip_figures(problem, quality, power_mw)
+
+
+def _sum_losses(problem: Routing, light: Light | None, is_counted: NDArray[np.bool_]) -> float:
+    """Add up the losses of all cells on the way of counted circuits, in dB."""
+    if light is None:
+        return 0.0
+    # Light that crosses a cell enters and leaves on different sides, of which bit 0 tells.
+    passages = is_counted[light.slot, light.beam]
+    is_crossed = ((light.entered ^ light.left) & 1).astype(bool)
+    n_crossed = int(np.count_nonzero(passages & is_crossed))
+    n_bar = int(np.count_nonzero(passages)) - n_crossed
+    return n_bar * problem.bar_loss_db + n_crossed * problem.cross_loss_db
 
 
 def count_toggles(schedule: Schedule) -> int:
@@ -302,24 +307,8 @@ def check_proof(
             f"a {type(proof).__name__}, where only a RoutingProof on cells can be checked"
         )
     checker = ProofChecker(graph)
-
-    # The prices of an all-to-all bound its cells. They say nothing about objectives that are
-    # measured on a chip: the worst loss, the worst ratio of signal to noise, the power of heaters.
     if isinstance(problem, AllToAll):
-        # The bound of all slots together. If the prices prove that so many slots do not do, more
-        # are needed, and they say nothing about the cells of the schedule at hand.
-        fewest_slots = int(findings.figures["slots_lower_bound"])
-        bound = checker.bound_slots(proof, list_circuits(problem), fewest_slots)
-        if bound.cells == math.inf:
-            findings.notes.append(f"the certificate proves that {fewest_slots} slots do not do")
-            if claimed_slots != fewest_slots:
-                findings.figures["slots_lower_bound"] = max(fewest_slots, bound.slots)
-            return 0.0
-        if problem.objective in ON_CHIP:
-            return 0.0
-        # So few slots may not do: prices, which could be multiplied, bound the cells of schedules
-        # that have them, and there has to be one.
-        return bound.cells if findings.figures.get("slots") == fewest_slots else 0.0
+        return _check_prices_of_pairs(problem, checker, findings, proof, claimed_slots)
 
     # A matching is bounded in cells or in dB. With any other objective only a proof that there is
     # no routing counts.
@@ -329,6 +318,34 @@ def check_proof(
     if problem.objective == "loss-db":
         return checker.bound_loss(proof, circuits, problem.bar_loss_db, problem.cross_loss_db)
     return math.inf if checker.show_infeasible(proof, circuits) else 0.0
+
+
+def _check_prices_of_pairs(
+    problem: AllToAll,
+    checker: ProofChecker,
+    findings: Findings,
+    proof: RoutingProof,
+    claimed_slots: Any,
+) -> float:
+    """Check the prices of an all-to-all, and return the bound of its cells, 0 if they show none.
+
+    They say nothing about objectives that are measured on a chip: the worst loss, the worst ratio
+    of signal to noise, the power of heaters. `claimed_slots` is as in `check_proof`.
+    """
+    # The bound of all slots together. If the prices prove that so many slots do not do, more are
+    # needed, and they say nothing about the cells of the schedule at hand.
+    fewest_slots = int(findings.figures["slots_lower_bound"])
+    bound = checker.bound_slots(proof, list_circuits(problem), fewest_slots)
+    if bound.cells == math.inf:
+        findings.notes.append(f"the certificate proves that {fewest_slots} slots do not do")
+        if claimed_slots != fewest_slots:
+            findings.figures["slots_lower_bound"] = max(fewest_slots, bound.slots)
+        return 0.0
+    if problem.objective in ON_CHIP:
+        return 0.0
+    # So few slots may not do: prices, which could be multiplied, bound the cells of schedules that
+    # have them, and there has to be one.
+    return bound.cells if findings.figures.get("slots") == fewest_slots else 0.0
 
 
 def list_circuits(problem: AllToAll | Routing) -> list[Circuit]:

@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.fabrics import CellCircuit
+from optmatch.fabrics import CellCircuit, CellPart
 from optmatch.fabrics.light import trace
 from optmatch.model import BAR, CROSS
-from optmatch.verify.light import circuit_matrices, circuit_matrix, find_wrong_states
+from optmatch.verify.light import (
+    circuit_matrices,
+    circuit_matrix,
+    find_wrong_states,
+    ways_through,
+)
 from optmatch.verify.routing.bounds import (
     Quality,
     bound_crosstalk,
@@ -25,6 +30,7 @@ from optmatch.verify.routing.bounds import (
 )
 from tests.helpers import oracles
 from tests.helpers.chips import LOSS, POWER, SNR, draw_chip
+from tests.verify.rules import schedule
 from tests.verify.rules.routing import PINS, interferometer
 
 BENES = om.Benes(4)
@@ -182,6 +188,32 @@ def test_couplers_send_another_share_across() -> None:
         assert power == pytest.approx(
             np.array([[1 - crossing, crossing], [crossing, 1 - crossing]])
         )
+
+
+def test_what_enters_a_coupler_may_lose_light_on_either_side() -> None:
+    """Of 0.8 and 0.9 a tenth more crosses; what leaves altogether stays as much."""
+    power = np.array([[0.5, 0.2], [0.3, 0.7]])  # [side left by, side entered]
+    matrix = np.stack([np.sqrt(power), np.zeros((2, 2))], axis=2)
+    coupler = CellPart(name="c", component="c", kind="coupler", pins=PINS, matrix=matrix)
+    ways = {way[:2]: abs(way[2]) ** 2 for way in ways_through(coupler, 0.0, 0.1)}
+    expected = np.array([[0.42, 0.29], [0.38, 0.61]])
+    for (row, b_pin), (column, a_pin) in product(enumerate(PINS[2:]), enumerate(PINS[:2])):
+        assert ways[f"c,{b_pin}", f"c,{a_pin}"] == pytest.approx(expected[row, column])
+        assert ways[f"c,{a_pin}", f"c,{b_pin}"] == pytest.approx(expected[row, column])
+
+
+@pytest.mark.parametrize(("size", "wrong"), [(0.9, []), (0.0, [(0, BAR), (0, CROSS)])])
+def test_couplers_may_lose_light_but_not_all(size: float, wrong: Any) -> None:
+    half = size * 0.5**0.5
+    matrix = [[[half, 0.0], [0.0, half]], [[0.0, half], [half, 0.0]]]
+    lossy = with_couplers(PINS, matrix, ("c1", "c2"))
+    assert find_wrong_states(replace(interferometer(math.pi, 0.0), circuits=(lossy,))) == wrong
+
+
+def test_light_that_gets_elsewhere_is_told_by_the_names_of_both_ports() -> None:
+    problem = om.Routing(interferometer(math.pi, 0.0), [0, 1])
+    report = om.verify(problem, schedule([[0, 1]], cell_states=[[CROSS]]))
+    assert report.violations[0].where == "slot 0, circuit from port w1 to port e1"
 
 
 def test_cells_behind_unknown_ones_are_looked_at() -> None:

@@ -39,6 +39,13 @@ def test_all_lengths_are_those_of_a_search_pair_by_pair(
     assert not found.flags.writeable  # it is kept
 
 
+def test_all_lengths_are_those_of_all_routes_in_any_wiring() -> None:
+    for seed in range(200):
+        fabric = oracles.random_fabric(np.random.default_rng(seed), 4)
+        wanted = oracles.route_lengths(fabric.graph, fabric.graph.perimeter.tolist())
+        assert np.array_equal(bounds.route_lengths(fabric), wanted)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_walks_leave_by_no_closed_terminal(seed: int) -> None:
     """Their lengths are those of all that light reaches, cell by cell."""

@@ -19,6 +19,9 @@ PARTED = om.PlaneSchedules(
 )
 FAR = forge(PARTED.schedules[1], matchings=np.array([[1, 9]], dtype=np.int32))
 DEAD = om.AllToAll(om.HexMesh(2, 2, ports=om.HexMesh(2, 2).dead_pairs()[0]))
+DARK = om.AllToAll(om.Faulty(om.HexMesh(1, 1, ports=2), dead_cells=range(6)))
+NO_PRICES = RoutingProof.of_prices(np.zeros(DARK.fabric.graph.links.count, dtype=np.int64))
+"""Of two ports that cannot meet nothing has to be paid."""
 CLASH = om.Routing(om.HexMesh(1, 2, ports=[0, 1, 3, 10]), [1, 0, 3, 2])
 GATHER = om.Collective("all-gather", 2, 1.0)
 OPTIMAL: Any = {"status": om.Status.OPTIMAL, "limit": None}
@@ -70,6 +73,7 @@ ROWS = [
     Row(None, PROBLEM, claim(PROBLEM, limit=om.Limit.TIME)),
     Row(None, PROBLEM, claim(PROBLEM, lower_bound=4.0)),
     Row(None, DEAD, claim(DEAD, **INFEASIBLE)),
+    Row(None, DARK, claim(DARK, certificate=NO_PRICES, **INFEASIBLE)),
     Row(None, CLASH, clash(True)),
     Row(
         "the solution is one of this problem",

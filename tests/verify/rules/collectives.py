@@ -399,6 +399,14 @@ ROWS = [
         ),
     ),
     Row(
+        None,
+        ask("reduce-scatter", 3, 3.0),
+        plan(
+            [[turn, 1 + turn, (2 + turn) % 3, half, REDUCE] for turn in (0, 1) for half in (0, 1)],
+            TURNING, 4.0, [0.5] * 2, stored_ranks=1,
+        ),
+    ),
+    Row(
         "nothing is added twice",
         ask("reduce-scatter", 3, 3.0),
         plan(

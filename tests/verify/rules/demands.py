@@ -57,6 +57,8 @@ ONE = demand([[6]])
 """Prices of 7 / 6 for each second earn 7 in the 7 s that it takes."""
 RAISED = demand([[2]], delay_s=2.0, min_slot_s=8.0)
 EXACT = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
+KEPT = om.Demand.from_matrix([[3]], objective="matchings", switching="per-circuit", delay_s=1.0)
+"""A circuit that stays carries nothing in the delay where matchings are counted."""
 WEIGHTS = om.Demand.from_matrix([[1, 2, 6], [3, 3, 3], [5, 4, 0]], objective="matchings")
 TWO_GROUPS = om.Demand.from_matrix(
     [[1, 2, 4, 18], [3, 11, 6, 5], [12, 5, 7, 1], [9, 7, 8, 1]], objective="matchings"
@@ -262,6 +264,7 @@ ROWS = [
         "from port 0 to port 1: all demand is served: got 3 s of circuit, expected 4 s",
     ),
     Row(None, EXACT, EXACT.schedule([[0, 1], [1, 0]], [1, 2]), figures={"objective": 2.0}),
+    Row(None, KEPT, KEPT.schedule([[0], [0]], [2, 1]), figures={"objective": 2.0}),
     Row(
         "the circuits add up to the demand",
         EXACT,
@@ -301,6 +304,17 @@ ROWS = [
         TWO,
         om.PlaneSchedules(schedules=(PLANE, CROWDED)),
         "plane 1: slot 0, destination 1: a port is the destination of one circuit",
+        stops=True,
+    ),
+    Row(
+        "a port is the destination of one circuit",
+        TWO,
+        claim(
+            TWO,
+            answer=om.PlaneSchedules(schedules=(PLANE, CROWDED)),
+            objective=4.0,
+            lower_bound=TWO.lower_bound(),
+        ),
         stops=True,
     ),
     Row(

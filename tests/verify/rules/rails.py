@@ -449,8 +449,10 @@ def pooled(rail_job: om.RailJob, ports: Any = None) -> RailPlan:
     ends = ends_s(events)
     times = np.stack([ends - events.duration_s, ends], axis=1)[events.event_of]
     rides = step.rail >= 0
-    rails = tuple(line([[1, 0]], rails=(rail,)) for rail in (0, 1)) if rides.any() else ()
-    used = np.where(rides, 3, 0) if ports is None else ports(step)
+    k = rail_job.network.ports_per_gpu
+    across = [*range(k, 2 * k), *range(k)]
+    rails = tuple(line([across], rails=(rail,)) for rail in (0, 1)) if rides.any() else ()
+    used = np.where(rides, 4**k - 1, 0) if ports is None else ports(step)
     return replace(plan(rails, times, float(ends.max()), used), pooled=True)
 
 
@@ -958,6 +960,10 @@ ROWS = [
     Row(None, FOUR_SIX, plan(line([BOTH_WAYS]), [[0, 1]] * 4, 1.0, [63] * 4)),
     Row(None, LATE_FOUR_SIX, plan(line([BOTH_WAYS]), [[0, 1.75]] * 4, 1.75, [63] * 4)),
     Row(None, FOUR_TWO, over_chords()),
+    Row(None, FOUR_TWO, over_chords(share=(1, 1 - HAIR, 1))),
+    Row(None, FOUR_TWO, replace(over_chords(6.0), ports=np.ones(4, dtype=int))),
+    Row(None, FOUR_TWO, plan(line([CHORD_CIRCUITS, [6, 5, 0, 7, 2, 1, 4, 3], CHORD_CIRCUITS],
+        [0, 1, 3]), [[0, 3]] * 4, 4.0, [3] * 4)),
     Row(None, FOUR_AND_FIVE, over_chords_of_both()),
     Row("routes over chords bring each part to its place", FOUR_TWO,
         over_chords(to_third=(0, 1)), "got 2, expected 3", stops=True),
@@ -978,6 +984,7 @@ ROWS = [
     Row("in an all-to-all over chords all members use the same strides", FOUR_TWO,
         over_chords(rails=line([[2, 5, 4, 7, 6, 1, 3, 0]]))),
     Row(None, in_servers(2), pooled(in_servers(2))),
+    Row(None, in_servers(2, ports_per_gpu=2), pooled(in_servers(2, ports_per_gpu=2))),
     Row("data change rail only in jobs that let them", in_servers(2, change_rail_s=None),
         pooled(in_servers(2)), "pooled: data change rail only in jobs that let them: got True",
         stops=True),

@@ -235,7 +235,7 @@ ROWS = [
             routes=((0,),),
             steps=[[SET, 0, 0], [RAISE, 0, -1]],
         ),
-        "steps[1]: a cell has the state that it is in, by its parts: got cell m, expected bar",
+        "steps[1], cell m: a cell has the state that it is in, by its parts: got power",
         stops=True,
     ),
     Row(None, LOST, answer(), figures={"objective": (0, 2, 0, 720, 4), "dark_steps": 0}),

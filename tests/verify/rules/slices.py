@@ -119,6 +119,8 @@ def stopped(rule: str, problem: Any, answer: Any) -> Row:
     return Row(rule, problem, solution, stops=True)
 
 
+FLAT = om.SliceAllocation(om.RackFabric((2, 4, 4), (1, 2, 4), fibres=8), (1, 3, 4))
+"""Two servers: one has two rows of four chips, and the other one row, or each two of three."""
 FIGURES = {"servers": 2, "circuits": 2, "fibres": 2, "longest_route_hops": 1, "worst_load": 1}
 ASKED_FOR = "the slice is the one asked for, on the fewest servers"
 NONE = om.Status.INFEASIBLE
@@ -243,6 +245,7 @@ ROWS = [
     stopped("a route joins its slots", PAIR, allocation(routes=((0, 1), (0, 1)))),
     # bounds
     Row(None, PAIR, best(status=om.Status.OPTIMAL, limit=None)),
+    Row(None, FLAT, claim(FLAT, lower_bound=6.0), figures={"lower_bound_recomputed": 6.0}),
     Row(
         "the lower bound is not below one pair's circuits",
         PAIR,
