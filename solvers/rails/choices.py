@@ -8,8 +8,7 @@ The kernel of `optmatch.solvers.rails.decoder` makes the schedule of one choice 
 2. The best of them with different rings, four at most, are starts.
 3. Random moves change the starts, which take turns: a ring, a route, or who goes first. A move
    stays if the step is no longer than before plus a tolerance that falls from 1 % to 0 (threshold
-   accepting, Dueck and Scheuer 1990). They go on first with a delay ten times as long, in which
-   choices with few changes win, then with the delay of the network.
+   accepting, Dueck and Scheuer 1990).
 4. The search ends at the bound of the step, when its trials or its work are used up, or in time to
    make a plan of the best choice.
 
@@ -98,10 +97,6 @@ _MOVE_WORK = 2.0
 _LEAST_MOVE_WORK = 1e8
 """The least work of random moves, most of a second: jobs of a few GPUs have few simple
 choices."""
-_LONG_DELAY = 10
-"""With a delay so many times as long only choices that seldom change circuits are fast, and these
-are good starts: without them, the published case of four H200 servers is 10 ms, one delay,
-longer."""
 _FIRST = -3
 """The route of a shape in which everything goes over the first ring that joins its members."""
 _MOST_RINGS = 3
@@ -109,18 +104,11 @@ _MOST_RINGS = 3
 _MOST_PERTURB = 0.3
 _MOST_REPLACE = 0.36
 _MOST_ROUTE = 0.72
-_MOST_PRIORITY = 0.93
-_MOST_HASTE = 0.99
 """Moves by the number that draws them, each up to its limit: the order of a ring (30 %), a ring
-(6 %), the route of one communication or of all of a kind (36 %), who goes first (21 %), haste
-(6 %), and whether all goes in the order of release (1 %). Rings and routes decide most and are
-drawn most."""
+(6 %), the route of one communication or of all of a kind (36 %), and else who goes first (28 %).
+Rings and routes decide most and are drawn most."""
 _DOUBLE_SHARE = 0.15
 """The part of the changes that are two moves."""
-_MOST_HASTE_PART = 0.1
-"""A move changes haste by at most one delay and this part of the step: where delays are longer
-than the step, circuits stay, and a haste of a delay would only put a communication first or
-last."""
 _MOST_ROWS = 20_000_000
 """Rows of relays of a plan: with more its file, 12 bytes a row, could not be read again."""
 _RELAYS_PER_S = 3e6
@@ -305,9 +293,7 @@ class Search:
         The time of a known plan in seconds: a choice is of use if it is better. Infinite if no
         plan is known.
     decoder
-        Times choices, with a delay in ``decoder.graph``.
-    change_s
-        The delay of a change of circuits, infinite on switches where none may change.
+        Times choices.
     clock
         The clock of the solver, None without a limit of time.
     best, best_s
@@ -315,8 +301,6 @@ class Search:
         the plan that was known before.
     relays_s
         How many seconds it takes to list the relays of its plan.
-    reserve_s
-        How many seconds are left to random moves with the delay of the network.
     tried
         How many choices were timed.
     bound_s
@@ -351,7 +335,6 @@ class Search:
         self.seats = seats
         self.rng = rng
         self.decoder = Decoder(seats)
-        self.change_s = self.decoder.graph.change_s
         self.clock = running_clock()
         self.spare_s = spare_s
         self.known_s = known_s
@@ -362,7 +345,6 @@ class Search:
         self.best_s = known_s * (1 - 1e-12)
         self.tried = 0
         self.relays_s = 0.0
-        self.reserve_s = 0.0
         self.bound_s = bound_step(seats) * (1 + 1e-9)
 
         # Rings are made of an order and a cut. A family is all groups of one name, as all groups
@@ -394,34 +376,14 @@ class Search:
 
         At most `n_trials` choices are timed, with no more than `most_work`, half of it for simple
         choices. The moves have `_MOVE_WORK` times the work of the simple choices, or
-        `_LEAST_MOVE_WORK` if that is more. The first half of them, and of the time that is left,
-        goes on with a delay `_LONG_DELAY` times as long, unless no circuit would change then.
+        `_LEAST_MOVE_WORK` if that is more.
         """
         starts = self._time_simple_choices(n_trials, most_work / 2)
         if not starts or self.tried >= n_trials or self._is_done(most_work):
             return
         move_work = max(_LEAST_MOVE_WORK, _MOVE_WORK * self.decoder.work)
         move_work = min(move_work, most_work - self.decoder.work)
-
-        # The long delay comes first. It is left out if it is no shorter than the bound of the
-        # step, as no circuit would change then, and if the delay is 0 s, as both would be the
-        # same. ``n_left`` counts the delays that are left, 2 and 1, which share the trials evenly.
-        delays_s = [_LONG_DELAY * self.change_s, self.change_s]
-        if not 0.0 < delays_s[0] < self.bound_s:
-            del delays_s[0]
-        for n_left, delay_s in zip(range(len(delays_s), 0, -1), delays_s, strict=True):
-            # Times with another delay do not compare: the best choice is found anew among starts.
-            self.best = None
-            self.best_s = self.known_s * (1 - 1e-12)
-            self.decoder.graph = self.decoder.graph._replace(change_s=delay_s)
-            starts = [
-                TimedChoice(self._try(start.choice, np.inf), start.choice) for start in starts
-            ]
-            self.reserve_s = 0.0
-            if n_left > 1:
-                self.reserve_s = self.left_s / 2
-            n_moves = (n_trials - self.tried) // n_left
-            self._improve(starts, n_moves, self.decoder.work + move_work / len(delays_s))
+        self._improve(starts, n_trials - self.tried, self.decoder.work + move_work)
 
     def _improve(self, starts: list[TimedChoice], n_trials: int, most_work: float) -> None:
         """Improve starts by threshold accepting; each has turns of `_TURN` trials.
@@ -516,7 +478,7 @@ class Search:
 
     def _is_over(self) -> bool:
         """Tell whether no more time is left than plans and other searches take."""
-        return self.left_s < self.spare_s + self.relays_s + self.reserve_s
+        return self.left_s < self.spare_s + self.relays_s
 
     def _try(self, choice: RailChoice, most_s: float) -> float:
         """Time a choice, and remember it in ``self.best`` if it is the best so far.
@@ -749,7 +711,7 @@ class Search:
     def _move(self, choice: RailChoice) -> RailChoice:
         """Apply the move in whose interval a number from 0 to 1 lies; `choice` itself stays.
 
-        The constants from `_MOST_PERTURB` to `_MOST_HASTE` are the upper ends of the intervals, so
+        The constants from `_MOST_PERTURB` to `_MOST_ROUTE` are the upper ends of the intervals, so
         that the share of a move is the difference of two. The initial rings of chords keep their
         circuits; a choice of chords alone gets another ring instead.
         """
@@ -768,16 +730,13 @@ class Search:
             return self._replace_ring(choice, movable)
         if move < _MOST_ROUTE:
             return self._change_route(choice)
-        if move < _MOST_PRIORITY:
-            # One communication comes right before another one in priority, or right after it.
-            moved = self.riding[self._draw(len(self.riding))]
-            other = self.riding[self._draw(len(self.riding))]
-            priority = choice.priority.copy()
-            priority[moved] = np.nextafter(priority[other], self.rng.choice((-np.inf, np.inf)))
-            return choice._replace(priority=priority)
-        if move < _MOST_HASTE:
-            return self._change_haste(choice)
-        return choice._replace(in_order=not choice.in_order)
+
+        # One communication comes right before another one in priority, or right after it.
+        moved = self.riding[self._draw(len(self.riding))]
+        other = self.riding[self._draw(len(self.riding))]
+        priority = choice.priority.copy()
+        priority[moved] = np.nextafter(priority[other], self.rng.choice((-np.inf, np.inf)))
+        return choice._replace(priority=priority)
 
     def _perturb_ring(self, choice: RailChoice, movable: Sequence[int]) -> RailChoice:
         """Change the order of one ring: exchange two seats, turn a part around, or move a seat.
@@ -843,20 +802,6 @@ class Search:
         route = choice.route.copy()
         route[nodes] = drawn_route
         return choice._replace(route=route)
-
-    def _change_haste(self, choice: RailChoice) -> RailChoice:
-        """Change the haste of one communication, or of all of a kind, by a random time.
-
-        The time is at most the delay of a change, or `_MOST_HASTE_PART` of the best step if that
-        is less; it may be added or taken off.
-        """
-        nodes = self.kinds[self._draw(len(self.kinds))]
-        if self.rng.random() < 0.5:
-            nodes = nodes[self._draw(len(nodes))]
-        most_s = min(self.delay_s, _MOST_HASTE_PART * self.best_s)
-        haste_s = choice.haste_s.copy()
-        haste_s[nodes] += (2 * self.rng.random() - 1) * most_s
-        return choice._replace(haste_s=haste_s)
 
 
 def list_exchange_groups(seats: Seats) -> Ints | None:

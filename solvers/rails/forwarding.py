@@ -81,9 +81,7 @@ def plan_forwarded(
     except (KeyboardInterrupt, TimeUp) as exception:
         stop = exception
     if search.best is not None:
-        decoder = search.decoder
-        decoder.graph = decoder.graph._replace(change_s=search.change_s)
-        yield _build(decoder, search.best)
+        yield _build(search.decoder, search.best)
     if stop is not None:
         raise stop
 
