@@ -97,8 +97,6 @@ _MOVE_WORK = 2.0
 _LEAST_MOVE_WORK = 1e8
 """The least work of random moves, most of a second: jobs of a few GPUs have few simple
 choices."""
-_FIRST = -3
-"""The route of a shape in which everything goes over the first ring that joins its members."""
 _MOST_RINGS = 3
 """A move adds a ring while fewer than so many may change; after that it replaces one of them."""
 _MOST_PERTURB = 0.3
@@ -261,7 +259,7 @@ class _Shape(NamedTuple):
     widths: tuple[int, ...]
     """By bundle that is no chord, how many ports of each GPU it has."""
     route: int
-    """The route of every node: `EITHER`, `_FIRST`, or the number of a ring."""
+    """The route of every node: `EITHER`, or the number of a ring."""
     price_s: float
     """As in `RailChoice`."""
     strides: tuple[int, ...] = ()
@@ -305,11 +303,10 @@ class Search:
         How many choices were timed.
     bound_s
         No step is faster, in seconds: the search ends there.
-    component
-        ``component[seat]``: the least seat with which it communicates, directly or through others.
     orders, cuts
-        The orders of all seats, and the cuts, of which new rings are made. The last cut is
-        `component`: as few cycles as there can be.
+        The orders of all seats, and the cuts, of which new rings are made. The last cut
+        joins all seats that communicate, directly or through others: as few cycles as there can
+        be.
     riding
         The nodes that ride a rail.
     kinds
@@ -349,18 +346,15 @@ class Search:
 
         # Rings are made of an order and a cut. A family is all groups of one name, as all groups
         # of data parallelism. Each cut joins the seats that share groups of some families; the
-        # last cut joins all seats that communicate, directly or through others: `component`.
+        # last cut joins all seats that communicate, directly or through others: a component.
         families = list_families(seats)
-        self.component = list_components(seats)
-        self.cuts = list_cuts(self.component, families)
+        self.cuts = list_cuts(list_components(seats), families)
         self.orders = list(list_orders(seats, families))
 
         # Where some communications go around all replicas, cuts with cycles that join replicas
-        # come in addition. The last cut is `component` again, with the numbers of seats that are
-        # alone as `_cross_cuts` writes them.
+        # come in addition. The last cut still joins each component.
         if seats.nodes.crosses.any():
             self.cuts = _cross_cuts(self.cuts)
-            self.component = self.cuts[-1]
 
         # Moves draw one node on a rail, or a kind of them. Chords are laid in groups of
         # all-to-alls. The plain shape is one ring of each component, with all ports, which all
@@ -369,7 +363,7 @@ class Search:
         self.kinds = _list_kinds(seats)
         self.ports = seats.job.network.ports_per_gpu
         self.chord_groups = list_exchange_groups(seats)
-        self.plain = _Shape(cuts=(self.component,), widths=(self.ports,), route=0, price_s=0.0)
+        self.plain = _Shape(cuts=(self.cuts[-1],), widths=(self.ports,), route=0, price_s=0.0)
 
     def run(self, n_trials: int, most_work: float) -> None:
         """Time simple choices, and improve the best ones by random moves.
@@ -588,11 +582,6 @@ class Search:
         one_or_two_cuts = [*((cut,) for cut in self.cuts), *permutations(self.cuts, 2)]
         one_or_two_cuts.sort(key=lambda cuts: (cuts[0] is joins_all, cuts[-1] is joins_all))
         for cuts in one_or_two_cuts:
-            # Everything goes over the first ring, which has short cycles, if all members are on
-            # one of them; the rest goes over the second ring, which takes the ports then.
-            if len(cuts) > 1 and cuts[0] is not joins_all:
-                yield _Shape(cuts=cuts, widths=all_ports, route=_FIRST, price_s=0.0)
-
             # Each communication goes as it ends soonest. With a price of one delay, circuits
             # change less often.
             for price_s in (0.0, self.delay_s):
@@ -650,9 +639,7 @@ class Search:
         """Make a choice of a shape: add the order of all its rings, and who goes first.
 
         ``order[place]`` is a seat; of ``priority[node]`` the least goes first. No node has to wait
-        for its turn (``in_order`` is False): others may overtake those whose circuits are busy. A
-        shape whose route is `_FIRST` gets the number of a ring, or `EITHER`, for each node (see
-        `_fit`).
+        for its turn (``in_order`` is False): others may overtake those whose circuits are busy.
         """
         # If two rings have the same cut, the second one goes backwards.
         rings = [(order, cut) for cut in shape.cuts]
@@ -670,39 +657,15 @@ class Search:
             (*(0 for _ in shape.widths), *shape.strides),
         )
 
-        # The same route for all, unless each takes the first ring that joins its members.
         n_nodes = len(self.seats.nodes.how)
-        route = np.full(n_nodes, shape.route)
-        if shape.route == _FIRST:
-            route = self._fit(layout)
         return RailChoice(
-            layout, route, priority, np.zeros(n_nodes), shape.price_s, in_order=False
+            layout=layout,
+            route=np.full(n_nodes, shape.route),
+            priority=priority,
+            haste_s=np.zeros(n_nodes),
+            price_s=shape.price_s,
+            in_order=False,
         )
-
-    def _fit(self, layout: RailLayout) -> Ints:
-        """Choose for each communication the first ring that has all its members on one cycle.
-
-        The cycle has to join as many replicas as the communication does. Returns ``route[node]``:
-        the number of the ring, or `EITHER` if there is none, or if the node rides no rail. With
-        the cycles 0, 0, 2, 2 and 0, 1, 0, 1 of four seats on two rings, a communication of seats 2
-        and 3 gets ring 0, one of seats 1 and 3 ring 1, and one of seats 0 and 3 `EITHER`.
-        """
-        seats = self.seats
-        routes = np.full(len(seats.nodes.how), EITHER)
-        first_member = seats.nodes.first_member[self.riding]
-
-        # Backwards, so that the first ring that fits is written last. ``layout.cycle[ring, seat]``
-        # is the number of the cycle that a seat is on. All members are on one cycle if the least
-        # and the most of their cycle numbers are the same; a number from that of the seats on is a
-        # cycle that joins all replicas. The members of all communications stand one after another
-        # in one array, and `reduceat` goes through it from each first member to the next one.
-        for number in reversed(range(len(layout.cycle))):
-            cycle_of_member = layout.cycle[number][seats.nodes.member]
-            least = np.minimum.reduceat(cycle_of_member, first_member)
-            most = np.maximum.reduceat(cycle_of_member, first_member)
-            is_joined = (least >= len(self.component)) == seats.nodes.crosses[self.riding]
-            routes[self.riding[(least == most) & is_joined]] = number
-        return routes
 
     def _draw(self, count: int) -> int:
         """Draw a whole number from 0 to ``count - 1``, all equally likely."""

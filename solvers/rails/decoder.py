@@ -76,10 +76,9 @@ from optmatch.solvers.rails.paths import Floats, Ints, pop_node, push_node
 
 STRAIGHT = -1
 EITHER = -2
-CHORDS = -4
+CHORDS = -3
 """What stands in the place of the number of a ring, from 0 on, for a node that goes straight, that
-may go as it ends soonest, or that goes over all chords which serve it; -3 is left to the shapes of
-`optmatch.solvers.rails.choices`."""
+may go as it ends soonest, or that goes over all chords which serve it."""
 NO_RAIL = -1
 RING = 0
 MESSAGE = 1
