@@ -108,6 +108,8 @@ def generated(command: str) -> Problem:
     problems: list[Problem] = []  # `write_problem` fills it
     try:
         words = shlex.split(command)
+        if words[:1] == ["device"]:
+            raise click.UsageError("makes no problem, but the cells of a chip")
         generate.main(words, "optmatch generate", standalone_mode=False, obj=problems)
     except click.ClickException as exc:
         raise InputError(f"{command!r}: {exc.format_message()}", where="generate") from exc

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics.cellgraph import DEAD, CellGraph, check_parts
 from optmatch.fabrics.fabric import Ends, Fabric, number_names
-from optmatch.model import BAR, CROSS, FREE, CellDevice, Index, InputError, check_fields
-from optmatch.model.declarations import form_of
+from optmatch.model import BAR, CROSS, FREE, CellDevice, InputError, check_fields
+from optmatch.model.declarations import Label, form_of
 
 FaultKind = Literal["stuck-bar", "stuck-cross", "dead-cell", "dead-port"]
 
@@ -88,10 +88,10 @@ class Faulty(Fabric):
     """
 
     fabric: Fabric
-    stuck_bar: Sequence[Index] = ()
-    stuck_cross: Sequence[Index] = ()
-    dead_cells: Sequence[Index] = ()
-    dead_ports: Sequence[Index] = ()
+    stuck_bar: Sequence[Label] = ()
+    stuck_cross: Sequence[Label] = ()
+    dead_cells: Sequence[Label] = ()
+    dead_ports: Sequence[Label] = ()
     type: ClassVar[str] = "faulty"
 
     def __post_init__(self) -> None:

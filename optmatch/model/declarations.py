@@ -121,6 +121,11 @@ Count = Annotated[int, Range(1)]
 """A whole number >= 1."""
 Index = Annotated[int, Range(0)]
 """A whole number >= 0."""
+if TYPE_CHECKING:
+    Label = Any
+else:
+    Label = Index
+"""The number of a port or a cell, of which a caller may give the name."""
 Amount = Annotated[float, Range(0)]
 """A number >= 0."""
 Positive = Annotated[float, Range(0, above=True)]

@@ -88,7 +88,10 @@ def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
         ('[[generate]]\ncommand = "{n:>9999999}{n}"\nn = [1]', "has no list"),
         ('[[generate]]\ncommand = "{a.b}"', "{a.b} has no list"),
         (f'[[generate]]\ncommand = "{{a}}{{b}}"\na = {ONES}\nb = {ONES}', "1002001 tasks: at"),
-        ('[[generate]]\ncommand = "device --fabric benes --size 4"', "'device .*makes no problem"),
+        (
+            '[[generate]]\ncommand = "device --fabric benes --size 4 -o a.csv"',
+            "'device .*makes no problem",
+        ),
         ("seeds = 9223372036854775808\n" + SMALL, "seeds: far too many tasks: at most"),
         ("= 3", "not TOML"),
         ("a = " + "[" * 5000, "not TOML"),

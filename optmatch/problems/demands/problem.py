@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.fabrics import Fabric, Faulty, IdealSwitch
+from optmatch.fabrics import Fabric, Fault, Faulty, IdealSwitch
 from optmatch.model import (
     Amount,
     Axes,
@@ -437,20 +437,17 @@ class Demand(_InTicks):
         (('a', 'spare', 'b'), (1,), [0.0, 0.0, 4.0])
         """
         ports = form_of(Sequence[int | str]).check("ports", ports)
-        whole, faults = self.fabric, {}
-        if isinstance(whole, Faulty):
-            faults = {
-                name: getattr(whole, name) for name in ("stuck_bar", "stuck_cross", "dead_cells")
-            }
-            whole = whole.fabric
         failed = {self.fabric.find_port(port) for port in ports}
         busy = set(np.concatenate(np.nonzero(self.demand_bytes)).tolist())
-        dead = sorted(failed.union(self.fabric.dead_ports))
-        faulty = Faulty(whole, dead_ports=dead, **faults)
+        newly_dead = sorted(failed.difference(self.fabric.dead_ports))
+        whole = self.fabric.intact
+        new_faults = [Fault("dead-port", port) for port in newly_dead]
+        faulty = Faulty.of(whole, [*self.fabric.faults, *new_faults])
 
         # Each dead port with a demand and a free one change places.
         place = np.arange(self.fabric.n_ports)
-        free_ports = [port for port in range(len(place)) if port not in busy.union(dead)]
+        taken = busy.union(faulty.dead_ports)
+        free_ports = [port for port in range(len(place)) if port not in taken]
         for port in sorted(failed & busy):
             if not free_ports:
                 raise InputError(

@@ -38,7 +38,7 @@ from optmatch.model import (
     frozen,
     given,
 )
-from optmatch.model.declarations import form_of
+from optmatch.model.declarations import Label, form_of
 from optmatch.model.device import Loss
 from optmatch.problems.reroutes.running import (
     Damage,
@@ -192,11 +192,11 @@ class Reroute(_AssessedState):
     routes: tuple[tuple[Index, ...], ...] = ()
     cell_states: Annotated[GivenOrNone[np.int8], Range(FREE, CROSS)] = given(default=None)
     failed_chips: tuple[Index, ...] = field(default=(), kw_only=True)
-    failed_ports: tuple[Index, ...] = field(default=(), kw_only=True)
+    failed_ports: tuple[Label, ...] = field(default=(), kw_only=True)
     failed_fibres: tuple[Index, ...] = field(default=(), kw_only=True)
-    stuck_bar: tuple[Index, ...] = field(default=(), kw_only=True)
-    stuck_cross: tuple[Index, ...] = field(default=(), kw_only=True)
-    dead_cells: tuple[Index, ...] = field(default=(), kw_only=True)
+    stuck_bar: tuple[Label, ...] = field(default=(), kw_only=True)
+    stuck_cross: tuple[Label, ...] = field(default=(), kw_only=True)
+    dead_cells: tuple[Label, ...] = field(default=(), kw_only=True)
     cell_loss_db: Loss = field(default=0.48, kw_only=True)
     fibre_loss_db: Loss = field(default=3.6, kw_only=True)
     kind: ClassVar[str] = "reroute"

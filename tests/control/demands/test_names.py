@@ -51,16 +51,14 @@ def test_labels_name_the_first_ports_of_a_larger_switch() -> None:
 
 def test_ports_of_faults_matchings_and_failures_are_named() -> None:
     """Names mean the same as the numbers of the ports, wherever a port is given."""
-    dead: Any = ["c", 0]
-    assert om.Faulty(SWITCH, dead_ports=dead) == om.Faulty(SWITCH, dead_ports=[0, 2])
+    assert om.Faulty(SWITCH, dead_ports=["c", 0]) == om.Faulty(SWITCH, dead_ports=[0, 2])
     matching: Any = ["out 1", "out 0", -1, 3]
     assert om.Routing(om.Benes(4), matching).matching.tolist() == [1, 0, -1, 3]
     with pytest.raises(om.InputError, match="there is no port d"):
         om.Routing(SWITCH, ["b", "d", "a"])
 
     circuits = [[0, 1], [1, 0]]
-    failed: Any = ["b"]
-    assert om.Reroute(SWITCH, circuits, failed_ports=failed).failed_ports == (1,)
+    assert om.Reroute(SWITCH, circuits, failed_ports=("b",)).failed_ports == (1,)
     proposals = []
     for port in (1, "b"):
         controller = om.Rerouter(om.Reroute(SWITCH, circuits, spares=(2,)))
