@@ -5,12 +5,11 @@ pixels.
 """
 
 import importlib
-import importlib.util
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -35,20 +34,10 @@ def own_style() -> Iterator[None]:
         yield
 
 
-def drawing_module() -> ModuleType:
-    """Return `docs/figures.py`, which knows how each figure is drawn."""
-    spec = importlib.util.spec_from_file_location("figures", DOCS / "figures.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["figures"] = module
-    # It puts `docs` in front of the path, where `docs/sphinx` would hide a missing Sphinx.
-    path = list(sys.path)
-    spec.loader.exec_module(module)
-    sys.path[:] = path
-    return module
-
-
-FIGURES: dict[str, Any] = drawing_module().FIGURES
+# The code that draws puts `docs` in front of the path, where `docs/sphinx` would hide Sphinx.
+PATH = list(sys.path)
+FIGURES: dict[str, Any] = runpy.run_path(str(DOCS / "figures.py"))["FIGURES"]
+sys.path[:] = PATH
 
 
 def test_every_figure_is_on_a_page_and_drawn_by_code() -> None:

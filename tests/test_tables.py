@@ -1,25 +1,16 @@
 """The tables of the pages are those that the declarations make."""
 
-import importlib.util
+import runpy
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
-def _load_maker() -> ModuleType:
-    """Return the module that makes the tables, which is no part of a package."""
-    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MAKER = _load_maker()
+MAKER: Any = SimpleNamespace(**runpy.run_path(str(DOCS / "tables.py")))
 
 
 @pytest.mark.parametrize("page", MAKER.PAGES)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from numpy.typing import NDArray
 
 from optmatch.solvers.all_to_all.factors import exchange, matchings, relabel, tournament
@@ -38,30 +38,6 @@ def test_a_tournament_is_a_factorisation_in_the_fewest_slots(
         assert (np.take_along_axis(row, row, axis=1) == np.arange(ports)).all()
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.integers(4, 13), st.booleans(), st.integers(0, 2**32 - 1))
-def test_exchanges_keep_a_factorisation(ports: int, bidirectional: bool, seed: int) -> None:
-    """The three new factors have the edges of the three old ones; the rest is untouched."""
-    rng = np.random.default_rng(seed)
-    factors = tournament(ports, bidirectional)
-    if len(factors) < 3:
-        return
-    vertices = factors.shape[1]
-    place, path = np.empty(vertices, dtype=np.int64), np.empty(vertices + 2, dtype=np.int64)
-    done = 0
-    for _ in range(60):
-        slots = rng.choice(len(factors), 3, replace=False)
-        old, new = factors[slots], np.empty((3, vertices), dtype=np.int64)
-        start, coins = int(rng.integers(vertices)), int(rng.integers(1 << 31))
-        if exchange(old, start, coins, new, place, path):  # type: ignore[no-untyped-call]
-            assert (np.sort(new, axis=0) == np.sort(old, axis=0)).all()
-            factors[slots] = new
-            done += 1
-    assert_factorisation(factors, ports, bidirectional)
-    if ports >= 8:
-        assert done
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 5), st.integers(0, 2**32 - 1))
 def test_factors_of_jobs_may_have_edges_in_common(half: int, seed: int) -> None:
@@ -90,12 +66,16 @@ def cycles(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list[int
     return found
 
 
-@settings(max_examples=examples(30, plain=6), deadline=None)
-@given(st.integers(8, 20), st.integers(0, 2**32 - 1))
-def test_exchanges_change_one_cycle_and_keep_the_rest_as_it_was(ports: int, seed: int) -> None:
-    """The first slot changes along one cycle; the others swap colours only if more agrees then."""
+@settings(max_examples=examples(80, plain=10), deadline=None)
+@given(st.integers(4, 20), st.booleans(), st.integers(0, 2**32 - 1))
+def test_exchanges_keep_a_factorisation(ports: int, bidirectional: bool, seed: int) -> None:
+    """Three new factors have the edges of the three old ones, and change as little as they can.
+
+    The first slot changes along one cycle; the others swap colours only if more agrees then.
+    """
     rng = np.random.default_rng(seed)
-    factors = tournament(ports, True)
+    factors = tournament(ports, bidirectional)
+    assume(len(factors) >= 3)
     vertices = factors.shape[1]
     place, path = np.empty(vertices, dtype=np.int64), np.empty(vertices + 2, dtype=np.int64)
     done, tries = 0, 40
@@ -103,15 +83,17 @@ def test_exchanges_change_one_cycle_and_keep_the_rest_as_it_was(ports: int, seed
         slots = rng.choice(len(factors), 3, replace=False)
         old, new = factors[slots], np.empty((3, vertices), dtype=np.int64)
         start, coins = int(rng.integers(vertices)), int(rng.integers(1 << 31))
-        if not exchange(factors[slots], start, coins, new, place, path):  # type: ignore[no-untyped-call]
+        if not exchange(old, start, coins, new, place, path):  # type: ignore[no-untyped-call]
             continue
         done += 1
+        assert (np.sort(new, axis=0) == np.sort(old, axis=0)).all()
         assert len(cycles(old[0], new[0])) == 1
         for cycle in cycles(new[1], new[2]):
             kept = (new[1:, cycle] == old[1:, cycle]).sum()
             assert kept >= (new[1:, cycle] == old[:0:-1, cycle]).sum()
         factors[slots] = new
-    assert done > tries / 4
+    assert_factorisation(factors, ports, bidirectional)
+    assert done > tries / 4 or ports < 8
 
 
 def test_relabelling_moves_partners_along() -> None:
