@@ -79,7 +79,6 @@ def test_all_to_alls_over_several_ports_keep_to_a_short_limit(two_way: bool) -> 
     assert solution.answer.stored_ranks == 1
     assert solution.objective is not None
     assert solution.objective <= 4 * problem.lower_bound()
-    assert om.verify(problem, solution).ok
 
 
 def test_stored_ranks_that_cannot_be_turned_are_refused() -> None:

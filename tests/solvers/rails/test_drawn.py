@@ -41,7 +41,6 @@ def test_experts_that_all_replicas_hold_are_weights_like_others(zero_stage: int)
     assert {group.name.partition(".")[0] for group in job.groups()} == {"dp"}
     sent, without = (each.step().size_bytes.sum() for each in (job, plain))
     assert sent > without
-    assert om.verify(job, om.solve(job, seed=0)).ok
 
 
 def test_stages_that_do_the_same_face_each_other_at_different_ports() -> None:

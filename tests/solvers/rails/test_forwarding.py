@@ -55,7 +55,6 @@ def test_a_static_ring_is_never_better_on_switches_that_stop_as_a_whole() -> Non
         n_jobs += 1
         found = om.solve(job, "prefetch", seed=0, limits=om.Limits(iterations=400))
         assert found.objective <= ring_s(job, number) * (1 + 1e-9), number
-        assert om.verify(job, found).valid, number
         n_forwarded += len(found.answer.relays) > 0
     assert n_jobs > 3 and n_forwarded
 
@@ -71,7 +70,6 @@ def test_long_rings_spread_the_members_of_groups() -> None:
     )  # fmt: skip
     found = om.solve(job, "prefetch", seed=0, limits=om.Limits(iterations=60))
     assert found.objective < 0.5 * ring_s(job, 0)
-    assert om.verify(job, found).valid
 
 
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(8, 8), (4, 16), (16, 4), (3, 5)])
@@ -131,7 +129,6 @@ def test_what_is_forwarded_passes_several_ranks(delay_s: float) -> None:
     )  # fmt: skip
     found = om.solve(job, "prefetch", seed=0)
     assert isinstance(found.answer, om.RailPlan)
-    assert om.verify(job, found).ok
     assert found.stats["reconfigurations"] == 0
     kinds = job.step().kind[found.answer.relays[:, 0]]
     assert len(set(kinds.tolist())) > 1
@@ -167,7 +164,6 @@ def test_an_interrupted_search_returns_the_best_so_far(monkeypatch: pytest.Monke
     assert found.limit is om.Limit.INTERRUPTED
     assert found.objective is not None and first.objective is not None
     assert found.objective < first.objective
-    assert om.verify(job, found).ok
 
 
 def test_a_plan_has_a_bound_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,5 +141,4 @@ def test_copies_are_summed_beside_other_collectives_in_a_stream_of_their_own() -
     # The other operations of the step are the same; only the order in streams differs.
     assert np.array_equal(shared.step().dep, apart.step().dep)
     assert apart.lower_bound() < shared.lower_bound()
-    solution = om.solve(apart, seed=0)
-    assert om.verify(apart, solution).valid
+    assert om.verify(apart, om.solve(apart, seed=0)).valid
