@@ -3,16 +3,17 @@
 Written apart from the methods: no rank is folded, only a few orders are searched.
 """
 
-import heapq
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import permutations
 
 import numpy as np
 
 import optmatch as om
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND
-from optmatch.verify.rails.replay import list_before, measure_work
+from optmatch.verify.rails.replay import measure_work
+from tests.helpers.list_scheduling import Way, time_step
 
 Orders = dict[int, list[int]]
 """By rail its ranks, as they stand on the ring."""
@@ -42,53 +43,44 @@ def list_orders(job: om.RailJob, seed: int) -> Iterator[Orders]:
         yield {rail: rng.sample(own, len(own)) for rail, own in rails.items()}
 
 
+def list_all_orders(job: om.RailJob) -> Iterator[Orders]:
+    """List all rings of a job whose rails are alike."""
+    rails = {rail: ranks.tolist() for rail, ranks in ranks_of_rails(job.step()).items()}
+    n_gpus = max(map(len, rails.values()))
+    for order in permutations(range(1, n_gpus)):
+        yield {rail: [ranks[0], *(ranks[k] for k in order)] for rail, ranks in rails.items()}
+
+
 def time_rings(job: om.RailJob, orders: Orders) -> float:
     """Let everything go in the order of its release, over all ports of every GPU on its way."""
-    step, every = job.step(), np.arange(job.step().n_operations)
-    work = measure_work(job, every)
-    event: dict[int, int] = {}
-    of = [
-        event.setdefault(int(m) if m >= 0 else -1 - k, len(event))
-        for k, m in enumerate(step.match)
-    ]
-    parts: list[list[int]] = [[] for _ in event]
-    for k, number in enumerate(of):
-        parts[number].append(k)
-    before = (column.tolist() for column in list_before(step, every))
-    pairs = {(of[a], of[b]) for a, b in zip(*before, strict=True)}
-    after: list[list[int]] = [[] for _ in event]
-    waits, ready = [0] * len(event), [0.0] * len(event)
-    for a, b in pairs:
-        after[a].append(b)
-        waits[b] += 1
-    free = dict.fromkeys(range(step.n_ranks), 0.0)
-    queue = [(0.0, k) for k in range(len(event)) if not waits[k]]
-    last = 0.0
-    rate = job.network.rail_bytes_per_s
-    while queue:
-        start, number = heapq.heappop(queue)
-        k = parts[number][0]
-        lasts, used = float(work.full_s[k]), []
-        if step.rail[k] >= 0:
-            ring, members = orders[int(step.rail[k])], step.groups[step.group[k]].ranks
-            if step.kind[k] >= SEND:
-                one, two = int(step.rank[k]), int(step.peer[k])
-                ends = [(one, two) if step.kind[k] == SEND else (two, one)]
-            else:
-                row = sorted(members, key=ring.index)
-                ends = list(zip(row, [*row[1:], row[0]], strict=True))
-            hops = [(ring.index(b) - ring.index(a)) % len(ring) for a, b in ends]
-            for (a, _), count in zip(ends, hops, strict=True):
-                used += [ring[(ring.index(a) + j) % len(ring)] for j in range(count)]
-            many = len(members) / 2 if step.kind[k] == ALL_TO_ALL and len(members) > 2 else 1.0
-            lasts = float(work.sent_bytes[k]) * many / rate + float(work.latency_s[k]) * max(hops)
-            start = max([start, *(free[rank] for rank in used)])
-        for rank in used:
-            free[rank] = start + lasts
-        last = max(last, start + lasts)
-        for later in after[number]:
-            waits[later] -= 1
-            ready[later] = max(ready[later], start + lasts)
-            if not waits[later]:
-                heapq.heappush(queue, (ready[later], later))
-    return last
+    return time_step(job, ways_along(job, orders))
+
+
+def ways_along(job: om.RailJob, orders: Orders) -> Callable[[int], Way]:
+    """Return a function from an operation to its way; a port is named by the rank that sends."""
+    step = job.step()
+    work = measure_work(job, np.arange(step.n_operations))
+
+    def find_way(k: int) -> Way:
+        # The hops from each sender to its receiver, along the ring.
+        ring = orders[int(step.rail[k])]
+        members = sorted(step.groups[step.group[k]].ranks, key=ring.index)
+        ends = list(zip(members, [*members[1:], members[0]], strict=True))
+        if step.kind[k] >= SEND:
+            one, two = int(step.rank[k]), int(step.peer[k])
+            ends = [(one, two) if step.kind[k] == SEND else (two, one)]
+        hops = [(ring.index(to) - ring.index(source)) % len(ring) for source, to in ends]
+        passed = [
+            ring[(ring.index(source) + hop) % len(ring)]
+            for (source, _), count in zip(ends, hops, strict=True)
+            for hop in range(count)
+        ]
+
+        # Of an all-to-all each part goes half around in the mean.
+        n_passes = 1.0
+        if step.kind[k] == ALL_TO_ALL and len(members) > 2:
+            n_passes = len(members) / 2
+        sent_s = float(work.sent_bytes[k]) * n_passes / job.network.rail_bytes_per_s
+        return Way(sent_s + float(work.latency_s[k]) * max(hops), passed)
+
+    return find_way

@@ -9,7 +9,8 @@ import numpy as np
 
 from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import RECV, SEND
-from optmatch.verify.rails.replay import list_before, measure_work
+from optmatch.verify.rails.replay import measure_work
+from tests.helpers.list_scheduling import list_events
 
 Hops = tuple[tuple[int, int], ...]
 """Circuits that data go over at once, as pairs of ranks."""
@@ -80,19 +81,13 @@ class _Event(NamedTuple):
 
 def _events(job: RailJob) -> tuple[list[_Event], list[set[int]]]:
     """Return the events of a step, and which come before each."""
-    step, rail, every = job.step(), job.step().rail, np.arange(job.step().n_operations)
-    work = measure_work(job, every)
-    number: dict[int, int] = {}
-    of = [
-        number.setdefault(int(m) if m >= 0 else -1 - k, len(number))
-        for k, m in enumerate(step.match)
-    ]
-    parts: list[list[int]] = [[] for _ in number]
-    for k, event in enumerate(of):
-        parts[event].append(k)
-    before: list[set[int]] = [set() for _ in number]
-    for one, two in zip(*(column.tolist() for column in list_before(step, every)), strict=True):
-        before[of[two]].add(of[one])
+    step, rail = job.step(), job.step().rail
+    work = measure_work(job, np.arange(step.n_operations))
+    parts, after, _ = list_events(step)
+    before: list[set[int]] = [set() for _ in parts]
+    for one, later in enumerate(after):
+        for two in later:
+            before[two].add(one)
     found = [
         _Event(row, float(work.full_s[row[0]]), float(work.latency_s[row[0]]), rail[row[0]] >= 0)
         for row in parts

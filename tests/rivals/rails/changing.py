@@ -14,7 +14,8 @@ import numpy as np
 
 import optmatch as om
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, SEND
-from optmatch.verify.rails.replay import list_before, measure_work
+from optmatch.verify.rails.replay import measure_work
+from tests.helpers.list_scheduling import list_events
 
 ORDERS = 6
 """So many orders are tried with each split of ports."""
@@ -76,27 +77,16 @@ def list_tasks(
 ) -> Tasks:
     """List the tasks of a step with the circuits of each."""
     step = job.step()
-    operations = np.arange(step.n_operations)
-    work = measure_work(job, operations)
-    number_of: dict[int, int] = {}
-    task_of = [
-        number_of.setdefault(int(match) if match >= 0 else -1 - k, len(number_of))
-        for k, match in enumerate(step.match)
-    ]
-    tasks: dict[int, Task] = {}
-    for k, number in enumerate(task_of):
-        if number not in tasks:
+    work = measure_work(job, np.arange(step.n_operations))
+    events = list_events(step)
+    tasks = []
+    for k, *_ in events.parts:
+        task = Task(float(work.full_s[k]), (), ())
+        if step.rail[k] >= 0 and step.kind[k] != COMPUTE:
             sent = float(work.sent_bytes[k]), float(work.latency_s[k])
-            tasks[number] = Task(float(work.full_s[k]), (), ())
-            if step.rail[k] >= 0 and step.kind[k] != COMPUTE:
-                tasks[number] = _find_circuits(job, k, split, *sent)
-    columns = (column.tolist() for column in list_before(step, operations))
-    after: list[list[int]] = [[] for _ in number_of]
-    n_before = [0] * len(number_of)
-    for one, two in {(task_of[a], task_of[b]) for a, b in zip(*columns, strict=True)}:
-        after[one].append(two)
-        n_before[two] += 1
-    return Tasks([tasks[number] for number in range(len(tasks))], after, n_before)
+            task = _find_circuits(job, k, split, *sent)
+        tasks.append(task)
+    return Tasks(tasks, events.after, events.n_before)
 
 
 def _find_circuits(

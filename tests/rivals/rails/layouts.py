@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import combinations, permutations
+from itertools import combinations
 from math import factorial, gcd, inf
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ import optmatch as om
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND
 from optmatch.verify.rails.replay import measure_work
-from tests.helpers.static_rings import list_orders, time_rings
-from tests.rivals.rails.timing import Way, time_step
+from tests.helpers.list_scheduling import Way, time_step
+from tests.helpers.static_rings import list_all_orders, list_orders, time_rings
 
 MOST_RINGS = 24
 """Rings of four GPUs are tried in all orders, twice; of five in all, once."""
@@ -26,12 +26,9 @@ def forwarded_ring_s(job: om.RailJob) -> float:
     if job.fabric is not None or job.collectives:
         return inf
     best_s = min(time_rings(job, orders) for orders in list_orders(job, 0))
-    rails = {rail: ranks.tolist() for rail, ranks in ranks_of_rails(job.step()).items()}
-    n_gpus = max(map(len, rails.values()), default=0)
+    n_gpus = max(map(len, ranks_of_rails(job.step()).values()), default=0)
     if n_gpus > 3 and factorial(n_gpus - 1) <= MOST_RINGS:
-        for order in permutations(range(1, n_gpus)):
-            orders = {rail: [own[0], *(own[k] for k in order)] for rail, own in rails.items()}
-            best_s = min(best_s, time_rings(job, orders))
+        best_s = min(best_s, *(time_rings(job, orders) for orders in list_all_orders(job)))
     return best_s
 
 

@@ -5,8 +5,7 @@ machine; a communication needs all circuits on its way at once, for as long as i
 of a few GPUs are tried. The model shares no code with the solvers.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import permutations
+from collections.abc import Hashable, Sequence
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -14,9 +13,9 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 import optmatch as om
-from optmatch.problems.rails.execution.plan import ranks_of_rails
-from optmatch.problems.rails.training.step import ALL_TO_ALL, SEND
-from optmatch.verify.rails.replay import list_before, measure_work
+from optmatch.verify.rails.replay import measure_work
+from tests.helpers.list_scheduling import Way, list_events
+from tests.helpers.static_rings import Orders, list_all_orders, ways_along
 from tests.rivals.rails import changing
 
 TICKS = 10_000_000
@@ -24,71 +23,28 @@ TICKS = 10_000_000
 operations by less than 0.01 %."""
 
 
-class Task(NamedTuple):
-    """A computation, or one communication with all of its parts."""
-
-    duration_s: float
-    circuits: Sequence[int]
-    """The circuits that it holds, each named by the rank that sends over it."""
-
-
 class Tasks(NamedTuple):
     """The step as a job shop."""
 
-    tasks: Sequence[Task]
-    pairs: set[tuple[int, int]]
-    """The first task has to end before the second starts."""
+    tasks: Sequence[Way]
+    """What each computation or communication takes, and the circuits that it holds."""
+    after: Sequence[Sequence[int]]
+    """The tasks that each one has to end before."""
 
 
-def list_rings(job: om.RailJob) -> Iterator[dict[int, list[int]]]:
-    """List all rings of a job whose rails are alike: by rail its ranks in their order."""
-    rails = {rail: ranks.tolist() for rail, ranks in ranks_of_rails(job.step()).items()}
-    n_gpus = max(map(len, rails.values()))
-    for order in permutations(range(1, n_gpus)):
-        yield {rail: [ranks[0], *(ranks[k] for k in order)] for rail, ranks in rails.items()}
-
-
-def list_tasks(job: om.RailJob, rings: dict[int, list[int]]) -> Tasks:
+def list_tasks(job: om.RailJob, orders: Orders) -> Tasks:
     """List the tasks of a step whose communications pass along rings that stay."""
     step = job.step()
-    operations = np.arange(step.n_operations)
-    work = measure_work(job, operations)
-    number_of: dict[int, int] = {}
-    task_of = [
-        number_of.setdefault(int(match) if match >= 0 else -1 - k, len(number_of))
-        for k, match in enumerate(step.match)
-    ]
-    tasks: dict[int, Task] = {}
-    for k, number in enumerate(task_of):
-        if number in tasks:
-            continue
-        tasks[number] = Task(float(work.full_s[k]), ())
-        if step.rail[k] < 0:
-            continue
-
-        # The hops from each sender to its receiver, along the ring.
-        ring = rings[int(step.rail[k])]
-        place = {rank: position for position, rank in enumerate(ring)}
-        members = sorted(step.groups[step.group[k]].ranks, key=lambda rank: place[rank])
-        ends = list(zip(members, [*members[1:], members[0]], strict=True))
-        if step.kind[k] >= SEND:
-            ends = [(int(step.rank[k]), int(step.peer[k]))]
-            if step.kind[k] > SEND:
-                ends = [(ends[0][1], ends[0][0])]
-        hops = [(place[target] - place[source]) % len(ring) for source, target in ends]
-        circuits = [
-            ring[(place[source] + hop) % len(ring)]
-            for (source, _), count in zip(ends, hops, strict=True)
-            for hop in range(count)
-        ]
-        n_passes = 1.0
-        if step.kind[k] == ALL_TO_ALL and len(members) > 2:
-            n_passes = len(members) / 2
-        sent_s = float(work.sent_bytes[k]) * n_passes / job.network.rail_bytes_per_s
-        tasks[number] = Task(sent_s + float(work.latency_s[k]) * max(hops), circuits)
-    columns = (column.tolist() for column in list_before(step, operations))
-    pairs = {(task_of[one], task_of[two]) for one, two in zip(*columns, strict=True)}
-    return Tasks([tasks[number] for number in range(len(tasks))], pairs)
+    full_s = measure_work(job, np.arange(step.n_operations)).full_s
+    find_way = ways_along(job, orders)
+    events = list_events(step)
+    tasks = []
+    for k, *_ in events.parts:
+        task = Way(float(full_s[k]), ())
+        if step.rail[k] >= 0:
+            task = find_way(k)
+        tasks.append(task)
+    return Tasks(tasks, events.after)
 
 
 def improve_s(shop: Tasks, below_s: float, effort: float) -> float:
@@ -103,18 +59,19 @@ def improve_s(shop: Tasks, below_s: float, effort: float) -> float:
     effort
         The deterministic time of CP-SAT, about a second each.
     """
-    ticks = [ceil(task.duration_s / below_s * TICKS) for task in shop.tasks]
+    ticks = [ceil(task.lasts_s / below_s * TICKS) for task in shop.tasks]
     model = cp_model.CpModel()
     starts = [model.new_int_var(0, TICKS, "") for _ in ticks]
     step = model.new_int_var(0, TICKS - 1, "")
-    on_circuit: dict[int, list[cp_model.IntervalVar]] = {}
+    on_circuit: dict[Hashable, list[cp_model.IntervalVar]] = {}
     for start, length, task in zip(starts, ticks, shop.tasks, strict=True):
         interval = model.new_fixed_size_interval_var(start, length, "")
-        for circuit in task.circuits:
+        for circuit in task.ports:
             on_circuit.setdefault(circuit, []).append(interval)
         model.add(start + length <= step)
-    for one, two in shop.pairs:
-        model.add(starts[one] + ticks[one] <= starts[two])
+    for one, later in enumerate(shop.after):
+        for two in later:
+            model.add(starts[one] + ticks[one] <= starts[two])
     for intervals in on_circuit.values():
         model.add_no_overlap(intervals)
     model.minimize(step)
@@ -139,8 +96,8 @@ def best_ring_s(job: om.RailJob, below_s: float, effort: float) -> float:
     effort
         The deterministic time of CP-SAT for each ring, about a second each.
     """
-    for rings in list_rings(job):
-        below_s = min(below_s, improve_s(list_tasks(job, rings), below_s, effort))
+    for orders in list_all_orders(job):
+        below_s = min(below_s, improve_s(list_tasks(job, orders), below_s, effort))
     return below_s
 
 
