@@ -71,11 +71,8 @@ def test_light_goes_from_the_sender_of_the_source_to_the_receiver_of_the_destina
         (int(SPLIT.source_terminals[i]), int(SPLIT.destination_terminals[j]))
         for i, j in enumerate(TURN[0])
     ]
-    found = oracles.route_matching(SPLIT.graph, ends)
-    assert found is not None
-    states: Any = [oracles.states_of(SPLIT.graph, found)]
-    schedule = om.Schedule(matchings=TURN, durations_s=np.ones(1), cell_states=states)
-    assert om.verify(om.Routing(SPLIT, TURN[0]), schedule).ok
+    schedule: Any = om.solve(om.Routing(SPLIT, TURN[0]), seed=0).schedule
+    states = schedule.cell_states
     for route, (start, end) in zip(trace_circuits(SPLIT, schedule)[0], ends, strict=True):
         assert (route.terminals[0], route.terminals[-1]) == (start, end)
     inverse: Any = [[2, 0, 1]]

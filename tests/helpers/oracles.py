@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
-from optmatch.model import Schedule
 from optmatch.optics.scattering import Waves
 
 BAR_WAYS = {"a1": "b1", "b1": "a1", "a2": "b2", "b2": "a2"}
@@ -60,88 +59,11 @@ def routes(graph: CellGraph, start: int, end: int, most: int) -> Iterator[list[S
     yield from extend(start, [], {link_of(graph, start)})
 
 
-def links_of(graph: CellGraph, route: list[Step]) -> set[frozenset[int]]:
-    """Collect all links that a route passes, with those of its ports."""
-    return {link_of(graph, terminal) for step in route for terminal in step}
-
-
-def route_matching(
-    graph: CellGraph, ends: list[tuple[int, int]], slack: int = 4
-) -> list[list[Step]] | None:
-    """Find routes without a common link by trying all short ones, the shortest first."""
-    if not ends:
-        return []
-    choices = []
-    for start, end in ends:
-        for most in range(1, 4 * graph.n_cells):
-            if any(routes(graph, start, end, most)):
-                break
-        choices.append(sorted(routes(graph, start, end, most + slack), key=len))
-
-    def pick(k: int, used: set[frozenset[int]]) -> list[list[Step]] | None:
-        if k == len(choices):
-            return []
-        for route in choices[k]:
-            links = links_of(graph, route)
-            if not links & used:
-                rest = pick(k + 1, used | links)
-                if rest is not None:
-                    return [route, *rest]
-        return None
-
-    return pick(0, set())
-
-
-def states_of(graph: CellGraph, found: list[list[Step]]) -> list[int]:
-    """Set the cells on routes, leave the others free."""
-    states = [-1] * graph.n_cells
-    for route in found:
-        for entered, left in route:
-            bar = BAR_WAYS[NAMES[entered % 4]] == NAMES[left % 4]
-            states[entered // 4] = 0 if bar else 1
-    return states
-
-
 def circuits(fabric: Fabric, matching: Sequence[int]) -> list[tuple[int, int]]:
     """List the circuits of a matching, of bidirectional ports once."""
     return [
         (i, j) for i, j in enumerate(matching) if j >= 0 and not (fabric.bidirectional and i > j)
     ]
-
-
-def circle(n_ports: int) -> list[list[int]]:
-    """Make the rounds of a tournament: one player stays, the others turn."""
-    players = list(range(n_ports + n_ports % 2))
-    rounds = []
-    for _ in players[1:]:
-        row = [-1] * n_ports
-        half = len(players) // 2
-        for i, j in zip(players[:half], players[half:][::-1], strict=True):
-            if max(i, j) < n_ports:
-                row[i], row[j] = j, i
-        rounds.append(row)
-        players.insert(1, players.pop())
-    return rounds
-
-
-def all_to_all(fabric: Any) -> Schedule:
-    """Make a good schedule of a small mesh that has routes for the plainest matchings."""
-    n = fabric.n_ports
-    if fabric.bidirectional:
-        rows = circle(n)
-    else:
-        rows = [[(i + k) % n for i in range(n)] for k in range(1, n)]
-    states = []
-    for row in rows:
-        ends = [
-            (int(fabric.source_terminals[i]), int(fabric.destination_terminals[j]))
-            for i, j in circuits(fabric, row)
-        ]
-        found = route_matching(fabric.graph, ends)
-        assert found is not None, f"no routes for {row}"
-        states.append(states_of(fabric.graph, found))
-    held: Any = [1.0] * len(rows), rows, states
-    return Schedule(durations_s=held[0], matchings=held[1], cell_states=held[2])
 
 
 def best_states(
