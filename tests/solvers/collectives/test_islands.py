@@ -71,24 +71,15 @@ def test_islands_end_with_their_data_and_no_later_than_a_flat_rival(problem: Any
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_buffers_of_10_mb_end_near_the_bound(operation: Any) -> None:
-    """Phases of different waves go on together, and waves have their own sizes."""
+@pytest.mark.parametrize(
+    ("islands", "size", "gap"), [(8, 1e7, 0.13), (2, 1e9, 0.04), (8 if SOAK else 4, 1e9, 0.04)]
+)
+def test_buffers_end_near_the_bound(operation: Any, islands: int, size: float, gap: float) -> None:
+    """Phases of different waves go on together; of 1 GB what islands hand on is hidden."""
     problem = om.Collective(
-        operation, 64, 1e7, alpha_s=1.7e-6, delay_s=1e-5, island=8, island_alpha_s=7e-7
+        operation, 8 * islands, size, alpha_s=1.7e-6, delay_s=1e-5, island=8, island_alpha_s=7e-7
     )
-    solution = om.solve(problem, seed=0)
-    assert solution.gap <= 0.13
-
-
-@pytest.mark.parametrize("islands", [2, 8 if SOAK else 4])
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_large_buffers_end_near_the_cut(operation: Any, islands: int) -> None:
-    """Of 1 GB what islands hand on is hidden behind the rails."""
-    problem = om.Collective(
-        operation, 8 * islands, 1e9, alpha_s=1.7e-6, delay_s=1e-5, island=8, island_alpha_s=7e-7
-    )
-    solution = om.solve(problem, seed=0)
-    assert solution.gap <= 0.04
+    assert om.solve(problem, seed=0).gap <= gap
 
 
 def test_links_that_start_slowly_are_used_in_few_rounds() -> None:

@@ -78,22 +78,6 @@ def test_steps_over_one_plane_are_proved_by_counting(start: str, hop_s: float | 
     assert om.verify(solution).ok
 
 
-@pytest.mark.parametrize(
-    ("steps", "delay_s", "microseconds"),
-    [
-        (([1, 2, 1], [1.0] * 3), 0.01, 10120),
-        (([1, 2, 3, 3], [8.0, 4.0, 2.0, 2.0]), 2e-4, 670),
-    ],
-)
-def test_known_cases_of_two_planes_are_proved(
-    steps: Any, delay_s: float, microseconds: int
-) -> None:
-    problem = steps_of(*steps, planes=2, start="dark", delay_s=delay_s)
-    solution = om.solve(problem, "overlap", seed=0)
-    assert solution.objective == pytest.approx(microseconds * 1e-6, rel=1e-6)
-    assert solution.status is om.Status.OPTIMAL
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "cut"),

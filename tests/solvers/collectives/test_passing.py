@@ -15,23 +15,7 @@ from optmatch.solvers.collectives.sums import (
     list_torus_rounds,
 )
 from tests.helpers.collectives import compute
-from tests.helpers.modes import examples, nightly_only
-
-
-@pytest.mark.parametrize(
-    ("n", "size", "delay_s", "at_most_s", "method"),
-    [
-        (64, 1e4, 1e-4, 141e-6, "best"),
-        (128, 1e5, 1e-4, 204e-6, "best"),
-        pytest.param(1024, 1e5, 1e-2, 4.82e-3, "one-pass", marks=nightly_only),
-    ],
-)
-def test_small_buffers_are_passed_on(
-    n: int, size: float, delay_s: float, at_most_s: float, method: str
-) -> None:
-    problem = om.Collective("all-reduce", n, size, alpha_s=2.7e-6, delay_s=delay_s)
-    solution = om.solve(problem, method, seed=0)
-    assert solution.objective is not None and solution.objective <= at_most_s
+from tests.helpers.modes import examples
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 6, 7, 8, 12, 18])
