@@ -17,7 +17,7 @@ ALWAYS = "tests/test_architecture.py"
 """Rules that a change of any room can break."""
 LIMIT_S = 120
 """The time between two edits."""
-OF_PAGES = ("tests/test_docs.py", "tests/test_tables.py", "tests/test_prose.py")
+OF_PAGES = ("tests/test_docs.py", "tests/test_tables.py")
 """What a change of a page can break."""
 OF_ENTRANCES = ("tests/smoke", "tests/test_plugins.py", "tests/test_wrong_calls.py")
 """What a change of a module of no layer can break, such as `optmatch/kinds.py`."""
