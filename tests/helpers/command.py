@@ -21,6 +21,13 @@ ROUTED = GOOD / "routed.schedule.json"
 DEAD = GOOD / "dead-pair.schedule.json"
 
 
+def put(folder: Path, name: str, content: str | bytes) -> Path:
+    """Write a file."""
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
 def call(*args: object, code: int | None = 0, **extra: Any) -> Result:
     """Run the command line in this process; it ends with this exit code, or None: any."""
     result = CliRunner().invoke(main, [str(arg) for arg in args], **extra)

@@ -15,16 +15,9 @@ import scipy.sparse
 import optmatch as om
 from optmatch.io import from_graph, loads, read_matrix
 from optmatch.problems.demands.traffic import MODELS
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 
 MATRIX = [[0.0, 30.0, 1.5], [12.0, 0.0, 0.0]]
-
-
-def put(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write a file."""
-    path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,7 @@ import scipy.sparse
 
 import optmatch as om
 from optmatch.io import loads, read_flows, read_matrix, read_traffic
-from tests.helpers.command import call
-
-
-def put(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write a file."""
-    path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
+from tests.helpers.command import call, put
 
 
 def read(folder: Path, name: str, content: str | bytes, **options: Any) -> tuple[Any, Any]:

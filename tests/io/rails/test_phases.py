@@ -21,7 +21,7 @@ from optmatch.io.rails.phases import (
 from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import OPERATIONS
 from optmatch.simulation.rails.replay import simulate_rails
-from tests.helpers.command import call_in, process
+from tests.helpers.command import call_in, process, put
 from tests.helpers.rails import change_job, make_job
 
 GROUPS = {"d0": (0, 1), "d1": (2, 3), "p0": (0, 2), "p1": (1, 3)}
@@ -67,15 +67,8 @@ LLAMA = {
 """Its groups: two replicas of two stages, a server of four GPUs for each."""
 
 
-def write(folder: Path, name: str, text: str) -> Path:
-    """Write a file."""
-    path = folder / name
-    path.write_text(text)
-    return path
-
-
 def test_a_table_of_phases(tmp_path: Path) -> None:
-    step = read_phase_list(write(tmp_path, "step.csv", TABLE), GROUPS)
+    step = read_phase_list(put(tmp_path, "step.csv", TABLE), GROUPS)
     named = [
         (int(rank), OPERATIONS[kind], float(size), float(seconds))
         for rank, kind, size, seconds in zip(
@@ -109,7 +102,7 @@ def test_counts_are_kept(
         for rank in (0, 1)
         for n, size in phases
     ]
-    path = write(tmp_path_factory.mktemp("list"), "s.json", json.dumps(rows))
+    path = put(tmp_path_factory.mktemp("list"), "s.json", json.dumps(rows))
     step = read_phase_list(path, {"g": (1, 0)}, TraceOptions(dimensions={"g": "cp"}))
     wanted = [float(size) for n, size in phases for _ in range(n)]
     assert step.size_bytes.tolist() == wanted * 2
@@ -159,8 +152,7 @@ def test_counts_are_kept(
 def test_flaws_of_lists_are_named(
     tmp_path: Path, name: str, text: str | bytes, message: str
 ) -> None:
-    path = tmp_path / name
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    path = put(tmp_path, name, text)
     with pytest.raises(om.FormatError, match=message) as caught:
         read_phase_list(path, GROUPS)
     assert str(path) in str(caught.value)
@@ -170,7 +162,7 @@ def test_flaws_of_lists_are_named(
 
 def test_a_recording_of_llama(tmp_path: Path) -> None:
     """Phases PP5 DP18 PP1 DP20 PP1 DP17 repeat: six reconfigurations for each rank and step."""
-    records = read_recording(write(tmp_path, "rank0.txt", RECORDING))
+    records = read_recording(put(tmp_path, "rank0.txt", RECORDING))
     assert records[0] == PhaseRecord("PP", 2, 0, line=2)
     step = phases_of_step(records)
     shapes = [f"{record.dimension}{record.n_operations}" for record in step]
@@ -185,18 +177,18 @@ def test_times_of_a_recording(tmp_path: Path) -> None:
     line = "{} start_backend: 1 start_idx: 0 end_backend: 5 end_idx: 0 len: 1, "
     text = (line + "start_time: 1000.5, end_time: 2000\n").format("PP")
     text += (line + "start_time: 2250, end_time: 2300.25\n").format("DP")
-    records = read_recording(write(tmp_path, "rank0.txt", text))
+    records = read_recording(put(tmp_path, "rank0.txt", text))
     assert (records[0].start_s, records[1].end_s) == (1.0005, 2.30025)
     assert windows_s(records).tolist() == [0.25]
 
 
 def test_flaws_of_recordings_are_named(tmp_path: Path) -> None:
-    path = write(tmp_path, "rank0.txt", RECORDING + "PP start_backend: 1\n")
+    path = put(tmp_path, "rank0.txt", RECORDING + "PP start_backend: 1\n")
     with pytest.raises(om.FormatError, match=r"rank0\.txt:32: 'PP start_backend: 1': no phase"):
         read_recording(path)
     line = RECORDING.splitlines()[1] + ", start_time: 1.2.3, end_time: 4"
     with pytest.raises(om.FormatError, match="no phase"):
-        read_recording(write(tmp_path, "times.txt", line))
+        read_recording(put(tmp_path, "times.txt", line))
     with pytest.raises(om.FormatError, match="cannot be read"):
         read_recording(tmp_path / "none.txt")
     once = [PhaseRecord("PP", n, 0) for n in range(5)]
@@ -209,8 +201,8 @@ def record_llama(folder: Path, **changes: str) -> Path:
     for server in range(4):
         for place in range(4):
             name = f"run_{server}_rank{place}"
-            write(folder, f"{name}.txt", changes.get(name, recording(server // 2)))
-    write(folder, "groups.json", groups_text(LLAMA))
+            put(folder, f"{name}.txt", changes.get(name, recording(server // 2)))
+    put(folder, "groups.json", groups_text(LLAMA))
     return folder / "run"
 
 
@@ -246,7 +238,7 @@ def test_recordings_without_a_pipeline(tmp_path: Path) -> None:
     line = "{} start_backend: 1 start_idx: 0 end_backend: 1 end_idx: 0 len: {}\n"
     text = line.format("DP", 9) + 3 * (line.format("DP", 2) + line.format("EP", 1))
     for server in range(2):
-        write(tmp_path, f"run_{server}_rank0.txt", text)
+        put(tmp_path, f"run_{server}_rank0.txt", text)
     step = read_recorded_step(tmp_path / "run", {"dp": (0, 1), "ep": (1, 0)})
     told = [step.groups[group].dimension for group in step.group[step.rank == 0]]
     assert told == ["dp", "dp", "ep"]
@@ -261,7 +253,7 @@ def test_windows_of_recordings_are_computation(tmp_path: Path) -> None:
         for k in range(4)
     )
     for server in range(2):
-        write(tmp_path, f"run_{server}_rank0.txt", text)
+        put(tmp_path, f"run_{server}_rank0.txt", text)
     step = read_recorded_step(tmp_path / "run", {"pp": (0, 1), "DP.all": (1, 0)})
     computed = step.duration_s[step.duration_s > 0]
     np.testing.assert_allclose(computed, [0.25] * 2)
@@ -308,8 +300,8 @@ def test_flaws_of_recorded_steps_are_named(
 
 @pytest.mark.slow
 def test_the_command_makes_a_job(tmp_path: Path) -> None:
-    write(tmp_path, "groups.json", groups_text(GROUPS))
-    step = read_phase_list(write(tmp_path, "step.csv", TABLE), GROUPS)
+    put(tmp_path, "groups.json", groups_text(GROUPS))
+    step = read_phase_list(put(tmp_path, "step.csv", TABLE), GROUPS)
     for rank, content in enumerate(step_traces(step)):
         (tmp_path / f"run.{rank}.et").write_bytes(content)
     shared = ("--groups", "groups.json", "--delay", "0.25", "--dimension", "d1=cp")
@@ -340,8 +332,8 @@ def test_the_command_reads_recordings(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bad_input_of_the_command(tmp_path: Path) -> None:
     """Exit code 2, one line with file and line, rank or group; nothing is written."""
-    write(tmp_path, "groups.json", groups_text({"d0": (0, 1)}))
-    write(tmp_path, "step.csv", "rank,group,operation,size_bytes\n3,d0,all-reduce,1\n")
+    put(tmp_path, "groups.json", groups_text({"d0": (0, 1)}))
+    put(tmp_path, "step.csv", "rank,group,operation,size_bytes\n3,d0,all-reduce,1\n")
     for options, message in (
         (["--phases", "step.csv", "--groups", "groups.json"], "line 2: rank 3 is no member of gr"),
         (["--chakra", "run", "--dimension", "x=up"], "'x=up': NAME=DIMENSION, one of dp"),
