@@ -13,6 +13,7 @@ from optmatch.fabrics.netlists.tree import netlist_from_tree
 from optmatch.kinds import find_method
 from optmatch.model import DEVICES, CellDevice
 from optmatch.switches import play
+from tests.helpers.command import put
 
 MESH = om.HexMesh(2, 2, ports=4)
 ROUTING = om.Routing(MESH, [1, 0, 3, 2])
@@ -100,10 +101,8 @@ def test_wrong_values_are_refused_by_name(name: str, call: Callable[[], object])
 
 
 def test_names_of_files_may_be_bytes(tmp_path: Any) -> None:
-    path = tmp_path / "empty.yml"
-    path.write_text("{}")
+    path = put(tmp_path, "empty.yml", "{}")
     with pytest.raises(om.OptMatchError, match=r"empty\.yml"):
         om.read_netlist(bytes(path))  # type: ignore[arg-type]
-    matrix = tmp_path / "loss.csv"
-    matrix.write_text("1.0,3.5\n2.0,1.0")
+    matrix = put(tmp_path, "loss.csv", "1.0,3.5\n2.0,1.0")
     assert switches.read_losses(bytes(matrix)).shape == (2, 2)  # type: ignore[arg-type]

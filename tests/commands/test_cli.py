@@ -20,6 +20,7 @@ from tests.helpers.command import (
     ROUTED,
     call,
     process,
+    put,
     refused,
     snapshot,
 )
@@ -108,8 +109,7 @@ def test_verify_tells_good_from_bad(tmp_path: Path) -> None:
     """Exit code 5 in a real process; with many files the highest wins."""
     tree = json.loads(IDEAL.read_text())
     tree["schedule"]["matchings"][1] = [1, 2, 0]
-    bad = tmp_path / "bad.json"
-    bad.write_text(json.dumps(tree))
+    bad = put(tmp_path, "bad.json", json.dumps(tree))
     done = process("verify", IDEAL, bad, ROUTED)
     assert (done.returncode, done.stderr) == (5, "")
     assert f"{IDEAL}: ok\n" in done.stdout and f"{ROUTED}: ok\n" in done.stdout
@@ -200,8 +200,7 @@ def test_what_is_no_file_at_all_on_stdin_names_the_option_that_writes_one() -> N
 
 
 def test_columns_of_traffic(tmp_path: Path) -> None:
-    path = tmp_path / "traffic.csv"
-    path.write_text("src,dst,packets,bytes\na,b,1,500\nb,a,2,700\n")
+    path = put(tmp_path, "traffic.csv", "src,dst,packets,bytes\na,b,1,500\nb,a,2,700\n")
     output = call("info", path).output
     assert "column src, dst, bytes: used" in output
     assert "column packets: passed over" in output
@@ -209,8 +208,7 @@ def test_columns_of_traffic(tmp_path: Path) -> None:
 
 def test_names_in_a_trace_that_nobody_knows(tmp_path: Path) -> None:
     node = {"Id": 1, "NodeType": 4, "runtime": 5, "data_deps": [], "tensor_size": 3, "newer": 1}
-    path = tmp_path / "t.0.json"
-    path.write_text(json.dumps({"workload_graph": [node]}))
+    path = put(tmp_path, "t.0.json", json.dumps({"workload_graph": [node]}))
     output = call("info", path).output
     assert "tensor_size: passed over" in output
     assert "newer: unknown" in output

@@ -9,7 +9,7 @@ import pytest
 import optmatch as om
 from optmatch.commands.shared.options import read_rate, read_seconds
 from optmatch.io import loads
-from tests.helpers.command import call, refused
+from tests.helpers.command import call, put, refused
 
 TABLE = "0,40\n30,0\n"
 
@@ -101,8 +101,7 @@ def test_a_matrix_has_a_unit(tmp_path: Path) -> None:
         "--fabric",
         "ideal-switch",
     )
-    trace = tmp_path / "trace.0.et"
-    trace.write_bytes(b"")
+    trace = put(tmp_path, "trace.0.et", b"")
     done = call(*generate, "--matrix", trace, code=2)
     assert "is a trace, which is in bytes" in done.stderr.replace("\n", " ")
 
@@ -162,8 +161,7 @@ def test_a_matrix_gets_an_ideal_switch_of_a_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [("solve",), ("generate", "demand", "--delay", "0")])
 def test_a_table_is_told_where_it_belongs(command: tuple[str, ...], tmp_path: Path) -> None:
-    table = tmp_path / "tm.csv"
-    table.write_text(TABLE)
+    table = put(tmp_path, "tm.csv", TABLE)
     done = call(*command, table, code=2)
     assert f"--matrix {table}" in done.stderr.replace("\n", " ")
 
@@ -229,8 +227,7 @@ def test_a_report_of_what_is_no_store_is_refused(tmp_path: Path) -> None:
 )
 def test_a_spec_is_checked_before_its_first_task(spec: str, message: str, tmp_path: Path) -> None:
     write_demand(tmp_path, "a.json")
-    file = tmp_path / "spec.toml"
-    file.write_text(f'problems = ["a.json"]\n{spec}\n')
+    file = put(tmp_path, "spec.toml", f'problems = ["a.json"]\n{spec}\n')
     refused(message, "sweep", file)
     assert not (tmp_path / "spec.sqlite").exists()
 

@@ -13,7 +13,7 @@ from optmatch.fabrics.waveguides import heat_shares
 from optmatch.io.cells import read_heaters
 from optmatch.model import BAR, CellDevice
 from optmatch.model.heaters import Heater
-from tests.helpers.command import call, refused
+from tests.helpers.command import call, put, refused
 from tests.helpers.oracles import solve_densely
 
 
@@ -128,8 +128,9 @@ def test_the_other_arm_takes_over() -> None:
 def test_points_are_interpolated_in_squares(tmp_path: Path) -> None:
     """A table of v and phase, CSV or JSON; and the voltage of a phase comes back."""
     fabric = om.Benes(2)
-    path = tmp_path / "heaters.csv"
-    path.write_text("cell,arm,v,phase\n0,1,0,0.5\n0,1,1,0.7\n0,1,2,1.5\n0,1,3,4.0\n")
+    path = put(
+        tmp_path, "heaters.csv", "cell,arm,v,phase\n0,1,0,0.5\n0,1,1,0.7\n0,1,2,1.5\n0,1,3,4.0\n"
+    )
     (heater,) = read_heaters(path, fabric).values()
     assert heater.volts_for(0.2) == pytest.approx(1.0)
     assert heater.volts_for(0.6) == pytest.approx(np.sqrt(2.5))
@@ -159,8 +160,7 @@ def test_points_are_interpolated_in_squares(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(text: str, match: str, tmp_path: Path) -> None:
-    path = tmp_path / "heaters.csv"
-    path.write_text(text)
+    path = put(tmp_path, "heaters.csv", text)
     with pytest.raises((om.FormatError, om.InputError), match=match) as caught:
         read_heaters(path, om.Benes(2))
     assert "heaters.csv" in str(caught.value)

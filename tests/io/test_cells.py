@@ -12,7 +12,7 @@ from optmatch.fabrics.faults import Fault, close_weak_cells
 from optmatch.io.cells import CELLS_FORMAT, read_cells, write_cells
 from optmatch.model import CELL_FIELDS, CellDevice
 from tests.helpers.chips import draw_chip
-from tests.helpers.command import call, refused
+from tests.helpers.command import call, put, refused
 
 
 @settings(deadline=None, max_examples=40)
@@ -75,8 +75,7 @@ def test_tables_come_back(as_json: bool, tmp_path: Path) -> None:
 
 def test_what_was_not_measured_is_the_device(tmp_path: Path) -> None:
     """Empty entries, absent columns, absent cells."""
-    path = tmp_path / "chip.csv"
-    path.write_text("cell,bar_loss_db,settling_s\n2,0.7,\n0,,1e-5\n")
+    path = put(tmp_path, "chip.csv", "cell,bar_loss_db,settling_s\n2,0.7,\n0,,1e-5\n")
     cells = read_cells(path, 3, om.Device(bar_loss_db=0.5, bar_extinction_db=20.0))
     assert cells.bar_loss_db.tolist() == [0.5, 0.5, 0.7]
     assert cells.settling_s.tolist() == [1e-5, 0.0, 0.0]
@@ -115,8 +114,7 @@ BROKEN = {
 @pytest.mark.parametrize("content", BROKEN)
 def test_broken_tables_are_refused(content: str, tmp_path: Path) -> None:
     """Each names file, place, rule and value."""
-    path = tmp_path / "broken"
-    path.write_bytes(content.encode("latin-1"))
+    path = put(tmp_path, "broken", content.encode("latin-1"))
     with pytest.raises(om.InputError, match=BROKEN[content]) as caught:
         read_cells(path, 3)
     assert str(caught.value).startswith(str(path))

@@ -18,7 +18,7 @@ import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.io.files import solution_from_tree
 from optmatch.io.text import as_cell, describe_content, read_arrays, read_bytes, unzip
-from tests.helpers.command import DATA, call, refused
+from tests.helpers.command import DATA, call, put, refused
 from tests.helpers.formats import places_in
 
 
@@ -119,8 +119,7 @@ def test_gzip_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_file_is_bounded_and_a_name_may_be_odd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(b"[" * 5000)
+    path = put(tmp_path, "a.json", b"[" * 5000)
     monkeypatch.setenv("OPTMATCH_MAX_BYTES", "4000")
     with pytest.raises(om.FormatError, match="at most 4000"):
         om.load(path)
@@ -266,8 +265,7 @@ def test_damaged_and_unknown_files() -> None:
 
 
 def test_a_trace_of_another_kind_is_refused_by_its_name(tmp_path: Path) -> None:
-    file = tmp_path / "execution.json"
-    file.write_text(json.dumps({"schema": "1.1.1", "pid": 3, "nodes": []}))
+    file = put(tmp_path, "execution.json", json.dumps({"schema": "1.1.1", "pid": 3, "nodes": []}))
     refused(
         "an execution trace of PyTorch",
         "generate",

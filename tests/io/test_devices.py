@@ -14,7 +14,7 @@ import optmatch as om
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
 from optmatch.io import files as files_module, read_device, write_device
 from optmatch.model import BAR, CROSS, DEVICES
-from tests.helpers.command import refused
+from tests.helpers.command import put, refused
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 ROUTED = DATA / "good" / "routed.schedule.json"
@@ -89,8 +89,7 @@ def test_the_schema_has_the_fields_of_devices() -> None:
     ],
 )
 def test_broken_devices_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "chip.json"
-    path.write_text(text)
+    path = put(tmp_path, "chip.json", text)
     with pytest.raises(om.InputError, match=r"chip\.json") as caught:
         read_device(path)
     assert message in str(caught.value)

@@ -16,7 +16,7 @@ import optmatch as om
 from optmatch.io import loads
 from optmatch.model.files import replace_file
 from optmatch.problems import RoutingProof
-from tests.helpers.command import DATA, ideal_solution
+from tests.helpers.command import DATA, ideal_solution, put
 
 
 def large_solution() -> om.Solution:
@@ -110,8 +110,7 @@ def test_replacing_takes_the_old_arrays_away(tmp_path: Path) -> None:
 
 
 def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("mine")
+    path = put(tmp_path, "a.json", "mine")
     with pytest.raises(om.InputError, match=r"a.json: is there already; --force replaces it"):
         om.save(ideal_solution(), path)
     assert path.read_text() == "mine"

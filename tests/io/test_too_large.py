@@ -17,7 +17,7 @@ from optmatch.fabrics import NetlistError, netlist_from_tree
 from optmatch.io import dumps, loads, read_chakra, read_matrix, read_netlist
 from optmatch.io.rails.chakra import read_groups
 from optmatch.io.rails.phases import read_phase_list, read_recorded_step
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 from tests.helpers.fuzzing import memory
 
 NPY = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'fortran_order': False, 'shape': (%b)}"
@@ -106,8 +106,7 @@ def refuse(make: Callable[[], object]) -> str:
 @pytest.mark.parametrize("name", FILES)
 def test_files(name: str, tmp_path: Path) -> None:
     content, read = FILES[name]
-    path = tmp_path / name
-    path.write_bytes(content)
+    path = put(tmp_path, name, content)
     assert name in refuse(lambda: read(path))
 
 
@@ -151,8 +150,11 @@ def test_what_is_said_in_few_bytes_is_refused_or_read_at_once(tmp_path: Path) ->
     within = {"a": {"instances": {"x": "b"}}, "b": {"instances": {"x": "b"}}}
     with pytest.raises(NetlistError, match="part of itself"):
         netlist_from_tree(within)
-    phases = tmp_path / "phases.csv"
-    phases.write_text("rank,group,operation,size_bytes\n0,g,all-reduce,9\n100000,g,all-reduce,9\n")
+    phases = put(
+        tmp_path,
+        "phases.csv",
+        "rank,group,operation,size_bytes\n0,g,all-reduce,9\n100000,g,all-reduce,9\n",
+    )
     assert read_phase_list(phases, {"g": (0, 100_000)}).rank.tolist() == [0, 100_000]
     assert time.process_time() - started < 3
     tree = json.loads(dumps(om.Routing(om.IdealSwitch(2), [1, 0])))

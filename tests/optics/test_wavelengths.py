@@ -13,7 +13,7 @@ from optmatch.fabrics import netlist_from_tree
 from optmatch.model import BAR
 from optmatch.model.device import frequency_of_nm
 from tests.fabrics.netlists.chips import port_amplitudes
-from tests.helpers.command import call, refused
+from tests.helpers.command import call, put, refused
 from tests.helpers.oracles import solve_densely
 
 SLOPE_PER_NM = 0.003
@@ -146,8 +146,7 @@ def test_what_is_no_coupler() -> None:
 def test_a_device_file_with_couplers_goes_through_the_commands(tmp_path: Path) -> None:
     fabric = om.Benes(4)
     device = chip_device(**TABLE)
-    chip_file = tmp_path / "chip.json"
-    chip_file.write_text(om.io.write_device(device))
+    chip_file = put(tmp_path, "chip.json", om.io.write_device(device))
     assert om.io.read_device(chip_file) == device
     plan = tmp_path / "plan.schedule.json"
     om.save(om.solve(om.Routing(fabric, [1, 0, 3, 2]), seed=0), plan)

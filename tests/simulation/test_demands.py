@@ -17,7 +17,7 @@ from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.published import CASES, published_job
 from optmatch.problems.topologies import list_carried
 from optmatch.simulation.rails.replay import simulate_rails
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 from tests.helpers.rails import CURVES
 
 PROBLEM = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0, rate_bytes_per_s=2.0)
@@ -206,8 +206,7 @@ def test_the_command_on_what_is_not_carried(file: str, tmp_path: Path) -> None:
     tree = json.loads(Path(file).read_text())
     tree["schedule"]["durations_s"] = [1.0]
     tree["status"], tree["limit"] = "feasible", "time"
-    short = tmp_path / "short.schedule.json"
-    short.write_text(json.dumps(tree))
+    short = put(tmp_path, "short.schedule.json", json.dumps(tree))
     result = call("simulate", str(short), "--flows", code=5)
     assert "INCOMPLETE" in result.stdout
     assert "0 -> 1: 3 bytes, 1 left over" in result.stdout

@@ -22,7 +22,7 @@ from optmatch.simulation.rails.replay import (
     simulate_jitter,
     simulate_rails,
 )
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 from tests.helpers.modes import examples
 from tests.helpers.rails import (
     MODEL,
@@ -225,8 +225,7 @@ def test_only_waits_for_circuits_are_exposed() -> None:
 
 def test_the_command_replays_a_job(tmp_path: Any) -> None:
     job = small_job()
-    path = tmp_path / "job.json"
-    path.write_text(dumps(job))
+    path = put(tmp_path, "job.json", dumps(job))
     done = call("simulate", str(path), "--policy", "provisioned", "--delay", "0.5", "--json")
     tree = json.loads(done.stdout)
     expected = simulate_rails(job, "provisioned", delay_s=0.5)

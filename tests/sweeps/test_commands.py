@@ -18,7 +18,7 @@ from optmatch.model import InputError, Tick
 from optmatch.sweeps.reports import make_report
 from optmatch.sweeps.store import Row, Store
 from optmatch.sweeps.sweep import read_spec
-from tests.helpers.command import INSTANCES, call
+from tests.helpers.command import INSTANCES, call, put
 
 SPEC = """
 problems = ["*.json"]
@@ -105,8 +105,7 @@ def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
     ],
 )
 def test_a_wrong_spec_names_the_place(tmp_path: Path, text: str, why: str) -> None:
-    path = tmp_path / "spec.toml"
-    path.write_text(text)
+    path = put(tmp_path, "spec.toml", text)
     with pytest.raises(InputError, match=why) as caught:
         read_spec(path, generated)
     assert str(path) in str(caught.value)
@@ -164,8 +163,7 @@ def test_rows_as_parquet(folder: Path) -> None:
 def test_all_answers_of_a_store_are_verified(folder: Path, tmp_path: Path) -> None:
     done = call("verify", folder / "spec.sqlite", "--all")
     assert "ok: 8 ok" in done.stdout, done.output
-    copy = tmp_path / "spec.sqlite"
-    copy.write_bytes((folder / "spec.sqlite").read_bytes())
+    copy = put(tmp_path, "spec.sqlite", (folder / "spec.sqlite").read_bytes())
     with closing(sqlite3.connect(copy)) as db, db:
         db.execute("UPDATE results SET objective = 1 WHERE rowid = 3")
     done = call("verify", copy, "--all", "--json", code=5)

@@ -17,7 +17,7 @@ import optmatch as om
 from optmatch.commands.shared.outcome import CHECK_FAILED
 from optmatch.sweeps.store import Row, Store, StoreError
 from optmatch.sweeps.sweep import run_task
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 
 PROBLEM = om.Routing(om.IdealSwitch(4), np.array([1, 0, 3, 2], np.int32))
 TASKS = [om.Task(PROBLEM, seed=seed, name="four") for seed in range(3)]
@@ -125,8 +125,7 @@ def test_other_files_are_refused_and_not_changed(path: Path, tmp_path: Path) -> 
     change(path, "PRAGMA user_version = 2")
     other = tmp_path / "other.sqlite"
     change(other, "CREATE TABLE things (x)")
-    text = tmp_path / "text.sqlite"
-    text.write_text("no database at all, but long enough" * 9)
+    text = put(tmp_path, "text.sqlite", "no database at all, but long enough" * 9)
     for file, why in ((path, "version 2"), (other, "no store"), (text, "no store of a sweep")):
         before = file.read_bytes()
         for read_only in (True, False):

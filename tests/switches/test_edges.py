@@ -21,7 +21,7 @@ from optmatch.switches import (
     play,
 )
 from optmatch.switches.drivers.polatis import PolatisSwitch
-from tests.helpers.command import call, refused
+from tests.helpers.command import call, put, refused
 from tests.helpers.rails import small_job
 
 
@@ -39,8 +39,7 @@ def plan_without_rails() -> om.Solution:
 def test_a_plan_without_slots_is_refused_as_such(make_plan: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     om.save(make_plan(), plan)
-    config = tmp_path / "config_db.json"
-    config.write_text('{"OCS_CROSS_CONNECT": {}}')
+    config = put(tmp_path, "config_db.json", '{"OCS_CROSS_CONNECT": {}}')
     calls = {
         "there is nothing to write": ("export", plan, "--to", "sonic-ocs", "-o", tmp_path / "out"),
         "there is nothing to play": ("play", plan, "--switch", "dry:"),
@@ -179,8 +178,9 @@ def test_a_journal_that_cannot_be_written_is_bad_input(name: str, tmp_path: Path
 
 
 def test_a_journal_of_lists_in_lists_is_refused(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.jsonl"
-    journal.write_text('{"format": "optmatch/play/1"}\n' + "[" * 200_000 + "\n")
+    journal = put(
+        tmp_path, "journal.jsonl", '{"format": "optmatch/play/1"}\n' + "[" * 200_000 + "\n"
+    )
     with pytest.raises(om.FormatError, match="not JSON") as caught:
         measured_delays(journal)
     assert caught.value.where == "line 2"
@@ -284,10 +284,12 @@ def test_a_watch_that_cannot_begin_leaves_no_files(
 def test_a_configuration_is_compared_by_the_names_of_a_table(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     om.save(plan_of_two_ports(), plan)
-    table = tmp_path / "ports.csv"
-    table.write_text("port,A,B\n0,5A,5B\n1,9A,9B\n")
-    config = tmp_path / "config_db.json"
-    config.write_text(json.dumps({"OCS_CROSS_CONNECT": {"5A-9B": {}, "9A-5B": {}, "1A-1B": {}}}))
+    table = put(tmp_path, "ports.csv", "port,A,B\n0,5A,5B\n1,9A,9B\n")
+    config = put(
+        tmp_path,
+        "config_db.json",
+        json.dumps({"OCS_CROSS_CONNECT": {"5A-9B": {}, "9A-5B": {}, "1A-1B": {}}}),
+    )
     done = call("verify", plan, "--against", config, "--ports", table)
     assert "holds slot 0 of switch" in done.output
     done = call("verify", plan, "--against", config, code=5)

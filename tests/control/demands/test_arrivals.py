@@ -12,7 +12,7 @@ from optmatch.control import replay_flows
 from optmatch.io import read_flows
 from optmatch.io.matrices import FlowList
 from tests.control.demands.test_rolling import complete_in_turn, run_next_slot
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 
 DELAY_S = 1.0
 
@@ -133,10 +133,11 @@ def test_flows_meet_planes_packets_and_empty_flows(planes: int) -> None:
 
 def put_flows(folder: Path) -> Path:
     """Write a file of flows with all columns."""
-    path = folder / "flows.csv"
-    path.write_text(
+    path = put(
+        folder,
+        "flows.csv",
         "time,source,destination,bytes,coflow,weight,deadline\n"
-        "0.5,a,b,30,x,1,\n0,b,a,12,y,5,4.5\n0,a,b,8,y,1,100\n1,c,a,20,x,2,\n"
+        "0.5,a,b,30,x,1,\n0,b,a,12,y,5,4.5\n0,a,b,8,y,1,100\n1,c,a,20,x,2,\n",
     )
     return path
 
@@ -188,8 +189,7 @@ def test_options_of_flows_are_refused_for_schedules(tmp_path: Path) -> None:
 
 def test_a_coflow_trace_is_replayed(tmp_path: Path) -> None:
     """A trace of coflow-benchmark, by another way to count its bytes and its coflows."""
-    path = tmp_path / "trace.txt"
-    path.write_text("3 2\n1 0 2 0 1 1 2:10\n2 500 1 0 2 1:4 2:6\n")
+    path = put(tmp_path, "trace.txt", "3 2\n1 0 2 0 1 1 2:10\n2 500 1 0 2 1:4 2:6\n")
     result = call("simulate", path, "--delay", "1ms", "--rate", "1e6", "--json")
     shown = json.loads(result.stdout)
     assert shown["flows"] == 4 and shown["coflows"] == 2

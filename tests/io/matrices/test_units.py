@@ -8,6 +8,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io.matrices import read_flows, read_matrix, read_traffic
+from tests.helpers.command import put
 
 SNDLIB = """<network xmlns="http://sndlib.zib.de/network">
  <meta><granularity>5min</granularity><unit>{unit}</unit></meta>
@@ -27,8 +28,7 @@ def write(request: pytest.FixtureRequest, tmp_path: Path) -> object:
             "corner": f"from/to ({unit}),a,b\na,0,5\nb,7,0\n",
             "comment": f"# unit: {unit}\nsrc,dst,size\na,b,5\nb,a,7\n",
         }[request.param]
-        path = tmp_path / "traffic.csv"
-        path.write_text(text)
+        path = put(tmp_path, "traffic.csv", text)
         return path
 
     return write_unit
@@ -68,8 +68,7 @@ def test_what_is_no_traffic_is_refused(write, unit: str) -> None:  # type: ignor
 
 
 def test_counts_of_packets_beside_bytes_say_nothing_more(tmp_path: Path) -> None:
-    path = tmp_path / "traffic.csv"
-    path.write_text("src,dst,packets,bytes\na,b,1,500\nb,a,2,700\n")
+    path = put(tmp_path, "traffic.csv", "src,dst,packets,bytes\na,b,1,500\nb,a,2,700\n")
     assert read_matrix(path).tolist() == [[0, 500], [700, 0]]
 
 
@@ -80,8 +79,7 @@ def test_counts_of_packets_beside_bytes_say_nothing_more(tmp_path: Path) -> None
 def test_the_unit_of_a_network_is_used_or_named(
     tmp_path: Path, unit: str, routing_unit: str, amount: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "network.xml"
-    path.write_text(SNDLIB.format(unit=unit, routing_unit=routing_unit))
+    path = put(tmp_path, "network.xml", SNDLIB.format(unit=unit, routing_unit=routing_unit))
     assert read_traffic(path).demand_bytes.toarray().tolist() == [[0, amount], [0, 0]]
     assert ("rates in" in caplog.text) == (unit == "MBITPERSEC")
 
@@ -90,15 +88,17 @@ def test_the_unit_of_a_network_is_used_or_named(
 def test_a_unit_of_a_network_that_is_none_of_traffic_is_refused(
     tmp_path: Path, unit: str, routing_unit: str
 ) -> None:
-    path = tmp_path / "network.xml"
-    path.write_text(SNDLIB.format(unit=unit, routing_unit=routing_unit))
+    path = put(tmp_path, "network.xml", SNDLIB.format(unit=unit, routing_unit=routing_unit))
     with pytest.raises(om.FormatError, match="unit"):
         read_traffic(path)
 
 
 def test_flows_name_the_units_of_times_and_sizes(tmp_path: Path) -> None:
-    path = tmp_path / "flows.csv"
-    path.write_text("arrival_ms,src,dst,size_kbytes,deadline_ms\n500,a,b,3,2000\n0,b,a,1,\n")
+    path = put(
+        tmp_path,
+        "flows.csv",
+        "arrival_ms,src,dst,size_kbytes,deadline_ms\n500,a,b,3,2000\n0,b,a,1,\n",
+    )
     flows = read_flows(path)
     assert flows.time_s.tolist() == [0.0, 0.5]
     assert flows.size_bytes.tolist() == [1000.0, 3000.0]
@@ -107,14 +107,12 @@ def test_flows_name_the_units_of_times_and_sizes(tmp_path: Path) -> None:
 
 
 def test_rows_of_json_are_a_matrix(tmp_path: Path) -> None:
-    path = tmp_path / "traffic.json"
-    path.write_text("[[0, 5], [3, 0]]")
+    path = put(tmp_path, "traffic.json", "[[0, 5], [3, 0]]")
     assert read_matrix(path).tolist() == [[0, 5], [3, 0]]
 
 
 def test_a_coflow_without_mappers_names_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "coflows.txt"
-    path.write_text("3 1\n1 0 0 1 2:6.0\n")
+    path = put(tmp_path, "coflows.txt", "3 1\n1 0 0 1 2:6.0\n")
     for read in (read_matrix, read_flows):
         with pytest.raises(om.FormatError, match="without mappers") as caught:
             read(path)

@@ -16,7 +16,7 @@ from optmatch.fabrics.netlists.wiring import Place
 from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.io.cells import read_cells, read_heaters
 from optmatch.model import CellDevice
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 from tests.helpers.modes import examples
 
 MZI: dict[str, Any] = {
@@ -56,8 +56,7 @@ def with_settings(**settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(folder: Path, tree: dict[str, Any]) -> str:
-    path = folder / "chip.json"
-    path.write_text(json.dumps(tree))
+    path = put(folder, "chip.json", json.dumps(tree))
     return str(path)
 
 
@@ -69,8 +68,7 @@ def solve_routing(folder: Path, tree: dict[str, Any], matching: list[int]) -> st
 
 
 def drive(folder: Path, tree: dict[str, Any], heaters: str, *words: str, code: int = 0) -> Any:
-    table = folder / "heaters.csv"
-    table.write_text(heaters)
+    table = put(folder, "heaters.csv", heaters)
     schedule = solve_routing(folder, tree, [0, 1])
     return call("export", schedule, "--to", "heaters", "--heaters", table, *words, code=code)
 
@@ -396,8 +394,7 @@ def test_drive_tables_begin_where_cells_are_without_power(tmp_path: Path) -> Non
 
 def test_cells_without_a_stated_phase_have_that_of_the_netlist(tmp_path: Path) -> None:
     """A table that states the phases of one cell changes no other one."""
-    path = tmp_path / "cells.csv"
-    path.write_text("cell,bar_phase_rad\n0,0.25\n")
+    path = put(tmp_path, "cells.csv", "cell,bar_phase_rad\n0,0.25\n")
     phases_rad = np.array([[1.0, -1.0], [0.5, -0.5]])
     cells = read_cells(path, 2, "ideal", phases_rad=phases_rad)
     assert cells.column("bar_phase_rad").tolist() == [0.25, 0.5]

@@ -9,7 +9,7 @@ import pytest
 import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.io.netlists.gdsfactory import read_tree
-from tests.helpers.command import refused
+from tests.helpers.command import put, refused
 
 pytest.importorskip("yaml", reason="needs PyYAML: pip install 'optmatch[netlist]'")
 
@@ -57,8 +57,7 @@ def test_any_value_in_any_place(value: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_value_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.yml"
-    path.write_text(text)
+    path = put(tmp_path, "a.yml", text)
     with pytest.raises(om.FormatError, match=complaint):
         read_tree(path, [])
 
@@ -67,8 +66,7 @@ def test_half_a_pair_of_surrogates_is_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("yaml.CSafeLoader", raising=False)
-    path = tmp_path / "a.yml"
-    path.write_text('- [\n"\\ud83d"]')
+    path = put(tmp_path, "a.yml", '- [\n"\\ud83d"]')
     with pytest.raises(om.FormatError, match=r"a\.yml:2: '\\ud83d': half of a pair of surrogates"):
         read_tree(path, [])
 
@@ -77,9 +75,10 @@ def test_aliases_repeat_no_more_than_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPTMATCH_MAX_REPEATS", "20")
-    path = tmp_path / "a.yml"
-    path.write_text(
-        "a: {b: &b [1, 2, 3, 4]}\nc: [*b, *b, *b]\nd: &d e\nf: [*d, *d, *d, *d, *d, *d]\n"
+    path = put(
+        tmp_path,
+        "a.yml",
+        "a: {b: &b [1, 2, 3, 4]}\nc: [*b, *b, *b]\nd: &d e\nf: [*d, *d, *d, *d, *d, *d]\n",
     )
     with pytest.raises(om.InputError, match=r"21 repeats: at most 20 \(OPTMATCH_MAX_REPEATS\)"):
         om.read_netlist(path)
@@ -89,8 +88,7 @@ def test_aliases_repeat_no_more_than_is_allowed(
 
 def test_a_name_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     """Escape sequences and letters that turn a line round are written out."""
-    path = tmp_path / "a.yml"
-    path.write_text(TEXT.replace("{m1: mzi", '{m1: "\\e[31m\\u202eé"'))
+    path = put(tmp_path, "a.yml", TEXT.replace("{m1: mzi", '{m1: "\\e[31m\\u202eé"'))
     refused(
         r"component \x1b[31m\u202eé of m1 is not known",
         "generate",
@@ -132,8 +130,7 @@ def test_templates_of_gdsfactory_have_their_defaults(tmp_path: Path) -> None:
         "    settings:\n      length: {{ settings.length }}\n"
         "ports: {in0: 'm,o2', in1: 'm,o1', out0: 'm,o3', out1: 'm,o4'}\n"
     )
-    path = tmp_path / "a.yml"
-    path.write_text(text)
+    path = put(tmp_path, "a.yml", text)
     assert om.read_netlist(path).instances == ("m",)
     path.write_text(text.replace("settings.cell", "settings.cell | upper"))
     with pytest.raises(om.FormatError, match="it is a template: export component"):

@@ -15,7 +15,7 @@ from optmatch.io.rails.triggers import read_triggers
 from optmatch.io.schemas import make_schema
 from optmatch.io.text import digest
 from optmatch.problems.rails.execution.derivation import derive_triggers
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 from tests.helpers.rails import MODEL, small_job
 
 
@@ -68,8 +68,7 @@ def test_what_is_wrong_is_refused(
     for key in place[:-1]:
         inner = inner[key]
     inner[place[-1]] = value
-    file = tmp_path / "wrong.json"
-    file.write_text(json.dumps(tree))
+    file = put(tmp_path, "wrong.json", json.dumps(tree))
     job: Any = solved().problem
     with pytest.raises(om.InputError) as caught:
         read_triggers(file, job)

@@ -9,7 +9,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io import read_jobs, read_resources
-from tests.helpers.command import call, refused
+from tests.helpers.command import call, put, refused
 from tests.helpers.sharing import Jobs, Resources
 
 pa = pytest.importorskip("pyarrow")
@@ -70,8 +70,7 @@ def test_rows_that_take_no_bytes_are_counted(tmp_path: Path, monkeypatch: Any) -
     ],
 )
 def test_a_damaged_table_is_refused_by_name(tmp_path: Path, text: str, told: str) -> None:
-    path = tmp_path / "ports.csv"
-    path.write_text(text)
+    path = put(tmp_path, "ports.csv", text)
     jobs, out = write(tmp_path / "jobs.csv", JOBS), tmp_path / "out.json"
     command: list[Any] = ["generate", "port-sharing", "--resource-table", path]
     result = call(*command, "--job-table", jobs, "-o", out, code=2)

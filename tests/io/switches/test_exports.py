@@ -24,7 +24,7 @@ from optmatch.io.switches.polatis import read_lists, write_lists
 from optmatch.io.switches.sonic import command_lines, read_config
 from optmatch.model import FormatError, InputError
 from tests.helpers.answers import PROBLEMS, answer_named
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 
 WITHOUT_CIRCUITS = ("port-sharing",)
 """Kinds that no format of switches takes."""
@@ -209,14 +209,12 @@ def test_commands_of_one_slot() -> None:
 
 
 def test_names_of_ports_come_from_a_table(tmp_path: Path) -> None:
-    table = tmp_path / "names.csv"
-    table.write_text("port,A,B,label\n0,1-5A,1-5B,host a\n1,2-1A,2-2B,host b\n")
+    table = put(tmp_path, "names.csv", "port,A,B,label\n0,1-5A,1-5B,host a\n1,2-1A,2-2B,host b\n")
     solution = om.solve(om.Routing(om.IdealSwitch(2), [1, 0]), seed=0)
     config = json.loads(files_of(solution, "sonic-ocs", ports=table)[""])
     assert list(config["OCS_CROSS_CONNECT"]) == ["1-5A-2-2B", "2-1A-1-5B"]
     assert config["OCS_PORT"]["2-2B"] == {"label": "host b", "state": "normal"}
-    path = tmp_path / "config_db.json"
-    path.write_text(json.dumps({"DEVICE_METADATA": {}, **config}))
+    path = put(tmp_path, "config_db.json", json.dumps({"DEVICE_METADATA": {}, **config}))
     assert read_config(path).circuits == read_port_tables(table)[""].circuits_of([1, 0])
 
 
@@ -237,8 +235,7 @@ def test_names_of_ports_come_from_a_table(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_tables_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "names.csv"
-    path.write_text(text)
+    path = put(tmp_path, "names.csv", text)
     with pytest.raises(FormatError, match=re.escape(message)) as caught:
         read_port_tables(path)
     assert caught.value.path == str(path)
@@ -261,8 +258,7 @@ def test_wrong_tables_are_refused(tmp_path: Path, text: str, message: str) -> No
     ],
 )
 def test_wrong_configurations_are_refused(tmp_path: Path, tree: Any, message: str) -> None:
-    path = tmp_path / "config_db.json"
-    path.write_text(json.dumps(tree))
+    path = put(tmp_path, "config_db.json", json.dumps(tree))
     with pytest.raises(FormatError, match=re.escape(message)):
         read_config(path)
 
@@ -315,8 +311,7 @@ def test_a_configuration_is_compared_with_a_plan(tmp_path: Path) -> None:
     solution = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
     plan = tmp_path / "plan.json"
     om.save(solution, plan)
-    config = tmp_path / "config_db.json"
-    config.write_text(files_of(solution, "sonic-ocs", slot=1)[""])
+    config = put(tmp_path, "config_db.json", files_of(solution, "sonic-ocs", slot=1)[""])
     done = call("verify", plan, "--against", config)
     assert "holds slot 1 of switch" in done.output
 
@@ -402,8 +397,7 @@ def test_what_is_no_circuit_is_refused_by_its_place(wrong: Any) -> None:
 
 
 def test_numbers_of_ports_have_six_digits_at_most(tmp_path: Path) -> None:
-    path = tmp_path / "names.csv"
-    path.write_text("port,A,B\n000000,1A,1B\n000001,2A,2B\n")
+    path = put(tmp_path, "names.csv", "port,A,B\n000000,1A,1B\n000001,2A,2B\n")
     assert read_port_tables(path)[""].n_ports == 2
     path.write_text("port,A,B\n0000000,1A,1B\n")
     with pytest.raises(FormatError, match="port = '0000000'"):

@@ -13,7 +13,7 @@ from optmatch.io.switches.circuits import PortSides, PortTable
 from optmatch.io.switches.sonic import Conditions, matrix_of_losses, read_running_state
 from optmatch.model import FormatError, InputError
 from optmatch.switches import read_losses
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 
 
 def loss_db(a: int, b: int, thz: float, celsius: float) -> float:
@@ -72,8 +72,7 @@ def test_rows_with_one_side_of_ours_are_passed_over(
 
 
 def test_a_matrix_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "loss.csv"
-    path.write_text("1.0,3.5\n2.0,1.0\n")
+    path = put(tmp_path, "loss.csv", "1.0,3.5\n2.0,1.0\n")
     assert read_losses(path).tolist() == [[1.0, 3.5], [2.0, 1.0]]
 
 
@@ -140,8 +139,7 @@ CONFIG = {
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """Return a configuration in a file."""
-    path = tmp_path / "config_db.json"
-    path.write_text(json.dumps(CONFIG))
+    path = put(tmp_path, "config_db.json", json.dumps(CONFIG))
     return path
 
 
@@ -179,7 +177,6 @@ def test_a_table_leaves_out_ports_of_others(config: Path, tmp_path: Path) -> Non
     assert read_running_state(config, table).spares == ()
     with pytest.raises(InputError, match="circuit 2A-3B: only one of its sides"):
         read_running_state(config, PortTable(table.sides[:2]))
-    sides = tmp_path / "sides.csv"
-    sides.write_text("port,A,B\n0,1A,1B\n1,2A,2B\n2,3A,3B\n")
+    sides = put(tmp_path, "sides.csv", "port,A,B\n0,1A,1B\n1,2A,2B\n2,3A,3B\n")
     done = call("generate", "reroute", "--state", config, "--port-sides", sides)
     assert loads(done.stdout).fabric.n_ports == 3  # type: ignore[union-attr]

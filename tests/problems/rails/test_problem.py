@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.problems.rails.training.step import COMPUTE, RECV, SEND, ring_bytes
-from tests.helpers.command import call
+from tests.helpers.command import call, put
 from tests.helpers.rails import MODEL, make_job, message_step, random_jobs, small_job
 
 BROKEN: list[tuple[dict[str, Any], str, str]] = [
@@ -226,8 +226,7 @@ def test_a_file_with_a_broken_step_names_the_operation(tmp_path: Any) -> None:
     job = make_job(gpus_per_server=1, recorded=message_step())
     tree = json.loads(dumps(job))
     tree["workload"]["recorded"]["groups"][0]["ranks"] = [0, 2]
-    path = tmp_path / "job.json"
-    path.write_text(json.dumps(tree))
+    path = put(tmp_path, "job.json", json.dumps(tree))
     with pytest.raises(om.InputError, match=r"of rank 1 in group pp\.0: rank 1 is not in") as c:
         om.load(path)
     assert (c.value.where, str(path) in str(c.value)) == ("/workload/recorded/group/2", True)

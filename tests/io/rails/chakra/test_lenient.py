@@ -19,7 +19,7 @@ from optmatch.io.rails.chakra import (
 )
 from optmatch.problems.rails.training.step import OPERATIONS, Step
 from tests.helpers.chakra import collective, send, trace
-from tests.helpers.command import call, refused
+from tests.helpers.command import call, put, refused
 
 COMPUTE, ALL_REDUCE, ALL_TO_ALL = map(OPERATIONS.index, ("compute", "all-reduce", "all-to-all"))
 
@@ -137,8 +137,11 @@ def test_a_circle_of_control_dependencies(tmp_path: Path) -> None:
     around = messages().node(id=1, type=4, ctrl_deps=[1, 2], duration_micros=3)
     inside = messages().node(id=2, type=4, data_deps=[1], ctrl_deps=[1], duration_micros=4)
     parts = [node.SerializeToString() for node in (around, inside)]
-    path = tmp_path / "run.0.et"
-    path.write_bytes(trace_bytes([]) + b"".join(bytes([len(part)]) + part for part in parts))
+    path = put(
+        tmp_path,
+        "run.0.et",
+        trace_bytes([]) + b"".join(bytes([len(part)]) + part for part in parts),
+    )
     step = leniently(
         path,
         [

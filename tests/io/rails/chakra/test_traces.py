@@ -27,6 +27,7 @@ from optmatch.io.rails.chakra import (
     trace_bytes,
 )
 from tests.helpers.chakra import collective, send, trace, workload_graph
+from tests.helpers.command import put
 
 few = settings(max_examples=20)  # each writes files
 
@@ -210,8 +211,7 @@ def test_control_dependencies_of_json(tmp_path: Path, spelling: str) -> None:
         {"Id": 2, "NodeType": 4, "runtime": 5, "data_deps": [], spelling: []},
         {"Id": 3, "NodeType": 4, "dataDeps": [1], spelling: [2]},
     ]
-    path = tmp_path / "run.0.json"
-    path.write_text(json.dumps({"workload_graph": entries}))
+    path = put(tmp_path, "run.0.json", json.dumps({"workload_graph": entries}))
     found = read_trace(path)
     assert found.duration_us.tolist() == [7, 5, 0]
     assert found.parents.tolist() == [1, 0, 1]
@@ -283,8 +283,7 @@ def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_flaws_of_json_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
-    path = tmp_path / "run.0.json"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    path = put(tmp_path, "run.0.json", text)
     with pytest.raises(om.FormatError, match=message) as caught:
         read_trace(path)
     assert str(path) in str(caught.value)
@@ -348,8 +347,7 @@ def test_flaws_of_nodes_are_named(tmp_path: Path, node: Node, message: str) -> N
     ],
 )
 def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "run.0.et"
-    path.write_bytes(content)
+    path = put(tmp_path, "run.0.et", content)
     with pytest.raises(om.FormatError, match=message) as caught:
         read_trace(path)
     assert str(path) in str(caught.value)
@@ -381,16 +379,14 @@ def test_ranks_must_be_complete(tmp_path: Path) -> None:
     ],
 )
 def test_flaws_of_groups_are_named(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "groups.json"
-    path.write_text(text)
+    path = put(tmp_path, "groups.json", text)
     with pytest.raises(om.FormatError, match=message) as caught:
         read_groups(path, n_ranks=4)
     assert str(path) in str(caught.value)
 
 
 def test_groups_are_read_as_they_are_written(tmp_path: Path) -> None:
-    path = tmp_path / "groups.json"
-    path.write_text(groups_text({"1": [3, 1], "x": [0]}))
+    path = put(tmp_path, "groups.json", groups_text({"1": [3, 1], "x": [0]}))
     assert read_groups(path) == {"1": (3, 1), "x": (0,)}
     with pytest.raises(om.FormatError, match=r"ranks are 0 .. 2"):
         read_groups(path, n_ranks=3)

@@ -24,7 +24,7 @@ from optmatch.io.rails.kineto import (
     read_recording,
 )
 from optmatch.problems.rails.training.step import OPERATIONS
-from tests.helpers.command import DATA, call, process, refused
+from tests.helpers.command import DATA, call, process, put, refused
 
 GLOO = sorted((DATA / "kineto").iterdir())
 MESSAGE, EXPERTS, WEIGHT = 256 * 192 * 4, 256 * 192 * 4, 192 * 192 * 4
@@ -421,8 +421,9 @@ def test_broken_traces(tmp_path: Path, change: Callable[[Tree], None], message: 
 
 def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTMATCH_MAX_BYTES", "100000")
-    bomb = tmp_path / "bomb.json.gz"
-    bomb.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 10**6 + b"]}"))
+    bomb = put(
+        tmp_path, "bomb.json.gz", gzip.compress(b'{"traceEvents": [' + b" " * 10**6 + b"]}")
+    )
     refused(
         "bomb.json.gz",
         "generate",
