@@ -88,7 +88,6 @@ def test_going_around_is_never_worse(job: om.RailJob, delay_s: float) -> None:
     assert straight is not None
     assert found.objective is not None
     assert found.objective <= straight.step_s
-    assert found.objective >= job.lower_bound() * (1 - 1e-9)
 
 
 def tiny_job() -> om.RailJob:
