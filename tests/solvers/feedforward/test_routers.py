@@ -90,6 +90,7 @@ def test_benes_networks_of_any_size(n: int) -> None:
         problem = om.Routing(om.Benes(n), matching)
         solution = om.solve(problem, seed=0)
         assert solution.method == "constructive"
+        assert om.verify(problem, solution).ok
 
 
 @FEW
@@ -182,6 +183,18 @@ def test_circuits_in_use_stay_where_they_are(cls: Any, data: st.DataObject) -> N
     before = [-1 if k == gone else o for k, o in enumerate(after)]
     old, new = route_batch(cls(n), [before, after])
     assert (new[old >= 0] == old[old >= 0]).all()
+
+
+def test_a_benes_network_has_to_rearrange() -> None:
+    """Circuits that are in use can leave no way for a third one, though there is one for all."""
+    fabric, before, after = om.Benes(4), [0, -1, 2, -1], [0, -1, 2, 1]
+    kept = all_states(fabric, after)
+    moved = [
+        state
+        for state in all_states(fabric, before)
+        if not ((kept == state) | (state < 0)).all(axis=1).any()
+    ]
+    assert moved
 
 
 @FEW

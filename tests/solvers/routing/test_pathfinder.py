@@ -18,7 +18,10 @@ from optmatch.solvers.routing.pathfinder import (
     FAR,
     UNIT,
     Effort,
+    RoutedCircuits,
     find_route,
+    negotiate,
+    shorten,
 )
 from optmatch.solvers.routing.router import CellRouter
 from tests.helpers.modes import examples
@@ -32,6 +35,9 @@ MESHES = [
     om.HexMesh(4, 4, tx=5, rx=5),
     om.HexMesh.smartlight(ports=10),
 ]
+
+EFFORT_RANGES = [(0, UNIT), (100, 130), (0, UNIT), (1, 12)]
+"""First pressure, growth, history, rounds."""
 
 
 def cheapest(router: CellRouter, port: int, partner: int, prices: NDArray[np.int64]) -> float:
@@ -183,6 +189,121 @@ def test_routes_of_a_matching_share_no_link(fabric: om.Fabric, seed: int) -> Non
     assert set(np.flatnonzero(states >= 0).tolist()) == lit
 
 
+class PlainRouter:
+    """The same negotiations in plain Python, but for the search of a single route."""
+
+    def __init__(self, router: CellRouter, base: NDArray[np.int64]) -> None:
+        self.router, self.base = router, base
+        self.links = len(router.workspace.use)
+
+    def find(self, price: NDArray[np.int64], port: int, partner: int) -> list[int]:
+        """Find the cheapest route at a price of each link."""
+        space, route = self.router.workspace, np.zeros(self.router.width, dtype=np.int32)
+        space.exit_cost[:] = np.minimum(self.base + price[self.router.wiring.link], FAR)
+        count = find_route(self.router.wiring, space, port, partner, route)
+        return route[:count].tolist()  # type: ignore[no-any-return]
+
+    def use(self, routes: dict[int, list[int]]) -> NDArray[np.int64]:
+        """Count the routes on each link."""
+        use = np.zeros(self.links, dtype=np.int64)
+        for port, route in routes.items():
+            if route:
+                np.add.at(use, passed(self.router, port, np.array(route)), 1)
+        return use
+
+    def negotiate(self, effort: Effort, partner: NDArray[np.int64], routes: Any) -> int:
+        """Do as `negotiate` with routes by port, in their order."""
+        history, pressure = np.zeros(self.links, dtype=np.int64), effort.first
+        contested = 0
+        for _ in range(effort.rounds):
+            for port in routes:
+                if routes[port]:
+                    links = [int(self.router.wiring.link[left]) for left in routes[port]]
+                    if self.use(routes)[links].max() <= 1:
+                        continue
+                    routes[port] = []
+                price = history + pressure * self.use(routes)
+                routes[port] = self.find(price, port, int(partner[port]))
+                if not routes[port]:
+                    return BLOCKED
+            over = np.maximum(self.use(routes) - 1, 0)
+            contested = int(np.count_nonzero(over))
+            if not contested:
+                return 0
+            if sum(self.cost(port, route) for port, route in routes.items()) > effort.most:
+                break
+            history = np.where(
+                over > 0, np.minimum(history + effort.history * over, 64 * UNIT), history
+            )
+            pressure = min(pressure * effort.growth_percent // 100, 64 * UNIT)
+        return -contested
+
+    def cost(self, port: int, route: list[int]) -> int:
+        """Add up cells and `base`."""
+        entered, total = int(self.router.wiring.source[port]), 0
+        for left in route:
+            total += int(self.router.wiring.cell_cost[left >> 2, (left ^ entered) & 1])
+            total += int(self.base[left])
+            entered = int(self.router.graph.mate[left])
+        return total
+
+    def shorten(self, partner: NDArray[np.int64], routes: Any) -> int:
+        """Do as `shorten`."""
+        last = FAR
+        while True:
+            for port, route in routes.items():
+                others = self.use({**routes, port: []})
+                others[self.router.wiring.link[self.router.wiring.source[list(routes)]]] += 1
+                found = self.find(FAR * others, port, int(partner[port]))
+                links = passed(self.router, port, np.array(found)) if found else [0, 0]
+                if len(set(links)) == len(links) and self.cost(port, found) < self.cost(
+                    port, route
+                ):
+                    routes[port] = found
+            total = sum(self.cost(port, route) for port, route in routes.items())
+            if total >= last:
+                return total
+            last = total
+
+
+@settings(max_examples=examples(60, plain=10), deadline=None)
+@given(st.sampled_from(MESHES[:4]), st.integers(0, 2**32 - 1))
+def test_negotiations_are_those_of_plain_python(fabric: om.Fabric, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    router = CellRouter(fabric)
+    order, partner = random_circuits(fabric, rng)
+    by_link = rng.integers(0, UNIT, size=len(router.workspace.use))
+    by_link[rng.random(len(by_link)) < 0.03] = FAR
+    base = by_link[router.wiring.link]
+    effort = Effort(*(int(rng.integers(low, high)) for low, high in EFFORT_RANGES))
+    if seed % 2:
+        effort = effort._replace(most=int(rng.integers(10, 20 * (1 + len(order)))) * UNIT)
+    plain = PlainRouter(router, base)
+    routes, lengths = router.empty_routes()
+    if seed % 3:  # start from a route of each, whatever it meets
+        for port in order:
+            lengths[port] = find_alone(router, port, int(partner[port]), routes[port])
+    expected = {int(port): routes[port, : lengths[port]].tolist() for port in order}
+    matching = base, RoutedCircuits(order, partner, routes, lengths)
+    status = negotiate(router.wiring, router.workspace, effort, *matching)
+    assert status == plain.negotiate(effort, partner, expected)
+    if status == BLOCKED:
+        return
+    found = {int(port): routes[port, : lengths[port]].tolist() for port in order}
+    assert found == expected
+    if status == 0:
+        total = shorten(router.wiring, router.workspace, *matching)
+        assert total == plain.shorten(partner, expected)
+        found = {int(port): routes[port, : lengths[port]].tolist() for port in order}
+        assert found == expected
+
+
+def find_alone(router: CellRouter, port: int, partner: int, route: NDArray[np.int32]) -> int:
+    """Write the cheapest route at no prices."""
+    router.workspace.exit_cost[:] = 0
+    return int(find_route(router.wiring, router.workspace, port, partner, route))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_heaps_give_the_least_first(seed: int) -> None:
@@ -221,6 +342,14 @@ def test_least_is_the_cheapest_way_whatever_bar_and_cross_cost(
         assert min(router.least[i, j], FAR) == min(cheapest(router, i, j, prices), FAR)
 
 
+def test_least_is_what_a_circuit_costs_alone() -> None:
+    """The router's table equals that of the fabric, which is computed in another way."""
+    for fabric in MESHES:
+        table, least = fabric.route_cells(), CellRouter(fabric).least
+        different = ~np.eye(fabric.n_ports, dtype=bool)
+        assert (least[different] == UNIT * table[different]).all()
+
+
 def test_cross_may_cost_less_than_bar() -> None:
     fabric = om.HexMesh(3, 3, ports=8)
     router = CellRouter(fabric, bar_cost=0, cross_cost=UNIT)
@@ -235,6 +364,21 @@ def test_cross_may_cost_less_than_bar() -> None:
             crosses += (left ^ entered) & 1
             entered = int(router.graph.mate[left])
     assert cost == UNIT * crosses
+
+
+def test_rivals_at_one_corner_stay_contested() -> None:
+    """Light from both far ends of a corner needs its one link: no number of rounds helps."""
+    graph = om.HexMesh(2, 2).graph
+    from optmatch.fabrics import forced_links
+
+    ports = [2, 5]  # perimeter terminals
+    first, second = forced_links(graph, graph.perimeter[ports].tolist())
+    assert first & second
+    fabric = om.HexMesh(2, 2, ports=[2, 10, 5, 15])
+    router = CellRouter(fabric)
+    routes, lengths = router.empty_routes()
+    partner = np.array([1, 0, 3, 2])
+    assert router.settle(np.array([0, 2]), partner, routes, lengths) < 0
 
 
 def test_a_fabric_without_cells_has_no_router() -> None:

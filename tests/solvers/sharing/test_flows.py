@@ -1,10 +1,12 @@
 """Optima against networkx, and against every assignment of tiny problems."""
 
+import networkx as nx
 import numpy as np
 import pytest
 
 import optmatch as om
 from optmatch.model import Bound, NewBest, figures_of
+from optmatch.problems import PortSharing
 from tests.helpers.modes import examples
 from tests.helpers.sharing import (
     Jobs,
@@ -13,9 +15,41 @@ from tests.helpers.sharing import (
     SupplyProof,
     best_by_hand,
     draw_sharing,
+    serves,
 )
 
 OBJECTIVES = ("max-flow", "lexicographic", "max-min", "min-jct")
+
+
+def flow_by_networkx(problem: PortSharing) -> int:
+    """Return the largest flow from resources to jobs, resource by resource."""
+    graph = nx.DiGraph()
+    resources, jobs = problem.resources, problem.jobs
+    graph.add_nodes_from(("s", "t"))
+    for job, wants in enumerate(jobs.demand.tolist()):
+        graph.add_edge(("job", job), "t", capacity=wants)
+        for plane in range(3 if jobs.plane_caps is not None else 0):
+            cap = int(jobs.plane_caps[job, plane])  # type: ignore[index]
+            graph.add_edge(("door", job, plane), ("job", job), capacity=cap)
+        for resource in range(resources.n_resources):
+            if serves(resources, jobs, resource, job):
+                plane = int(resources.planes[resource])
+                door = ("job", job) if jobs.plane_caps is None else ("door", job, plane)
+                graph.add_edge(("resource", resource), door, capacity=1)
+                graph.add_edge("s", ("resource", resource), capacity=1)
+    return int(nx.maximum_flow_value(graph, "s", "t"))
+
+
+@pytest.mark.parametrize("caps", [False, True])
+def test_max_flow_is_that_of_networkx(caps: bool) -> None:
+    rng = np.random.default_rng(22)
+    for _ in range(examples(50, plain=10)):
+        problem = draw_sharing(rng, caps=caps)
+        solution = om.solve(problem, "max-flow", seed=0)
+        served = int((solution.answer.job_of >= 0).sum())
+        assert served == flow_by_networkx(problem)
+        assert solution.objective == problem.jobs.demand.sum() - served
+        assert solution.status is om.Status.OPTIMAL and solution.proof != "search"
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
