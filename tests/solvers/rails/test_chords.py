@@ -12,6 +12,7 @@ from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.solvers.rails.chords import choose_chords, route_over_chords
 from optmatch.solvers.rails.pooling import plan_pooled
 from tests.helpers.modes import examples
+from tests.helpers.pooled_rails import Oracle
 from tests.helpers.rails import make_job
 from tests.helpers.static_rings import ring_s
 
@@ -78,7 +79,10 @@ def test_all_to_alls_go_over_circuits_that_stay(ports: int) -> None:
     job = expert_job(ports_per_gpu=ports, delay_s=1.0)
     solution = om.solve(job, seed=0, limits=om.Limits(iterations=200))
     assert solution.answer.chords and solution.stats["reconfigurations"] == 0
+    assert om.verify(job, solution).valid
     assert solution.objective < 0.6 * ring_s(job, 0)
+    oracle = Oracle(job, solution.answer)
+    assert not oracle.check() and oracle.n_chord
 
 
 def test_rails_hold_different_circuits() -> None:
@@ -89,11 +93,16 @@ def test_rails_hold_different_circuits() -> None:
     assert pooled.answer.pooled and not apart.answer.pooled
     assert pooled.objective < 0.9 * apart.objective
     assert len({timeline.matchings[0].tobytes() for timeline in pooled.answer.rails}) > 1
-    assert pooled.answer.chords and om.verify(job, pooled).ok
+    assert om.verify(job, pooled).ok
+    oracle = Oracle(job, pooled.answer)
+    assert not oracle.check() and oracle.n_chord
+
+    # The same plan is none of a job whose data stay on their rails.
+    assert not om.verify(alone, pooled.answer).valid
 
 
-def test_drawn_plans_over_chords_and_pooled_rails_are_valid() -> None:
-    n_pooled = n_chord = 0
+def test_drawn_plans_pass_an_oracle_of_the_tests() -> None:
+    n_pooled = n_chord = n_plans = 0
     for number in range(examples(12, plain=12)):
         job = draw_job(random.Random(f"chords {number}"))
         plans = [om.solve(job, seed=0, limits=om.Limits(iterations=60)).answer]
@@ -101,9 +110,12 @@ def test_drawn_plans_over_chords_and_pooled_rails_are_valid() -> None:
         for made in plans:
             plan = made.spelled_out(job.step())
             assert om.verify(job, plan).valid, number
+            oracle = Oracle(job, plan)
+            assert not oracle.check(), number
+            n_plans += 1
             n_pooled += plan.pooled
-            n_chord += len(plan.chords) > 0
-    assert n_pooled > 3 and n_chord > 2
+            n_chord += oracle.n_chord > 0
+    assert n_plans > 10 and n_pooled > 3 and n_chord > 2
 
 
 def test_triggers_keep_the_routes_of_chords() -> None:
