@@ -702,7 +702,8 @@ def _check_changes(
             is_kept = problem.start == "free"
         else:
             is_kept = np.array_equal(circuits, new_circuits)
-        n_changes += number > 0 and not is_kept
+        if number > 0 and not is_kept:
+            n_changes += 1
 
         # The plane is free when its last share has ended, and then changes circuits if it has to.
         earliest_s = free_at_s + (0.0 if is_kept else problem.delay_s)
