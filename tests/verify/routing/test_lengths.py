@@ -64,6 +64,12 @@ def test_walks_leave_by_no_closed_terminal(seed: int) -> None:
         assert way is None or (way[-1] == end and not shut & {*way})
 
 
+def test_either_way_may_be_over_the_budget_of_bidirectional_ports() -> None:
+    for loss_db in ([[0, 9], [1, 0]], [[0, 1], [9, 0]]):
+        switch = om.IdealSwitch(2, bidirectional=True, loss_db=loss_db, budget_db=2.0)
+        assert bounds.route_lengths(switch).tolist() == [[0, np.inf], [np.inf, 0]]
+
+
 def test_light_that_goes_one_way_passes_cells_twice() -> None:
     """Cell 0 is passed by two circuits; another one may come from the right."""
     cells = om.fabrics.CellGraph(**TWO_CELLS)
