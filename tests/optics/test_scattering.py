@@ -252,6 +252,8 @@ def test_a_hexagon_of_bars_has_a_loop() -> None:
         assert find_loops(graph, states) == []
     dead: Any = om.Faulty(om.HexMesh(1, 1), dead_cells=[0]).graph
     assert find_loops(dead, np.zeros(6, np.int8)) == []
+    stuck: Any = om.Faulty(om.HexMesh(1, 1), stuck_bar=range(6)).graph
+    assert len(find_loops(stuck, np.full(6, -1, np.int8))) == 1
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
