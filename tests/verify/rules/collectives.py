@@ -364,6 +364,7 @@ ROWS = [
         "rank 0, chunk 0: in the end every rank has the sum that it wants: got 64 ranks",
     ),
     Row(None, SEVEN, double(7, 6)),
+    Row(None, ask("broadcast", 2, late_s={1: 0.5}), plan(ONCE, THERE, 5.5, n_rounds_late=1)),
     Row(None, ask("all-gather", 3, 3.0), plan(ONE_WAY, TURNING, 4.0, [1.0], stored_ranks=1)),
     Row(None, ask("all-reduce", 4),
         plan(ALL_ROUND, [[[1, 2, 3, 0]]], 12.0, [1.0] * 2, stored_ranks=2)),
