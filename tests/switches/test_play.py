@@ -63,6 +63,21 @@ def switch(tmp_path: Path) -> Iterator[tuple[RedisServer, SonicAgent]]:
         yield started
 
 
+@pytest.fixture
+def server(switch: tuple[RedisServer, SonicAgent]) -> RedisServer:
+    return switch[0]
+
+
+@pytest.fixture
+def agent(switch: tuple[RedisServer, SonicAgent]) -> SonicAgent:
+    return switch[1]
+
+
+@pytest.fixture
+def sonic(server: RedisServer) -> SonicSwitch:
+    return SonicSwitch(server.url)
+
+
 def slot_names(matching: list[int]) -> set[str]:
     """Return the names of the circuits of a slot."""
     return {f"{a + 1}A-{b + 1}B" for a, b in enumerate(matching) if b >= 0}
@@ -73,12 +88,10 @@ def names_of(sonic: SonicSwitch) -> set[str]:
 
 
 def test_each_slot_is_tuned_before_its_time_counts(
-    switch: tuple[RedisServer, SonicAgent], tmp_path: Path
+    agent: SonicAgent, sonic: SonicSwitch, tmp_path: Path
 ) -> None:
-    server, agent = switch
     solution = schedule_of(shifts(8, 5))
     journal = tmp_path / "play.jsonl"
-    sonic = SonicSwitch(server.url)
     report = play(solution, sonic, PlayOptions(journal=journal))
     assert report.is_whole and len(report.moments) == 5
     assert agent.violations == []
@@ -113,10 +126,8 @@ def test_both_orders_of_an_agent_and_both_spellings(tmp_path: Path) -> None:
             assert agent.violations == []
 
 
-def test_circuits_of_others_stay(switch: tuple[RedisServer, SonicAgent]) -> None:
-    server, agent = switch
+def test_circuits_of_others_stay(agent: SonicAgent, sonic: SonicSwitch) -> None:
     foreign = CrossConnect("7A", "8B")
-    sonic = SonicSwitch(server.url)
     sonic.apply(Difference((), (foreign,)))
     solution = schedule_of(shifts(4, 3))
     only = PlayOptions(only_ports=frozenset(range(4)))
@@ -126,9 +137,7 @@ def test_circuits_of_others_stay(switch: tuple[RedisServer, SonicAgent]) -> None
         play(solution, sonic, PlayOptions(only_ports=frozenset({0, 1})))
 
 
-def test_a_foreign_circuit_on_our_port_is_named(switch: tuple[RedisServer, SonicAgent]) -> None:
-    server, _ = switch
-    sonic = SonicSwitch(server.url)
+def test_a_foreign_circuit_on_our_port_is_named(sonic: SonicSwitch) -> None:
     foreign = CrossConnect("1A", "8B")
     sonic.apply(Difference((), (foreign,)))
     solution = schedule_of(shifts(4, 2))
@@ -140,9 +149,7 @@ def test_a_foreign_circuit_on_our_port_is_named(switch: tuple[RedisServer, Sonic
     assert names_of(sonic) == {"1A-8B"}
 
 
-def test_a_foreign_change_in_the_middle_is_named(switch: tuple[RedisServer, SonicAgent]) -> None:
-    server, _ = switch
-    sonic = SonicSwitch(server.url)
+def test_a_foreign_change_in_the_middle_is_named(server: RedisServer, sonic: SonicSwitch) -> None:
     other = SonicSwitch(server.url)
 
     def remove_a_circuit() -> None:
@@ -153,11 +160,10 @@ def test_a_foreign_change_in_the_middle_is_named(switch: tuple[RedisServer, Soni
         play(schedule_of(shifts(4, 2)), sonic, options)
 
 
-def test_a_failed_port_is_named(switch: tuple[RedisServer, SonicAgent]) -> None:
-    server, agent = switch
+def test_a_failed_port_is_named(agent: SonicAgent, sonic: SonicSwitch) -> None:
     agent.failed_sides.add("3B")
     with pytest.raises(SwitchError, match="circuit 2A-3B is failed"):
-        play(schedule_of(shifts(4, 2)), SonicSwitch(server.url))
+        play(schedule_of(shifts(4, 2)), sonic)
 
 
 def test_a_circuit_that_is_never_tuned_is_named(tmp_path: Path) -> None:
@@ -167,8 +173,9 @@ def test_a_circuit_that_is_never_tuned_is_named(tmp_path: Path) -> None:
         play(schedule_of(shifts(4, 2)), SonicSwitch(server.url), options)
 
 
-def test_a_lost_database_comes_back(switch: tuple[RedisServer, SonicAgent]) -> None:
-    server, agent = switch
+def test_a_lost_database_comes_back(
+    server: RedisServer, agent: SonicAgent, sonic: SonicSwitch
+) -> None:
     played = []
 
     def lose_the_database() -> None:
@@ -178,7 +185,6 @@ def test_a_lost_database_comes_back(switch: tuple[RedisServer, SonicAgent]) -> N
             threading.Timer(0.7, server.start).start()
 
     options = PlayOptions(pace="told", next_slot=lose_the_database)
-    sonic = SonicSwitch(server.url)
     assert play(schedule_of(shifts(4, 4)), sonic, options).is_whole
     assert agent.violations == []
     server.stop()
@@ -186,8 +192,7 @@ def test_a_lost_database_comes_back(switch: tuple[RedisServer, SonicAgent]) -> N
         SonicSwitch(server.url, patience_s=0.3).read()
 
 
-def test_two_players_on_one_switch(switch: tuple[RedisServer, SonicAgent]) -> None:
-    server, _ = switch
+def test_two_players_on_one_switch(server: RedisServer) -> None:
     first, second = SonicSwitch(server.url), SonicSwitch(server.url)
     first.claim("one")
     with pytest.raises(SwitchError, match="one plays on this switch"):
@@ -211,8 +216,7 @@ def test_the_password_is_not_told(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_user_who_may_not_write(switch: tuple[RedisServer, SonicAgent]) -> None:
-    server, agent = switch
+def test_a_user_who_may_not_write(server: RedisServer, agent: SonicAgent) -> None:
     agent.config.execute_command("ACL", "SETUSER", "reader", "on", ">p", "~*", "+@read", "+ping")
     sonic = SonicSwitch(f"redis://reader:p@127.0.0.1:{server.port}")
     with pytest.raises(SwitchError, match="this user may not do that"):
@@ -220,8 +224,7 @@ def test_a_user_who_may_not_write(switch: tuple[RedisServer, SonicAgent]) -> Non
     assert names_of(SonicSwitch(server.url)) == set()
 
 
-def test_a_user_who_may_not_run_scripts(switch: tuple[RedisServer, SonicAgent]) -> None:
-    server, agent = switch
+def test_a_user_who_may_not_run_scripts(server: RedisServer, agent: SonicAgent) -> None:
     user = ("ACL", "SETUSER", "plain", "on", ">p", "~*", "&*", "+@all", "-@scripting")
     agent.config.execute_command(*user)
     sonic = SonicSwitch(f"redis://plain:p@127.0.0.1:{server.port}")
@@ -232,10 +235,9 @@ def test_a_user_who_may_not_run_scripts(switch: tuple[RedisServer, SonicAgent]) 
 
 
 def test_a_change_that_is_refused_in_part_is_refused_as_a_whole(
-    switch: tuple[RedisServer, SonicAgent],
+    server: RedisServer, agent: SonicAgent
 ) -> None:
     """A user who may remove circuits and set none removes none."""
-    server, agent = switch
     admin = SonicSwitch(server.url)
     old, new = (CrossConnect("1A", "2B"),), (CrossConnect("3A", "4B"),)
     admin.apply(Difference((), old))
@@ -249,12 +251,10 @@ def test_a_change_that_is_refused_in_part_is_refused_as_a_whole(
 
 
 def test_a_command_that_fails_inside_a_transaction_is_told(
-    switch: tuple[RedisServer, SonicAgent],
+    agent: SonicAgent, sonic: SonicSwitch
 ) -> None:
     """The database takes the command, and finds only then that the key holds no row."""
-    server, agent = switch
     agent.config.set("OCS_CROSS_CONNECT|3A-4B", "a text")
-    sonic = SonicSwitch(server.url)
     with pytest.raises(SwitchError, match="refused: WRONGTYPE"):
         sonic.apply(Difference((), (CrossConnect("3A", "4B"), CrossConnect("1A", "2B"))))
     agent.config.delete("OCS_CROSS_CONNECT|3A-4B")
@@ -271,23 +271,20 @@ def test_a_switch_that_cannot_be_reached_is_never_fine(tmp_path: Path) -> None:
 
 
 def test_a_side_that_the_configuration_blocks_is_blocked_at_each_reading(
-    switch: tuple[RedisServer, SonicAgent],
+    agent: SonicAgent, sonic: SonicSwitch
 ) -> None:
     """The state still says that the side is tuned."""
-    server, agent = switch
     agent.config.hset("OCS_PORT|2B", "state", "force_blocked")
     agent.state.hset("OCS_PORT|2B", "status", "tuned")
-    sonic = SonicSwitch(server.url)
     for _number in range(2):
         assert sonic.read_statuses()["2B"] == "blocked"
 
 
 def test_labels_in_another_encoding_are_in_nobodys_way(
-    switch: tuple[RedisServer, SonicAgent],
+    agent: SonicAgent, sonic: SonicSwitch
 ) -> None:
-    server, agent = switch
     agent.config.hset("OCS_PORT|1A", "label", b"Pr\xfcfstand")
-    assert play(schedule_of(shifts(4, 2)), SonicSwitch(server.url)).is_whole
+    assert play(schedule_of(shifts(4, 2)), sonic).is_whole
 
 
 def test_a_database_of_something_else(tmp_path: Path) -> None:
@@ -299,11 +296,9 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_run_is_resumed(switch: tuple[RedisServer, SonicAgent], tmp_path: Path) -> None:
-    server, agent = switch
+def test_a_run_is_resumed(agent: SonicAgent, sonic: SonicSwitch, tmp_path: Path) -> None:
     solution = schedule_of(shifts(8, 6))
     journal = tmp_path / "play.jsonl"
-    sonic = SonicSwitch(server.url)
     stop = threading.Event()
     report = play(
         solution,
@@ -325,10 +320,8 @@ def test_a_run_is_resumed(switch: tuple[RedisServer, SonicAgent], tmp_path: Path
     assert measured_delays(journal).n_changes == 6
 
 
-def test_short_slots_are_refused_or_stretched(switch: tuple[RedisServer, SonicAgent]) -> None:
-    server, agent = switch
+def test_short_slots_are_refused_or_stretched(agent: SonicAgent, sonic: SonicSwitch) -> None:
     solution = schedule_of(shifts(4, 2))
-    sonic = SonicSwitch(server.url)
     with pytest.raises(om.InputError, match=r"slot 0 lasts 0\.01 s, less than the 0\.05 s"):
         play(solution, sonic, PlayOptions(own_delay_s=0.05))
     started_s = time.monotonic()
@@ -338,10 +331,8 @@ def test_short_slots_are_refused_or_stretched(switch: tuple[RedisServer, SonicAg
 
 
 def test_what_was_there_is_put_back_after_a_failed_circuit_too(
-    switch: tuple[RedisServer, SonicAgent],
+    agent: SonicAgent, sonic: SonicSwitch
 ) -> None:
-    server, agent = switch
-    sonic = SonicSwitch(server.url)
     first, second = (slot_names(shifts(8, 2)[k]) for k in (0, 1))
     sonic.apply(Difference((), tuple(CrossConnect(*name.split("-")) for name in first)))
     agent.fail(f"{min(second).partition('-')[0]}")
@@ -351,11 +342,9 @@ def test_what_was_there_is_put_back_after_a_failed_circuit_too(
 
 
 def test_putting_back_removes_no_circuit_of_others(
-    switch: tuple[RedisServer, SonicAgent],
+    server: RedisServer, sonic: SonicSwitch
 ) -> None:
     """Somebody sets another circuit while the last slot is held."""
-    server, _ = switch
-    sonic = SonicSwitch(server.url)
     added = CrossConnect("7A", "7B")
 
     def disturb(moment: Any, n_moments: int) -> None:
@@ -509,10 +498,9 @@ def test_unknown_addresses(url: str) -> None:
     assert "a:b@" not in str(caught.value)
 
 
-def test_the_journal_is_of_lines(switch: tuple[RedisServer, SonicAgent], tmp_path: Path) -> None:
-    server, _ = switch
+def test_the_journal_is_of_lines(sonic: SonicSwitch, tmp_path: Path) -> None:
     journal = tmp_path / "play.jsonl"
-    play(schedule_of(shifts(4, 2)), SonicSwitch(server.url), PlayOptions(journal=journal))
+    play(schedule_of(shifts(4, 2)), sonic, PlayOptions(journal=journal))
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [entry.get("event") for entry in entries] == [
         *(None, "claim", "before", "applying", "tuned", "applying", "tuned", "ended"),
@@ -553,14 +541,12 @@ def test_a_journal_with_an_unknown_event_has_no_delays(tmp_path: Path) -> None:
 
 
 def test_the_next_slot_is_noted_before_the_one_before_it_is_over(
-    switch: tuple[RedisServer, SonicAgent], tmp_path: Path
+    sonic: SonicSwitch, tmp_path: Path
 ) -> None:
     """Comparing and noting do not make a slot late, and a stop leaves the slot that is held."""
-    server, _ = switch
     journal = tmp_path / "play.jsonl"
     stop = threading.Event()
     plan = schedule_of(shifts(8, 4))
-    sonic = SonicSwitch(server.url)
 
     def end_it(moment: Any, _n_moments: int) -> None:
         if moment.moment == 1:

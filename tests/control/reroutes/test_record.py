@@ -29,9 +29,13 @@ def fibres_of(server: int) -> list[int]:
     return np.flatnonzero((fabric.edges[fabric.edge_of_fibre] == server).any(axis=1)).tolist()
 
 
-def test_threads_undo_nothing_of_each_other() -> None:
+@pytest.fixture
+def controller() -> om.Rerouter:
+    return om.Rerouter(rack_state())
+
+
+def test_threads_undo_nothing_of_each_other(controller: om.Rerouter) -> None:
     """Each reports ten chips, applies what there are spares for, and repairs every other one."""
-    controller = om.Rerouter(rack_state())
 
     def work(chips: range) -> None:
         for chip in chips:
@@ -92,9 +96,8 @@ def test_chips_of_a_server_without_fibres_have_stand_ins() -> None:
     assert after.failed_chips == () and after.spares == proposal.cut_off
 
 
-def test_chips_that_are_cut_off_wait_no_longer_than_their_fibres() -> None:
+def test_chips_that_are_cut_off_wait_no_longer_than_their_fibres(controller: om.Rerouter) -> None:
     """Nobody has reported them: a false report of fibres leaves nothing on record."""
-    controller = om.Rerouter(rack_state())
     assert controller.fail(fibre=fibres_of(5)).cut_off
     controller.repair(fibre=fibres_of(5))
     assert controller.answered == controller.refused == ()
@@ -138,16 +141,14 @@ def test_a_report_of_its_own_outlives_a_rollback(tmp_path: Path) -> None:
         again.close()
 
 
-def test_a_cut_is_proved_before_others_are_moved() -> None:
+def test_a_cut_is_proved_before_others_are_moved(controller: om.Rerouter) -> None:
     """More circuits must leave the server than fibres are left: no search settles that."""
-    controller = om.Rerouter(rack_state())
     with pytest.raises(InfeasibleError, match="more circuits must leave the servers"):
         controller.fail(fibre=[f for k, f in enumerate(fibres_of(5)) if k % 16])
 
 
-def test_what_if_and_drain_put_nothing_on_record() -> None:
+def test_what_if_and_drain_put_nothing_on_record(controller: om.Rerouter) -> None:
     """A drained part is out of use once that is applied, and comes back."""
-    controller = om.Rerouter(rack_state())
     for ask in (controller.what_if, controller.drain):
         with pytest.raises(InfeasibleError):
             ask(chip=[0, 5, 10, 15, 20])
@@ -158,9 +159,10 @@ def test_what_if_and_drain_put_nothing_on_record() -> None:
     assert 21 in controller.restore(chip=21).spares
 
 
-def test_a_search_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_holds_nobody_up(
+    controller: om.Rerouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While one searches, others ask, apply and undo."""
-    controller = om.Rerouter(rack_state())
     searching, go_on = threading.Event(), threading.Event()
     real = om.Rerouter.what_if.__globals__["find_answer"]
 
@@ -201,17 +203,17 @@ def test_what_is_answered_is_on_record_before_it_is_applied() -> None:
     assert controller.answered == ()
 
 
-def test_what_is_tried_again_ends_at_its_deadline() -> None:
+def test_what_is_tried_again_ends_at_its_deadline(controller: om.Rerouter) -> None:
     """No failure is looked at once the time is over, and the next call looks at all."""
-    controller = om.Rerouter(rack_state())
     controller.fail(chip=60)
     assert controller.retry(deadline_s=0.0) == ()
     assert [offer.failure.failed_chips for offer in controller.retry()] == [(60,)]
 
 
-def test_what_was_not_reached_is_tried_first_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_reached_is_tried_first_next_time(
+    controller: om.Rerouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With time for one failure each, as many calls as failures wait try them all."""
-    controller = om.Rerouter(rack_state())
     for chip in (60, 61, 62):
         controller.fail(chip=chip)
     tried, clock = list[int](), SimpleNamespace(remaining_s=1.0)

@@ -43,6 +43,11 @@ FAILURES: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+@pytest.fixture
+def controller() -> om.Rerouter:
+    return om.Rerouter(rack_state())
+
+
 @pytest.mark.parametrize(
     ("state", "failure", "fields"),
     FAILURES,
@@ -61,8 +66,7 @@ def test_its_answers_pass_the_verifier(
     assert not after.hit.any()
 
 
-def test_failures_in_sequence_until_the_spares_are_gone() -> None:
-    controller = om.Rerouter(rack_state())
+def test_failures_in_sequence_until_the_spares_are_gone(controller: om.Rerouter) -> None:
     for number, chip in enumerate((0, 20, 41, 59)):
         assert len(controller.apply(controller.fail(chip=chip)).spares) == 3 - number
     with pytest.raises(InfeasibleError, match="1 units with circuits are lost, 0 live spares"):
@@ -70,8 +74,7 @@ def test_failures_in_sequence_until_the_spares_are_gone() -> None:
     assert sorted(controller.stand_ins) == [0, 20, 41, 59]
 
 
-def test_a_stand_in_may_fail_too() -> None:
-    controller = om.Rerouter(rack_state())
+def test_a_stand_in_may_fail_too(controller: om.Rerouter) -> None:
     controller.apply(controller.fail(chip=0))
     (stand_in,) = controller.stand_ins.values()
     proposal = controller.fail(chip=stand_in)
@@ -101,9 +104,8 @@ def test_repair_and_return(state: Any, unit: int, kind: str) -> None:
     assert controller.stand_ins == {}
 
 
-def test_a_chip_is_a_spare_again_when_its_port_is_repaired() -> None:
+def test_a_chip_is_a_spare_again_when_its_port_is_repaired(controller: om.Rerouter) -> None:
     """A chip with fewer live ports than circuits gives them away; not before all ports work."""
-    controller = om.Rerouter(rack_state())
     per_chip = rack_state().units.ports_per_unit
     controller.apply(controller.fail(port=per_chip * 12))
     (lost,) = controller.stand_ins
@@ -131,8 +133,7 @@ def test_rollback_undoes_changes() -> None:
         controller.apply(None)  # type: ignore[arg-type]
 
 
-def test_only_what_is_given_is_applied() -> None:
-    controller = om.Rerouter(rack_state())
+def test_only_what_is_given_is_applied(controller: om.Rerouter) -> None:
     mine, theirs = controller.fail(chip=1), controller.fail(chip=2)
     assert controller.apply(mine).failed_chips == (1,)
     with pytest.raises(om.InputError, match="the state has changed since"):
@@ -165,8 +166,7 @@ def test_what_was_refused_is_tried_again_after_repairs() -> None:
     assert controller.refused == ()
 
 
-def test_no_time_is_no_answer_but_goes_on_record() -> None:
-    controller = om.Rerouter(rack_state())
+def test_no_time_is_no_answer_but_goes_on_record(controller: om.Rerouter) -> None:
     with pytest.raises(LimitReached, match="no way was found within 0 s"):
         controller.fail(chip=7, deadline_s=0)
     assert [failure.failed_chips for failure in controller.refused] == [(7,)]
@@ -207,8 +207,9 @@ def test_a_deadline_ends_the_search_at_any_moment(
 
 
 @pytest.mark.parametrize("order", list(permutations((0, 20, 41))))
-def test_circuits_are_given_back_in_any_order(order: tuple[int, ...]) -> None:
-    controller = om.Rerouter(rack_state())
+def test_circuits_are_given_back_in_any_order(
+    controller: om.Rerouter, order: tuple[int, ...]
+) -> None:
     for chip in (0, 20, 41):
         controller.apply(controller.fail(chip=chip))
     controller.apply(controller.fail(chip=controller.stand_ins[20]))
@@ -282,8 +283,7 @@ def test_parts_that_do_not_exist_are_refused(failure: dict[str, Any], message: s
         om.Rerouter(rack_state()).fail(**failure)
 
 
-def test_what_has_failed_does_not_fail_again() -> None:
-    controller = om.Rerouter(rack_state())
+def test_what_has_failed_does_not_fail_again(controller: om.Rerouter) -> None:
     controller.apply(controller.fail(chip=3))
     with pytest.raises(om.InputError, match="3 has failed already"):
         controller.fail(chip=3)
