@@ -36,6 +36,7 @@ from optmatch.solvers.collectives.rounds import (
     IntArray,
     Rounds,
     as_rounds,
+    has_time_for_all_blocks,
     ranks_to_store,
     seconds_of,
     without_nothing,
@@ -72,11 +73,12 @@ def list_exchange_offers(
 
     Between many ranks circulants come first: their plans store the blocks of one rank alone.
     """
-    offers = [list_static_offers(problem, clock), list_changing_offers(problem, clock, below_s)]
+    changing = list_changing_offers(problem, clock, below_s)
     if ranks_to_store(problem.n_ranks**2):
-        offers.reverse()
-    for of_kind in offers:
-        yield from of_kind
+        yield from changing
+    if has_time_for_all_blocks(problem.n_ranks, clock):
+        yield from list_static_offers(problem, clock)
+    yield from changing  # none is left if they came first
 
 
 def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:

@@ -164,11 +164,13 @@ def find_routes(
     owners: IntArray,
     block_bytes: float,
     below_s: float,
+    clock: Clock,
 ) -> Receipts | None:
     """Find the routes of all pieces of some owners' blocks; None if some rank is not reached.
 
     The result is None, too, if it takes `below_s` seconds or longer even if all circuits carry the
-    same bytes, where a block has `block_bytes`.
+    same bytes, where a block has `block_bytes`; or if the time of `clock` is too short for the
+    links of all routes.
 
     `owners` are the ranks whose blocks spread, each cut into so many `pieces`. After each round of
     the relay, the ranks whose distance from the owner is a multiple of its stride have the block.
@@ -202,6 +204,7 @@ def find_routes(
         for turn, config in enumerate(config_of_round.tolist())
     ]
     n_hops = 0
+    n_links_of_all = 0
     circuit_bytes = 0.0  # over the busiest circuits of all rounds, at least
     wanted_in_round: list[tuple[IntArray, IntArray]] = []
     for turn, distance in enumerate(distances):
@@ -223,11 +226,12 @@ def find_routes(
             round_bytes = max(round_bytes, len(target) * block_bytes / problem.lanes)
         circuit_bytes += float(round_bytes)
         n_hops += int(hops.max())
+        n_links_of_all += int(hops.sum())
     n_changes = int(np.count_nonzero(np.diff(config_of_round)))
     at_least_s = seconds_of(
         problem, len(distances), circuit_bytes, n_changes=n_changes, n_hops=n_hops
     )
-    if at_least_s >= below_s:
+    if at_least_s >= below_s or not is_affordable(pieces * n_links_of_all, clock):
         return None
 
     # Each round by itself: which pieces come from where, and over which circuits. The columns of a
@@ -313,7 +317,7 @@ def list_strides(n: int) -> Iterator[tuple[int, ...]]:
                 yield strides
 
 
-def list_relays(problem: Collective) -> Iterator[Relay]:
+def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
     """Yield relays over circuits that stay, then those that change circuits in each round.
 
     - Over circuits that stay: each topology with strides of one round, of two, and of more. An
@@ -323,7 +327,7 @@ def list_relays(problem: Collective) -> Iterator[Relay]:
       none.
     """
     n = problem.n_ranks
-    for topology in list_topologies(problem):
+    for topology in list_topologies(problem, clock):
         for strides in list_strides(n):
             # The strides of one round come first.
             if problem.flow.has_pairs and len(strides) > 1:
@@ -360,26 +364,25 @@ def list_forwarding_offers(
     circuits that are there at the start, make plans last other times than they promise, so that
     promises are not compared then.
     """
-    n = problem.n_ranks
     keeps_promises = not problem.late_s and isinstance(problem.start, str)
-    for relay in list_relays(problem):
+    for relay in list_relays(problem, clock):
         for pieces in sorted({1, 1 if problem.flow.has_pairs else problem.lanes}):
-            if not is_affordable(n * (n - 1) * pieces, clock):
-                continue
-            for offer in _offer_relay(problem, relay, pieces, below_s):
+            if clock.remaining_s <= 0:
+                return
+            for offer in _offer_relay(problem, relay, pieces, below_s, clock):
                 if keeps_promises and is_affordable(offer.n_sends, clock):
                     below_s = min(below_s, offer.seconds)
                 yield offer
 
 
 def _offer_relay(
-    problem: Collective, relay: Relay, pieces: int, below_s: float
+    problem: Collective, relay: Relay, pieces: int, below_s: float, clock: Clock
 ) -> Iterator[Offer[Laid]]:
     """Offer the plans of a relay that may take less than `below_s` seconds."""
     if problem.flow.has_pairs:
-        return _offer_exchange(problem, relay, below_s)
+        return _offer_exchange(problem, relay, below_s, clock)
     if problem.flow.from_root:
-        return _offer_broadcasts(problem, relay, pieces, below_s)
+        return _offer_broadcasts(problem, relay, pieces, below_s, clock)
 
     # Gathers, and the sums that are made of them.
     receive = partial(
@@ -390,11 +393,14 @@ def _offer_relay(
         owners=np.arange(problem.n_ranks),
         block_bytes=problem.block_bytes,
         below_s=below_s,
+        clock=clock,
     )
     return offer_gathers(problem, relay.sequence, relay.name, receive)
 
 
-def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterator[Offer[Laid]]:
+def _offer_exchange(
+    problem: Collective, relay: Relay, below_s: float, clock: Clock
+) -> Iterator[Offer[Laid]]:
     """Offer an all-to-all whose blocks take the routes of a gather.
 
     A gather over the `relay` brings the block of each rank to all others; the block from one rank
@@ -410,6 +416,7 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
         owners=np.arange(n),
         block_bytes=problem.block_bytes,
         below_s=below_s,
+        clock=clock,
     )
     if gather is None:
         return
@@ -423,10 +430,9 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
     # Receipts count loads in chunks, which have `chunk_bytes`; here loads are bytes already. To
     # lay out a plan takes as long as its rows: one for each send, and one for each link.
     timed = gather._replace(load=bytes_of_round)
-    n_rows = int(gather.n_links[first_sends.receipt].sum()) + len(first_sends.receipt)
     yield Offer(
         seconds=timed.seconds(problem, chunk_bytes=1.0),
-        n_sends=gather.n_turns * n_rows,
+        n_sends=gather.n_stored_rows,
         name=relay.name,
         build=partial(_lay_exchange, problem, gather),
     )
@@ -434,8 +440,11 @@ def _offer_exchange(problem: Collective, relay: Relay, below_s: float) -> Iterat
 
 def _lay_exchange(problem: Collective, gather: Receipts) -> Laid:
     """Make the plan of an all-to-all whose blocks take the routes of a gather."""
-    exchanged = list_exchanged(gather, gather.n_turns)
-    return lay(problem, make_rounds(gather, exchanged, problem.n_ranks**2))
+    n = problem.n_ranks
+    stored_ranks = gather.stored_ranks
+    exchanged = list_exchanged(gather, stored_ranks or gather.n_turns)
+    rounds = make_rounds(gather, exchanged, (stored_ranks or n) * n)
+    return lay(problem, rounds._replace(stored_ranks=stored_ranks))
 
 
 def _load_blocks(
@@ -476,7 +485,7 @@ def _load_blocks(
 
 
 def _offer_broadcasts(
-    problem: Collective, relay: Relay, pieces: int, below_s: float
+    problem: Collective, relay: Relay, pieces: int, below_s: float, clock: Clock
 ) -> Iterator[Offer[Laid]]:
     """Offer two plans of a broadcast: the whole buffer to all, or parts scattered and gathered.
 
@@ -497,6 +506,7 @@ def _offer_broadcasts(
         owners=root,
         block_bytes=problem.size_bytes,
         below_s=below_s,
+        clock=clock,
     )
     if routes is not None:
         # Chunks of a gather are ``owner * pieces + piece``. The root has the only block, and its
@@ -517,7 +527,12 @@ def _offer_broadcasts(
     if n * (n - 1) * pieces > MOST_SCATTERED:
         return
     find_parts = partial(
-        find_routes, problem, pieces=pieces, block_bytes=problem.block_bytes, below_s=below_s
+        find_routes,
+        problem,
+        pieces=pieces,
+        block_bytes=problem.block_bytes,
+        below_s=below_s,
+        clock=clock,
     )
     scatter = find_parts(one_round, one_round.sequence, owners=root)
     if scatter is None:

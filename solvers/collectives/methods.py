@@ -914,7 +914,12 @@ def _stores_blocks(problem: Collective, name: str) -> bool:
     n = problem.n_ranks
     if name == "circulant":  # an all-to-all on shifts 1, 2, 4, ...
         return bool(ranks_to_store(n * n * (n - 1).bit_length() // 2))
-    return name == "topologies" and problem.demand_bytes is None and bool(ranks_to_store(n * n))
+    if name not in ("topologies", "forwarding") or problem.flow.from_root:
+        return False
+    n_sends = n * n
+    if name == "forwarding":  # links count as sends
+        n_sends = int(n_sends * math.log2(n))
+    return problem.demand_bytes is None and bool(ranks_to_store(n_sends))
 
 
 def _search_s(problem: Collective, name: str) -> float:

@@ -265,6 +265,15 @@ def ranks_to_store(n_sends: int) -> int:
     return int(n_sends > MOST_LISTED_SENDS)
 
 
+def has_time_for_all_blocks(n_ranks: int, clock: Clock) -> bool:
+    """Tell whether there is time to look at the blocks of all ranks, and not of one for all.
+
+    Between few ranks there is, however short the time.
+    """
+    n_blocks = n_ranks * n_ranks
+    return not ranks_to_store(n_blocks) or is_affordable(n_blocks, clock)
+
+
 def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> FloatArray:
     """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``.
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import LONGEST_S, Clock
+from optmatch.model import IDLE, LONGEST_S, Clock
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.circulant import split_rounds
@@ -199,16 +199,28 @@ class Receipts(NamedTuple):
 
     @property
     def stored_ranks(self) -> int:
-        """Return 1 if a plan of these receipts stores the chunks of rank 0 alone, else 0."""
-        is_alike = self.n_turns > 1 and int(self.n_links.max()) == 1
-        return ranks_to_store(self.n_rows) if is_alike else 0
+        """Return how many first ranks have their chunks stored in a plan; 0 if all have.
+
+        Circuits have to be turned along with ranks. One rank stands for all, or two where two-way
+        ports on different planes exchange their shifts at every second rank.
+        """
+        if self.n_turns == 1 or not ranks_to_store(self.n_rows):
+            return 0
+        ranks = np.arange(self.peer.shape[2])
+        onward = np.where(self.peer == IDLE, IDLE, (self.peer - ranks) % len(ranks))
+        for n_first in (1, 2):
+            if (onward == onward[:, :, ranks % n_first]).all():
+                return n_first
+        return 0
 
     @property
     def n_stored_rows(self) -> int:
         """Rows that a plan stores; to set up a port takes a part of the time of a row."""
-        if not self.stored_ranks:
+        stored_ranks = self.stored_ranks
+        if not stored_ranks:
             return self.n_rows
-        return self.n_rows // self.n_turns + self.peer.size // PORTS_OF_A_SEND
+        n_rows_of_rank = self.n_rows // self.n_turns
+        return n_rows_of_rank * stored_ranks + self.peer.size // PORTS_OF_A_SEND
 
     def seconds(self, problem: Collective, chunk_bytes: float) -> float:
         """Return how long all rounds take, with the changes of circuits between them."""
@@ -708,7 +720,7 @@ def lay_phases(
     return lay(problem, one_after_another(*rounds)._replace(stored_ranks=stored_ranks))
 
 
-def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
+def list_sequences(problem: Collective, clock: Clock) -> Iterator[CircuitSequence]:
     """List the circuits that are tried for a gather: those that stay, and some that change.
 
     Those that change first spread data nearby, then far. At any time each rank r has circuits to
@@ -721,7 +733,7 @@ def list_sequences(problem: Collective) -> Iterator[CircuitSequence]:
     Together they reach all distances from 0 to 63. The 8 is the *base*: a distance is a number of
     two digits to this base, and each set of circuits serves one digit.
     """
-    for topology in list_topologies(problem):
+    for topology in list_topologies(problem, clock):
         yield CircuitSequence.of([topology], two_way=problem.two_way)
     # With p ports data can reach p + 1 times as many ranks in each round, if circuits change every
     # round. That takes log(n) to the base p + 1 sets of circuits; one more is tried.
@@ -782,7 +794,7 @@ def list_gather_offers(
 
     # Breadth-first gathers over each sequence of circuits, by pieces. A sequence is left out whose
     # changes alone take too long.
-    for sequence in list_sequences(problem):
+    for sequence in list_sequences(problem, clock):
         if phases * (len(sequence.held) - 1) * problem.delay_s >= below_s:
             continue
         for pieces in _list_pieces(problem, sequence):

@@ -24,9 +24,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, uncounted
+from optmatch.model import IDLE, Clock, uncounted
 from optmatch.problems import Collective
-from optmatch.solvers.collectives.rounds import BoolArray, IntArray, unroll_circuits
+from optmatch.solvers.collectives.rounds import (
+    BoolArray,
+    IntArray,
+    has_time_for_all_blocks,
+    unroll_circuits,
+)
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 RANDOM_GRAPHS = 4
@@ -50,7 +55,7 @@ class Topology(NamedTuple):
     many places onward, one for each shift. A lane need not have the same shift at all ranks."""
 
 
-def list_topologies(problem: Collective) -> Iterator[Topology]:
+def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator[Topology]:
     """Yield ways to lay the circuits of all ranks, for plans whose circuits never change.
 
     Each rank has as many circuits as ports. If there are as many ports as other ranks, all ranks
@@ -62,7 +67,8 @@ def list_topologies(problem: Collective) -> Iterator[Topology]:
       regular graph.
 
     Graphs with the same circuits as one before are left out; those that find no ports are, too.
-    Each graph is laid when it is asked for, as random ones of a thousand ranks take 0.1 s.
+    Each graph is laid when it is asked for, as random ones of a thousand ranks take 0.1 s. There
+    are only circulants if the time of `clock` is too short to look at the blocks of all ranks.
     """
     n = problem.n_ranks
     if n < 2:
@@ -81,7 +87,7 @@ def list_topologies(problem: Collective) -> Iterator[Topology]:
     # ports. Between 3 ranks with two-way circuits, for example, all sets of shifts are rings.
     seen = set[bytes]()
     circulants = (lay_circulant(problem, shifts) for shifts in shift_sets)
-    for topology in chain(circulants, _list_other_graphs(problem)):
+    for topology in chain(circulants, _list_other_graphs(problem, clock)):
         if topology is not None:
             peers_of_ranks = np.sort(topology.peer, axis=0).tobytes()
             if peers_of_ranks not in seen:
@@ -89,8 +95,10 @@ def list_topologies(problem: Collective) -> Iterator[Topology]:
                 yield topology
 
 
-def _list_other_graphs(problem: Collective) -> Iterator[Topology | None]:
+def _list_other_graphs(problem: Collective, clock: Clock | None) -> Iterator[Topology | None]:
     """Yield graphs that are no circulants; None in place of one that finds no ports."""
+    if clock is not None and not has_time_for_all_blocks(problem.n_ranks, clock):
+        return
     if problem.two_way:
         yield _lay_path(problem)
         yield from _lay_regular_graphs(problem)
