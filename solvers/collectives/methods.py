@@ -471,10 +471,6 @@ FINDERS: dict[str, PlanFinder] = {
         "an uneven all-to-all whose blocks go by several ways",
         lambda problem, clock: SplitSearch(problem, clock).run(),
     ),
-    "topologies": _offered(
-        "each port leads to another rank: circulants, de Bruijn, Kautz, random graphs",
-        _list_graph_offers,
-    ),
     "pipelined": _offered(
         "a broadcast in pieces, over trees and graphs of all ports, or a hypercube",
         lambda problem, clock, below_s: list_broadcast_offers(problem, clock),
@@ -486,6 +482,10 @@ FINDERS: dict[str, PlanFinder] = {
     "skewed": _planned(
         "an uneven all-to-all: matchings for large blocks, circulants for the rest",
         find_skewed_plan,
+    ),
+    "topologies": _offered(
+        "each port leads to another rank: circulants, de Bruijn, Kautz, random graphs",
+        _list_graph_offers,
     ),
     "islands": PlanFinder(
         "all rails of islands together, while members tell each other what has come",
@@ -534,6 +534,9 @@ class _Tries(NamedTuple):
     """The promises of the methods that were not tried, or not to their end, for want of time."""
     failures: list[Exception]
     """The errors of methods that failed."""
+    long_searches: list[str]
+    """Those of `LONG_SEARCHES` that are tried, in their order; the first of k that are still to be
+    tried gets a k-th of the time that is left."""
 
     def best_s(self, below_s: float) -> float:
         """Return the seconds of the fastest plan; `below_s` if none takes less."""
@@ -565,7 +568,8 @@ def _try_all(
     if not affordable:
         affordable = [min(order, key=lambda name: promises[name].effort_s)]
     left_out = {name: promises[name] for name in order if name not in affordable}
-    tries = _Tries(dict(known or {}), promises, left_out, [])
+    long_searches = [name for name in affordable if name in LONG_SEARCHES]
+    tries = _Tries(dict(known or {}), promises, left_out, [], long_searches)
 
     # Offers state their work in sends: as many as are laid out in the seconds of the method.
     offers = [
@@ -602,8 +606,15 @@ def _try_method(
     so that the plans of other methods are kept; or if `within_budgets` asks for link budgets and
     no order of ranks keeps to them.
     """
+    # A search that takes all the time it gets leaves as much to each of those that follow.
+    part = clock
+    if name in tries.long_searches and math.isfinite(clock.remaining_s):
+        n_searches = len(tries.long_searches) - tries.long_searches.index(name)
+        limits = Limits(time_s=clock.remaining_s / n_searches)
+        part = Clock(limits=limits, now=clock.now, started=clock.now(), outer=clock)
     try:
-        plan = FINDERS[name].find(problem, clock, tries.best_s(below_s))
+        plan = FINDERS[name].find(problem, part, tries.best_s(below_s))
+        clock.interrupted |= part.interrupted
     except TimeUp:
         raise
     except Exception as error:
@@ -695,9 +706,13 @@ BROADCAST_PIECES = 64
 """Into how many pieces broadcasts are cut at most, but for very large ones."""
 
 
-PLANS_OF_SEARCH = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0}
+LONG_SEARCHES = ("forwarding", "skewed", "topologies", "split")
+"""Searches that may take all the time they get: over many graphs, in many sweeps, and by many
+programmes."""
+PLANS_OF_SEARCH = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0, "split": 60.0}
 """About how many plans a search makes: `rewire` and `overlap` plan all known algorithms,
-`composed` searches for two or three operations."""
+`composed` searches for two or three operations. The first programme of `split` takes as long as so
+many plans; its `EFFORT` says how long paths take."""
 ROUTED_PLANS = 40.0
 """The same for blocks that are routed over pairs, in several numbers of rounds and many sweeps."""
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.model import Clock
 from optmatch.solvers.collectives import methods
+from optmatch.solvers.collectives.conclusion import FoundPlan
 from optmatch.solvers.collectives.methods import promise
 from optmatch.solvers.collectives.offers import Offer, take_best_offer
 from optmatch.solvers.collectives.plans import Laid
@@ -168,6 +170,30 @@ def test_a_search_makes_no_plan_that_is_known_to_be_slower() -> None:
     plan = methods.FINDERS["forwarding"].find(problem, clock, math.inf)
     assert plan.laid is not None
     assert methods.FINDERS["forwarding"].find(problem, clock, plan.time_s).laid is None
+
+
+def test_searches_that_take_all_the_time_share_it(monkeypatch: Any) -> None:
+    """Before, `split` took all 8 s of 63 ranks, and `topologies` would have been better in 4 s."""
+    seconds_of = dict[str, float]()
+
+    def replace_search(name: str) -> None:
+        def find(problem: om.Collective, clock: Clock, below_s: float) -> FoundPlan:
+            seconds_of[name] = clock.remaining_s
+            return FoundPlan(None, {})
+
+        monkeypatch.setitem(methods.FINDERS, name, methods.PlanFinder("", find))
+
+    demand_bytes = np.random.default_rng(0).lognormal(0.0, 2.0, (12, 12)) * 1e6
+    np.fill_diagonal(demand_bytes, 0.0)
+    problem = om.Collective(
+        "all-to-all", 12, 0.0, demand_bytes=demand_bytes, alpha_s=1e-6, delay_s=1e-4, ports=2
+    )
+    for name in methods.LONG_SEARCHES:
+        replace_search(name)
+    methods._try_all(problem, om.Limits(time_s=900.0).start())
+    assert seconds_of["skewed"] == pytest.approx(300.0, rel=0.1)
+    assert seconds_of["topologies"] == pytest.approx(450.0, rel=0.1)
+    assert seconds_of["split"] == pytest.approx(900.0, rel=0.1)
 
 
 def test_methods_without_time_whose_plans_are_no_faster_are_not_named() -> None:
