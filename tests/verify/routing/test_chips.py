@@ -210,6 +210,23 @@ def test_couplers_may_lose_light_but_not_all(size: float, wrong: Any) -> None:
     assert find_wrong_states(replace(interferometer(math.pi, 0.0), circuits=(lossy,))) == wrong
 
 
+@pytest.mark.parametrize(("bar_rad", "wrong"), [(math.pi, []), (0.0, [(0, BAR), (0, CROSS)])])
+def test_light_may_get_lost_where_a_cell_has_no_terminal(bar_rad: float, wrong: Any) -> None:
+    """The second coupler has no exit b2."""
+    (circuit,) = interferometer(bar_rad, math.pi - bar_rad).circuits
+    assert circuit is not None
+    half = 0.5**0.5
+    matrix: Any = [[[half, 0.0], [0.0, half]], [[0.0, 0.0], [0.0, 0.0]]]
+    parts = [
+        replace(part, pins=("a1", "a2", "b1", ""), matrix=matrix) if part.name == "c2" else part
+        for part in circuit.parts
+    ]
+    joining = replace(circuit, parts=parts, terminals=("c1,a1", "c1,a2", "c2,b1", ""))
+    ports = [("w1", "m,a1"), ("w2", "m,a2"), ("e1", "m,b1")]
+    fabric = om.Netlist(["m"], {}, ports, circuits=[joining], open_pins=["m,b2"])
+    assert find_wrong_states(fabric) == wrong
+
+
 def test_light_that_gets_elsewhere_is_told_by_the_names_of_both_ports() -> None:
     problem = om.Routing(interferometer(math.pi, 0.0), [0, 1])
     report = om.verify(problem, schedule([[0, 1]], cell_states=[[CROSS]]))
