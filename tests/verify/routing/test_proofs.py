@@ -255,7 +255,7 @@ def test_sums_that_floats_would_round_are_left_to_whole_numbers(
         assert checker._sum_of_circuits(DEAR, prices, FREE_CELLS) == sum(walks)
     # Cells that cost as much as links count as well.
     dear = 2**52 // len(checker.mate)
-    costs = CellCosts(dear, dear)
+    costs = CellCosts(0, dear)
     prices = [dear] * checker.n_links
     walks = [checker.cheapest_walk(each, Case(), prices, costs) for each in DEAR]
     monkeypatch.setattr(checker, "_sum_of_circuits_in_float", None)
