@@ -280,14 +280,14 @@ def test_light_in_any_wiring(seed: int) -> None:
 
 
 def test_faint_light_passes_beside_a_loop_without_loss() -> None:
-    """Cell 0 leads light round for ever; cell 2, between 1 and 3, lets hardly any pass."""
-    graph = wire([2, -1, 0, -1, -1, -1, 8, -1, 6, -1, 12, -1, 10, -1, -1, -1])
-    cells = np.tile(np.eye(2, dtype=np.complex128), (4, 1, 1))
+    """Cell 0 leads light round for ever, and past that; cell 2 lets hardly any pass."""
+    graph = wire([2, 18, 0, -1, -1, -1, 8, -1, 6, -1, 12, -1, 10, -1, -1, -1, -1, -1, 1, -1])
+    cells = np.tile(np.eye(2, dtype=np.complex128), (5, 1, 1))
     cells[2] *= 1e-7
     guides = np.ones(graph.links.count, dtype=complex)
-    waves = unchecked(graph, cells, guides, np.array([4]))
-    assert abs(waves.leaving[14, 0]) == 1e-7
-    assert waves.entering[0, 0] == 0
+    waves = unchecked(graph, cells, guides, np.array([4, 16]))
+    assert np.abs(waves.leaving[[14, 3], [0, 1]]).tolist() == [1e-7, 1.0]
+    assert not waves.entering[0].any()
 
 
 def test_what_is_refused() -> None:
