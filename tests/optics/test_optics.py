@@ -301,7 +301,7 @@ def test_budgets_name_the_worst_circuit() -> None:
     ("changes", "message"),
     [
         ({"device": "glass"}, "device = 'glass': unknown; presets are ideal, smartlight"),
-        ({"device": None}, "no device"),
+        ({"device": None}, "device = None: unknown"),
         ({"idle": "open"}, "idle = 'open': cross, bar, keep or states of all cells"),
         ({"frequencies_hz": []}, "frequencies_hz: at least one"),
         ({"frequencies_hz": [float("nan")]}, "not a finite number"),
