@@ -287,6 +287,16 @@ def test_broken_cells_are_marked() -> None:
     assert page["subtitle"] == "hex mesh 2 x 2 with 3 faults · 4 ports · 19 cells"
 
 
+def test_the_footer_of_a_slot_is_no_wider_than_its_axes() -> None:
+    """Beside each other, two slots do not write over each other's footers."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    figure = blank_figure(8.0, 4.0)
+    for ax in figure.subplots(1, 2):
+        plot_slot((mesh, traced_schedule(mesh, 1, seed=3)), ax=ax)
+        footer = ax.xaxis.label.get_window_extent()
+        assert footer.width <= ax.get_window_extent().width
+
+
 def test_a_switch_without_cells_is_drawn_as_two_columns() -> None:
     switch = om.IdealSwitch(5), shift_schedule(5)
     for circuit in slot_data(switch, 2).circuits:
