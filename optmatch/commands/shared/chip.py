@@ -45,9 +45,9 @@ def choose_device(name: str | None) -> Device:
 
 
 def choose_cells(name: str | None, table: str | None, fabric: Fabric | None) -> CellDevice:
-    """Return the device of each cell of a fabric.
+    """Return the devices that a name and a table give the cells of a fabric.
 
-    It is that of a name or of a JSON file (None: the default one), but for what `table` says of
+    Each is that of a name or of a JSON file (None: the default one), but for what `table` says of
     single cells, a file that may call them by name; None for none. A fabric without cells is an
     `InputError`.
     """

@@ -689,8 +689,7 @@ def _check_changes(
         circuits = problem.start[lanes]
     free_at_s = 0.0
     n_changes = 0
-    rounds_of_plane = np.flatnonzero(plan.shares_bytes[:, plane] > 0).tolist()
-    for number, round_ in enumerate(rounds_of_plane):
+    for number, round_ in enumerate(np.flatnonzero(plan.shares_bytes[:, plane] > 0).tolist()):
         # Steps from outside have no circuits, only the number of a configuration: equal numbers
         # stand for equal circuits.
         new_circuits: NDArray[np.generic]
@@ -702,8 +701,7 @@ def _check_changes(
             is_kept = problem.start == "free"
         else:
             is_kept = np.array_equal(circuits, new_circuits)
-        if number > 0 and not is_kept:
-            n_changes += 1
+        n_changes += int(number > 0 and not is_kept)
 
         # The plane is free when its last share has ended, and then changes circuits if it has to.
         earliest_s = free_at_s + (0.0 if is_kept else problem.delay_s)

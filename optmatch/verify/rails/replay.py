@@ -1677,11 +1677,8 @@ def _describe_load(
     yield np.arange(len(ranks))
 
     # By operation of `riding`: what it is, when, and over which ports (as bits).
-    yield step.kind[riding]
-    yield step.size_bytes[riding]
-    yield plan.start_s[riding]
-    yield plan.end_s[riding]
-    yield plan.ports[riding]
+    for column in (step.kind, step.size_bytes, plan.start_s, plan.end_s, plan.ports):
+        yield column[riding]
 
     # By operation of `riding`: its GPU, that of its peer, and the number of its group, which is
     # ``number_of_group[group]`` by the index of the group in ``step.groups``.
@@ -1851,7 +1848,6 @@ def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]])
     # `place_ranks` lists the GPU of each rank, and those of a server have consecutive numbers.
     server_of_rank = place_ranks(job.parallelism) // n_rails
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
-    first_load: tuple[NDArray[np.generic], ...] = ()
 
     # All rails have the load of the first one, in the same servers.
     for rail, ranks in ranks_of_rail.items():
