@@ -1,4 +1,4 @@
-"""All-gathers of the fewest rounds, and what is made of them."""
+"""All-gathers of the fewest rounds, replayed, and what is made of them."""
 
 from itertools import product
 from typing import Any
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.solvers.collectives.circulant import split_rounds
 from optmatch.solvers.collectives.spreading import list_mixed_radix_offers
+from tests.helpers.contributions import own_blocks, raw, replay
 from tests.helpers.modes import examples
 
 
@@ -36,6 +37,26 @@ def choose_split(n: int, delay_s: float) -> tuple[int, ...]:
     """Return the rounds of each configuration that take the least time."""
     splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
     return min(splits, key=lambda split: (len(split) - 1) * delay_s + 1e-6 * sum(split))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 8, 11, 16])
+def test_collectives_are_complete(n: int) -> None:
+    for delay_s in DELAYS_S:
+        held = choose_split(n, delay_s)
+        gather, scatter, both = (
+            make_sends(name, n, delay_s) for name in ("all-gather", "reduce-scatter", "all-reduce")
+        )
+        assert replay(own_blocks(n), gather, two_way=False, shared=True)[
+            :, range(n), range(n)
+        ].all()
+        ranks = range(n)
+        summed = replay(raw(n, n), scatter, two_way=False, shared=True)
+        assert summed[ranks, ranks].all()
+        assert replay(raw(n, n), both, two_way=False, shared=True).all()
+        assert len(gather) == len(scatter) == n * (n - 1) == len(both) / 2
+        assert gather[-1, 0] + 1 == scatter[-1, 0] + 1 == (both[-1, 0] + 1) / 2 == sum(held)
+        assert configurations(gather, n) <= len(held)
+        assert configurations(both, n) <= 2 * len(held) - 1
 
 
 LARGE = [500, 1024] if examples(1, plain=0) > 1 else []  # up to a million blocks: `make soak`
