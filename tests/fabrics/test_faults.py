@@ -291,3 +291,14 @@ def test_the_command_line_says_who_costs_slots(tmp_path: Path) -> None:
     done = call("solve", tmp_path / "x.json", "--seed", "0")
     (row,) = [line for line in done.stdout.splitlines() if "fewest slots" in line]
     assert row.endswith("refuted by link prices; caused by: dead cell 1")
+
+
+@pytest.mark.parametrize("method", ["best", "greedy-cover", "solstice"])
+def test_demands_on_what_is_left(method: str) -> None:
+    mesh = Faulty(om.HexMesh(4, 4, ports=6), stuck_bar=[5], dead_cells=[20], dead_ports=[2])
+    demand = np.random.default_rng(0).random((6, 6)).round(2)
+    np.fill_diagonal(demand, 0)
+    demand[2] = demand[:, 2] = 0
+    problem = om.Demand(mesh, demand, delay_s=0.1)
+    solution = om.solve(problem, method, seed=0, limits=om.Limits(iterations=2))
+    assert (solution.schedule.matchings[:, 2] == IDLE).all()

@@ -207,3 +207,13 @@ def test_progress_on_a_terminal_has_a_bar_the_gap_and_the_time_to_go(
     progress.close()
     (shown,) = [part for part in capsys.readouterr().err.split("\r") if part.strip()]
     assert shown.startswith("mesh: [###         ] 45 s to go, search 7, best 4 ms, at least 3 ms")
+
+
+def test_sigterm_keeps_the_best_where_ctrl_c_is_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    done = []
+    with pytest.raises(KeyboardInterrupt), heeding(), at_events(ignore) as listen:
+        signal.raise_signal(signal.SIGTERM)
+        done.append("the step that was under way")
+        listen(Tick("search", 1))
+    assert done and signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -293,3 +293,13 @@ def test_generate_asks_for_the_delay() -> None:
     forgotten = generate(*options, code=2)
     assert "--delay: " in forgotten.output
     generate(*options, "--objective", "matchings")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_generate_from_a_model(model: str) -> None:
+    ideal = ("--fabric", "ideal-switch", "--size", "6", "--delay", "0", "--model", model)
+    first, again, other = (generate(*ideal, "--seed", seed).stdout for seed in ("0", "0", "1"))
+    assert first == again
+    assert (first == other) == (model == "all-to-all")
+    mesh = generate("--rows", "4", "--cols", "4", "--ports", "7", "--delay", "0", "--model", model)
+    assert isinstance(loads(mesh.stdout), om.Demand)

@@ -155,3 +155,14 @@ def test_what_has_no_cell_states_is_refused(to: str) -> None:
 def test_csv_of_a_switch_without_cells_is_its_timeline() -> None:
     solution = om.solve(om.AllToAll(om.IdealSwitch(3)), seed=0)
     assert text("csv", solution) == text("timeline", solution)
+
+
+def test_the_netlist_of_one_slot_is_one_text() -> None:
+    problem = om.Routing(om.Faulty(om.Benes(4), dead_cells=[0]), np.array([2, 3, -1, -1]))
+    solution = om.solve(problem, "ilp", seed=0)
+    if solution.schedule is None:
+        problem = om.Routing(problem.fabric, np.array([-1, -1, 2, 3]))
+        solution = om.solve(problem, "ilp", seed=0)
+    tree = json.loads(text("netlist", solution))
+    assert np.array_equal(netlist_from_tree(tree).graph.mate, om.Benes(4).graph.mate)
+    assert states_of(tree)[0] == FREE

@@ -340,3 +340,29 @@ def test_names_are_drawn_as_text(tmp_path: Path) -> None:
     om.save(om.solve(problem, seed=0), tmp_path / "b.json")
     call("plot", tmp_path / "b.json", "-o", tmp_path / "b.svg")
     minidom.parse(str(tmp_path / "b.svg"))
+
+
+def test_all_flaws_at_once() -> None:
+    """The message has every flaw of several, not only the first."""
+    first, second = FLAWS[3][0]["connections"], FLAWS[5][0]["ports"]
+    found = flaws_of(changed(connections=first, ports=second, conections={}))
+    for _, texts in (FLAWS[3], FLAWS[5], FLAWS[12]):
+        for text in texts:
+            assert any(text in flaw for flaw in found)
+    with pytest.raises(NetlistError, match=f"^{len(found)} flaws: "):
+        netlist_from_tree(changed(connections=first, ports=second, conections={}))
+
+
+def test_commands_take_netlists(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(PAIR))
+    tree = json.loads(call_in(tmp_path, "info", "x.json", "--json").stdout)
+    assert (tree["permutations"], tree["permutations_held"], tree["dead_pairs"]) == (2, 2, [])
+    assert "pairings held" in call_in(tmp_path, "info", "--bidirectional", "x.json").stdout
+    broken = changed(connections=FLAWS[3][0]["connections"], conections={})
+    (tmp_path / "bad.json").write_text(json.dumps(broken))
+    for command in (("info",), ("generate", "all-to-all", "-o", "p.json", "--netlist")):
+        done = call_in(tmp_path, *command, "bad.json", code=2)
+        assert "bad.json: 3 flaws: " in done.stderr
+        for text in (*FLAWS[3][1], "unknown key conections"):
+            assert text in done.stderr
+    assert not (tmp_path / "p.json").exists()

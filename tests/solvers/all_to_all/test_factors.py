@@ -102,3 +102,18 @@ def test_relabelling_moves_partners_along() -> None:
     renamed = relabel(factors, names)
     assert (renamed[:, names] == names[factors]).all()
     assert_factorisation(renamed, 6, True)
+
+
+def test_exchanges_leave_a_perfect_factorisation() -> None:
+    """Two rounds of 32 ports form one cycle, so pairs of slots cannot be exchanged; three can."""
+    rng = np.random.default_rng(0)
+    factors = tournament(32, True)
+    new, place, path = np.empty((3, 32), np.int64), np.empty(32, np.int64), np.empty(34, np.int64)
+    for _ in range(200):
+        slots = rng.choice(31, 3, replace=False)
+        start, coins = int(rng.integers(32)), int(rng.integers(1 << 31))
+        if exchange(factors[slots], start, coins, new, place, path):  # type: ignore[no-untyped-call]
+            rows = {tuple(row) for row in factors[slots].tolist()}
+            if any(tuple(row) not in rows for row in new.tolist()):
+                return
+    pytest.fail("the exchanges only permuted the slots")

@@ -215,3 +215,13 @@ def test_toggles_fall_and_routes_stay_as_short(fabric: om.Fabric) -> None:
     check(planner)
     states = np.stack([planner.states(slot) for slot in planner.plan])
     assert np.array_equal(sequence.states, states)
+
+
+def test_all_other_slots_are_drawn_beside_one_with_excess() -> None:
+    planner = planned(FABRICS[0], [])
+    drawn = [three_slots(planner, [2, 5]) for _ in range(100)]
+    assert {slot for three in drawn for slot in three} == set(range(7))
+    for three in drawn:
+        assert len(set(three)) == 3 and {2, 5} & set(three)
+    assert {three.index(2) for three in drawn if 5 not in three} == {0, 1, 2}
+    assert {len({2, 5} & set(three)) for three in drawn} == {1, 2}

@@ -394,3 +394,16 @@ def test_idle_ports_are_joined_where_that_makes_slots_equal() -> None:
     finished = finish_plan(Plan(matchings, np.array([5, 3])), demand)
     assert finished.matchings.tolist() == [[0, 1, 2, 3]]
     assert finished.ticks.tolist() == [5]
+
+
+@pytest.mark.parametrize("ports", [{"ports": 8}, {"tx": 6, "rx": 6}])
+def test_slots_on_meshes_are_realised(ports: dict[str, int]) -> None:
+    mesh = om.HexMesh(4, 4, **ports)
+    rng = np.random.default_rng(1)
+    n = mesh.n_ports
+    sparse = rng.integers(1, 50, (n, n)) * (rng.random((n, n)) < 0.2) * (1 - np.eye(n))
+    problem = om.Demand(mesh, sparse, delay_s=5.0)
+    for method in ("best", "eclipse", "spectra"):
+        solution = om.solve(problem, method, seed=0, limits=Limits(iterations=10))
+        assert solution.schedule.cell_states is not None
+        assert solution.objective <= 2 * problem.lower_bound()

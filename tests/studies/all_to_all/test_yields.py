@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from optmatch.solvers.routing.columns import bound_jointly
 from optmatch.solvers.routing.router import CellRouter
 from optmatch.studies.all_to_all import CELL_FAULTS, study_yield, wilson
 from optmatch.testing import brute_force
-from tests.helpers.command import call_in
+from tests.helpers.command import call_in, start
 from tests.helpers.modes import examples
 
 MESH = om.HexMesh(1, 2, ports=4)
@@ -279,3 +280,16 @@ def test_command_refuses_before_it_works(folder: Path) -> None:
     call_in(folder, "faults", "absent.json", code=2)
     call_in(folder, "faults", "all.json", "-k", "99", "--samples", "1", code=2)
     assert {path.name for path in folder.iterdir()} == {"all.json", "all.schedule.json"}
+
+
+def test_ctrl_c_keeps_what_was_done(folder: Path) -> None:
+    asked = ["faults", "all.json", "--samples", "100000000", "-o", "part.json", "--json"]
+    with start(*asked, cwd=folder) as running:
+        assert running.stderr is not None
+        running.stderr.readline()  # progress
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    tree = json.loads(output)
+    assert tree["limit"] == "interrupted" and tree["samples"] > 0
+    assert json.loads((folder / "part.json").read_text())["samples"] == tree["samples"]

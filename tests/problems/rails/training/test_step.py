@@ -25,6 +25,7 @@ from optmatch.problems.rails.training.step import (
     Step,
     ring_bytes,
 )
+from optmatch.problems.rails.training.times import durations_s, ends_s
 from tests.helpers.rails import PAIR, make_job, message_step, random_jobs, small_job
 
 BROKEN: list[tuple[dict[str, Any], str, str]] = [
@@ -181,3 +182,36 @@ def test_ranks_that_wait_for_each_other_are_refused() -> None:
     for ask in (job.lower_bound, lambda: om.solve(job, seed=0)):
         with pytest.raises(om.InputError, match=re.escape(circle)):
             ask()
+
+
+@relaxed
+@given(random_jobs())
+def test_the_ends_with_all_links_are_the_longest_paths(job: om.RailJob) -> None:
+    step = job.step()
+    given_, lasts = job.events(), durations_s(step, job.network, job.collectives)
+    before: dict[int, set[int]] = {}
+    streams: dict[tuple[Any, ...], int] = {}
+    for k in range(step.n_operations):
+        event = int(given_.event_of[k])
+        own = before.setdefault(event, set())
+        own |= {
+            int(given_.event_of[d]) for d in step.dep[step.dep_start[k] : step.dep_start[k + 1]]
+        }
+        group = int(step.group[k])
+        dimension = step.groups[group].dimension if group >= 0 else None
+        way = int(step.kind[k]) if step.kind[k] >= SEND else None
+        stream = (int(step.rank[k]), dimension, step.rail[k] >= 0, int(step.peer[k]), way)
+        if stream in streams:
+            own.add(int(given_.event_of[streams[stream]]))
+        streams[stream] = k
+    ends: dict[int, float] = {}
+    todo = list(before)
+    while todo:
+        left = [e for e in todo if not before[e] <= ends.keys()]
+        for e in set(todo) - set(left):
+            start = max((ends[b] for b in before[e]), default=0.0)
+            ends[e] = start + lasts[given_.part[e]]
+        assert len(left) < len(todo)
+        todo = left
+    np.testing.assert_allclose(ends_s(job.events()), [ends[e] for e in sorted(ends)])
+    assert job.lower_bound() == pytest.approx(max(ends.values()))
