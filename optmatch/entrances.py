@@ -117,9 +117,8 @@ def solve(
         seed = integer("seed", seed, at_least=0)
         method_or_name: Any = method
         if hasattr(method_or_name, "load"):
-            raise InputError(
-                f"a method is given by its name: {method_or_name.name!r}", where="method"
-            )
+            name = getattr(method_or_name, "name", method_or_name)
+            raise InputError(f"a method is given by its name: {name!r}", where="method")
         method = form_of(str | None).check("method", method)
 
         # The clock starts before the methods are looked up, which loads modules that do not count.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +111,8 @@ def generated(command: str) -> Problem:
         words = shlex.split(command)
         if words[:1] == ["device"]:
             raise click.UsageError("makes no problem, but the cells of a chip")
-        generate.main(words, "optmatch generate", standalone_mode=False, obj=problems)
+        with redirect_stdout(io.StringIO()):
+            generate.main(words, "optmatch generate", standalone_mode=False, obj=problems)
     except click.ClickException as exc:
         raise InputError(f"{command!r}: {exc.format_message()}", where="generate") from exc
     except (OSError, ValueError) as exc:

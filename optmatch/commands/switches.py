@@ -178,7 +178,7 @@ def play(
             opened.get("", opened),
             options,
             ports=ports,
-            on_moment=show_progress,
+            on_moment=show_progress if sys.stderr.isatty() else None,
             stop=stop,
         )
 

@@ -42,7 +42,18 @@ DIGITS_LOST = 1e-9
 def measure_optics(
     problem: Solution,
     subject: Device | CellDevice | str = ...,
+    device: None = ...,
     *,
+    idle: Idle | ArrayLike = ...,
+    frequencies_hz: Sequence[float] = ...,
+    seed: int = ...,
+) -> Optics: ...
+@overload
+def measure_optics(
+    problem: Solution,
+    subject: None = ...,
+    *,
+    device: Device | CellDevice | str,
     idle: Idle | ArrayLike = ...,
     frequencies_hz: Sequence[float] = ...,
     seed: int = ...,
@@ -59,8 +70,8 @@ def measure_optics(
 ) -> Optics: ...
 def measure_optics(
     problem: Problem | Solution,
-    subject: Schedule | Solution | Device | CellDevice | str = DEFAULT_DEVICE,
-    device: Device | CellDevice | str = DEFAULT_DEVICE,
+    subject: Schedule | Solution | Device | CellDevice | str | None = None,
+    device: Device | CellDevice | str | None = None,
     *,
     idle: Idle | ArrayLike = "cross",
     frequencies_hz: Sequence[float] = (0.0,),
@@ -135,8 +146,11 @@ def measure_optics(
     """
     # A solution has its problem with it, and a device as the second argument.
     answer: Any = subject
+    chosen_device: Any = DEFAULT_DEVICE if device is None else device
     if isinstance(problem, Solution):
-        device = answer
+        if subject is not None and device is not None:
+            raise InputError("a solution and two devices", where="device")
+        chosen_device = chosen_device if subject is None else subject
         answer = problem
         problem = problem.problem
     if not isinstance(problem, Problem):
@@ -146,7 +160,7 @@ def measure_optics(
     fabric = problem.fabric
     graph: CellGraph = fabric.graph
     schedule = _schedule_of(fabric, answer)
-    cells = with_cell_phases(fabric, cells_of(device, graph.n_cells))
+    cells = with_cell_phases(fabric, cells_of(chosen_device, graph.n_cells))
     frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
     if not len(frequencies):
         raise InputError("frequencies_hz: at least one", where="frequencies_hz")

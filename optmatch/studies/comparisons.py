@@ -718,6 +718,8 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
             raise InputError(f"{name!r}: which of {listed}?", where="fields")
         if found:
             (path, value), *_ = found
+            if isinstance(value, Mapping) and len(rest) > 1:
+                raise InputError(f"{name!r}: entries of {first} have no fields", where="fields")
             if isinstance(value, Mapping):  # such as late_s.63, the time of rank 63
                 return (*path, *rest)
             return path + find_field(value, ".".join(rest)) if rest else path

@@ -27,6 +27,7 @@ from optmatch.problems import Collective
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
+    MOST_OFFERED_SENDS,
     FloatArray,
     IntArray,
     chunk_sizes,
@@ -408,6 +409,8 @@ def _offer_exchange(
     cannot take less than `below_s` seconds. Blocks are not cut, hence there is one piece of each.
     """
     n = problem.n_ranks
+    if n * n > MOST_OFFERED_SENDS:  # blocks are listed by source and destination
+        return
     gather = find_routes(
         problem,
         relay,
@@ -430,9 +433,11 @@ def _offer_exchange(
     # Receipts count loads in chunks, which have `chunk_bytes`; here loads are bytes already. To
     # lay out a plan takes as long as its rows: one for each send, and one for each link.
     timed = gather._replace(load=bytes_of_round)
+    n_links = gather.n_links[first_sends.receipt]
+    n_rows = len(n_links) + int(n_links[n_links > 1].sum())
     yield Offer(
         seconds=timed.seconds(problem, chunk_bytes=1.0),
-        n_sends=gather.n_stored_rows,
+        n_sends=n_rows * (gather.stored_ranks or gather.n_turns),
         name=relay.name,
         build=partial(_lay_exchange, problem, gather),
     )

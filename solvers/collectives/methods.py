@@ -610,11 +610,10 @@ def _try_method(
     part = clock
     if name in tries.long_searches and math.isfinite(clock.remaining_s):
         n_searches = len(tries.long_searches) - tries.long_searches.index(name)
-        limits = Limits(time_s=clock.remaining_s / n_searches)
+        limits = replace(clock.limits, time_s=clock.remaining_s / n_searches)
         part = Clock(limits=limits, now=clock.now, started=clock.now(), outer=clock)
     try:
         plan = FINDERS[name].find(problem, part, tries.best_s(below_s))
-        clock.interrupted |= part.interrupted
     except TimeUp:
         raise
     except Exception as error:
@@ -623,6 +622,8 @@ def _try_method(
         log_defect(name, error)
         tries.failures.append(error)
         return FoundPlan(None, {})
+    finally:
+        clock.interrupted |= part.interrupted
     return keep_to_budgets(problem, plan, clock) if within_budgets else plan
 
 

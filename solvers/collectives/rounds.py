@@ -62,8 +62,8 @@ class Rounds(NamedTuple):
     """``matchings[round][lane, rank]``: the peer of each port, -1 if it is dark. None where each
     rank sends to one other in a round, and all lanes have the same circuits."""
     stored_ranks: int = 0
-    """1: the sends are those of the chunks of rank 0, as in a `CollectivePlan`, and all ranks send
-    equally many places onward in a round. 0: the sends of all ranks are listed."""
+    """Only the sends of the chunks of so many ranks, the first ones, are listed, as in a
+    `CollectivePlan`; those of the others are the same, turned. 0: the sends of all ranks are."""
     places: IntArray | None = None
     """Shape (sends, 2): from and into which place of its chunk each send is, as in a
     `CollectivePlan`. None: all are sums."""

@@ -215,10 +215,11 @@ def _list_plans(
     """Make the plans of one method, one after another; the caller keeps the best.
 
     The simple methods make one plan. `"prefetch"` makes one in the order of a former solution,
-    then the best one without forwarding, and by search faster ones in which GPUs forward data or
-    data change rail inside a server. It ends once a plan is as fast as the lower bound. Each
-    search tries ``limits.iterations`` plans. No plan has states of cells yet; plans may store the
-    operations of ranks that do the same once.
+    those of the first choices of the search if GPUs are many, the best one without forwarding if
+    it is faster or a fabric may not hold these, and by search faster ones in which GPUs forward
+    data or data change rail inside a server. It ends once a plan is as fast as the lower bound.
+    Each search tries ``limits.iterations`` plans. No plan has states of cells yet; plans may store
+    the operations of ranks that do the same once.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)
@@ -243,11 +244,15 @@ def _list_plans(
     known_s = np.inf
     for n_choices in (1, _FIRST_CHOICES):
         if problem.n_gpus > _MOST_GPUS_BEYOND_LIMIT and known_s == np.inf:
-            for plan in plan_forwarded(problem, known_s, rng, most=n_choices):
+            for plan in plan_forwarded(
+                problem, known_s, rng, most=limits.at_most(n_choices).iterations
+            ):
                 known_s = plan.step_s
                 yield plan
+    if problem.fabric is not None:
+        known_s = np.inf  # the fabric may not hold these plans
     best = plan_straight(transfers)
-    if best is not None and (best.step_s < known_s or problem.fabric is not None):
+    if best is not None and best.step_s < known_s:
         known_s = min(known_s, best.step_s)
         yield best.build()
 

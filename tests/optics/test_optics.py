@@ -301,7 +301,6 @@ def test_budgets_name_the_worst_circuit() -> None:
     ("changes", "message"),
     [
         ({"device": "glass"}, "device = 'glass': unknown; presets are ideal, smartlight"),
-        ({"device": None}, "device = None: unknown"),
         ({"idle": "open"}, "idle = 'open': cross, bar, keep or states of all cells"),
         ({"frequencies_hz": []}, "frequencies_hz: at least one"),
         ({"frequencies_hz": [float("nan")]}, "not a finite number"),
@@ -527,3 +526,12 @@ def test_where_no_light_is_left_there_is_no_crosstalk_either() -> None:
     optics = om.measure_optics(problem, om.solve(problem, seed=0), dark)
     assert optics.figures["worst_insertion_loss_db"] == np.inf
     assert optics.figures["worst_signal_to_crosstalk_db"] == np.inf
+
+
+def test_a_solution_takes_its_device_by_place_or_by_name() -> None:
+    solution = om.solve(om.Routing(om.SwitchAndSelect(4), [1, 0, 3, 2]), seed=0)
+    figures = om.measure_optics(solution, "ideal").figures
+    assert om.measure_optics(solution, device="ideal").figures == figures
+    assert om.measure_optics(solution).figures != figures
+    with pytest.raises(om.InputError, match="two devices"):
+        om.measure_optics(solution, "ideal", device="ideal")  # type: ignore[call-overload]

@@ -130,7 +130,7 @@ def list_parts(
     if not isinstance(parts, Iterable) or isinstance(parts, str | bytes):
         listed = [parts]
     elif isinstance(parts, np.ndarray):
-        listed = parts.reshape(-1)
+        listed = np.atleast_1d(parts)
     if find is not None:
         listed = number_names(find, list(listed))
     numbers = sorted(integer(name, part, at_least=0) for part in listed)

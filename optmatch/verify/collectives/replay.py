@@ -513,7 +513,7 @@ def _check_ends(
         lacks_data &= np.arange(n_ranks)[:, None] == owner
 
     # The first sum that lacks something is told, with how many ranks are in it.
-    for rank, piece in np.argwhere(lacks_data).tolist():
+    for rank, piece in np.argwhere(lacks_data)[:1].tolist():
         rule = "in the end every rank has the sum that it wants"
         where = f"rank {rank}, chunk {state.chunk[piece]}"
         findings.refuse(rule, where, f"{n_added[rank, piece]} ranks", f"{n_ranks} ranks")
@@ -822,7 +822,7 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
     leaves_rail = (plan.circuits != IDLE) & (
         plan.circuits % problem.island != ranks % problem.island
     )
-    for epoch, lane, rank in np.argwhere(leaves_rail).tolist():
+    for epoch, lane, rank in np.argwhere(leaves_rail)[:1].tolist():
         peer = plan.circuits[epoch, lane, rank]
         got = f"a circuit leads from rank {rank} to {peer}"
         findings.refuse("circuits stay on their rails", "circuits", got, "the same place")
@@ -892,7 +892,7 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
         # number in `there` that differs is that of a circuit without one back.
         there = np.sort((bundle * n_ranks + rank) * n_ranks + peer)
         back = np.sort((bundle * n_ranks + peer) * n_ranks + rank)
-        for alone in there[there != back].tolist():
+        for alone in there[there != back][:1].tolist():
             first, second = divmod(alone % n_ranks**2, n_ranks)
             return f"a circuit joins ranks {first} and {second} in one direction alone"
         return ""
@@ -900,7 +900,7 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
     # One-way circuits: in each lane of each epoch a rank receives from one rank at most. Without
     # their first end circuits are (epoch and lane) * n_ranks + peer, each of which stands once.
     ends = np.sort((epoch * n_lanes + lane) * n_ranks + peer)
-    for twice in ends[1:][ends[1:] == ends[:-1]].tolist():
+    for twice in ends[1:][ends[1:] == ends[:-1]][:1].tolist():
         lane_of_end = twice // n_ranks % n_lanes
         return f"lane {lane_of_end} leads to rank {twice % n_ranks} more than once"
     return ""
