@@ -171,7 +171,7 @@ def _print_optics(optics: Any, margins: list[Any], fabric: Fabric, *, per_slot: 
     if per_slot:
         columns = optics.circuit_columns()
         for row in optics.slot_rows():
-            click.echo(f"    slot {row['slot']}: {_describe_slot(row)}")
+            click.echo(f"    slot {row['slot']}: {_describe_slot(row, fabric)}")
 
             # A table of the circuits of the slot.
             in_slot = columns["slot"] == row["slot"]
@@ -197,15 +197,21 @@ def _describe_ports(fabric: Fabric, source: int, destination: int) -> str:
     return f"port {sends} to port {receives}"
 
 
-def _describe_slot(row: dict[str, Any]) -> str:
-    """Describe in one line the worst values of a slot, which `row` has by name."""
+def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:
+    """Describe the worst values of a slot in one line, each with its circuit.
+
+    `row` has these values by name, as ``"worst_insertion_loss_db"``, and circuits as source and
+    destination port.
+    """
     if not row["circuits"]:
         return "no circuit"
+    loss_circuit = _describe_ports(fabric, *row["worst_loss_circuit"])
+    crosstalk_circuit = _describe_ports(fabric, *row["worst_crosstalk_circuit"])
     route_mm = 1e3 * row["longest_route_m"]
     delay_ps = 1e12 * row["longest_delay_s"]
     parts = [
-        f"loss {row['worst_insertion_loss_db']:.2f} dB",
-        f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB",
+        f"loss {row['worst_insertion_loss_db']:.2f} dB ({loss_circuit})",
+        f"signal to crosstalk {row['worst_signal_to_crosstalk_db']:.1f} dB ({crosstalk_circuit})",
         f"route {route_mm:.3g} mm, {delay_ps:.4g} ps",
     ]
     if row["loops"]:

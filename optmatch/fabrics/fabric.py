@@ -504,8 +504,7 @@ def number_names(find: Callable[[str], int], labels: Any) -> Any:
     [2, 0]
     """
     is_list = isinstance(labels, Sequence | Set) and not isinstance(labels, str)
-    is_array = isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "OU"
-    if not (is_list or is_array) or not any(isinstance(label, str) for label in labels):
+    if not is_list or not any(isinstance(label, str) for label in labels):
         return labels
     return [find(label) if isinstance(label, str) else label for label in labels]
 
