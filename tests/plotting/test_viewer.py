@@ -251,7 +251,7 @@ def test_playing_goes_on_and_stops(shown: Shown) -> None:
     go_to(page, SLOTS - 1)
     page.click("#play")
     assert page.get_attribute("#play", "aria-label") == "Pause"
-    page.locator("#now .slot", has_text="Slot 1 of").wait_for(timeout=5000)
+    page.locator("#now .slot", has_not_text=f"Slot {SLOTS} of").wait_for(timeout=5000)
     page.click("#play")
     stopped = slot_of(page)
     page.wait_for_timeout(500)
