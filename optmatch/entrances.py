@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -551,10 +551,11 @@ def verify(
 
     # A class of somebody's own could say anything of its parts, such as how many there are.
     findings = Findings()
-    told = subject.answer if isinstance(subject, Solution) else subject
-    if isinstance(told, forms) and type(told) not in forms:
-        rule = "an answer is of its class, not of one that is derived from it"
-        findings.refuse(rule, "answer", type(told).__name__, type(told).__mro__[1].__name__)
+    for where, part in _list_parts(subject, ""):
+        cls = type(part)
+        if cls.__module__.partition(".")[0] not in ("optmatch", "numpy", "builtins"):
+            rule = "an answer is of its class, not of one that is derived from it"
+            findings.refuse(rule, where or "answer", cls.__name__, cls.__mro__[1].__name__)
 
     # The verifier of the kind adds what it finds. An exception that is no rule of a verifier says
     # that the answer does not even have the form that its rules are about.
@@ -571,16 +572,16 @@ def verify(
         TypeError,
         ValueError,
     ) as exc:
-        where, got = _find_misfit(subject, "") or ("subject", f"{type(exc).__name__}: {exc}")
+        where, got = _find_misfit(subject) or ("subject", f"{type(exc).__name__}: {exc}")
         findings.refuse("an answer can be replayed to its end", where, got, "a whole replay")
     return findings.report()
 
 
-def _find_misfit(value: Any, where: str) -> tuple[str, str] | None:
-    """Find the first part of an answer that its class refuses, and why; None if there is none.
+def _list_parts(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """List an answer and all parts of it, those inside a part before it, each with its place.
 
-    Each part is made anew, those inside it first. `where` is the place of the value, such as
-    ``"answer.rails[2]"``.
+    `where` is the place of the value, such as ``"answer.rails[2]"``; it is empty for the whole.
+    The problem of a solution is no part of its answer.
     """
     parts: list[tuple[str, Any]] = []
     if isinstance(value, tuple):
@@ -589,12 +590,20 @@ def _find_misfit(value: Any, where: str) -> tuple[str, str] | None:
         names = [field.name for field in fields(value) if field.init and field.name != "problem"]
         parts = [(f"{where}.{name}".lstrip("."), getattr(value, name)) for name in names]
     for part_where, part in parts:
-        misfit = _find_misfit(part, part_where)
-        if misfit is not None:
-            return misfit
-    if parts and not isinstance(value, tuple):
+        yield from _list_parts(part, part_where)
+    yield where, value
+
+
+def _find_misfit(subject: Any) -> tuple[str, str] | None:
+    """Find the first part of an answer that its class refuses, and why; None if there is none.
+
+    Each part is made anew, those inside it first.
+    """
+    for where, part in _list_parts(subject, ""):
+        if not is_dataclass(part):
+            continue
         try:
-            replace(value)
+            replace(part)  # type: ignore[type-var]  # a value, no class
         except InputError as exc:
             return f"{where}.{exc.where}".strip(".") or "subject", exc.message
     return None

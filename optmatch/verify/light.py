@@ -26,17 +26,22 @@ def check_shapes(
     That they fit each other, and that entries are ports and states, was checked when the schedule
     was made. ``delays_s`` is expected with `own_delays` alone.
     """
-    n_ports = schedule.matchings.shape[1]
-    rule = "a slot has an entry for each port"
-    fits = findings.expect(rule, "matchings.shape[1]", n_ports, fabric.n_ports)
-    has_delays = schedule.delays_s is not None
-    rule = "each slot has a delay where cells say it, and only there"
-    fits &= findings.expect(rule, "delays_s", has_delays, own_delays)
+    fits = findings.expect(
+        "a slot has an entry for each port",
+        "matchings.shape[1]",
+        schedule.matchings.shape[1],
+        fabric.n_ports,
+    )
+    fits &= findings.expect(
+        "each slot has a delay where cells say it, and only there",
+        "delays_s",
+        schedule.delays_s is not None,
+        own_delays,
+    )
     n_cells = None if schedule.cell_states is None else schedule.cell_states.shape[1]
     expected = None if fabric.graph is None else fabric.n_cells
     rule = "a slot has a state for each cell, and none without cells"
-    fits &= findings.expect(rule, "cell_states.shape[1]", n_cells, expected)
-    return fits
+    return fits & findings.expect(rule, "cell_states.shape[1]", n_cells, expected)
 
 
 def check_matchings(fabric: Fabric, matchings: NDArray[np.int32], findings: Findings) -> bool:

@@ -213,6 +213,7 @@ def write_figure(value: Any) -> str:
     return f"{value:.10g}"
 
 
+@dataclass(eq=False)
 class Findings:
     """A report in the making, which every check of the verifier is given and adds to.
 
@@ -230,15 +231,13 @@ class Findings:
         be made.
     """
 
-    def __init__(self) -> None:
-        """Begin a report without violations, figures or notes; comparisons allow for rounding."""
-        self.step: float | None = None
-        self.violations: list[Violation] = []
-        self.figures: dict[str, Any] = {}
-        self.notes: list[str] = []
-        self.skipped: list[str] = []
-        self.unproved: list[str] = []
-        self.proof: Proof | None = None
+    step: float | None = None
+    violations: list[Violation] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    unproved: list[str] = field(default_factory=list)
+    proof: Proof | None = None
 
     def expect(self, rule: str, where: str, got: Any, expected: Any) -> bool:
         """Add a violation unless a value is the expected one; return whether both are equal."""

@@ -725,15 +725,13 @@ def _check_sends(problem: Collective, plan: CollectivePlan, findings: Findings) 
     n_ranks = problem.n_ranks
     sends = plan.sends
     n_kinds = 4
-    limits = (plan.n_rounds, n_ranks, n_ranks, len(plan.chunk_bytes), n_kinds)
-    for column, limit in enumerate(limits):
-        entries = sends[:, column]
-        is_wrong = (entries < 0) | (entries >= limit)
-        where = f"sends[{{}}, {column}]"
-        if not findings.expect_none(
-            "entries of sends exist", is_wrong, where, entries, f"< {limit}"
-        ):
-            return False
+    limits = np.array([plan.n_rounds, n_ranks, n_ranks, len(plan.chunk_bytes), n_kinds])
+    is_wrong = (sends < 0) | (sends >= limits)
+    expected = f"below {limits.tolist()}, by column"
+    if not findings.expect_none(
+        "entries of sends exist", is_wrong, "sends[{}, {}]", sends, expected
+    ):
+        return False
 
     # Columns 1 and 2 are the source and the destination.
     is_to_itself = sends[:, 1] == sends[:, 2]
@@ -807,9 +805,7 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
         "each rank has its lanes in each epoch", "circuits.shape", plan.circuits.shape, shape
     ):
         return False
-    wrong = _find_wrong_circuit(problem, plan.circuits.astype(np.int64))
-    if wrong:
-        findings.refuse("each lane holds a matching", "circuits", wrong, "a matching")
+    if not _check_matchings(problem, plan.circuits.astype(np.int64), findings):
         return False
 
     # Light of a circuit loses no more than its budget, on any plane.
@@ -818,16 +814,15 @@ def _check_epochs(problem: Collective, plan: CollectivePlan, findings: Findings)
         return False
 
     # Between islands a circuit leads to the same place of another island.
-    ranks = np.arange(problem.n_ranks)
-    leaves_rail = (plan.circuits != IDLE) & (
-        plan.circuits % problem.island != ranks % problem.island
+    place = np.arange(problem.n_ranks) % problem.island
+    leaves_rail = (plan.circuits != IDLE) & (plan.circuits % problem.island != place)
+    return findings.expect_none(
+        "circuits stay on their rails",
+        leaves_rail,
+        "circuits[{}, {}, {}]",
+        plan.circuits,
+        "the same place of another island",
     )
-    for epoch, lane, rank in np.argwhere(leaves_rail)[:1].tolist():
-        peer = plan.circuits[epoch, lane, rank]
-        got = f"a circuit leads from rank {rank} to {peer}"
-        findings.refuse("circuits stay on their rails", "circuits", got, "the same place")
-        return False
-    return True
 
 
 def _check_budgets(
@@ -871,16 +866,23 @@ def _check_budgets(
     return True
 
 
-def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
-    """Say which of ``circuits[epoch, lane, rank]`` the ports cannot hold; empty if there is none.
+def _check_matchings(problem: Collective, circuits: IntArray, findings: Findings) -> bool:
+    """Check that the ports can hold ``circuits[epoch, lane, rank]``; False if not.
 
     One-way circuits of a lane lead to different ranks. Two-way circuits have another one back: in
     each plane, as many lead from rank r to rank s as from s to r, perhaps over other ports.
     """
     _, n_lanes, n_ranks = circuits.shape
+    rule = "each lane holds a matching"
     is_nowhere = (circuits < IDLE) | (circuits >= n_ranks) | (circuits == np.arange(n_ranks))
-    for place in np.argwhere(is_nowhere):
-        return f"rank {place[2]} sends to {circuits[tuple(place)]} of {n_ranks}"
+    if not findings.expect_none(
+        rule,
+        is_nowhere,
+        "circuits[{}, {}, {}]",
+        circuits,
+        f"another one of {n_ranks} ranks, or none",
+    ):
+        return False
 
     # Each circuit is one number, (bundle * n_ranks + rank) * n_ranks + peer, where a bundle is all
     # lanes of a plane in an epoch. With 10 ranks, a circuit from rank 3 to 7 in bundle 2 is 237.
@@ -894,16 +896,19 @@ def _find_wrong_circuit(problem: Collective, circuits: IntArray) -> str:
         back = np.sort((bundle * n_ranks + peer) * n_ranks + rank)
         for alone in there[there != back][:1].tolist():
             first, second = divmod(alone % n_ranks**2, n_ranks)
-            return f"a circuit joins ranks {first} and {second} in one direction alone"
-        return ""
+            got = f"a circuit joins ranks {first} and {second} in one direction alone"
+            findings.refuse(rule, "circuits", got, "one in each")
+            return False
+        return True
 
     # One-way circuits: in each lane of each epoch a rank receives from one rank at most. Without
     # their first end circuits are (epoch and lane) * n_ranks + peer, each of which stands once.
     ends = np.sort((epoch * n_lanes + lane) * n_ranks + peer)
     for twice in ends[1:][ends[1:] == ends[:-1]][:1].tolist():
-        lane_of_end = twice // n_ranks % n_lanes
-        return f"lane {lane_of_end} leads to rank {twice % n_ranks} more than once"
-    return ""
+        got = f"lane {twice // n_ranks % n_lanes} leads to rank {twice % n_ranks} more than once"
+        findings.refuse(rule, "circuits", got, "once")
+        return False
+    return True
 
 
 class _Hops(NamedTuple):
@@ -1377,20 +1382,16 @@ def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule)
     One-way circuits join ports of equal numbers. A two-way circuit may join others, but it leads
     back from the port to which it leads.
     """
-    shape = (plan.n_epochs, problem.fabric.n_ports)
-    if schedule.matchings.shape != shape:
-        return False
-
     # Port ``lane`` of a rank is ``rank * ports + lane``; ports behind those of all ranks are dark.
-    peer_of_port = np.full(shape, IDLE, dtype=np.int32)
-    n_used_ports = problem.n_ranks * problem.ports
-    peers = plan.circuits.swapaxes(1, 2).reshape(plan.n_epochs, n_used_ports)
-    peer_of_port[:, :n_used_ports] = peers
+    peer_of_port = np.full((plan.n_epochs, problem.fabric.n_ports), IDLE, dtype=np.int32)
+    shape = (plan.n_epochs, problem.n_ranks * problem.ports)
+    peers = plan.circuits.swapaxes(1, 2).reshape(shape)
+    peer_of_port[:, : shape[1]] = peers
     # Quotients are rounded down, so that a dark port, which is -1, faces rank -1.
     facing_port = schedule.matchings
     if not np.array_equal(facing_port // problem.ports, peer_of_port):
         return False
-    port = np.arange(shape[1])
+    port = np.arange(facing_port.shape[1])
     if problem.two_way:
         is_right = np.take_along_axis(facing_port, facing_port, axis=1) == port
     else:

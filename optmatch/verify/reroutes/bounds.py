@@ -20,22 +20,14 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import (
-    UNREACHED,
-    Faulty,
-    IdealSwitch,
-    RackFabric,
-    RouteLengths,
-    break_cells,
-    units_of,
-)
+from optmatch.fabrics import UNREACHED, RackFabric, RouteLengths, break_cells
 from optmatch.model import Schedule, Solution
 from optmatch.problems import BlockProof, CutProof, Reroute, RoutingProof, Transition
 from optmatch.verify.bounds import check_solution
-from optmatch.verify.light import find_over_budget, round_losses
+from optmatch.verify.light import round_losses
 from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.reroutes.replay import Failure, assess_failure, replay_transition
-from optmatch.verify.routing.bounds import Circuit, ProofChecker
+from optmatch.verify.routing.bounds import Circuit, ProofChecker, route_lengths
 
 _Length = TypeVar("_Length", np.int32, np.int64)
 
@@ -331,15 +323,12 @@ def _shorten_to_any(
 def _route_lengths(failure: Failure) -> RouteLengths:
     """Return the cells and fibres of the shortest routes, by source and destination unit.
 
-    On a switch they lead around broken cells; racks count as without failures. Circuits of an
-    ideal switch pass no cell, and are `UNREACHED` if they are over their link budget.
+    On a switch they lead around broken cells, and are `UNREACHED` where there is no route, or
+    where a circuit of an ideal switch is over its link budget; racks count as without failures.
     """
     problem = failure.problem
-    faults = (problem.stuck_bar, problem.stuck_cross, problem.dead_cells)
-    if isinstance(problem.fabric, RackFabric) or not any(faults):
-        lengths = problem.units.route_lengths()
-        if isinstance(problem.fabric, IdealSwitch):
-            over_budget = np.where(find_over_budget(problem.fabric), UNREACHED, 0)
-            return RouteLengths(over_budget.astype(np.int32), lengths.fibres)
-        return lengths
-    return units_of(Faulty(problem.fabric, *faults)).route_lengths()
+    if isinstance(problem.fabric, RackFabric):
+        return problem.units.route_lengths()
+    n_cells = route_lengths(problem.fabric, tuple(failure.faults.tolist()))
+    cells = np.where(np.isinf(n_cells), UNREACHED, n_cells).astype(np.int32)
+    return RouteLengths(cells, fibres=np.zeros_like(cells))

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics import CellGraph, Fabric, break_cells
 from optmatch.fabrics.cellgraph import state_between
 from optmatch.fabrics.light import Light
 from optmatch.fabrics.reach import fit_stuck
@@ -331,13 +331,19 @@ _MAX_ENTRIES = 2**24
 
 
 @lru_cache(maxsize=16)
-def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
+def route_lengths(fabric: Fabric, faults: tuple[int, ...] | None = None) -> NDArray[np.float64]:
     """Count the cells on the shortest routes, as ``cells[source, destination]``.
 
     Infinite where there is no route, 0 where both ports have the same terminal; without cells
     infinite over the link budget, else 0. A walk that passes each link once is a route, so only
     shortest walks that pass a link twice are searched anew. The array is kept, and cannot be
     written.
+
+    Parameters
+    ----------
+    faults
+        ``faults[cell]``: `DEAD`, the state in which a cell is stuck, or `FREE` if it works; None
+        for the faults that the fabric itself has.
     """
     graph = fabric.graph
     if graph is None:
@@ -345,6 +351,8 @@ def route_lengths(fabric: Fabric) -> NDArray[np.float64]:
         lengths.flags.writeable = False
         return lengths
 
+    if faults is not None:
+        graph = break_cells(graph, np.array(faults, dtype=np.int8))
     starts = fabric.source_terminals
     ends = fabric.destination_terminals
     same_terminal = starts[:, None] == ends

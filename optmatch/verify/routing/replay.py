@@ -219,8 +219,7 @@ def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -
 
     expected = list_pairs(problem)
     for source, destination in np.argwhere(meetings != expected):
-        between = ("ports", "and") if fabric.bidirectional else ("from port", "to port")
-        where = f"{between[0]} {source} {between[1]} {destination}"
+        where = f"from port {source} to port {destination}"
         meets = slots[(sources == source) & (destinations == destination)].tolist()
         got = f"slots {meets}" if meets else "no slot"
         expected_slots = "one slot" if expected[source, destination] else "no slot"
@@ -247,11 +246,13 @@ def _add_figures(
     if light is not None:
         np.add.at(cells, (light.slot, light.beam), is_counted[light.slot, light.beam])
     total_cells = int(cells.sum())
-    figures["circuits"] = n_circuits
-    figures["total_cells"] = total_cells
-    figures["worst_route_cells"] = int(cells.max(initial=0))
-    figures["mean_route_cells"] = total_cells / max(n_circuits, 1)
-    figures["toggles"] = count_toggles(schedule)
+    figures |= {
+        "circuits": n_circuits,
+        "total_cells": total_cells,
+        "worst_route_cells": int(cells.max(initial=0)),
+        "mean_route_cells": total_cells / max(n_circuits, 1),
+        "toggles": count_toggles(schedule),
+    }
 
     if isinstance(problem, Routing) and problem.objective == "loss-db":
         figures["total_loss_db"] = _sum_losses(problem, light, is_counted)

@@ -60,12 +60,28 @@ class OwnSchedule(Schedule):
     """A class that could say anything of its parts."""
 
 
+class OwnNumber(float):
+    """A number that could be equal to any other one."""
+
+
 ROWS = [
     Row(
         "an answer is of its class, not of one that is derived from it",
         PROBLEM,
         OwnSchedule(matchings=[[1, 0]], durations_s=[3.0], delay_s=1.0),
         "got OwnSchedule, expected Schedule",
+    ),
+    Row(
+        "an answer is of its class, not of one that is derived from it",
+        PROBLEM,
+        once(schedule=OwnSchedule(matchings=[[1, 0]], durations_s=[3.0], delay_s=1.0)),
+        "schedule: an answer is of its class",
+    ),
+    Row(
+        "an answer is of its class, not of one that is derived from it",
+        PROBLEM,
+        once(lower_bound=OwnNumber(4.0)),
+        "lower_bound: an answer is of its class",
     ),
     Row(None, PROBLEM, once(**OPTIMAL), figures={"objective": 4.0, "lower_bound_checked": 4.0}),
     Row(None, PROBLEM, twice()),

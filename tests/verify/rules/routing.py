@@ -454,7 +454,10 @@ ROWS = [
         f"from port 1 to port 1: {PAIRS}: got slots [1], expected no slot",
     ),
     Row(
-        PAIRS, PAIR, schedule([[-1, -1]], cell_states=BAR), f"ports 0 and 1: {PAIRS}: got no slot"
+        PAIRS,
+        PAIR,
+        schedule([[-1, -1]], cell_states=BAR),
+        f"from port 0 to port 1: {PAIRS}: got no slot",
     ),
     Row(
         None,
