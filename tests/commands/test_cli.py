@@ -126,9 +126,8 @@ def test_verify_prints_figures(tmp_path: Path) -> None:
     assert report["ok"] is True and report["figures"]["total_cells"] == 28
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
-def test_plot_draws(ending: str, tmp_path: Path) -> None:
-    out = tmp_path / f"x.{ending}"
+def test_plot_draws(tmp_path: Path) -> None:
+    out = tmp_path / "x.svg"
     done = call("plot", ROUTED, "-o", out)
     assert out.stat().st_size > 1000 and done.stderr == f"optmatch: {out}: written\n"
     call("plot", ROUTED, "-o", out, code=2)

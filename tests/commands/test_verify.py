@@ -102,13 +102,3 @@ def test_figures_are_said_in_words(tmp_path: Path) -> None:
     ):
         (line,) = [line for line in shown.splitlines() if words in line]
         assert line.endswith(f"(slot 0, port {circuit[0]} to port {circuit[1]})")
-
-
-def test_the_worst_circuit_has_the_names_of_its_ports(tmp_path: Path) -> None:
-    ports = [("w", "m,a1"), ("e", "m,b1")]
-    fabric = om.Netlist(["m"], {}, ports, open_pins=["m,a2", "m,b2"])
-    path = tmp_path / "s.json"
-    om.save(om.solve(om.Routing(fabric, [1, 0]), seed=0), path)
-    shown = call("verify", path, "--optics").stdout
-    (line,) = [line for line in shown.splitlines() if "worst insertion loss db" in line]
-    assert line.endswith("(slot 0, port w to port e)")

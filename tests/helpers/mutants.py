@@ -158,8 +158,11 @@ def tests_of(mutant: Mutant) -> Iterator[dict[str, float]]:
             if tests := _select(mutant, own_files):
                 yield tests
         return
-    layer, *rooms = Path(mutant.path.removeprefix("optmatch/")).parts[:-1]
-    own = HERE.joinpath("tests", str(layer))
+    room = Path(mutant.path.removeprefix("optmatch/")).with_suffix("")  # a module may be one
+    if not HERE.joinpath("tests", room).is_dir():
+        room = room.parent
+    layer, *rooms = room.parts
+    own = HERE.joinpath("tests", layer)
     folders: list[Path] = [HERE.joinpath("tests", home, *rooms) for home in HOMES if rooms]
     files: set[Path] = {file for folder in folders for file in folder.glob("test_*.py")}
     if layer == "verify" or not own.joinpath(*rooms).exists():

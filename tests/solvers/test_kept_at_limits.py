@@ -5,20 +5,72 @@ the start, the time is suddenly over, or the run is interrupted. So a moment is 
 run, however busy the machine is.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+import optmatch as om
 from optmatch.kinds import default_method, find_method
 from optmatch.model import Clock, Event, Limits, NewBest, Problem, Score, Solution, TimeUp
-from tests.helpers.flows import FLOWS, Flow
+from tests.helpers.chips import draw_chip
+from tests.helpers.command import INSTANCES
 from tests.helpers.modes import compiled_only
+from tests.solvers.routing.test_ilp import random_matching
 
 pytestmark = [pytest.mark.slow, compiled_only]
 
 MANY_LOOKS = 200
 """A method that looks more often has its time ended then."""
+
+
+def on_a_chip(objective: Any, size: int, ports: int) -> om.Routing:
+    """Draw a matching, and a chip of which each cell is known."""
+    mesh = om.HexMesh(size, size, ports=ports)
+    matching = random_matching(ports, np.random.default_rng(size))
+    cells = draw_chip(mesh.n_cells, size)
+    return om.Routing(mesh, matching, objective=objective, cells=cells)
+
+
+OF_LIBRARY: dict[str, dict[str, Any]] = {
+    "all-to-all/hex-7x7-32": {},
+    "all-to-all/square-5x5-tx-rx-6": {},
+    "routing/hex-9x9-32-random-1": {},
+    "routing/hex-17x17-64-random-1": {},
+    "routing/hex-17x17-64-random-1 longest": {"objective": "worst-cells"},
+    "routing/benes-32-random-5": {},
+    "demand/gravity-16": {},
+    "demand/solstice-32-two-planes": {},
+    "collectives/all-reduce-8": {},
+    "rails/dense-32": {},
+    "reroute/hex-9x9-32-two-ports": {},
+    "slices/joined-racks": {},
+    "sharing/devices-120-fair": {},
+    "sharing/devices-120-whole": {},
+    "all-to-all/hex-4x4-8 ilp": {},
+    "routing/hex-9x9-32-random-1 ilp": {},
+    "routing/hex-9x9-32-random-1 losses ilp": {"objective": "loss-db"},
+    "demand/permutations-6 ilp": {},
+    "reroute/hex-9x9-32-two-ports ilp": {},
+    "slices/rack-hard ilp": {},
+}
+"""Instances, with fields that are changed; the last word may be a method."""
+
+ON_CHIPS: dict[str, tuple[str, int, int]] = {
+    "power ilp": ("power-mw", 4, 8),
+    "worst loss": ("worst-loss-db", 6, 12),
+    "few cells": ("total-cells", 8, 24),
+}
+
+
+def problem_of(name: str) -> Problem[Any]:
+    """Make the problem of a name."""
+    if name in ON_CHIPS:
+        return on_a_chip(*ON_CHIPS[name])
+    loaded: Any = om.load(INSTANCES / f"{name.split()[0]}.json")
+    problem: Problem[Any] = replace(loaded, **OF_LIBRARY[name])
+    return problem
 
 
 class Run(NamedTuple):
@@ -30,8 +82,8 @@ class Run(NamedTuple):
     looks_at_first_best: int
 
 
-def run_until(flow: Flow, problem: Problem[Any], last_look: int, *, interrupted: bool) -> Run:
-    """Run the method of a flow until a look at the clock, and let it end then."""
+def run_until(name: str, problem: Problem[Any], last_look: int, *, interrupted: bool) -> Run:
+    """Run the method of a name until a look at the clock, and let it end then."""
     looks = 0
     told: list[Score] = []
     looks_at_best: list[int] = []
@@ -54,10 +106,9 @@ def run_until(flow: Flow, problem: Problem[Any], last_look: int, *, interrupted:
             raise KeyboardInterrupt
 
     clock = Clock(limits=Limits(time_s=1e9), now=now, started=0.0)
-    words = flow.options.split()
     method = default_method(problem)
-    if "--method" in words:
-        method = find_method(words[words.index("--method") + 1], problem)
+    if name.endswith(" ilp"):
+        method = find_method("ilp", problem)
     rng = np.random.default_rng(0)
     solution: Solution | None = None
     with clock.running():
@@ -68,18 +119,18 @@ def run_until(flow: Flow, problem: Problem[Any], last_look: int, *, interrupted:
     return Run(solution, told, looks, looks_at_best[0] if looks_at_best else 0)
 
 
-@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
-def test_what_was_told_is_returned(flow: Flow) -> None:
+@pytest.mark.parametrize("name", [*OF_LIBRARY, *ON_CHIPS])
+def test_what_was_told_is_returned(name: str) -> None:
     """Right after the first best, in the middle, and at the last look."""
-    problem = flow.problem()
-    whole = run_until(flow, problem, MANY_LOOKS, interrupted=False)
+    problem = problem_of(name)
+    whole = run_until(name, problem, MANY_LOOKS, interrupted=False)
     if not whole.told:
         pytest.skip("tells of nothing before its answer")
     first = whole.looks_at_first_best + 1
     moments = {first, (first + whole.looks) // 2, whole.looks}
     for last_look in sorted(moments):
         for interrupted in (False, True):
-            ended = run_until(flow, problem, last_look, interrupted=interrupted)
+            ended = run_until(name, problem, last_look, interrupted=interrupted)
             if ended.told:
                 assert ended.solution is not None
                 assert ended.solution.objective is not None, (last_look, interrupted)

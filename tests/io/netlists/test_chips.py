@@ -233,24 +233,6 @@ def test_what_a_netlist_describes_goes_before_its_name() -> None:
     assert netlist_from_tree(built).instances == ("c1+c2",)
 
 
-def test_couplers_with_a_ratio_switch_as_far_as_they_can() -> None:
-    def with_share(share: Any) -> dict[str, Any]:
-        """Let both couplers send this share of light across."""
-        coupler = {"component": "coupler", "settings": {"coupling": share}}
-        return {**STRAIGHT, "instances": {**ARMS, "c1": coupler, "c2": coupler}}
-
-    fabric = netlist_from_tree(with_share(0.4))
-    problem = om.Routing(fabric, np.array([1, 0]))
-    optics = om.measure_optics(problem, om.solve(problem, seed=0), "ideal")
-    assert optics.power[0, 0, 0, optics.exits[1]] == pytest.approx(4 * 0.4 * 0.6)
-    assert optics.power[0, 0, 0, optics.exits[0]] == pytest.approx(1 - 4 * 0.4 * 0.6)
-    with pytest.raises(NetlistError, match=r"c1, c2 are no switch: no phase .* sets cross"):
-        netlist_from_tree(with_share(0.1))
-    for share in ("half", 1.5):
-        with pytest.raises(NetlistError, match="settings of c1: coupling = "):
-            netlist_from_tree(with_share(share))
-
-
 def test_arrays_are_their_cells() -> None:
     tree = {
         "instances": {"s": {"component": "switch", "array": {"columns": 2, "rows": 1}}},

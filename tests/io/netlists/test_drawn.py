@@ -294,10 +294,14 @@ def test_couplers_split_as_their_settings_say(
         ({"splitting_ratio_cross": 0.4, "splitting_ratio_thru": 0.7}, "more than all"),
         ({"splitting_ratio_cross": 0.4, "coupling": 0.5}, "coupling = 0.5"),
         ({"coupling": True}, "a number from 0 to 1"),
+        ({"coupling": "half"}, "settings of c1: coupling = "),
+        ({"coupling": 1.5}, "settings of c1: coupling = "),
     )
     for settings, match in refused:
         with pytest.raises(om.InputError, match=match):
             netlist_from_tree(with_settings(c1=settings))
+    with pytest.raises(om.InputError, match=r"c1, c2 are no switch: no phase .* sets cross"):
+        netlist_from_tree(with_settings(c1={"coupling": 0.1}, c2={"coupling": 0.1}))
 
 
 @pytest.mark.parametrize(

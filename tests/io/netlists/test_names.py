@@ -1,6 +1,7 @@
 """Names of cells and ports of netlists stand on the command line wherever numbers do."""
 
 import json
+import re
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.fabrics import Netlist, netlist_from_tree
+from optmatch.fabrics import netlist_from_tree
 from optmatch.io.cells import read_cells, write_cells
 from optmatch.plotting.viewer import page_data
 from tests.helpers.command import call_in, refused
@@ -163,22 +164,22 @@ def test_steps_of_a_transition_have_names() -> None:
     ]
 
 
-def test_slots_of_optics_have_names(folder: Path) -> None:
-    make = ("generate", "routing", "--netlist", "x.json", *DIRECTIONS, "--matching", "o4,o3")
+@pytest.mark.parametrize("directions", [(), DIRECTIONS])
+def test_optics_have_names_of_ports(folder: Path, directions: tuple[str, ...]) -> None:
+    """The worst circuit of all slots, and that of each."""
+    matching = "o4,o3" if directions else "o4,o3,o2,o1"
+    make = ("generate", "routing", "--netlist", "x.json", *directions, "--matching", matching)
     call_in(folder, *make, "-o", "p.json")
     call_in(folder, "solve", "p.json", "-o", "s.json")
-    done = call_in(folder, "verify", "s.json", "--optics", "--per-slot")
-    assert "dB (port o2 to port o4)" in done.stdout or "dB (port o1 to port o3)" in done.stdout
-
-
-def solved(fabric: Netlist) -> om.Solution:
-    """Solve for one matching."""
-    return om.solve(om.Routing(fabric, np.array([1, 0])), seed=0)
+    shown = call_in(folder, "verify", "s.json", "--optics", "--per-slot").stdout
+    (line,) = [line for line in shown.splitlines() if "worst insertion loss db" in line]
+    assert re.search(r"\(slot 0, port o\d to port o\d\)$", line)
+    assert re.search(r"slot 0: loss .* dB \(port o\d to port o\d\)", shown)
 
 
 def test_complaints_and_pictures_have_names() -> None:
     fabric = netlist_from_tree(PAIR, tx=["o2", "o1"], rx=["o3", "o4"])
-    solution = solved(fabric)
+    solution = om.solve(om.Routing(fabric, [1, 0]), seed=0)
     assert page_data(solution)["cell_names"] == ["m 1", "m+2"]
     wrong = om.Schedule(matchings=[[1, 0]], durations_s=[1.0], cell_states=[[0, -1]])
     complaints = " ".join(map(str, om.verify(solution.problem, wrong).violations))
