@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
@@ -553,7 +555,7 @@ def verify(
     findings = Findings()
     for where, part in _list_parts(subject, ""):
         cls = type(part)
-        if cls.__module__.partition(".")[0] not in ("optmatch", "numpy", "builtins"):
+        if not _is_own(cls):
             rule = "an answer is of its class, not of one that is derived from it"
             findings.refuse(rule, where or "answer", cls.__name__, cls.__mro__[1].__name__)
 
@@ -575,6 +577,15 @@ def verify(
         where, got = _find_misfit(subject) or ("subject", f"{type(exc).__name__}: {exc}")
         findings.refuse("an answer can be replayed to its end", where, got, "a whole replay")
     return findings.report()
+
+
+def _is_own(cls: type) -> bool:
+    """Tell whether a class is of Python, NumPy or this library, and not only says so of itself."""
+    package = cls.__module__.partition(".")[0]
+    if package not in ("optmatch", "numpy", "builtins"):
+        return False
+    module = sys.modules.get(cls.__module__)
+    return cls in (NoneType, MappingProxyType) or getattr(module, cls.__name__, None) is cls
 
 
 def _list_parts(value: Any, where: str) -> Iterator[tuple[str, Any]]:

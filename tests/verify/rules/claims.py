@@ -60,6 +60,12 @@ class OwnSchedule(Schedule):
     """A class that could say anything of its parts."""
 
 
+class Disguised(Schedule):
+    """A class that calls itself one of the library's."""
+
+    __module__ = Schedule.__module__
+
+
 class OwnNumber(float):
     """A number that could be equal to any other one."""
 
@@ -75,6 +81,12 @@ ROWS = [
         "an answer is of its class, not of one that is derived from it",
         PROBLEM,
         once(schedule=OwnSchedule(matchings=[[1, 0]], durations_s=[3.0], delay_s=1.0)),
+        "schedule: an answer is of its class",
+    ),
+    Row(
+        "an answer is of its class, not of one that is derived from it",
+        PROBLEM,
+        once(schedule=Disguised(matchings=[[1, 0]], durations_s=[3.0], delay_s=1.0)),
         "schedule: an answer is of its class",
     ),
     Row(
