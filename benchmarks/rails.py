@@ -25,7 +25,7 @@ from optmatch.problems.rails.calibration import calibrate
 from optmatch.problems.rails.published import CASES, published_job
 from optmatch.problems.rails.training.step import ALL_REDUCE, Group, Step
 from optmatch.simulation.rails.replay import simulate_rails
-from optmatch.solvers.rails.methods import plan_straight
+from optmatch.solvers.rails.methods import choose_straight, draft_straight
 from optmatch.solvers.rails.transfers import fold_transfers
 
 CURVES = Path(__file__).parent.parent / "instances" / "rails" / "published-step-times.csv"
@@ -209,7 +209,7 @@ def show_collectives() -> None:
 
 def straight_s(job: om.RailJob) -> float:
     """Return the best step time found without forwarding."""
-    known = plan_straight(fold_transfers(job))
+    known = choose_straight(draft_straight(fold_transfers(job)))
     return np.inf if known is None else known.step_s
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -42,7 +43,6 @@ from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.policies import (
     CHANGE_RULES,
     NO_SPLIT,
-    Policy,
     find_earliest_starts,
     plan_by_time,
     plan_policy,
@@ -61,10 +61,14 @@ _ROUNDS = 200
 """Rounds of the search for the states of cells of one matching."""
 _MOST_GPUS_BEYOND_LIMIT = 128
 """A job of so many GPUs gets a first plan beyond its time limit, which takes up to 1.5 s."""
+_MOST_GPUS_STRAIGHT_FIRST = 1024
+"""Straight plans of so many GPUs are written out in a tenth of a second."""
 _FIRST_CHOICES = 16
-"""How many choices of the search a job of many GPUs begins with, if more GPUs forward in the first
-one than a plan may list. On 16,384 GPUs of DeepSeek-V3 one of them takes 63.0 s; with the first
-one alone a straight plan of 85.4 s would be written out before, whose states take 316 MB."""
+"""How many choices of the search a job of many GPUs begins with. On 16,384 GPUs of DeepSeek-V3
+more GPUs forward in the first one than a plan may list, and one of the others takes 63.0 s;
+without them a straight plan of 85.4 s would be written out before, whose states take 316 MB. On
+512 GPUs that are asked for a plan in 1 s the first one alone leaves 2.07 s where 16 find 1.49
+s."""
 _DIGITS = 1e-11
 """The least part of a step whose time is not lost in rounding."""
 _ROUNDING = 1e-13
@@ -129,7 +133,9 @@ def solve_by(
     # of 0 s asks for no plan.
     is_small = problem.n_gpus <= _MOST_GPUS_BEYOND_LIMIT
     if plan is None and limit is Limit.TIME and limits.time_s and is_small:
-        plan = _plan_beyond_limit(method, problem)
+        with unlimited():
+            for first in islice(_list_plans(method, problem, limits, rng, start), 1):
+                plan = route_plan(problem, first)
 
     # The bound takes time as well. If the time is up before, a plan is judged by the plain bound,
     # with all links up, which is mostly derived already; without a plan there is no bound.
@@ -164,19 +170,6 @@ def solve_by(
         method=method,
         stats=stats,
     )
-
-
-def _plan_beyond_limit(method: Simple, problem: RailJob) -> RailPlan | None:
-    """Make one plan without a limit of time, by a policy that needs no search.
-
-    None if ports cannot be split for a static plan, or if the fabric cannot hold its states.
-    """
-    policy: Policy = "static" if method == "static" else "provisioned"
-    with unlimited():
-        simple = plan_policy(problem, policy)
-        if simple is None:
-            return None
-        return route_plan(problem, simple)
 
 
 def _bound_changes(problem: RailJob) -> float:
@@ -214,12 +207,12 @@ def _list_plans(
 ) -> Iterator[RailPlan]:
     """Make the plans of one method, one after another; the caller keeps the best.
 
-    The simple methods make one plan. `"prefetch"` makes one in the order of a former solution,
-    those of the first choices of the search if GPUs are many, the best one without forwarding if
-    it is faster or a fabric may not hold these, and by search faster ones in which GPUs forward
-    data or data change rail inside a server. It ends once a plan is as fast as the lower bound.
-    Each search tries ``limits.iterations`` plans. No plan has states of cells yet; plans may store
-    the operations of ranks that do the same once.
+    The simple methods make one plan. `"prefetch"` makes one in the order of a former solution, the
+    first straight one and those of the first choices of the search if GPUs are many, the best
+    straight one if it is faster or a fabric may not hold these, and by search faster ones in which
+    GPUs forward data or data change rail inside a server. It ends once a plan is as fast as the
+    lower bound. Each search tries ``limits.iterations`` plans. No plan has states of cells yet;
+    plans may store the operations of ranks that do the same once.
     """
     if method != "prefetch" and method != "ilp":
         plan = plan_policy(problem, method)
@@ -237,23 +230,27 @@ def _list_plans(
             if former is not None:
                 yield former.build()
 
-    # A job of many GPUs begins with the first choice of the search, rings that never change. If
-    # more GPUs would forward than a plan may list, a few more choices are tried. Such plans take
-    # little time and memory. Straight plans may have as many states as there are changes: they are
-    # written out only if they are faster, or if a fabric may hold them where it holds no rings.
+    # A job of many GPUs begins with a straight plan, and with the first choices of the search,
+    # rings that never change: with long delays nothing else comes near. In the largest jobs
+    # straight plans have so many states, one for each change, that they are written out only if
+    # they are faster than such rings, or if a fabric may hold them where it holds no rings.
     known_s = np.inf
-    for n_choices in (1, _FIRST_CHOICES):
-        if problem.n_gpus > _MOST_GPUS_BEYOND_LIMIT and known_s == np.inf:
-            for plan in plan_forwarded(
-                problem, known_s, rng, most=limits.at_most(n_choices).iterations
-            ):
-                known_s = plan.step_s
-                yield plan
+    drafts = draft_straight(transfers)
+    if problem.n_gpus > _MOST_GPUS_BEYOND_LIMIT:
+        if problem.n_gpus <= _MOST_GPUS_STRAIGHT_FIRST:
+            first = next(drafts)
+            assert first is not None
+            known_s = first.step_s
+            yield first.build()
+        most = limits.at_most(_FIRST_CHOICES).iterations
+        for plan in plan_forwarded(problem, known_s, rng, most=most):
+            known_s = plan.step_s
+            yield plan
     if problem.fabric is not None:
         known_s = np.inf  # the fabric may not hold these plans
-    best = plan_straight(transfers)
+    best = choose_straight(drafts)
     if best is not None and best.step_s < known_s:
-        known_s = min(known_s, best.step_s)
+        known_s = best.step_s
         yield best.build()
 
     # Searches are for plans that may be faster than this: none is at the bound.
@@ -268,11 +265,10 @@ def _list_plans(
         yield from plan_pooled(problem, known_s, rng, limits.iterations)
 
 
-def plan_straight(transfers: Transfers) -> Draft | None:
-    """Make the best draft that is found without search, in which no GPU forwards data of others.
+def choose_straight(drafts: Iterator[Draft | None]) -> Draft | None:
+    """Choose the best of the drafts of `draft_straight` that there is time for.
 
-    Circuits change when they are asked for, in the order of programs or by time, or never. None if
-    no rule makes a plan. Raises `TimeUp` if the time is up before any plan was made.
+    None if there are none. Raises `TimeUp` if the time is up before any draft was made.
     """
     # A search may follow, whose first choices are worth more than further rules: the rules take no
     # more than half of the time that there is, but for the first plan.
@@ -284,7 +280,7 @@ def plan_straight(transfers: Transfers) -> Draft | None:
     # Plans that were made before a limit stay.
     best: Draft | None = None
     try:
-        for draft in _draft_straight(transfers):
+        for draft in drafts:
             if draft is not None and (best is None or draft.step_s < best.step_s):
                 best = draft
             check_time()
@@ -296,11 +292,15 @@ def plan_straight(transfers: Transfers) -> Draft | None:
     return best
 
 
-def _draft_straight(transfers: Transfers) -> Iterator[Draft | None]:
-    """Draft the straight plans, one after another; None where a rule has none."""
+def draft_straight(transfers: Transfers) -> Iterator[Draft | None]:
+    """Draft plans in which no GPU forwards data of others, by rules; None where a rule has none.
+
+    Circuits change when they are asked for, in the order of time or of programs, or never. The
+    first draft is always made.
+    """
+    yield plan_by_time(transfers, find_earliest_starts(transfers), "free")
     for rule in CHANGE_RULES:
         yield plan_programs(transfers, rule)
-    yield plan_by_time(transfers, find_earliest_starts(transfers), "free")
     yield plan_static(transfers)
 
 

@@ -20,7 +20,7 @@ from optmatch.model import Solution
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.simulation.rails.replay import read_plan
 from optmatch.solvers.rails import forwarding, methods
-from optmatch.solvers.rails.methods import plan_straight
+from optmatch.solvers.rails.methods import choose_straight, draft_straight
 from optmatch.solvers.rails.transfers import fold_transfers
 from tests.helpers.exhaustive.rails import Hops, least_step_s, straight_hops
 from tests.helpers.modes import SOAK, examples
@@ -60,7 +60,7 @@ few_ranks = served_jobs().filter(lambda job: job.n_gpus <= 12)  # more only take
 def test_the_unchanged_plan_passes(name: str) -> None:
     solution, plan = solved(name)
     assert om.verify(JOBS[name], solution).ok
-    straight = plan_straight(fold_transfers(JOBS[name]))
+    straight = choose_straight(draft_straight(fold_transfers(JOBS[name])))
     assert straight is not None
     assert plan.step_s < straight.step_s
 
@@ -83,7 +83,7 @@ def test_relays_that_cannot_be(relays: Any, message: str) -> None:
 @given(few_ranks, st.sampled_from([1e-3, 0.1, 10.0]))
 def test_going_around_is_never_worse(job: om.RailJob, delay_s: float) -> None:
     job = change_job(job, delay_s=delay_s)
-    straight = plan_straight(fold_transfers(job))
+    straight = choose_straight(draft_straight(fold_transfers(job)))
     found = om.solve(job, "prefetch", seed=0)
     assert straight is not None
     assert found.objective is not None
