@@ -194,9 +194,14 @@ class Decoder:
         self._copies = int(np.bincount(seats.folded.class_of, minlength=n_seats).max(initial=1))
 
     @property
+    def n_forwarding(self) -> int:
+        """How many seats forward, over all nodes of the last schedule."""
+        return int(self._scratch.n_forwarding[0])
+
+    @property
     def n_relays(self) -> int:
         """How many rows of relays a plan of the last schedule has."""
-        return int(self._scratch.n_forwarding[0]) * self._copies
+        return self.n_forwarding * self._copies
 
     @property
     def work(self) -> int:

@@ -65,6 +65,7 @@ it looks at.
 
 from __future__ import annotations
 
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -548,17 +549,9 @@ def _serves_as_chord(stride, is_exchange, n_members):
     ring of all members: among 8 of them stride 3 leads around one ring, while stride 2 makes two
     rings of four and serves all-to-alls only. A bundle with stride 0 is no chord.
     """
-    if stride == 0 or stride % n_members == 0:
+    if stride % n_members == 0:
         return False
-    if is_exchange:
-        return True
-
-    # The greatest common divisor of both, which is 1 if the stride makes one ring.
-    larger = n_members
-    smaller = stride % n_members
-    while smaller:
-        larger, smaller = smaller, larger % smaller
-    return larger == 1
+    return is_exchange or gcd(stride, n_members) == 1
 
 
 @inlined_kernel
@@ -991,14 +984,13 @@ def decode(
 
 @kernel
 def trace(nodes: StepNodes, member_row, result: Result, next_seat, mark, rows):
-    """List the seats that forward, as rows (operation of the sender, seat, ports as bits, turn).
+    """List the seats that forward in `rows`: operation of the sender, seat, ports as bits, turn.
 
     If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the
     operation of 0. The turn is 1 if the seat is one of the next replica, else 0.
     ``next_seat[ring, seat]`` is that of `RailLayout`, and ``member_row[place]`` the operation of
-    the member at ``nodes.member[place]``. `rows`, of shape (room, 4), is written node by node, as
-    far as there is room. Returned is the number of all rows: a first call without room counts
-    them. ``mark[seat]`` is scratch, -1 at first.
+    the member at ``nodes.member[place]``. `rows` are written node by node; there are as many as
+    ``Scratch.n_forwarding`` counts. ``mark[seat]`` is scratch, -1 at first.
     """
     n_rows = 0
     n_seats = next_seat.shape[1]
@@ -1026,15 +1018,13 @@ def trace(nodes: StepNodes, member_row, result: Result, next_seat, mark, rows):
             turn = circuit // n_seats
             seat = circuit % n_seats
             while mark[seat] != node:
-                if n_rows < len(rows):
-                    rows[n_rows, 0] = member_row[first + place]
-                    rows[n_rows, 1] = seat
-                    rows[n_rows, 2] = result.ports[node]
-                    rows[n_rows, 3] = turn
+                rows[n_rows, 0] = member_row[first + place]
+                rows[n_rows, 1] = seat
+                rows[n_rows, 2] = result.ports[node]
+                rows[n_rows, 3] = turn
                 n_rows += 1
 
                 # The data go on to the next seat, which is at most once one of another replica.
                 circuit = next_seat[ring, seat]
                 turn += circuit // n_seats
                 seat = circuit % n_seats
-    return n_rows

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, TimeUp
+from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan, find_step_end
 from optmatch.solvers.rails.choices import Decoder, Search
@@ -74,16 +74,13 @@ def plan_forwarded(
     if not is_last:
         search.spare_s += search.left_s / 2
 
-    # The best choice is made into a plan even if the search was interrupted.
-    stop: BaseException | None = None
+    # The best choice is made into a plan even if the search was interrupted or ran out of time:
+    # the exception goes on after that.
     try:
         search.run(_MOST_TRIALS if most is None else most, share * _WORK)
-    except (KeyboardInterrupt, TimeUp) as exception:
-        stop = exception
-    if search.best is not None:
-        yield _build(search.decoder, search.best)
-    if stop is not None:
-        raise stop
+    finally:
+        if search.best is not None:
+            yield _build(search.decoder, search.best)
 
 
 def can_forward(job: RailJob) -> bool:
@@ -123,15 +120,11 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     decoder.run(choice, np.inf, n_changes)
     result = decoder.result
 
-    # GPUs that forward on one rail, as rows of (row of the operation, seat, ports, turn): counted
-    # first, then listed.
+    # GPUs that forward on one rail, as rows of (row of the operation, seat, ports, turn).
     layout = choice.layout
-    next_seat = layout.next_seat
-    forwarding = np.empty((0, 4), np.int64)
+    forwarding = np.empty((decoder.n_forwarding, 4), np.int64)
     mark = np.full(seats.n_seats, -1)
-    n_rows = trace(seats.nodes, seats.row, result, next_seat, mark, forwarding)
-    forwarding = np.empty((n_rows, 4), np.int64)
-    trace(seats.nodes, seats.row, result, next_seat, mark, forwarding)
+    trace(seats.nodes, seats.row, result, layout.next_seat, mark, forwarding)
 
     # The ports of operations as bits; those beside rails use none.
     rides = seats.job.step().rail[folded.own] >= 0
@@ -168,47 +161,46 @@ def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
     further on the seat that forwards is. The columns of the result are the operation and the rank
     that forwards, both of the whole step, and the ports as bits; it is sorted by operation.
     """
-    # Rows name operations of the first rank of a seat. All other ranks of the seat have the
-    # operation at the same place in their programs.
+    # Rows name operations of the first rank of a seat, which stand seat by seat. All other ranks
+    # of the seat have the operation at the same place in their programs. The rows of seat s are
+    # those from ``first_row[s]`` to ``first_row[s + 1]``.
     step = seats.job.step()
     folded = seats.folded
-    operation = folded.own[rows[:, 0]]
-    seat = folded.class_of[step.rank[operation]]
-    first_rank = np.array(folded.first)[seat]
+    row, forwarding_seat, ports, turn = rows[np.argsort(rows[:, 0], kind="stable")].T
+    operation = folded.own[row]
+    first_rank = step.rank[operation]
     place_in_program = operation - step.rank_start[first_rank]
-    forwarding_seat = rows[:, 1]
-    ports = rows[:, 2]
-    turn = rows[:, 3]
+    first_row = np.searchsorted(folded.class_of[first_rank], np.arange(seats.n_seats + 1))
 
     # The ranks of seat s are ``ranks[first_of_seat[s]:first_of_seat[s + 1]]``, in the order of
     # their rails, and on a rail in that of their replicas. Each is a copy of the seat; with four
     # replicas on each rail, copies 0 to 3 are those on the first rail and 4 to 7 those on the
     # second one.
-    n_replicas = seats.n_replicas
     ranks = np.lexsort([seats.replica_of, seats.rail_of, folded.class_of])
-    first_of_seat = np.searchsorted(folded.class_of[ranks], np.arange(len(folded.first) + 1))
-    n_copies = np.diff(first_of_seat)
-    tables = [np.empty((0, 3), np.int32)]
-    for copy in range(int(n_copies.max(initial=0))):
-        # Seats with fewer ranks are on fewer rails: they have no copy of this number.
-        has_copy = n_copies[seat] > copy
-        rank = ranks[first_of_seat[seat[has_copy]] + copy]
+    first_of_seat = np.searchsorted(folded.class_of[ranks], np.arange(seats.n_seats))
+    first_copy_on_rail = np.empty(step.n_ranks, np.int64)
+    first_copy_on_rail[ranks] = np.arange(step.n_ranks) - first_of_seat[folded.class_of[ranks]]
+    first_copy_on_rail -= seats.replica_of
+
+    # Ranks are gone through in their order, so that relays are sorted by operation: they are the
+    # largest part of a plan, and there is no second copy of them.
+    relays = np.empty((np.diff(first_row)[folded.class_of].sum(), 3), np.int32)
+    n_relays = 0
+    for rank, seat in enumerate(folded.class_of.tolist()):
+        rows_of_rank = slice(first_row[seat], first_row[seat + 1])
+        relays_of_rank = relays[n_relays : n_relays + first_row[seat + 1] - first_row[seat]]
+        n_relays += len(relays_of_rank)
 
         # The rank that forwards is on the same rail, `turn` replicas further on. With four
-        # replicas copy 7 is of replica 3 on the second rail, whose first copy is 4. With turn 1
-        # the data go on over replica (7 + 1) % 4 = 0 of this rail, which is copy 4 + 0.
-        forwarding_replica = (copy + turn[has_copy]) % n_replicas
-        forwarding_copy = copy - copy % n_replicas + forwarding_replica
-        forwarding_rank = ranks[first_of_seat[forwarding_seat[has_copy]] + forwarding_copy]
-        columns = (
-            step.rank_start[rank] + place_in_program[has_copy],
-            forwarding_rank,
-            ports[has_copy],
-        )
-        tables.append(np.stack(columns, axis=1).astype(np.int32))
-    relays = np.concatenate(tables)
-    del tables  # they are large, and memory is needed below
-    return relays[np.argsort(relays[:, 0], kind="stable")]
+        # replicas, copy 7 is of replica 3 on the second rail, whose first copy is 4. With turn 1
+        # the data go on over replica (3 + 1) % 4 = 0 of this rail, which is copy 4 + 0.
+        forwarding_replica = (seats.replica_of[rank] + turn[rows_of_rank]) % seats.n_replicas
+        forwarding_copy = first_copy_on_rail[rank] + forwarding_replica
+        first_of_forwarding_seat = first_of_seat[forwarding_seat[rows_of_rank]]
+        relays_of_rank[:, 0] = step.rank_start[rank] + place_in_program[rows_of_rank]
+        relays_of_rank[:, 1] = ranks[first_of_forwarding_seat + forwarding_copy]
+        relays_of_rank[:, 2] = ports[rows_of_rank]
+    return relays
 
 
 def _list_changes(seats: Seats, result: Result, layout: RailLayout) -> Changes:
