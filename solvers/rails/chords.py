@@ -30,6 +30,7 @@ import numpy as np
 from optmatch.model import uncounted
 from optmatch.problems.rails.execution.plan import ChordRoutes
 from optmatch.solvers.collectives.topologies import list_shift_sets
+from optmatch.solvers.rails.exchanges import count_fewest_hops
 from optmatch.solvers.rails.paths import Ints
 
 _MOST_SETS = 60
@@ -63,7 +64,7 @@ def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
     # Strides with a divisor in common with the number of members do not lead everywhere. Sets with
     # few hops in all come first, since a linear programme for each set would take too long.
     candidates = [
-        (_count_fewest_hops(n_members, strides), strides)
+        (count_fewest_hops(n_members, strides), strides)
         for strides in _list_stride_sets(n_members, n_ports)
         if gcd(n_members, *strides) == 1
     ]
@@ -91,27 +92,8 @@ def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
     greedy: tuple[int, ...] = (1,)
     while len(greedy) < n_ports:
         sets = [tuple(sorted((*greedy, stride))) for stride in range(2, n) if stride not in greedy]
-        greedy = min(sets, key=lambda strides: _count_fewest_hops(n, strides))
+        greedy = min(sets, key=lambda strides: count_fewest_hops(n, strides))
     yield greedy
-
-
-def _count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
-    """Count the fewest hops to all distances together, by breadth-first search.
-
-    Among n = 6 members with strides 1 and 3, distances 1 to 5 take 1, 2, 1, 2 and 3 hops: 9.
-    """
-    # By distance its hops; n * n stands for a distance that is not reached yet.
-    hops_to = np.full(n, n * n)
-    hops_to[0] = 0
-    reached = np.zeros(1, np.int64)
-    n_hops = 0
-    while len(reached):
-        # Distances that one hop more reaches for the first time.
-        n_hops += 1
-        following = np.unique((reached[:, None] + np.array(strides)) % n)
-        reached = following[hops_to[following] == n * n]
-        hops_to[reached] = n_hops
-    return int(hops_to.sum())
 
 
 @lru_cache(maxsize=256)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import combinations
-from math import comb
+from math import comb, gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -104,9 +104,17 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
             sets = [(1, *larger) for larger in combinations(range(2, n), n_stages - 1)]
         else:
             sets = [tuple(sorted((*best, stride))) for stride in range(2, n) if stride not in best]
-        best = min(sets, key=lambda strides: _fewest_hops_by_stage(n, strides)[-1].sum())
+        best = min(sets, key=lambda strides: count_fewest_hops(n, strides))
         chosen.append(best)
     return (*chosen, tuple(range(1, n)))
+
+
+def count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
+    """Count the fewest hops to all distances together; their order does not matter.
+
+    Among n = 6 members with strides 1 and 3, distances 1 to 5 take 1, 2, 1, 2 and 3 hops: 9.
+    """
+    return int(_fewest_hops_by_stage(n, strides)[-1].sum())
 
 
 def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
@@ -119,12 +127,14 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
     fewest = np.where(np.arange(n) == 0, 0, n * n)
     after_stage = [fewest]
     for stride in strides:
-        # Any number of hops is a sum of 1, 2, 4 and so on, each once at most, as 5 = 1 + 4. For
-        # each of these powers a distance is reached with so many hops more from the distance that
-        # is as many strides nearer, which `np.roll` moves to its place, or without them.
-        for power in range(n.bit_length()):
-            n_hops = 1 << power
-            fewest = np.minimum(fewest, np.roll(fewest, n_hops * stride) + n_hops)
+        # A distance is reached from each one before it on its cycle of this stride, with a hop for
+        # each place between. Cycles are followed twice around, and the second time counts, when
+        # all of their distances have come before.
+        n_cycles = gcd(n, stride)
+        hops = np.arange(2 * n // n_cycles)
+        cycles = (np.arange(n_cycles)[:, None] + hops * stride) % n
+        fewest = fewest.copy()
+        fewest[cycles] = np.minimum.accumulate(fewest[cycles] - hops, axis=1) + hops
         after_stage.append(fewest)
     return after_stage
 
