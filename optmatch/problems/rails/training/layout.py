@@ -85,13 +85,9 @@ def count_members(split: Parallelism, family: str) -> int:
 
 def list_stages(split: Parallelism) -> NDArray[np.int64]:
     """List by rank the ranks of its pipeline, stage by stage."""
-    places = coordinates(split)
-    # Ranks that agree in everything but the stage are one pipeline, numbered `line`.
-    _, line = np.unique(np.delete(places, DEGREES.index("pp"), 1), axis=0, return_inverse=True)
-    line = line.reshape(-1)
-    table = np.empty((split.n_ranks // split.pp, split.pp), dtype=np.int64)
-    table[line, places[:, DEGREES.index("pp")]] = np.arange(split.n_ranks)
-    stages_of_rank: NDArray[np.int64] = table[line]
+    pipelines = _list_members(split, "pp")
+    stages_of_rank = np.empty((split.n_ranks, split.pp), np.int64)
+    stages_of_rank[pipelines] = pipelines[:, None]
     return stages_of_rank
 
 
