@@ -1,6 +1,8 @@
 """Circuits to different peers on several ports, and rails that hold different circuits."""
 
 import random
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +13,7 @@ import optmatch as om
 from optmatch.problems.rails.execution.derivation import derive_triggers
 from optmatch.solvers.rails.chords import choose_chords, route_over_chords
 from optmatch.solvers.rails.pooling import plan_pooled
-from tests.helpers.modes import examples
+from tests.helpers.modes import examples, nightly_only
 from tests.helpers.pooled_rails import Oracle
 from tests.helpers.rails import make_job
 from tests.helpers.static_rings import ring_s
@@ -101,21 +103,49 @@ def test_rails_hold_different_circuits() -> None:
     assert not om.verify(alone, pooled.answer).valid
 
 
-def test_drawn_plans_pass_an_oracle_of_the_tests() -> None:
-    n_pooled = n_chord = n_plans = 0
-    for number in range(examples(12, plain=12)):
+def make_plans(job: om.RailJob) -> Iterator[tuple[str, om.RailPlan]]:
+    """Plan a job by each method, and on pooled rails; yield the methods with their plans."""
+    for method in ("prefetch", "on-demand", "provisioned", "static"):
+        answer = om.solve(job, method, seed=0, limits=om.Limits(iterations=60)).answer
+        if answer is not None:
+            yield method, answer
+    for pooled in plan_pooled(job, np.inf, np.random.default_rng(0), 60):
+        yield "pooled", pooled.spelled_out(job.step())
+
+
+def count_drawn_plans(n_jobs: int) -> Counter[str]:
+    """Judge plans of drawn jobs by the verifier and by the oracle, and count them by what they do.
+
+    A static split has operations on different sets of ports.
+    """
+    counts = Counter[str]()
+    for number in range(n_jobs):
         job = draw_job(random.Random(f"chords {number}"))
-        plans = [om.solve(job, seed=0, limits=om.Limits(iterations=60)).answer]
-        plans += plan_pooled(job, np.inf, np.random.default_rng(0), 60)
-        for made in plans:
-            plan = made.spelled_out(job.step())
-            assert om.verify(job, plan).valid, number
+        for method, plan in make_plans(job):
+            assert om.verify(job, plan).valid, (number, method)
             oracle = Oracle(job, plan)
-            assert not oracle.check(), number
-            n_plans += 1
-            n_pooled += plan.pooled
-            n_chord += oracle.n_chord > 0
-    assert n_plans > 10 and n_pooled > 3 and n_chord > 2
+            assert not oracle.check(), (number, method)
+            ports = plan.ports[job.step().rail >= 0]
+            counts["plans"] += 1
+            counts["changes"] += any(line.n_reconfigurations for line in plan.rails)
+            counts["forwarding"] += len(plan.relays) > 0
+            counts["chords"] += oracle.n_chord > 0
+            counts["pooled"] += plan.pooled
+            counts["static splits"] += method == "static" and len(np.unique(ports)) > 1
+            counts["all-stop"] += job.network.switching == "all-stop"
+    return counts
+
+
+def test_drawn_plans_pass_an_oracle_of_the_tests() -> None:
+    counts = count_drawn_plans(examples(12, plain=12))
+    assert counts["plans"] > 40 and counts["pooled"] > 3 and counts["chords"] > 2
+
+
+@nightly_only
+def test_five_hundred_plans_of_every_sort_pass_an_oracle_of_the_tests() -> None:
+    counts = count_drawn_plans(180)
+    assert counts.pop("plans") >= 500
+    assert min(counts.values()) >= 50, counts
 
 
 def test_triggers_keep_the_routes_of_chords() -> None:
