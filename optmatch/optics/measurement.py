@@ -388,13 +388,14 @@ def cell_matrices(
     matrices: NDArray[np.complex128] = factor @ circuits[numbers, states]
 
     # Light that leaks towards a terminal that a cell does not have is lost in its coupler.
-    has_terminal = np.ones((len(circuits), 4), dtype=bool)
     for cell, circuit in enumerate(cell_circuits(fabric)):
-        if circuit is not None:
-            has_terminal[cell] = [bool(pin) for pin in circuit.terminals]
-    exists = has_terminal[:, 2:, None] & has_terminal[:, None, :2]
-    has_circuit = np.array([circuit is not None for circuit in cell_circuits(fabric)])
-    return np.where(has_circuit[:, None, None], np.where(exists, matrices, 0.0), detuned)
+        if circuit is None:
+            matrices[..., cell, :, :] = detuned[..., cell, :, :]
+            continue
+        for b_side, b_pin in enumerate(circuit.terminals[2:]):
+            if not b_pin:
+                matrices[..., cell, b_side, :] = 0.0
+    return matrices
 
 
 def detune_couplers(

@@ -1,6 +1,7 @@
 """Couplers that depend on the wavelength, against couplers and arms multiplied out densely."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.fabrics import netlist_from_tree
-from optmatch.model import BAR
+from optmatch.fabrics import Netlist, netlist_from_tree
+from optmatch.model import BAR, CellDevice
 from optmatch.model.device import frequency_of_nm
+from optmatch.optics.measurement import cell_matrices
 from tests.fabrics.netlists.chips import port_amplitudes
 from tests.helpers.command import call, put, refused
 from tests.helpers.oracles import solve_densely
+from tests.verify.rules.routing import interferometer
 
 SLOPE_PER_NM = 0.003
 TABLE_NM = (1500.0, 1540.0, 1560.0, 1600.0)
@@ -124,6 +127,31 @@ def test_couplers_of_a_netlist_change_from_what_they_are(state: int) -> None:
     assert names == ["in0", "in1", "out0", "out1"]
     wanted = np.abs(amplitudes[2:, :2].T) ** 2  # [source, destination]
     assert optics.power[0, 0][:, optics.exits] == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("coupling_change", [0.0, 0.02])
+def test_light_that_leaks_towards_no_terminal_is_lost(coupling_change: float) -> None:
+    """One that sends to a single waveguide, whatever its arms do."""
+    whole = interferometer(np.pi, 0.0).circuits[0]
+    assert whole is not None
+    fabric = Netlist(
+        instances=["m"],
+        connections={},
+        circuits=[replace(whole, terminals=(*whole.terminals[:3], ""))],
+        ports=[("w1", "m,a1"), ("e1", "m,b1")],
+        tx=["w1"],
+        rx=["e1"],
+        open_pins=["m,a2", "m,b2"],
+    )
+    device = CellDevice.of("smartlight", 1)
+    for state in (0, 1):
+        states = np.array([state], dtype=np.int8)
+        to_b1, to_b2 = cell_matrices(fabric, device, states, None, coupling_change)[0]
+        assert (to_b1 != 0).any()
+        assert (to_b2 == 0).all()
+    slot = om.Schedule(matchings=[[0]], durations_s=[1.0], cell_states=[[1]])
+    optics = om.measure_optics(om.Routing(fabric, [0]), slot, device.device)
+    assert optics.figures["energy_error"] < 1e-12
 
 
 def test_what_is_no_coupler() -> None:

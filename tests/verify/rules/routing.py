@@ -488,6 +488,12 @@ ROWS = [
         "schedule: the answer is a schedule: got None, expected a schedule",
         stops=True,
     ),
+    Row(
+        "a slot has an entry for each port",
+        GIVEN,
+        claim(GIVEN, schedule=schedule([[1, 0]]), objective=0.0, lower_bound=0.0),
+        stops=True,
+    ),
     Row(None, DEAR, dear(), figures={"objective": 11.0, "worst_route_cells": 7}),
     Row(
         "the lower bound is not below the shortest routes",

@@ -51,6 +51,8 @@ GONE = Sharing(
     "min-jct",
 )
 """The first resource leaves when the job asks, the second comes later."""
+ONE = Sharing(Resources([[2.0]]), Jobs([1, 1], [[2.0, 2.0]]), "lexicographic")
+"""The second job has what the first one could have."""
 LOOSE = Sharing(Resources([[1.0] * 3]), Jobs([1, 4], [[1.0, 1.0]]), "lexicographic")
 WHOLE = Sharing(
     Resources([[2.0] * 3]), Jobs([2, 2], [[2.0, 2.0]], all_or_nothing=[1, 1]), "max-min"
@@ -215,6 +217,18 @@ ROWS = [
     Row(None, WHOLE, torn(WHOLE)),
     Row("the lower bound is supported", HALVES, torn(HALVES)),
     Row(None, SHARES, Assignment([-1, 0, 1]), figures={"objective": 0.0}),
+    Row(
+        "the lower bound is supported",
+        ONE,
+        claim(
+            ONE,
+            answer=Assignment([1]),
+            objective=(1, 0),
+            lower_bound=(1, 0),
+            certificate=(None, None),
+        ),
+        "expected (0, 0)",
+    ),
     Row(
         None,
         LOOSE,
