@@ -18,6 +18,11 @@ from optmatch.model import (
 )
 from optmatch.verify.report import Findings, ProofError, agree, as_number
 
+BELOW = -1
+EQUAL = 0
+ABOVE = 1
+"""What `compare` says of a claim: it is below the recomputed amount, equal to it, or above."""
+
 SEARCHES = ("cp-sat", "search")
 """Values of ``stats["bound_by"]`` that say: by exhaustive search, without a certificate."""
 
@@ -74,7 +79,7 @@ def check_solution(
     elif solution.certificate is not None:
         try:
             proved = prove(solution.certificate)
-            if compare(proved, checked) == 1:
+            if compare(proved, checked) == ABOVE:
                 checked = proved
         except ProofError as exc:
             findings.refuse("the certificate is a proof", "certificate", str(exc), "a valid proof")
@@ -93,7 +98,7 @@ def check_solution(
 
 
 def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int | None:
-    """Tell whether a claim is lower (-1), equal (0) or higher (1) than a recomputed amount.
+    """Tell whether a claim is `BELOW` a recomputed amount, `EQUAL` to it, or `ABOVE` it.
 
     Both are numbers or levels. Levels, such as (0, 5, 2) < (1, 0, 0), and whole multiples of
     `step` are compared exactly; without a step, numbers that differ by rounding are equal. None if
@@ -155,17 +160,15 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
         )
         claimed = math.inf
 
-    # `compare` returns -1, 0 or 1 for a claim below, equal to or above the other, up to rounding
-    # or in whole steps; None if it is no number. The claim is supported by counting, by a
-    # certificate, or by nothing but a search.
+    # The claim is supported by counting, by a certificate, or by nothing but a search.
     counted = findings.figures["lower_bound_recomputed"]
-    over_counted = compare(claimed, counted, findings.step)
-    over_checked = compare(claimed, checked, findings.step)
-    if over_counted in (-1, 0):
+    against_counted = compare(claimed, counted, findings.step)
+    against_checked = compare(claimed, checked, findings.step)
+    if against_counted in (BELOW, EQUAL):
         findings.proof = findings.proof or "counting"
-    elif over_checked in (-1, 0):
+    elif against_checked in (BELOW, EQUAL):
         findings.proof = findings.proof or "certificate"
-    elif over_checked == 1 and solution.stats.get("bound_by") in SEARCHES:
+    elif against_checked == ABOVE and solution.stats.get("bound_by") in SEARCHES:
         claim = "status infeasible" if infeasible else f"lower bound {_write_claim(claimed)}"
         findings.doubt(
             f"{claim}: from a search without a certificate; {_write_claim(checked)} was checked"
@@ -179,7 +182,7 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
 
     # Claims below what anybody can count.
     stopped = solution.limit in (Limit.TIME, Limit.INTERRUPTED) and claimed == -math.inf
-    if floor and over_counted in (None, -1) and not stopped:
+    if floor and against_counted in (None, BELOW) and not stopped:
         findings.refuse(floor, "lower_bound", claimed, counted)
 
 
@@ -188,22 +191,21 @@ def _check_objective(solution: Solution, findings: Findings) -> None:
 
     The figures ``objective`` and ``lower_bound_checked`` are set.
     """
-    # `compare` returns -1, 0 or 1, and None where there is no number to compare.
     objective = findings.figures["objective"]
     claimed = solution.objective
-    if compare(claimed, objective, findings.step) != 0:
+    if compare(claimed, objective, findings.step) != EQUAL:
         findings.refuse("the objective is as recomputed", "objective", claimed, objective)
     checked = findings.figures["lower_bound_checked"]
-    if compare(objective, checked, findings.step) == -1:
+    if compare(objective, checked, findings.step) == BELOW:
         findings.refuse("no answer is below what is proved", "objective", objective, checked)
 
     bound = solution.lower_bound
-    over_objective = compare(bound, objective, findings.step)
-    if over_objective not in (-1, 0):
+    against_objective = compare(bound, objective, findings.step)
+    if against_objective not in (BELOW, EQUAL):
         findings.refuse(
             "the lower bound is not above the objective", "lower_bound", bound, objective
         )
-    if solution.status is Status.OPTIMAL and over_objective != 0:
+    if solution.status is Status.OPTIMAL and against_objective != EQUAL:
         findings.refuse("optimal means that the bound is reached", "lower_bound", bound, objective)
 
 
@@ -215,7 +217,7 @@ def _check_stats(solution: Solution, findings: Findings) -> None:
             continue
         # Counts have to agree exactly; other numbers to rounding errors.
         step = 1.0 if type(recomputed) is int else None
-        if compare(claimed, recomputed, step) != 0:
+        if compare(claimed, recomputed, step) != EQUAL:
             findings.refuse(
                 "statistics are as recomputed", f"stats[{name!r}]", claimed, recomputed
             )

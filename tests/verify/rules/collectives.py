@@ -918,6 +918,7 @@ ROWS = [
                circuits=[[[1, -1], [1, 0], [1, -1], [1, 0]]]),
         "round 0, plane 0",
     ),
+    Row(None, BOTH, planes([[2, 4 * (1 - 1e-9) - 2]], [[0, 0]], [[3, 3]], 3.0, **LIT)),
     Row(None, DARK, planes([[2, 2]], [[10, 10]], [[13, 13]], 13.0, **LIT),
         figures={"reconfigurations": 0}),
     Row(

@@ -502,6 +502,18 @@ ROWS = [
         "durations_s: slots can be added up: got",
         stops=True,
     ),
+    Row(  # 2**61 ticks on one of two planes
+        "slots can be added up",
+        replace(FOREVER, planes=2),
+        om.PlaneSchedules(
+            schedules=(
+                FOREVER.schedule([[-1, -1]] * 256 + [[1, 0]], [2.0**53 - 1] * 256 + [256]),
+                FOREVER.schedule([[1, 0]], [3]),
+            )
+        ),
+        "plane 0: durations_s: slots can be added up",
+        stops=True,
+    ),
     Row(
         None,
         TWO_GROUPS,

@@ -143,6 +143,10 @@ STREAMS = job(
     [[rank, ALL_REDUCE, of, 4, 0, -1, k] for rank in (0, 1) for k, of in enumerate((0, 1, 1))],
 )
 """Sums of 4 s on the rail and inside the server, side by side; there two one after the other."""
+IN_SERVER = job(
+    [group((0, 1, 2), rail=-1)], [[rank, ALL_TO_ALL, 0, 6, 0, -1, 0] for rank in range(3)]
+)
+"""An all-to-all inside a server, where each member reaches all others at once."""
 EIGHT = [[0, 8], [0, 8]]
 FAR, BACK = send(0, 2, 4), send(1, 2, 4)
 RELAYED: Any = {"times": EIGHT, "step_s": 8.0, "relays": [[0, 1, 1]]}
@@ -513,6 +517,8 @@ ROWS = [
     Row(None, WORK, plan(THERE, [[0, 1], [1, 2], [0, 8], [0, 8]], 8.0, [0, 0, 1, 1])),
     Row("an operation starts after what it waits for", WORK,
         plan(THERE, [[0, 1], [0, 1], [0, 8], [0, 8]], 8.0, [0, 0, 1, 1])),
+    Row(None, IN_SERVER, claim(IN_SERVER, answer=plan((), [[0, 4]] * 3, 4.0, [0] * 3),
+        objective=4.0, lower_bound=4.0), figures={"lower_bound_checked": 4.0}),
     Row(None, STREAMS, plan(line([[1, 0]]), [[0, 4], [0, 4], [4, 8]] * 2, 8.0, [1, 0, 0] * 2)),
     Row("an operation starts after what it waits for", STREAMS,
         plan(line([[1, 0]]), [[0, 4], [0, 4], [3.999, 7.999]] * 2, 7.999, [1, 0, 0] * 2)),
