@@ -210,6 +210,19 @@ def test_couplers_may_lose_light_but_not_all(size: float, wrong: Any) -> None:
     assert find_wrong_states(replace(interferometer(math.pi, 0.0), circuits=(lossy,))) == wrong
 
 
+@pytest.mark.parametrize(("leak", "is_wrong"), [(0.09, False), (0.11, True)])
+def test_a_tenth_may_leak_of_what_passes(leak: float, is_wrong: bool) -> None:
+    """In bar of a whole cell, and in cross of one with a terminal on each side."""
+    off_rad = 2 * math.atan(leak**0.5)
+    assert find_wrong_states(interferometer(math.pi - off_rad, 0.0)) == [(0, BAR)] * is_wrong
+    (circuit,) = interferometer(math.pi, 2 * math.asin(leak**0.5)).circuits
+    assert circuit is not None
+    gate = replace(circuit, terminals=("c1,a1", "", "c2,b1", ""))
+    ports, open_pins = [("w1", "m,a1"), ("e1", "m,b1")], ["m,a2", "m,b2"]
+    fabric = om.Netlist(["m"], {}, ports, circuits=[gate], open_pins=open_pins)
+    assert find_wrong_states(fabric) == [(0, BAR), (0, CROSS)] * is_wrong
+
+
 @pytest.mark.parametrize(("bar_rad", "wrong"), [(math.pi, []), (0.0, [(0, BAR), (0, CROSS)])])
 def test_light_may_get_lost_where_a_cell_has_no_terminal(bar_rad: float, wrong: Any) -> None:
     """The second coupler has no exit b2."""
