@@ -18,6 +18,7 @@ cuts. A *place* is a memory of a rank for a chunk: its sum, its own data, or dat
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -1092,21 +1093,24 @@ def verify_collective(
             findings.skipped.append("light: a plan alone does not say how cells are set")
         return
 
-    def replay(solution: Solution) -> bool:
-        """Replay the answer of a solution and check its schedule; False if it has no times."""
-        ends_s = _replay(plain, solution.answer, findings)
-        if ends_s is not None:
-            _check_schedule(plain, solution, ends_s, findings)
-        return ends_s is not None
-
     bound_s = bound_collective(problem).seconds
     is_over = find_over_budget(problem.fabric)
     if is_over.any() and _is_cut_off(plain, is_over):
         bound_s = math.inf
     findings.figures["lower_bound_recomputed"] = bound_s
+    replay = partial(_replay_solution, plain, findings=findings)
     check_solution(problem, subject, findings, replay=replay, form="both")
     if getattr(subject.answer, "among", "all") == "whole-blocks":
         findings.notes.append("the claims are of plans that send whole blocks")
+
+
+def _replay_solution(problem: Collective, solution: Solution, findings: Findings) -> bool:
+    """Replay the answer of a solution and check its schedule; False if it has no times."""
+    ends_s = _replay(problem, solution.answer, findings)
+    if ends_s is None:
+        return False
+    _check_schedule(problem, solution, ends_s, findings)
+    return True
 
 
 def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:

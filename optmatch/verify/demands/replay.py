@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,20 @@ class Circuits(NamedTuple):
     destinations: NDArray[np.int32]
     ticks: NDArray[np.int64]
     """For how long it carries data; packets are not counted."""
+
+
+def _replay(problem: Demand, answer: Any, findings: Findings, *, is_claimed: bool) -> bool:
+    """Replay one schedule or those of all planes; False if the objective is not known.
+
+    An answer that a solution claims to have (`is_claimed`) has to be of the class of the problem.
+    """
+    expected: type = PlaneSchedules if problem.planes > 1 else Schedule
+    if is_claimed and not isinstance(answer, expected):
+        rule = "the answer is a schedule for each plane"
+        findings.refuse(rule, "answer", type(answer).__name__, expected.__name__)
+        return False
+    schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
+    return _replay_demand(problem, schedules, findings)
 
 
 def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
@@ -252,31 +266,14 @@ def verify_demand(
     elif problem.objective == "completion-s" and problem.packet_share == 0:
         findings.step = problem.tick_s
 
-    field = "schedule"
-    expected_class: type = Schedule
-    if problem.planes > 1:
-        field = "answer"
-        expected_class = PlaneSchedules
-
-    def replay(answer: Schedule | PlaneSchedules) -> bool:
-        """Replay the answer; that of a solution has to be of the class of the problem."""
-        if isinstance(subject, Solution) and not isinstance(answer, expected_class):
-            name = type(answer).__name__
-            findings.refuse(
-                "the answer is a schedule for each plane", field, name, expected_class.__name__
-            )
-            return False
-        if isinstance(answer, PlaneSchedules):
-            return _replay_demand(problem, answer.schedules, findings)
-        return _replay_demand(problem, (answer,), findings)
-
     findings.figures["lower_bound_recomputed"] = bound_demand(problem)
+    is_claimed = isinstance(subject, Solution)
     check_solution(
         problem,
         subject,
         findings,
-        replay=replay,
-        form=field,
+        replay=partial(_replay, problem, findings=findings, is_claimed=is_claimed),
+        form="answer" if problem.planes > 1 else "schedule",
         prove=partial(check_proof, problem),
         floor="the lower bound is not below what ports need",
     )

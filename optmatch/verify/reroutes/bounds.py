@@ -47,16 +47,13 @@ def verify_reroute(
     failure = assess_failure(problem)
     findings.figures["lower_bound_recomputed"] = _bound_levels(failure) or math.inf
 
-    def replay(answer: object) -> bool:
-        """Check the answer; return whether its objective could be computed."""
-        if isinstance(answer, Transition):
-            return replay_transition(failure, answer, findings)
-        findings.refuse(
-            "the answer is a transition", "answer", type(answer).__name__, "Transition"
-        )
-        return False
-
-    check_solution(problem, subject, findings, replay=replay, prove=partial(_check_proof, failure))
+    check_solution(
+        problem,
+        subject,
+        findings,
+        replay=partial(replay_transition, failure, findings=findings),
+        prove=partial(_check_proof, failure),
+    )
 
 
 # Certificates

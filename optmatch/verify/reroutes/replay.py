@@ -400,12 +400,16 @@ LEVELS = ("disturbed", "changed", "cells_set", "worst_loss_centidb", "length")
 """The levels of the objective; each is a figure too."""
 
 
-def replay_transition(failure: Failure, transition: Transition, findings: Findings) -> bool:
+def replay_transition(failure: Failure, transition: object, findings: Findings) -> bool:
     """Check a repair after a failure by all rules; return whether its objective could be computed.
 
     Checked are numbers that exist, then spares, ends and fibres of circuits, then the steps, then
     the light in the end, or its loss. Each check is skipped if one before it failed.
     """
+    if not isinstance(transition, Transition):
+        found = type(transition).__name__
+        findings.refuse("the answer is a transition", "answer", found, "Transition")
+        return False
     # First all numbers must exist, since they are used as indices from there on.
     violations_before = len(findings.violations)
     _check_numbers(failure.problem, transition, findings)

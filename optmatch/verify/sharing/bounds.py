@@ -177,8 +177,8 @@ def check_bound(
     problem: PortSharing,
     supply: Supply,
     served: NDArray[np.int64] | None,
-    certificate: Any,
     counted: Score,
+    certificate: Any,
 ) -> Score:
     """Return the better one of the counted bound and the one that a certificate shows.
 

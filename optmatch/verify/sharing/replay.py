@@ -8,6 +8,7 @@ of planes are kept (all in `_replay`); the objective is added up anew (`_measure
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,22 +43,19 @@ def verify_sharing(
     counted = count_bound(problem, supply)
     findings.figures["lower_bound_recomputed"] = counted
 
-    # `check_solution` replays the answer first, and then looks at the certificate, which may be
-    # about this answer: `replay` leaves the resources of each job in `served` for `prove`. It
-    # remains None without an answer, or if they could not be counted.
-    served: NDArray[np.int64] | None = None
-
-    def replay(answer: object) -> bool:
-        """Check the answer; return whether its objective could be computed."""
-        nonlocal served
+    # A certificate may be about this answer: it is given the resources that each job has, None
+    # without an answer, or if they could not be counted.
+    answer = subject.answer if isinstance(subject, Solution) else subject
+    served = None
+    if answer is not None:
         served = _replay(problem, answer, findings)
-        return served is not None
-
-    def prove(proof: object) -> Score:
-        """Return the bound that a certificate shows, which may be about the replayed answer."""
-        return check_bound(problem, supply, served, proof, counted)
-
-    check_solution(problem, subject, findings, replay=replay, prove=prove)
+    check_solution(
+        problem,
+        subject,
+        findings,
+        replay=lambda _: served is not None,
+        prove=partial(check_bound, problem, supply, served, counted),
+    )
 
 
 def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray[np.int64] | None:
