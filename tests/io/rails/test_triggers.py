@@ -52,11 +52,11 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
         (["rails", 1, "after"], [], "/rails/1/after: lacks", False),
         (["rails", 1, "after"], [[1]], "after has 1 columns, not 6", True),
         (["rails", 1, "wanted"], [[0, 0, 1, 99]], "/rails/1/wanted/0: wanted[0]: trigger", False),
-        (["rails", 0, "fallback"], [0], "fallback has 1 entries, circuits 4", False),
+        (["rails", 0, "fallback"], [0], "fallback has 1 entries, there are 4 ports", False),
         (["place", 3], "first", "/place/3: 'first': a number is expected", True),
         (["place", 3], 2**30, "not that of the other ranks", False),
         (["timeout_s"], 0, "/timeout_s: timeout_s = 0: must be > 0", True),
-        (["pauses"], [[0, 0, 1, 1]], "shares has 0 entries, pauses has 1", False),
+        (["pauses"], [[0, 0, 1, 1]], "shares has 0 entries, there are 1 pauses", False),
         (["colour"], "red", "/colour: unknown key 'colour'", True),
     ],
 )
@@ -107,7 +107,7 @@ def test_large_arrays_lie_beside_the_file(beside: tuple[Path, Path]) -> None:
         ("place", np.array(["first"]), "/place: npz = 'place': its entries are no numbers"),
         ("place", np.array([-1]), r"/place/0: place\[0\] = -1: must be >= 0"),
         ("lasts_s", np.array([np.nan]), r"/lasts_s/0: lasts_s\[0\] = nan: not a finite number"),
-        ("lasts_s", np.zeros(3), "lasts_s has 3 entries, place has"),
+        ("lasts_s", np.zeros(3), "lasts_s has 3 entries, there are"),
         (
             "rails.0.needs",
             np.array([[0.5] * 6]),

@@ -178,7 +178,8 @@ def test_the_first_few_operations_are_told(count: int) -> None:
     [
         ({"matchings": [[0, 0]]}, "share destination 0"),
         ({"asked_s": [0.0, 1.0]}, "asked_s has 2 entries, there are 1 states"),
-        ({"cell_states": [[0], [1]]}, "cell_states has 2 rows"),
+        ({"cell_states": [[0], [1]]}, "cell_states has 2 entries"),
+        ({"matchings": np.empty((0, 2)), "asked_s": [], "starts_s": []}, "no states"),
         ({"matchings": [[0]] * 2, "asked_s": [0.0] * 2, "starts_s": [1.0, 0.5]}, "starts_s"),
     ],
 )

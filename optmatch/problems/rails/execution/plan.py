@@ -90,23 +90,16 @@ class RailTimeline(Value):
         check_fields(self)
         states = len(self.matchings)
         check_matchings(self.matchings)
-        for name in ("asked_s", "starts_s"):
-            times = len(getattr(self, name))
-            if times != states or not times:
-                raise InputError(
-                    f"{name} has {times} entries, there are {states} states", where=name
-                )
+        if not states:
+            raise InputError("matchings has no states", where="matchings")
+        for name in ("asked_s", "starts_s", "cell_states"):
+            check_length(name, getattr(self, name), states, "states")
 
-        # States follow in time, and each has a row of cells if there are any.
+        # States follow in time.
         for state in np.flatnonzero(np.diff(self.starts_s) < 0)[:1] + 1:
             raise InputError(
                 f"starts_s[{state}] = {self.starts_s[state]:g}: before the state before it",
                 where=f"starts_s[{state}]",
-            )
-        if self.cell_states is not None and len(self.cell_states) != states:
-            raise InputError(
-                f"cell_states has {len(self.cell_states)} rows, there are {states} states",
-                where="cell_states",
             )
 
     @property
@@ -154,8 +147,7 @@ class ChordRoutes(Value):
         check_fields(self)
         n_routes = len(self.distance)
         for name in ("hops", "share"):
-            if (entries := len(getattr(self, name))) != n_routes:
-                raise InputError(f"{name} has {entries} rows, distance has {n_routes}", where=name)
+            check_length(name, getattr(self, name), n_routes, "routes")
         if self.hops.shape[1] != len(self.strides):
             raise InputError(
                 f"hops has {self.hops.shape[1]} columns, there are {len(self.strides)} strides",
@@ -259,10 +251,7 @@ class RailPlan(Value):
         check_fields(self)
         operations = len(self.start_s)
         for name in ("end_s", "ports"):
-            if (entries := len(getattr(self, name))) != operations:
-                raise InputError(
-                    f"{name} has {entries} entries, start_s has {operations}", where=name
-                )
+            check_length(name, getattr(self, name), operations, "operations")
         named = [rail for timeline in self.rails for rail in timeline.rails]
         if len(set(named)) < len(named):
             repeated = next(rail for rail in named if named.count(rail) > 1)

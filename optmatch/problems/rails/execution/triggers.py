@@ -29,6 +29,7 @@ from optmatch.model import (
     Value,
     check_fields,
 )
+from optmatch.model.numbers import check_length
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.execution.plan import ChordRoutes
 
@@ -102,12 +103,8 @@ class RailTriggers(Value):
             Naming the table and the first wrong row.
         """
         check_fields(self)
+        check_length("fallback", self.fallback, len(self.circuits), "ports")
         if self.fallback is not None:
-            if len(self.fallback) != len(self.circuits):
-                raise InputError(
-                    f"fallback has {len(self.fallback)} entries, circuits {len(self.circuits)}",
-                    where="fallback",
-                )
             check_matchings(self.fallback[None])
 
         # The last column of these tables is the number of a trigger, which has to exist.
@@ -239,14 +236,9 @@ class TriggerPlan(Value):
     def __post_init__(self) -> None:
         """Check that columns have equal lengths, and that no rail is there twice."""
         check_fields(self)
-        columns = (("place", "ports"), ("place", "lasts_s"), ("pauses", "shares"))
-        for first, second in columns:
-            n_first = len(getattr(self, first))
-            n_second = len(getattr(self, second))
-            if n_first != n_second:
-                raise InputError(
-                    f"{second} has {n_second} entries, {first} has {n_first}", where=second
-                )
+        check_length("ports", self.ports, len(self.place), "operations")
+        check_length("lasts_s", self.lasts_s, len(self.place), "operations")
+        check_length("shares", self.shares, len(self.pauses), "pauses")
         numbers = [rail.rail for rail in self.rails]
         if len(set(numbers)) < len(numbers):
             repeated = next(rail for rail in numbers if numbers.count(rail) > 1)

@@ -20,7 +20,6 @@ from optmatch.problems.rails.training.arrays import list_ranges
 from optmatch.problems.rails.training.step import RECV, Step
 
 Ints = NDArray[np.int64]
-NONE = np.empty(0, np.int64)
 
 
 class Use(NamedTuple):
@@ -211,23 +210,20 @@ class Finder:
         """
         rank, group, number = rows.T[:3]
         key = self._pair(rank, group)
-        pair = np.minimum(np.searchsorted(self.pairs, key), max(0, len(self.pairs) - 1))
+        pair = np.searchsorted(self.pairs, key)
 
-        # Keys of pairs ascend. The search always finds some pair; if it has another key, there is
-        # no such pair, and the row is refused, as is a number beyond those of its pair.
-        exists = (number > 0) & (group < len(self.step.groups))
-        if len(self.pairs):
-            exists &= (self.pairs[pair] == key) & (number <= self.count[pair])
-        else:
-            exists &= False
+        # Keys of pairs ascend. The search finds the pair of a key or, if there is none, another
+        # one or the end of the list. Such a row is refused, as is a number beyond those of its
+        # pair.
+        exists = np.append(self.pairs, -1)[pair] == key
+        exists &= (number > 0) & (number <= np.append(self.count, 0)[pair])
+        exists &= group < len(self.step.groups)
         for bad in np.flatnonzero(~exists)[:1]:
             raise InputError(
                 f"{where}[{bad}]: rank {rank[bad]} has no communication number {number[bad]} in"
                 f" group {group[bad]}",
                 where=f"{where}[{bad}]",
             )
-        if not len(rows):
-            return NONE
         operations: Ints = self.order[self.first[pair] + number - 1]
         return operations
 

@@ -110,8 +110,6 @@ def _pass(kind: Kind, k: int, pp: int, parts: int) -> Pass:
     With 2 stages of 2 parts, passes 0 to 7 are of the parts 0 0 1 1 0 0 1 1 and the micro-batches
     0 1 0 1 2 3 2 3.
     """
-    if parts == 1:
-        return Pass(kind, 0, k)
     part = k // pp % parts
     return Pass(kind, part if kind == "F" else parts - 1 - part, k // (pp * parts) * pp + k % pp)
 

@@ -24,6 +24,7 @@ from optmatch.model import (
     frozen,
     given,
 )
+from optmatch.model.numbers import check_length
 
 Dimension = Literal["dp", "tp", "pp", "cp", "ep"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -314,12 +315,8 @@ def _check_columns(step: Step) -> None:
     """Check lengths and ranges of columns, and that ranks ascend."""
     n = len(step.rank)
     for name in COLUMNS:
-        if len(getattr(step, name)) != n:
-            raise InputError(
-                f"{name} has {len(getattr(step, name))} entries, rank has {n}", where=name
-            )
-    if step.names and len(step.names) != n:
-        raise InputError(f"names has {len(step.names)} entries, rank has {n}", where="names")
+        check_length(name, getattr(step, name), n, "operations")
+    check_length("names", step.names or None, n, "operations")
     if n and (step.rank[0] < 0 or (np.diff(step.rank) < 0).any()):
         raise InputError("rank: not ascending from 0 up", where="rank")
     # Kinds are places in `OPERATIONS`, groups are places in `groups`, and -1 is no group.
