@@ -73,16 +73,17 @@ def plot_jitter(rows: Sequence[Mapping[str, Any]], *, fig: Figure | None = None)
     return draw_bars_by_label(jitter_data(rows), fig=fig)
 
 
-def draw_bars_by_label(panel: Panel, *, fig: Figure | None = None) -> Figure:
-    """Draw a chart of grouped bars into an empty figure, or a new one; a value of NaN has no bar.
+def draw_bars_by_label(
+    panel: Panel, *, fig: Figure | None = None, ax: Axes | None = None
+) -> Figure:
+    """Draw a chart of grouped bars into axes, an empty figure or a new one; NaN has no bar.
 
     ``panel.series[name][group]`` is the height of the bar of a series in the group that
     ``panel.labels[group]`` names.
     """
     width_inches = 12.0 if len(panel.labels) > 9 else 5.0
-    figure = blank_figure(width_inches, 4.0) if fig is None else fig
     font = max(8.0, 0.64 * width_inches)
-    ax = figure.add_subplot()
+    ax = axes_of(ax if fig is None else fig.add_subplot(), width_inches, 4.0)
     n_series = len(panel.series)
     bar_width = 0.8 / max(1, n_series)
     for k, (name, values) in enumerate(panel.series.items()):
@@ -100,7 +101,7 @@ def draw_bars_by_label(panel: Panel, *, fig: Figure | None = None) -> Figure:
     ax.set_ylim(bottom=0.0)
     if n_series > 1:
         ax.legend(fontsize=font, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return figure
+    return figure_of(ax)
 
 
 class CostsData(NamedTuple):
@@ -452,7 +453,9 @@ def methods_data(rows: Sequence[MethodResult]) -> Panel:
     return Panel("objectives of methods", "objective over the smallest one", names, series)
 
 
-def plot_methods(rows: Sequence[MethodResult], *, fig: Figure | None = None) -> Figure:
+def plot_methods(
+    rows: Sequence[MethodResult], *, fig: Figure | None = None, ax: Axes | None = None
+) -> Figure:
     """Draw a comparison of methods: for each problem a bar for the objective of each method.
 
     Parameters
@@ -461,13 +464,15 @@ def plot_methods(rows: Sequence[MethodResult], *, fig: Figure | None = None) -> 
         The rows that `compare_methods` returns.
     fig
         An empty figure to draw in; None makes a new one.
+    ax
+        Axes to draw in instead.
 
     See Also
     --------
     methods_data : What is drawn.
     optmatch.compare_methods : Makes the rows.
     """
-    return draw_bars_by_label(methods_data(rows), fig=fig)
+    return draw_bars_by_label(methods_data(rows), fig=fig, ax=ax)
 
 
 _MAX_FACTOR = 10.0
@@ -600,8 +605,12 @@ class Line(NamedTuple):
 
 class _Crossed(Protocol):
     @property
-    def value(self) -> float:
-        """Where two lines cross."""
+    def last_value(self) -> float:
+        """The last value before two lines cross."""
+
+    @property
+    def next_value(self) -> float:
+        """The next value, after that."""
 
 
 def plot_variation(
@@ -611,8 +620,9 @@ def plot_variation(
     crossings: Sequence[_Crossed] = (),
     *,
     fig: Figure | None = None,
+    ax: Axes | None = None,
 ) -> Figure:
-    """Draw objectives over the values of a field, with bounds, and where lines cross.
+    """Draw objectives over the values of a field, with bounds, and between which ones lines cross.
 
     Parameters
     ----------
@@ -624,9 +634,11 @@ def plot_variation(
     unit
         The unit of objectives.
     crossings
-        The places that get a mark and their value.
+        Where lines cross: a band from value to value, with both of them.
     fig
         An empty figure to draw in; None makes a new one.
+    ax
+        Axes to draw in instead.
 
     Returns
     -------
@@ -634,8 +646,7 @@ def plot_variation(
         Axes that span more than a factor of 30 are logarithmic. Values that are no numbers stand
         beside each other in their order.
     """
-    fig = fig if fig is not None else blank_figure(6.4, 4.0)
-    ax = fig.add_subplot()
+    ax = axes_of(ax if fig is None else fig.add_subplot(), 6.4, 4.0)
     words, unit_of_field = split_unit(field)
 
     # Values that are no numbers are drawn at their places, with their names below.
@@ -674,13 +685,15 @@ def plot_variation(
     heights = [height for line in lines for height in (*line.objectives, *line.bounds)]
     _scale_axis(ax.yaxis, heights, unit)
 
-    # Where two lines cross.
+    # Where two lines cross is known to lie between two values.
     for number, crossing in enumerate(crossings):
-        ax.axvline(crossing.value, color=palette.FAINT_INK, lw=0.8, zorder=0)
-        text = write_amount(crossing.value, unit_of_field, digits=3)
+        last = crossing.last_value
+        ax.axvspan(last, crossing.next_value, color=palette.CELL_FILL, zorder=0)
+        ends = (last, crossing.next_value)
+        text = " to ".join(write_amount(end, unit_of_field, digits=3) for end in ends)
         ax.annotate(
             text,
-            (crossing.value, 1.0),
+            (last, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(3, -3 - 10 * (number % 4)),  # below each other, as they may be near
             textcoords="offset points",
@@ -691,7 +704,7 @@ def plot_variation(
     ax.grid(color=palette.CELL_FILL)
     ax.set_axisbelow(True)
     ax.legend(fontsize=8, frameon=False)
-    return fig
+    return figure_of(ax)
 
 
 def _scale_axis(axis: Axis, values: Iterable[float], unit: str = "") -> None:

@@ -35,6 +35,7 @@ from optmatch.model import (
 from optmatch.model.comparison import FabricRow
 from optmatch.model.declarations import form_of
 from optmatch.model.device import DEFAULT_DEVICE
+from optmatch.model.display import titled
 from optmatch.model.numbers import plain_array
 from optmatch.model.problem import split_unit, unit_of, write_amount
 from optmatch.optics import measure_optics
@@ -47,6 +48,7 @@ from optmatch.sweeps.sweep import sweep
 from optmatch.verify.routing.replay import count_toggles
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from optmatch.plotting.comparison import Line
@@ -249,7 +251,7 @@ class Crossing(NamedTuple):
     """Where one method falls below another on the same problem, as one field varies."""
 
     value: float
-    """The value of the field, between two values that were solved."""
+    """The value of the field at which straight lines between values that were solved cross."""
     before: str
     """The method that is lower at smaller values."""
     after: str
@@ -258,6 +260,10 @@ class Crossing(NamedTuple):
     """The name of the field."""
     others: str
     """The values of the other fields that vary, in words; empty if there are none."""
+    last_value: float
+    """The last value that was solved with `before` no higher than `after`."""
+    next_value: float
+    """The next one, with `after` below `before`."""
 
 
 class MethodComparison(RowsStudy[Row]):
@@ -380,10 +386,25 @@ class MethodComparison(RowsStudy[Row]):
         sentences = []
         rows = [row for row in self if isinstance(row.objective, int | float)]
         for crossing in self.crossings():
-            value = write_amount(crossing.value, split_unit(crossing.field)[1], digits=3)
-            sentence = f"from {crossing.field} = {value} on, {crossing.after} is below"
+            unit = split_unit(crossing.field)[1]
+            last, following, value = (
+                write_amount(amount, unit, digits=3)
+                for amount in (crossing.last_value, crossing.next_value, crossing.value)
+            )
+            between = f"between {crossing.field} = {last} and {following}"
             place = f" at {crossing.others}" if crossing.others else ""
-            sentences.append(f"break-even: {sentence} {crossing.before}{place}")
+
+            # No plan is below all links at once: lines part where changes begin to cost time.
+            if crossing.after == _ALL_LINKS:
+                sentence = f"a step by {crossing.before} begins to take longer than with all links"
+                sentences.append(f"{between} {sentence}{place}")
+                continue
+            sentence = (
+                f"break-even: {between}, {crossing.after} falls below {crossing.before}{place}"
+            )
+            if crossing.value != crossing.last_value:
+                sentence += f" (on straight lines at {value})"
+            sentences.append(sentence)
 
         # With all links a step is shortest: what a plan takes longer is the price of its changes.
         shares_of_method: dict[str, list[str]] = {}
@@ -417,12 +438,23 @@ class MethodComparison(RowsStudy[Row]):
             crossings += sorted(found)
         return crossings
 
-    def plot(self, *, fig: Figure | None = None) -> Figure:
+    def plot(
+        self, *, fig: Figure | None = None, ax: Axes | None = None, title: str | None = None
+    ) -> Figure:
         """Draw lines over the field that varies, else bars by problem, or profiles of many.
 
         Bars are objectives over the smallest one of their problem. Of more than a dozen problems a
         performance profile shows how often each method is within a factor of the best objective,
         and of the shortest time.
+
+        Parameters
+        ----------
+        fig
+            An empty figure to draw in; None makes a new one.
+        ax
+            Axes to draw in instead; profiles need two, and take none.
+        title
+            A title above.
         """
         from optmatch.plotting import comparison
 
@@ -433,11 +465,16 @@ class MethodComparison(RowsStudy[Row]):
             if not lines:
                 raise InputError("no objectives over a field to draw", where="fields")
             crossings = [crossing for crossing in self.crossings() if crossing.field == field]
-            return comparison.plot_variation(lines, field, unit, crossings, fig=fig)
-        if len({row.name for row in self}) > _MOST_BARS:
+            drawn = comparison.plot_variation(lines, field, unit, crossings, fig=fig, ax=ax)
+        elif len({row.name for row in self}) > _MOST_BARS:
+            if ax is not None:
+                raise InputError("profiles take two axes: give an empty figure, fig", where="ax")
             ratios = compare_rows((row.method, row) for row in self)
-            return comparison.plot_profiles(ratios.quality, ratios.time, fig=fig)
-        return comparison.plot_methods(self, fig=fig)
+            drawn = comparison.plot_profiles(ratios.quality, ratios.time, fig=fig)
+        else:
+            drawn = comparison.plot_methods(self, fig=fig, ax=ax)
+        titled(drawn, title, ax)
+        return drawn
 
 
 def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
@@ -464,7 +501,9 @@ def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
             methods = (first.method, second.method)
             before, after = methods if sign > 0 else methods[::-1]
             crossing_value = last[0] + share * (value - last[0])
-            crossings.append(Crossing(crossing_value, before, after, field, first.others))
+            crossings.append(
+                Crossing(crossing_value, before, after, field, first.others, last[0], value)
+            )
         last = (value, difference)
         last_sign = sign
     return crossings

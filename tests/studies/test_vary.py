@@ -89,7 +89,8 @@ def test_methods_cross_on_the_same_problem_along_each_field() -> None:
             problem = replace(GATHER, **changes)
             objectives = {m: om.solve(problem, m, seed=0).objective for m in ("ring", "bruck")}
             assert min(objectives, key=lambda m: objectives[m] or 0.0) == better
-    assert any(line.endswith("ring is below bruck at alpha 1 µs") for line in study.conclusions())
+    place = "ring falls below bruck at alpha 1 µs"
+    assert any(place in line for line in study.conclusions())
     assert study.plot().get_axes()
 
     # Rows that were all refused cross nowhere.
@@ -217,7 +218,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("vary", "gather.json", "--field", "delay_s", "--values", "1us,10us,...,1ms")
     done = call(*words, "--method", "ring,bruck", "-o", "x.svg", "--store", "s.sqlite", "-q")
     assert done.stdout.splitlines()[1].split()[:3] == ["1", "µs", "ring"]
-    assert "break-even: from delay_s = 2 µs on, ring is below bruck" in done.stdout
+    between = "break-even: between delay_s = 1 µs and 10 µs, ring falls below bruck"
+    assert f"{between} (on straight lines at 2 µs)" in done.stdout
     assert "lower bound" in Path("x.svg").read_text("utf-8")
     call("report", "s.sqlite")
     told = json.loads(call(*words, "--method", "ring,bruck", "--json", "-q").stdout)
@@ -248,6 +250,62 @@ def test_lines_that_are_equal_at_first_cross_where_they_part() -> None:
     study = om.vary(JOB, {"delay_s": [1e-6, 0.1]}, ["provisioned", "prefetch"])
     (crossing,) = study.crossings()
     assert (crossing.value, crossing.before, crossing.after) == (1e-6, "provisioned", "prefetch")
+    assert (crossing.last_value, crossing.next_value) == (1e-6, 0.1)
+    (sentence, *_) = study.conclusions()
+    between = "break-even: between delay_s = 1 µs and 100 ms"
+    assert sentence == f"{between}, prefetch falls below provisioned"
+
+
+def test_a_break_even_is_between_values_that_were_solved() -> None:
+    """Straight lines may cross elsewhere: a solve at both ends is what is known."""
+    delays_s = [1e-6, 1e-5, 1e-4, 1e-3, 0.1]
+    for problem, methods in ((JOB, ["provisioned", "prefetch"]), (GATHER, ["ring", "bruck"])):
+        study = om.vary(problem, {"delay_s": delays_s}, methods)
+        objective_of: Any = {(row.method, row.name): row.objective for row in study}
+        (crossing,) = study.crossings()
+        last, following = (
+            [objective_of[method, f"delay_s={value}"] for method in crossing[1:3]]
+            for value in (crossing.last_value, crossing.next_value)
+        )
+        assert last[0] <= last[1] * (1 + 1e-9)
+        assert following[1] < following[0]
+
+
+def test_steps_that_leave_all_links_have_no_break_even() -> None:
+    """Nothing is below all links: from there on changes of circuits take time."""
+    job = om.RailJob(
+        parallelism=om.Parallelism(dp=4, tp=2, pp=2),
+        network=om.RailNetwork(gpus_per_server=2, ports_per_gpu=2, delay_s=1e-3),
+        workload=om.Workload(
+            model=om.TransformerModel(
+                layers=8, hidden=4096, heads=32, sequence=2048, vocabulary=32000, ffn=14336
+            ),
+            batch=16,
+            efficiency=0.5,
+        ),
+    )
+    study = om.vary(job, {"delay_s": [1e-3, 1e-2]}, ["provisioned"])
+    (sentence, *_) = study.conclusions()
+    between = "between delay_s = 1 ms and 10 ms"
+    begins = "a step by provisioned begins to take longer than with all links"
+    assert sentence == f"{between} {begins}"
+
+
+def test_a_variation_is_drawn_into_axes_of_somebody() -> None:
+    from matplotlib.figure import Figure
+
+    several = [om.Demand.from_matrix([[0, k + 1], [2, 0]], delay_s=1.0) for k in range(13)]
+    for study in (
+        om.vary(GATHER, {"delay_s": [1e-6, 1e-4]}, ["ring", "bruck"]),
+        om.compare_methods(several[:2], ["solstice", "eclipse"]),
+    ):
+        first, second = Figure().subplots(1, 2)
+        assert study.plot(ax=second, title="mine") is second.get_figure()
+        assert second.get_title() == "mine"
+        assert second.has_data()
+        assert not first.has_data()
+    with pytest.raises(om.InputError, match="profiles take two axes"):
+        om.compare_methods(several, ["solstice"]).plot(ax=first)
 
 
 def test_many_problems_are_a_performance_profile() -> None:
