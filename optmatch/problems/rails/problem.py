@@ -342,10 +342,10 @@ def _check_rails(job: RailJob) -> None:
     needed = len(ranks) * network.ports_per_gpu
     check_size("ports", needed, "network.ports_per_gpu")
 
-    # A switch is limited by its radix, and by the ports of its fabric if it has one.
-    limits = [("radix", network.radix)]
+    # A switch is limited by its radix, and by the ports of its fabric that are not dead.
+    limits = [("radix", network.radix, "ports")]
     if network.fabric is not None:
-        limits.append(("fabric", network.fabric.n_ports))
+        limits.append(("fabric", len(network.fabric.live_ports), "working ports"))
         over_budget = network.fabric.over_budget
         if over_budget is not None and over_budget.any():
             raise InputError(
@@ -353,7 +353,7 @@ def _check_rails(job: RailJob) -> None:
                 " their link budget",
                 where="network.fabric",
             )
-    for name, ports in limits:
+    for name, ports, word in limits:
         if ports is not None and needed > ports:
             # GPUs have ports in the order of their ranks: name the first that is left without.
             first = ranks[ports // network.ports_per_gpu]
@@ -364,7 +364,7 @@ def _check_rails(job: RailJob) -> None:
             if groups_of_first:
                 named = f" (of group {groups_of_first[0]})"
             raise InputError(
-                f"{name} = {ports} ports: rail {rail} has {len(ranks)} GPUs with"
+                f"{name} = {ports} {word}: rail {rail} has {len(ranks)} GPUs with"
                 f" {network.ports_per_gpu} ports each, {needed} in all; rank {first}{named} is the"
                 f" first without one{_say_how_to_split(job, needed, ports)}",
                 where=f"network.{name}",

@@ -86,7 +86,12 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
     (
         {"fabric": om.Benes(3)},
         "network.fabric",
-        r"fabric = 3 ports: rail 0 has 4 GPUs with 1 ports each, 4 in all; rank 5 \(of group dp",
+        r"fabric = 3 working ports: rail 0 has 4 GPUs with 1 ports each, 4 in all; rank 5",
+    ),
+    (
+        {"fabric": om.Faulty(om.IdealSwitch(4), dead_ports=[1])},
+        "network.fabric",
+        "fabric = 3 working ports: rail 0 has 4 GPUs with 1 ports each, 4 in all",
     ),
     (
         {"gpus_per_server": 1, "ports_per_gpu": 2, "radix": 15},
