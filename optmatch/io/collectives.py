@@ -90,7 +90,7 @@ class Layout:
         if len(self.plan.parts) or len(self.plan.places) or is_replaced:
             raise InputError(
                 f"{runtime}: a plan that sends parts, or keeps or replaces what comes, cannot be"
-                " written; plans of the methods ring, rewire and bruck can (`solve --method ring`)"
+                " written; plans of the methods ring and bruck can (`solve --method ring`)"
             )
         # Chunks are counted in units: one each, or their bytes over the greatest common divisor.
         # As an example, chunks of 4, 6 and 8 bytes are 2, 3 and 4 units.

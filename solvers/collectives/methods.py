@@ -48,7 +48,6 @@ from optmatch.solvers.collectives.algorithms import (
     fits,
     group_of_halves,
     list_algorithm_rounds,
-    make_tree,
 )
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
@@ -59,7 +58,6 @@ from optmatch.solvers.collectives.late_ranks import find_late_plan, takes_severa
 from optmatch.solvers.collectives.offers import RESERVE, Offer, take_best_offer, try_offers
 from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
-from optmatch.solvers.collectives.rewire import choice_effort_s, choose, least_time_s, rewire
 from optmatch.solvers.collectives.rounds import (
     SENDS_PER_S,
     Rounds,
@@ -147,8 +145,7 @@ def suits(problem: Collective, name: str) -> bool:
 
     # Two-way circuits of one port join pairs, which can be a torus of powers of two alone. Graphs
     # and paths of several circuits are laid on ideal switches only, as meshes have other routes.
-    # Blocks of an uneven all-to-all may be cut (`is_cut`) if chunks may have any size. A method
-    # without a condition, such as `rewire`, takes all problems that come here.
+    # Blocks of an uneven all-to-all may be cut (`is_cut`) if chunks may have any size.
     n = problem.n_ranks
     flow = problem.flow
     is_sum = flow.sums_for_all and n > 1
@@ -156,6 +153,7 @@ def suits(problem: Collective, name: str) -> bool:
     is_even = problem.demand_bytes is None
     is_cut = not is_even and not problem.align_bytes
     has_graphs = n > 2 and problem.fabric.graph is None
+    is_started = not isinstance(problem.start, str)
     conditions = {
         "overlap": problem.planes > 1,
         "stragglar": flow.sums_for_all and bool(problem.late_s),
@@ -164,7 +162,7 @@ def suits(problem: Collective, name: str) -> bool:
         "circulant": is_one_way_exchange and is_even,
         "split": is_one_way_exchange and is_cut and n <= MOST_SPLIT_RANKS,
         "skewed": is_one_way_exchange and is_cut,
-        "topologies": has_graphs and not flow.from_root and problem.lanes > 1,
+        "topologies": has_graphs and not flow.from_root and (problem.lanes > 1 or is_started),
         "pipelined": has_graphs and flow.from_root,
         "forwarding": has_graphs
         and problem.hop_s is not None
@@ -172,7 +170,7 @@ def suits(problem: Collective, name: str) -> bool:
         "one-pass": is_sum and (n & (n - 1) == 0 or not problem.two_way),
         "composed": is_sum,
     }
-    return conditions.get(name, True)
+    return conditions[name]
 
 
 def single_rounds(problem: Collective) -> dict[str, Rounds]:
@@ -185,52 +183,12 @@ def single_rounds(problem: Collective) -> dict[str, Rounds]:
         start = problem.start if isinstance(problem.start, str) else "free"
         fabric = IdealSwitch(problem.n_ranks)
         alone = replace(problem, ports=1, planes=1, fabric=fabric, start=start)
-    rounds = {name: list_algorithm_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
-    # A tree of whole buffers is longer than one that sends halves, but easier to forward.
-    if problem.flow.from_root and group_of_halves(alone):
-        rounds["tree"] = make_tree(alone)
-    return rounds
+    return {name: list_algorithm_rounds(alone, name) for name in ALGORITHMS if fits(alone, name)}
 
 
 def _follow_algorithm(name: str, problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Make the plan of a known algorithm; each round gets the circuits that it asks for."""
     return FoundPlan(lay(problem, list_algorithm_rounds(problem, name)), {"algorithm": name})
-
-
-def _find_rewired(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
-    """Follow a known algorithm, but change circuits only where it pays.
-
-    Each round of an algorithm asks for circuits. Either they are set up, which takes time; or the
-    old ones stay, and sends are forwarded over several of them, which takes time as well. The best
-    choice for all rounds is made for each algorithm, and the fastest algorithm is taken.
-
-    `below_s` is the time of a plan that is known already. There is no plan if no algorithm is
-    faster than that.
-    """
-    rounds = single_rounds(problem)
-    effort_s = {
-        name: choice_effort_s(algorithm_rounds) for name, algorithm_rounds in rounds.items()
-    }
-    quickest = min(rounds, key=lambda name: effort_s[name])
-
-    # Each choice tells its time; only the fastest is laid out. An algorithm is left out if it is
-    # too slow even with circuits of its own in each round, which change in no time; or if there is
-    # no time to choose its circuits. The algorithm whose choice takes least is chosen for however
-    # short the time is, so that there is some plan. Offers state 0 sends, as laying them out takes
-    # little beside the choice.
-    offers: list[Offer[Laid]] = []
-    limit: Limit | None = None
-    for name, algorithm_rounds in rounds.items():
-        if least_time_s(problem, algorithm_rounds) >= below_s:
-            continue
-        if name != quickest and effort_s[name] > clock.remaining_s:
-            limit = Limit.TIME
-            continue
-        choice = choose(problem, algorithm_rounds)
-        build = partial(rewire, problem, algorithm_rounds, choice)
-        offers.append(Offer(seconds=choice.time_s, n_sends=0, name=name, build=build))
-    laid, fastest = take_best_offer(offers, clock, below_s)
-    return FoundPlan(laid, {"algorithm": fastest}, limit=limit)
 
 
 def _find_overlapped(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
@@ -447,9 +405,6 @@ FINDERS: dict[str, PlanFinder] = {
         "direct", "everything straight to its place, over different circuits of all lanes"
     ),
     "whole-buffers": _known("whole-buffers", ""),
-    "rewire": PlanFinder(
-        "a known algorithm, with new circuits only where they pay", _find_rewired
-    ),
     "overlap": PlanFinder("planes change circuits while others send", _find_overlapped),
     "stragglar": PlanFinder(
         "an all-reduce around a late rank: the others reduce while they wait",
@@ -710,10 +665,10 @@ BROADCAST_PIECES = 64
 LONG_SEARCHES = ("forwarding", "skewed", "topologies", "split")
 """Searches that may take all the time they get: over many graphs, in many sweeps, and by many
 programmes."""
-PLANS_OF_SEARCH = {"composed": 6.0, "rewire": 12.0, "overlap": 12.0, "split": 60.0}
-"""About how many plans a search makes: `rewire` and `overlap` plan all known algorithms,
-`composed` searches for two or three operations. The first programme of `split` takes as long as so
-many plans; its `EFFORT` says how long paths take."""
+PLANS_OF_SEARCH = {"composed": 6.0, "overlap": 12.0, "split": 60.0}
+"""About how many plans a search makes: `overlap` plans all known algorithms, `composed` searches
+for two or three operations. The first programme of `split` takes as long as so many plans; its
+`EFFORT` says how long paths take."""
 ROUTED_PLANS = 40.0
 """The same for blocks that are routed over pairs, in several numbers of rounds and many sweeps."""
 
@@ -867,7 +822,6 @@ def _list_held_rounds(problem: Collective, name: str) -> tuple[int, ...] | None:
         "halving-doubling": logarithmic,
         "swing": logarithmic,
         "bruck": logarithmic,
-        "near-sums": logarithmic,
     }
     return held_of.get(name)
 

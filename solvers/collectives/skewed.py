@@ -34,6 +34,7 @@ from optmatch.solvers.collectives.circulant import (
     list_shifts,
     route,
     route_digits,
+    split_rounds,
 )
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import FloatArray, IntArray, Rounds, ready_s, seconds_of
@@ -312,8 +313,8 @@ def _put_late_ranks_last(problem: Collective, direct: list[DirectRound]) -> list
 def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
     """Yield sets of circuits over which an all-to-all can go, however much data each block has.
 
-    Bruck's shifts 1, 2, 4, ... come first; for few ranks there follow shortest routes over one,
-    two, and more shifts that a hill climb has chosen.
+    Bruck's shifts 1, 2, 4, ... come first. For few ranks there follow digits of fewer shifts, each
+    taken several times, and shortest routes over shifts that a hill climb has chosen.
     """
     n = problem.n_ranks
 
@@ -322,6 +323,8 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
     n_bits = (n - 1).bit_length()
     yield route_digits(n, (1,) * n_bits)
     if n <= MOST_CLIMBED:
+        for count in range(1, n_bits):
+            yield route_digits(n, split_rounds(n, count))
         for count in range(1, n_bits + 3):
             for shifts in list_shifts(n, count, clock)[:1]:
                 yield route(n, shifts)

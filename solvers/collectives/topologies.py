@@ -64,7 +64,8 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
     - circulants: rank r is joined to r + s for each of some numbers s, the *shifts*;
     - for two-way circuits also a path, random regular graphs, and graphs of de Bruijn and Kautz;
     - for one-way circuits with two ports or more, graphs of de Bruijn and Kautz, and a random
-      regular graph.
+      regular graph;
+    - the circuits at the start of the problem, if it names them: they cost no change.
 
     Graphs with the same circuits as one before are left out; those that find no ports are, too.
     Each graph is laid when it is asked for, as random ones of a thousand ranks take 0.1 s. There
@@ -99,6 +100,8 @@ def _list_other_graphs(problem: Collective, clock: Clock | None) -> Iterator[Top
     """Yield graphs that are no circulants; None in place of one that finds no ports."""
     if clock is not None and not has_time_for_all_blocks(problem.n_ranks, clock):
         return
+    if not isinstance(problem.start, str):
+        yield Topology("start", problem.start.astype(np.int64))
     if problem.two_way:
         yield _lay_path(problem)
         yield from _lay_regular_graphs(problem)

@@ -173,7 +173,7 @@ def test_a_method_that_does_not_fit_says_which_do(tmp_path: Path) -> None:
     path = tmp_path / "six.json"
     om.save(om.Collective("all-gather", 6, 6.0), path)
     refused(
-        "these are: best, bruck, direct, mixed-radix, rewire, ring",
+        "these are: best, bruck, direct, mixed-radix, ring",
         "solve",
         path,
         "--method",

@@ -348,3 +348,25 @@ def test_a_sweep_of_level_routes_is_cut_off_when_time_is_up(
     assert one_sweep.busiest_bytes == cut_off.busiest_bytes
     for sends, sends_cut_off in zip(one_sweep.sends, cut_off.sends, strict=True):
         assert np.array_equal(sends, sends_cut_off)
+
+
+@pytest.mark.parametrize(
+    "operation", ["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast"]
+)
+@pytest.mark.parametrize("hop_s", [None, 1e-6])
+def test_circuits_of_the_start_are_kept_where_a_change_takes_long(
+    operation: Any, hop_s: float | None
+) -> None:
+    """A ring through all ranks in any order is as good as the ring 0, 1, 2, ..."""
+    order = np.random.default_rng(5).permutation(9)
+    ring = np.empty(9, dtype=np.int64)
+    ring[order] = np.roll(order, -1)
+    times = []
+    for start in (ring, np.roll(np.arange(9), -1)):
+        problem = om.Collective(
+            operation, 9, 9e6, alpha_s=1e-6, hop_s=hop_s, delay_s=1.0, start=start[None]
+        )
+        solution = om.solve(problem, seed=0)
+        assert om.verify(problem, solution).ok
+        times.append(solution.objective)
+    assert times[0] == pytest.approx(times[1], rel=1e-3) and times[0] < 1.0
