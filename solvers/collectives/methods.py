@@ -162,7 +162,9 @@ def suits(problem: Collective, name: str) -> bool:
         "circulant": is_one_way_exchange and is_even,
         "split": is_one_way_exchange and is_cut and n <= MOST_SPLIT_RANKS,
         "skewed": is_one_way_exchange and is_cut,
-        "topologies": has_graphs and not flow.from_root and (problem.lanes > 1 or is_started),
+        "topologies": has_graphs
+        and not flow.from_root
+        and (problem.lanes > 1 or is_started or not is_even),
         "pipelined": has_graphs and flow.from_root,
         "forwarding": has_graphs
         and problem.hop_s is not None
