@@ -108,7 +108,7 @@ class Stats(TypedDict, total=False):
     left_out: list[str]
     """Collective, with a time limit: methods for which the time was too short and which may have
     faster plans, with the seconds to make and check one: ``"ring 0.04 s, takes about 2 s to
-    plan"``."""
+    plan"``; of a search that did not end, ``"topologies 0.02 s, had too little time to end"``."""
     servers: int
     """Slice-allocation: number of servers of the slice."""
     racks: int

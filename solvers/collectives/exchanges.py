@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock
+from optmatch.model import Clock, TimeUp
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
-from optmatch.solvers.collectives.circulant import Circulant, list_shifts
+from optmatch.solvers.collectives.circulant import Circulant
 from optmatch.solvers.collectives.level_routes import (
     LEVEL,
     LevelRoutes,
@@ -58,12 +58,20 @@ from optmatch.solvers.collectives.topologies import (
     lay_circulant,
     list_topologies,
 )
-from optmatch.solvers.kernels.decorators import kernel
+from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 MOST_CONFIGURATIONS = 12
 """Numbers of configurations of circulants that are tried."""
 SHIFT_SETS = 4
-"""Sets of shifts whose rounds are counted, for each number of configurations."""
+"""Results of local searches of shifts whose rounds are counted, those with the fewest terms."""
+RANDOM_SETS = 8
+"""Random sets of shifts with which local searches begin, at most. With 2 an all-to-all of 64 ranks
+with two ports takes 2 % longer."""
+MOST_EXCHANGES = 600
+"""The most exchanges of shifts that one local search tries."""
+EXCHANGE_EFFORT = 3_000_000
+"""Sums of an offset and a shift that one local search looks at, and all that begin with random
+sets, about 15 ms."""
 
 
 def list_exchange_offers(
@@ -72,12 +80,20 @@ def list_exchange_offers(
     """List plans of an all-to-all over several ports, with their time, before they are made.
 
     Between many ranks circulants come first: their plans store the blocks of one rank alone.
+
+    Raises
+    ------
+    TimeUp
+        If blocks are uneven, so that those of all ranks have to be looked at, and there is no time
+        for that.
     """
     changing = list_changing_offers(problem, clock, below_s)
     if ranks_to_store(problem.n_ranks**2):
         yield from changing
     if has_time_for_all_blocks(problem.n_ranks, clock):
         yield from list_static_offers(problem, clock)
+    elif problem.demand_bytes is not None:
+        raise TimeUp(f"no time for the blocks of {problem.n_ranks} ranks")
     yield from changing  # none is left if they came first
 
 
@@ -293,27 +309,93 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
 
     The numbers are *shifts*: how many places onward circuits lead. A two-way circuit leads back as
     well, so its shift can be subtracted, too, and is n / 2 at most. Two kinds of sets are listed:
-    powers of a base, such as 1, 4 and 16; and results of a hill climb for few terms. Each set has
-    `size` shifts, ascending.
+    powers of a base, such as 1, 4 and 16; and what a local search makes of these, and of random
+    sets. Each set has `size` shifts, ascending; all that there are if that is more.
     """
-    # The best base is near the size-th root of the largest number; twice that root if shifts can
-    # be subtracted, too. The bases next to it are tried as well.
     n = problem.n_ranks
     largest = n // 2 if problem.two_way else n - 1
+    if size > largest:  # some of them stand twice in the set
+        yield np.resize(np.arange(1, largest + 1), size)
+        return
+
+    # The best base is near the size-th root of the largest number; twice that root if shifts can
+    # be subtracted, too. The bases next to it are tried as well.
     radix = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
     # Powers that are too large give way to the smallest numbers that are not in the set yet.
+    starts = list[IntArray]()
     for base in range(max(2, radix - 1), radix + 2):
         shifts = np.unique([base**k for k in range(size) if base**k <= largest])
-        missing = size - len(shifts)
-        others = np.setdiff1d(np.arange(1, largest + 1), shifts)[:missing]
-        # The set is left out if there are not enough shifts to fill it.
-        if len(others) == missing:
-            yield np.sort(np.concatenate([shifts, others]))
-    # Hill climbs take about size n^2 steps for each sweep, and know one-way circuits alone.
-    if not problem.two_way and size * n * n <= 3_000_000:
-        for shifts in list_shifts(n, size, clock)[:SHIFT_SETS]:
-            if (shifts > 0).all():
-                yield np.sort(shifts)
+        others = np.setdiff1d(np.arange(1, largest + 1), shifts)[: size - len(shifts)]
+        starts.append(np.sort(np.concatenate([shifts, others])))
+    yield from starts
+
+    # Local searches begin with these sets, and with random ones where the effort is small.
+    rng = np.random.default_rng(0)
+    n_exchanges = max(1, min(MOST_EXCHANGES, EXCHANGE_EFFORT // (n * size)))
+    n_random_sets = min(RANDOM_SETS, EXCHANGE_EFFORT // (n * size * n_exchanges))
+    starts += [rng.permutation(largest)[:size] + 1 for _ in range(n_random_sets)]
+    work = np.empty((2, n), dtype=np.int64)
+    n_terms_of: dict[tuple[int, ...], int] = {}
+    for start in starts:
+        if clock.exceeded(0) is not None:
+            break
+        draws = rng.integers([size, largest], size=(n_exchanges, 2))
+        shifts = start.copy()
+        n_terms = exchange_shifts(shifts, problem.two_way, draws, work)
+        n_terms_of[tuple(sorted(shifts.tolist()))] = n_terms
+    for found in sorted(n_terms_of, key=n_terms_of.__getitem__)[:SHIFT_SETS]:
+        yield np.array(found)
+
+
+@inner_kernel
+def count_terms(shifts, two_way, work):
+    """Add up of how many shifts each offset is a sum, at least; `FAR` if some is no sum.
+
+    Breadth-first search from offset 0, modulo the number n of offsets. With 8 offsets and the
+    shifts 1 and 3 the result is 1 + 2 + 1 + 2 + 3 + 2 + 3 = 14. Two-way shifts can be subtracted,
+    too. `work`, shape (2, n), is scratch.
+    """
+    distance = work[0]
+    queue = work[1]
+    distance[:] = FAR
+    distance[0] = 0
+    queue[0] = 0
+    n_reached = 1
+    place = 0
+    n_terms = 0
+    while place < n_reached:
+        offset = queue[place]
+        place += 1
+        n_terms += distance[offset]
+        for shift in shifts:
+            for step in (shift, -shift):
+                following = (offset + step) % len(distance)
+                if distance[following] == FAR and (step > 0 or two_way):
+                    distance[following] = distance[offset] + 1
+                    queue[n_reached] = following
+                    n_reached += 1
+    return n_terms if n_reached == len(distance) else FAR
+
+
+@kernel
+def exchange_shifts(shifts, two_way, draws, work):
+    """Exchange shifts for others as long as offsets become sums of no more terms.
+
+    Local search: the rows of `draws` are exchanges to try, the place of a shift in `shifts` and
+    one less than another shift for it. One is taken back if all offsets together need more terms.
+    Changes `shifts`; `work` is scratch of `count_terms`, whose result for them is returned.
+    """
+    least = count_terms(shifts, two_way, work)
+    for number in range(len(draws)):
+        place = draws[number, 0]
+        before = shifts[place]
+        shifts[place] = draws[number, 1] + 1
+        n_terms = count_terms(shifts, two_way, work)
+        if n_terms <= least:
+            least = n_terms
+        else:
+            shifts[place] = before
+    return least
 
 
 def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
@@ -364,22 +446,24 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
     their hops, and its chunk is the offset of the block. Example: 8 ranks with one lane, and the
     shifts 1 and 2. Offset 3 has one hop over each: receipts from rank 0 to 1, and from 1 to 3.
     """
-    # hops_left[offset, configuration, lane] counts those that are left, and distance_gone[offset]
+    # hops_left[configuration, offset, lane] counts those that are left, and distance_gone[offset]
     # how many places onward the data are by now.
-    n, n_configs, _ = exponents.shape
+    n, n_configs, lanes = exponents.shape
     shifts = sequence.shifts
     assert shifts is not None
-    hops_left = exponents.copy()
+    hops_left = exponents.swapaxes(0, 1).copy()
+    lane_of = np.empty(n, dtype=np.int64)
+    loads_of_lanes = np.empty(lanes, dtype=np.int64)
     distance_gone = np.zeros(n, dtype=np.int64)
     columns: list[tuple[IntArray, ...]] = []
     loads = list[float]()
     rounds_held = list[int]()
     for config in range(n_configs):
         n_rounds_before = len(columns)
-        while hops_left[:, config].any():
+        while hops_left[config].any():
             # A round: each offset takes a lane with hops left, and is so many places farther then.
             # The columns of its receipts are round, source, target and chunk, which is the offset.
-            lane_of = _choose_lane_of_offsets(hops_left[:, config])
+            choose_lane_of_offsets(hops_left[config], lane_of, loads_of_lanes)
             offset = np.flatnonzero(lane_of >= 0)
             lane = lane_of[offset]
             shift = shifts[config, lane]
@@ -388,7 +472,7 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
                 (np.full(len(offset), len(columns)), source, (source + shift) % n, offset)
             )
             distance_gone[offset] += shift
-            hops_left[offset, config, lane] -= 1
+            hops_left[config, offset, lane] -= 1
 
             # Lanes with the same shift share its offsets evenly.
             width = np.bincount(shifts[config], minlength=n)
@@ -401,27 +485,31 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
     return receive_over_circuits(held, np.array(loads), columns_of_receipts, pieces=1, n_turns=n)
 
 
-def _choose_lane_of_offsets(left: NDArray[np.integer[Any]]) -> IntArray:
+@kernel
+def choose_lane_of_offsets(left, lane_of, loads):
     """Choose over which port data go in a round, so that all ports carry as much.
 
-    All ranks do the same. Offsets that have only one lane left to take are placed first; the
-    others take the lane with the fewest offsets so far.
-
-    ``left[offset, lane]`` tells how often the blocks of an offset still have to take a lane.
-    Returns the lane of each offset in this round; -1 for offsets that do not move.
+    All ranks do the same. ``left[offset, lane]`` tells how often the blocks of an offset still
+    have to take a lane. Writes the lane of each offset in this round to ``lane_of[offset]``, -1 if
+    it does not move, and how many offsets take a lane to ``loads[lane]``. Offsets that have only
+    one lane left to take are placed first; the others take the lane with the fewest offsets so
+    far.
     """
-    n, lanes = left.shape
-    # choices[offset]: how many lanes it can take. With one choice, argmax finds that lane.
-    lane_of = np.full(n, -1)
-    choices = (left > 0).sum(axis=1)
-    lane_of[choices == 1] = (left > 0).argmax(axis=1)[choices == 1]
-    loads = np.bincount(lane_of[choices == 1], minlength=lanes)
-    for offset in np.flatnonzero(choices > 1).tolist():
-        possible = np.flatnonzero(left[offset])
-        lane = int(possible[loads[possible].argmin()])
-        lane_of[offset] = lane
-        loads[lane] += 1
-    return lane_of
+    n, n_lanes = left.shape
+    lane_of[:] = -1
+    loads[:] = 0
+    for has_choice in (False, True):
+        for offset in range(n):
+            n_choices = 0
+            best = -1
+            for lane in range(n_lanes):
+                if left[offset, lane] > 0:
+                    n_choices += 1
+                    if best < 0 or loads[lane] < loads[best]:
+                        best = lane
+            if n_choices > 0 and (n_choices > 1) == has_choice:
+                lane_of[offset] = best
+                loads[best] += 1
 
 
 def _lay_routes(problem: Collective, receipts: Receipts) -> Laid:

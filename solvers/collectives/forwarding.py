@@ -189,109 +189,90 @@ def find_routes(
     # each of its receipts for n.
     n = problem.n_ranks
     is_even = problem.demand_bytes is None
+    is_one_block = len(owners) == 1
     alike = is_even and len(owners) == n and sequence.shifts is not None
     n_turns = n if alike else 1
     if alike:
         owners = owners[:1]
     ends = sequence.ends if alike else sequence.ends_by_rank
-    arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
     config_of_round = sequence.config_of_round(len(relay.strides))
+    n_rounds = len(config_of_round)
 
-    # By round the ranks that get a block, and how far they are from a rank that had it before,
-    # `FAR` without a way. ``wanted_in_round[turn]`` has pairs of owner and target, with owners by
-    # their place in `owners`. At best all circuits share all hops evenly.
-    distances = [
-        count_hops(ends.peer[config], arrives < turn)
-        for turn, config in enumerate(config_of_round.tolist())
-    ]
-    n_hops = 0
-    n_links_of_all = 0
-    circuit_bytes = 0.0  # over the busiest circuits of all rounds, at least
-    wanted_in_round: list[tuple[IntArray, IntArray]] = []
-    for turn, distance in enumerate(distances):
-        is_wanted = arrives == turn
-        if not is_even:
-            is_wanted &= problem.demand[owners] > 0
-        owner, target = np.nonzero(is_wanted)
-        hops = distance[owner, target]
-        if not len(owner) or (hops == FAR).any():
-            return None
-        wanted_in_round.append((owner, target))
-        sent_bytes = block_bytes * hops.sum()
-        if not is_even:
-            sent_bytes = hops @ problem.demand[owners][owner, target]
-        n_circuits = np.count_nonzero(ends.peer[config_of_round[turn]] >= 0)
-        round_bytes = sent_bytes * n_turns / n_circuits
-        # In the first round of a broadcast all data leave over the ports of one rank.
-        if len(owners) == 1 and not alike and turn == 0:
-            round_bytes = max(round_bytes, len(target) * block_bytes / problem.lanes)
-        circuit_bytes += float(round_bytes)
-        n_hops += int(hops.max())
-        n_links_of_all += int(hops.sum())
-    n_changes = int(np.count_nonzero(np.diff(config_of_round)))
-    at_least_s = seconds_of(
-        problem, len(distances), circuit_bytes, n_changes=n_changes, n_hops=n_hops
-    )
-    if at_least_s >= below_s or not is_affordable(pieces * n_links_of_all, clock):
+    # The blocks that come to ranks, by round, and how far each of them is from a rank that had it
+    # before. Owners are named by their place in `owners`; empty blocks go nowhere.
+    arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
+    is_wanted = arrives >= 0
+    if not is_even:
+        is_wanted &= problem.demand[owners] > 0
+    owner, target = np.nonzero(is_wanted)
+    by_round = np.argsort(arrives[owner, target], kind="stable")
+    owner = owner[by_round]
+    target = target[by_round]
+    turn = arrives[owner, target]
+    distance = np.empty((n_rounds, *arrives.shape), dtype=np.int64)
+    for number, config in enumerate(config_of_round.tolist()):
+        distance[number] = count_hops(ends.peer[config], arrives < number)
+    n_links = distance[turn, owner, target]
+    n_arrivals = np.bincount(turn, minlength=n_rounds)
+    if not n_arrivals.all() or n_links.max() == FAR:
         return None
 
-    # Each round by itself: which pieces come from where, and over which circuits. The columns of a
-    # round are those of `Receipts`, from `turn` on.
-    columns_of_round: list[tuple[IntArray, ...]] = []
-    loads = np.zeros(len(config_of_round))
-    n_links_before = 0
-    for turn, config in enumerate(config_of_round.tolist()):
-        distance = distances[turn]
-        owner, target = wanted_in_round[turn]
-
-        # A receipt for each piece; its links have a place each in one table for all of them.
-        chunk = (owners[owner][:, None] * pieces + np.arange(pieces)).reshape(-1)
-        owner, target = np.repeat(owner, pieces), np.repeat(target, pieces)
-        n_links = distance[owner, target]
-        first_link = np.cumsum(n_links) - n_links
-        weight = np.ones(len(owner))
-        if not is_even:
-            weight = chunk_sizes(problem, n * n).reshape(n, n)[owners[owner], target]
-        links = np.empty((int(n_links.sum()), 3), dtype=np.int64)
-        load = np.zeros(ends.width.shape[1:])
-        receipts = RoutedReceipts(owner, target, first_link, weight)
-        choose_routes(ends.source[config], ends.width[config], distance, receipts, links, load)
-        loads[turn] = load.max()
-
-        # The rank at the first link had the piece. Links of all rounds are counted together.
-        source = links[first_link, 0]
-        first_link += n_links_before
-        n_links_before += len(links)
-        columns_of_round.append(
-            (
-                np.full(len(owner), turn),
-                source,
-                target,
-                chunk,
-                first_link,
-                n_links,
-                links[:, 0],
-                links[:, 1],
-            )
-        )
-    # The arrays of all rounds in a row: six with an entry for each receipt, two for each link.
-    round_of_receipt, source, target, chunk, first_link, n_links, link_from, link_to = (
-        np.concatenate(column) for column in zip(*columns_of_round, strict=True)
+    # The least time: the circuits of a round share all hops evenly. In the first round of a
+    # broadcast all data leave over the ports of one rank.
+    hop_bytes = block_bytes * n_links
+    if not is_even:
+        hop_bytes = problem.demand[owners][owner, target] * n_links
+    n_circuits = np.count_nonzero(ends.peer[config_of_round] >= 0, axis=(1, 2))
+    round_bytes = np.bincount(turn, hop_bytes) * n_turns / n_circuits
+    if is_one_block:
+        round_bytes[0] = max(round_bytes[0], n_arrivals[0] * block_bytes / problem.lanes)
+    longest = np.zeros(n_rounds, dtype=np.int64)
+    np.maximum.at(longest, turn, n_links)
+    at_least_s = seconds_of(
+        problem,
+        n_rounds,
+        float(round_bytes.sum()),
+        n_changes=int(np.count_nonzero(np.diff(config_of_round))),
+        n_hops=int(longest.sum()),
     )
+    if at_least_s >= below_s or not is_affordable(pieces * int(n_links.sum()), clock):
+        return None
+
+    # A receipt for each piece of a block that comes; the links of its route follow each other in
+    # one table for all rounds.
+    turn = np.repeat(turn, pieces)
+    owner = np.repeat(owner, pieces)
+    target = np.repeat(target, pieces)
+    n_links = np.repeat(n_links, pieces)
+    chunk = owners[owner] * pieces + np.arange(len(owner)) % pieces
+    first_link = np.cumsum(n_links) - n_links
+    weight = np.ones(len(owner))
+    if not is_even:
+        weight = chunk_sizes(problem, n * n).reshape(n, n)[owners[owner], target]
+    links = np.empty((int(n_links.sum()), 3), dtype=np.int64)
+    loads = np.zeros(n_rounds)
+    for number, config in enumerate(config_of_round.tolist()):
+        now = turn == number
+        receipts = RoutedReceipts(owner[now], target[now], first_link[now], weight[now])
+        load = np.zeros(ends.width.shape[1:])
+        choose_routes(
+            ends.source[config], ends.width[config], distance[number], receipts, links, load
+        )
+        loads[number] = load.max()
     return Receipts(
         peer=sequence.peer,
         config_of_round=config_of_round,
         load=loads,
         pieces=pieces,
         n_turns=n_turns,
-        turn=round_of_receipt,
-        source=source,
+        turn=turn,
+        source=links[first_link, 0],
         target=target,
         chunk=chunk,
         first_link=first_link,
         n_links=n_links,
-        link_from=link_from,
-        link_to=link_to,
+        link_from=links[:, 0],
+        link_to=links[:, 1],
     )
 
 

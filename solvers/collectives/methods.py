@@ -487,8 +487,8 @@ class _Tries(NamedTuple):
     """The plans, by the name of the method; none of a method that has no plan."""
     promises: dict[str, Promise]
     """By the name of a method, the least time of its plan, and the time to make it."""
-    left_out: dict[str, Promise]
-    """The promises of the methods that were not tried, or not to their end, for want of time."""
+    left_out: dict[str, str]
+    """By the name of a method why it was not tried, or not to its end, for want of time."""
     failures: list[Exception]
     """The errors of methods that failed."""
     long_searches: list[str]
@@ -523,10 +523,9 @@ def _try_all(
     order = sorted(promises, key=lambda name: promises[name].order)
     affordable = [name for name in order if promises[name].effort_s <= clock.remaining_s]
     if not affordable:
-        affordable = [min(order, key=lambda name: promises[name].effort_s)]
-    left_out = {name: promises[name] for name in order if name not in affordable}
+        affordable = [min(order, key=lambda name: promises[name].order[::2])]
     long_searches = [name for name in affordable if name in LONG_SEARCHES]
-    tries = _Tries(dict(known or {}), promises, left_out, [], long_searches)
+    tries = _Tries(dict(known or {}), promises, {}, [], long_searches)
 
     # Offers state their work in sends: as many as are laid out in the seconds of the method.
     offers = [
@@ -542,8 +541,9 @@ def _try_all(
     best_s = tries.best_s(below_s)
     for name, plan in try_offers(offers, clock, unbuilt, best_s, has_plan=bool(tries.plans)):
         tries.plans[name] = plan
-    for offer in unbuilt:
-        tries.left_out[offer.name] = promises[offer.name]
+    untried = [name for name in order if name not in affordable]
+    for name in [*untried, *(offer.name for offer in unbuilt)]:
+        tries.left_out[name] = f"takes about {promises[name].effort_s:.2g} s to plan"
     if tries.failures and not tries.plans:
         raise tries.failures[-1]
     return tries
@@ -581,16 +581,17 @@ def _try_method(
         return FoundPlan(None, {})
     finally:
         clock.interrupted |= part.interrupted
+    if plan.limit is Limit.TIME:
+        tries.left_out[name] = "had too little time to end"
     return keep_to_budgets(problem, plan, clock) if within_budgets else plan
 
 
-def _describe_left_out(left_out: dict[str, Promise], best_s: float) -> list[str]:
+def _describe_left_out(tries: _Tries, best_s: float) -> list[str]:
     """Describe the methods for which the time was too short, and which may have faster plans."""
-    faster = [name for name, promised in left_out.items() if _may_be_faster(promised, best_s)]
+    faster = [name for name in tries.left_out if _may_be_faster(tries.promises[name], best_s)]
     return [
-        f"{name} {left_out[name].seconds:.6g} s, "
-        f"takes about {left_out[name].effort_s:.2g} s to plan"
-        for name in sorted(faster, key=lambda name: left_out[name].seconds)
+        f"{name} {tries.promises[name].seconds:.6g} s, {tries.left_out[name]}"
+        for name in sorted(faster, key=lambda name: tries.promises[name].seconds)
     ]
 
 
@@ -631,29 +632,17 @@ def _find_best(
     best = plans[order[0]]
     runners_up = [f"{name} {plans[name].time_s:.6g} s" for name in order[1:]]
     stats = {"algorithm": order[0], **best.stats, "runners_up": runners_up}
-    left_out = _describe_left_out(tries.left_out, best.time_s)
+    left_out = _describe_left_out(tries, best.time_s)
     if left_out:
         stats["left_out"] = left_out
     # Only the search that shares given steps among planes proves a bound, others say 0 seconds.
     bound_s = max(plan.lower_bound for plan in plans.values())
-    limit = _limit_of_tries(tries, best.time_s)
+    limit = None
     if clock.stopped:
         limit = Limit.INTERRUPTED
+    elif left_out:
+        limit = Limit.TIME
     return FoundPlan(best.laid, stats, bound_s, limit)
-
-
-def _limit_of_tries(tries: _Tries, best_s: float) -> Limit | None:
-    """Return the limit that has kept some method from a plan of less than `best_s` seconds.
-
-    It is that of the first method that met one before it ended; or the time, if methods were left
-    out for want of it. A method that promises no less than `best_s` was kept from nothing.
-    """
-    for name, plan in tries.plans.items():
-        if plan.limit is not None and _may_be_faster(tries.promises[name], best_s):
-            return plan.limit
-    if any(_may_be_faster(promised, best_s) for promised in tries.left_out.values()):
-        return Limit.TIME
-    return None
 
 
 LIGHT_TORUS = 16
@@ -684,16 +673,21 @@ class Promise(NamedTuple):
     """About how many seconds of CPU it takes to make the plan and to check it."""
     is_formula: bool = True
     """Whether the plan takes just so long if nothing is late; otherwise only a bound is known."""
+    begins_at_once: bool = False
+    """Whether it is a search that begins with large circulants, whose plans store the blocks of
+    one rank; over one port few formulas are faster."""
 
     @property
     def order(self) -> tuple[int, float, float]:
         """The key by which methods are tried, the least first.
 
-        Formulas that cost nothing come first, then other formulas, both by the seconds of their
-        plans; then searches, by the seconds that they take.
+        Formulas that cost nothing come first, then other formulas and searches that begin at once,
+        all by the seconds of their plans; then other searches, by the seconds that they take.
         """
-        if self.is_formula:
-            return int(self.effort_s > QUICK_S), self.seconds, self.effort_s
+        if self.is_formula and self.effort_s <= QUICK_S:
+            return 0, self.seconds, self.effort_s
+        if self.is_formula or self.begins_at_once:
+            return 1, self.seconds, self.effort_s
         return 2, self.effort_s, self.effort_s
 
 
@@ -732,12 +726,10 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
         effort_s = lightest.count_sends(n) / SENDS_PER_S
         return Promise(max(bound_s, seconds * (1 - 1e-9)), effort_s)
 
-    # Searches that begin with large circulants make them at once, as they store the blocks of one
-    # rank; over one port no formula is faster than these.
     counted = _count_rounds(problem, name)
     if counted is None:
         begins_at_once = _stores_blocks(problem, name)
-        return Promise(bound_s, _search_s(problem, name), is_formula=begins_at_once)
+        return Promise(bound_s, _search_s(problem, name), False, begins_at_once)
 
     # Rounds of an uneven all-to-all may have no bytes at all, so that bytes alone count there.
     # Seconds are lowered by a billionth, since plans add them up in another order.

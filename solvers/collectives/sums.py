@@ -71,13 +71,14 @@ import numpy as np
 from optmatch.model import IDLE, Clock
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.problems.collectives.plan import COPY, KEEP, OWN, REDUCE, REPLACE, SUM
-from optmatch.solvers.collectives.offers import Offer
+from optmatch.solvers.collectives.offers import RESERVE, Offer
 from optmatch.solvers.collectives.plans import Laid, assemble, lay
 from optmatch.solvers.collectives.rounds import (
     BoolArray,
     IntArray,
     Rounds,
     chunk_sizes,
+    has_time_for_all_blocks,
     is_affordable,
     list_rows,
     one_after_another,
@@ -810,7 +811,7 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
     most_degree = problem.lanes // 2 if problem.two_way else problem.lanes
     graphs = (find_walk_graph(problem.n_ranks, degree) for degree in range(most_degree, 1, -1))
     graph = next((graph for graph in graphs if graph is not None), None)
-    if graph is None:
+    if graph is None or not has_time_for_all_blocks(graph.n, clock):
         return
     topology = lay_family(problem, graph.degree, "de-bruijn")
     if topology is None:
@@ -821,8 +822,12 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
     # The ranks are divided into 1, d, d^2, ... classes of equal size. Each class has a chunk of
     # its own, whose sum comes to the ranks of the class first: they are its roots.
     n_classes = 1
+    n_sends = graph.n * graph.degree * graph.n_steps
     least_s = math.inf
     while graph.n % n_classes == 0 and n_classes < graph.n:
+        # To list the sends of an offer takes as long as to lay them out.
+        if not is_affordable(n_sends, clock, reserve=2 * RESERVE):
+            return
         # A round takes as long as the average circuit needs, or longer.
         rounds = _list_walk_rounds(problem, graph, topology, n_classes)
         chunk_bytes = float(chunk_sizes(problem, rounds.chunk_count)[0])
@@ -840,8 +845,7 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
             return
         least_s = seconds
         n_classes *= graph.degree
-        if not is_affordable(graph.degree * len(rounds.sends), clock):
-            return
+        n_sends = graph.degree * len(rounds.sends)
 
 
 def _list_walk_rounds(

@@ -36,8 +36,9 @@ interval scheduling).
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
+
+import numpy as np
 
 MOST_LENGTHS = 3
 """Distances L that are looked at: the largest one that some ranks must have, and those below it.
@@ -71,22 +72,20 @@ def least_sum_sends(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> flo
     onward = lanes - 1 if two_way else lanes
     if onward < 1:  # a single two-way circuit leads no farther than to one other rank
         return gossip_sends
+    if onward == 1:
+        # Circuits make rings. Fewer than `distance` of them lead to `n_near` ranks; the others are
+        # far, and one send brings data of one rank to `n_reached` of these at most. Hops 1, 1 + w,
+        # 1 + 2 w, ... with windows of w rounds have no round in common.
+        distance = np.arange(1, min(rounds, -(-(n_ranks - 1) // lanes)) + 1)
+        window = rounds - distance + 1
+        n_near = np.minimum(n_ranks, 1 + (distance - 1) * lanes)
+        n_reached = window + two_way * np.maximum(0, window - 2)
+        sends_in_window = n_ranks * np.ceil((n_ranks - n_near) / n_reached)
+        return max(gossip_sends, float((sends_in_window * (rounds // window)).max()))
+
     longest = 1
     while longest < rounds and reach(longest, lanes, two_way) < n_ranks:
         longest += 1
-    if onward == 1:
-        # Circuits make rings. Fewer than `length` circuits lead to `n_near` ranks; the others are
-        # far, and one send brings data of one rank to `n_reached` of these at most.
-        most_sends = gossip_sends
-        for length in range(longest, 0, -1):
-            n_near = min(n_ranks, 1 + (length - 1) * (2 if two_way else 1))
-            n_reached = _count_reached(0, rounds - length, 1, two_way)
-            sends_in_window = n_ranks * math.ceil((n_ranks - n_near) / n_reached)
-            # Hops 1, 1 + w, 1 + 2 w, ... with windows of w rounds have no round in common.
-            n_windows = rounds // (rounds - length + 1)
-            most_sends = max(most_sends, float(sends_in_window * n_windows))
-        return most_sends
-
     # For each distance L (`length`) and hop j: at least `n_far` ranks are L or more circuits away
     # from a rank u, and one send can be hop j of the data of u for `n_reached` of them at most.
     # The data of u therefore need n_far / n_reached sends, rounded up (`-(-a // b)`), and those of

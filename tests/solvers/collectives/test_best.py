@@ -196,17 +196,44 @@ def test_searches_that_take_all_the_time_share_it(monkeypatch: Any) -> None:
     assert seconds_of["split"] == pytest.approx(900.0, rel=0.1)
 
 
+@pytest.mark.parametrize("has_plan", [False, True])
+def test_a_search_that_ends_with_its_part_of_the_time_is_named(
+    has_plan: bool, monkeypatch: Any
+) -> None:
+    """The time of the solve is not over by far, but that of `topologies` is."""
+    plan = om.CollectivePlan(time_s=1.0)
+
+    def find(problem: om.Collective, clock: Clock, below_s: float) -> FoundPlan:
+        return FoundPlan(Laid(plan) if has_plan else None, {}, limit=om.Limit.TIME)
+
+    problem = om.Collective("all-gather", 12, 1e6, alpha_s=1e-6, delay_s=1e-4, ports=3)
+    monkeypatch.setitem(methods.FINDERS, "topologies", methods.PlanFinder("", find))
+    solution = om.solve(problem, seed=0, time_limit_s=600.0)
+    assert solution.limit is om.Limit.TIME
+    (cut,) = (entry for entry in solution.stats["left_out"] if entry.startswith("topologies"))
+    assert cut.endswith(", had too little time to end")
+
+
+def test_graphs_without_time_for_uneven_blocks_say_so() -> None:
+    demand_bytes = np.random.default_rng(0).lognormal(0.0, 2.0, (400, 400)) * 1e6
+    np.fill_diagonal(demand_bytes, 0.0)
+    problem = om.Collective("all-to-all", 400, 0.0, demand_bytes=demand_bytes, ports=4)
+    solution = om.solve(problem, "topologies", seed=0, time_limit_s=0.1)
+    assert solution.answer is None and solution.limit is om.Limit.TIME
+
+
 def test_methods_without_time_whose_plans_are_no_faster_are_not_named() -> None:
     """Promises of equal plans are less than their time by a billionth."""
     problem = om.Collective("all-gather", 512, 1e9, alpha_s=1e-6, delay_s=1e-5)
     bound_s = problem.lower_bound()
-    left_out = {name: promise(problem, name, bound_s) for name in ("ring", "bruck", "swing")}
+    promises = {name: promise(problem, name, bound_s) for name in ("ring", "bruck", "swing")}
     best_s = om.solve(problem, "halving-doubling", seed=0).objective
     assert isinstance(best_s, float)
-    assert left_out["bruck"].seconds == pytest.approx(best_s)
-    assert methods._describe_left_out(left_out, best_s) == []
-    (slower,) = methods._describe_left_out({"bruck": left_out["bruck"]}, 2 * best_s)
-    assert slower.startswith("bruck 0.02004")
+    assert promises["bruck"].seconds == pytest.approx(best_s)
+    tries = methods._Tries({}, promises, dict.fromkeys(promises, "late"), [], [])
+    assert methods._describe_left_out(tries, best_s) == []
+    (slower,) = methods._describe_left_out(tries._replace(left_out={"bruck": "late"}), 2 * best_s)
+    assert slower.startswith("bruck 0.02004") and slower.endswith("s, late")
 
 
 def test_no_limit_is_named_where_methods_without_time_cannot_be_faster() -> None:
