@@ -5,11 +5,10 @@ The kernel of `optmatch.solvers.rails.decoder` makes the schedule of one choice 
 
 1. Simple choices are timed: one or two rings, with or without chords, then the same with other
    orders of the seats, priorities and hastes, from the best shape to the worst.
-2. The best of them with different rings, four at most, are starts.
-3. Random moves change the starts, which take turns: a ring, a route, or who goes first. A move
-   stays if the step is no longer than before plus a tolerance that falls from 1 % to 0 (threshold
-   accepting, Dueck and Scheuer 1990).
-4. The search ends at the bound of the step, when its trials or its work are used up, or in time to
+2. Random moves change the best of them: a ring, a route, or who goes first. A move stays if the
+   step is no longer than before plus a tolerance that falls from 1 % to 0 (threshold accepting,
+   Dueck and Scheuer 1990), again and again from the best choice so far.
+3. The search ends at the bound of the step, when its trials or its work are used up, or in time to
    make a plan of the best choice.
 
 The words of the kernel are those of `optmatch.solvers.rails.decoder`. In short: a *seat* is a GPU,
@@ -46,8 +45,6 @@ Move
     A random change of one thing of a choice.
 Kind
     Nodes that a move changes together.
-Start
-    A choice with which local search begins.
 """
 
 from __future__ import annotations
@@ -87,11 +84,7 @@ from optmatch.solvers.rails.seats import Seats
 from optmatch.solvers.rails.staying import bound_step
 
 _TURN = 1_000
-"""After so many trials a search goes on from another start."""
-_STARTS = 4
-"""How many starts a search has."""
-_TURNS = 6
-"""How often each start has its turn, before all further turns go on from the best choice."""
+"""After so many trials the tolerance is 0, and a search begins anew from the best choice."""
 _MOVE_WORK = 2.0
 """The work of random moves, as a multiple of that of the simple choices before."""
 _LEAST_MOVE_WORK = 1e8
@@ -377,44 +370,28 @@ class Search:
         choices. The moves have `_MOVE_WORK` times the work of the simple choices, or
         `_LEAST_MOVE_WORK` if that is more.
         """
-        starts = self._time_simple_choices(n_trials, most_work / 2)
-        if not starts or self.tried >= n_trials or self._is_done(most_work):
+        start = self._time_simple_choices(n_trials, most_work / 2)
+        if start is None or self.tried >= n_trials or self._is_done(most_work):
             return
         move_work = max(_LEAST_MOVE_WORK, _MOVE_WORK * self.decoder.work)
         move_work = min(move_work, most_work - self.decoder.work)
-        self._improve(starts, n_trials - self.tried, self.decoder.work + move_work)
+        self._improve(start, n_trials - self.tried, self.decoder.work + move_work)
 
-    def _improve(self, starts: list[TimedChoice], n_trials: int, most_work: float) -> None:
-        """Improve starts by threshold accepting; each has turns of `_TURN` trials.
-
-        At most `n_trials` choices are timed, until ``self.decoder.work`` exceeds `most_work`. The
-        best choice of a turn replaces its start in the list `starts` if it is better. After each
-        start has had `_TURNS` turns, all further turns begin with the best choice of all.
-        """
-        # With 2,500 trials and turns of 1,000 there are three turns (rounded up): of start 0, 1, 2
-        # and so on, and then again of start 0.
-        for turn in range(-(-n_trials // _TURN)):
-            number = turn % len(starts)
-            current = starts[number]
-            if turn >= _TURNS * len(starts) and self.best is not None:
-                current = TimedChoice(self.best_s, self.best)
-            best_of_turn = self._take_turn(current, min(_TURN, n_trials - turn * _TURN), most_work)
-            if best_of_turn.step_s < starts[number].step_s:
-                starts[number] = best_of_turn
-            if self._is_done(most_work):
-                return
-
-    def _take_turn(self, current: TimedChoice, n_trials: int, most_work: float) -> TimedChoice:
-        """Change a choice at random up to `n_trials` times; return the best.
+    def _improve(self, best: TimedChoice, n_trials: int, most_work: float) -> None:
+        """Improve a choice by threshold accepting, in up to `n_trials` trials.
 
         A changed choice is kept, and changed further, if its step is no more than 1 % longer than
-        the current one; this tolerance falls to 0 within `_TURN` trials. The turn ends early when
-        ``self.decoder.work`` exceeds `most_work`. The answer is `current` if none was better.
+        the current one. This tolerance falls to 0 within each turn of `_TURN` trials, and a turn
+        begins with the best choice so far. The search ends early when ``self.decoder.work``
+        exceeds `most_work`.
         """
-        best = current
+        current = best
         for trial in range(n_trials):
             if self._is_done(most_work):
-                break
+                return
+            trial_of_turn = trial % _TURN
+            if trial_of_turn == 0:
+                current = best
 
             # A second move helps to leave choices that no single move makes better. Now and then
             # the choice stays as it is.
@@ -424,7 +401,7 @@ class Search:
 
             # The tolerance falls quadratically, from 1 % to 0. Schedules that get longer are given
             # up early, with an infinite time.
-            tolerance = 0.01 * (1 - trial / _TURN) ** 2
+            tolerance = 0.01 * (1 - trial_of_turn / _TURN) ** 2
             most_s = current.step_s * (1 + tolerance)
             step_s = self._try(changed, most_s)
             if step_s > most_s:
@@ -432,23 +409,19 @@ class Search:
             current = TimedChoice(step_s, changed)
             if step_s < best.step_s:
                 best = current
-        return best
 
-    def _time_simple_choices(self, n_trials: int, most_work: float) -> list[TimedChoice]:
-        """Time the simple choices; return the best of them, no two of which have the same rings.
+    def _time_simple_choices(self, n_trials: int, most_work: float) -> TimedChoice | None:
+        """Time the simple choices; return the best of them.
 
-        Other rings than those of the best are starts, too: on a few GPUs it is hard to get from
-        one ring to another by small changes. The result has at most `_STARTS` choices, the best
-        one first. Each has a step that is less than twice as long as that of the known plan; the
-        result is empty if there are none. Timing ends early after `n_trials` trials, when
-        ``self.decoder.work`` exceeds `most_work`, or by the clock.
+        None if no step is less than twice as long as that of the known plan. Timing ends early
+        after `n_trials` trials, when ``self.decoder.work`` exceeds `most_work`, or by the clock.
         """
-        best_of_rings: dict[bytes, TimedChoice] = {}
+        best: TimedChoice | None = None
+        best_s = np.inf
 
         # The generator and this loop share `scores`: the loop appends the time of each choice that
         # it was given, in seconds, and the generator reads them to order those that it gives next.
         scores: list[float] = []
-        best_s = np.inf
         for choice in self._list_simple_choices(scores):
             if self.tried >= n_trials or self.decoder.work > most_work or self._is_over():
                 break
@@ -457,12 +430,10 @@ class Search:
             # given up to save work; its time is infinite then.
             step_s = self._try(choice, min(1.3 * best_s, 2 * self.known_s))
             scores.append(step_s)
-            best_s = min(best_s, step_s)
-            rings = choice.layout.next_seat.tobytes()
-            if rings not in best_of_rings or step_s < best_of_rings[rings].step_s:
-                best_of_rings[rings] = TimedChoice(step_s, choice)
-        starts = sorted(best_of_rings.values(), key=lambda start: start.step_s)
-        return [start for start in starts[:_STARTS] if start.step_s < np.inf]
+            if step_s < best_s:
+                best_s = step_s
+                best = TimedChoice(step_s, choice)
+        return best
 
     def _is_done(self, most_work: float) -> bool:
         """Tell whether the search ends: by clock, at the bound, or after `most_work`."""
