@@ -13,12 +13,12 @@ from optmatch.io.rails.chakra import (
 )
 
 
-def trace(folder: Path, *ranks: list[Node], name: str = "run", **how: Any) -> list[Path]:
+def trace(folder: Path, *ranks: list[Node], name: str = "run") -> list[Path]:
     """Write a file for each rank."""
     paths = []
     for rank, nodes in enumerate(ranks):
         paths.append(folder / f"{name}.{rank}.et")
-        paths[-1].write_bytes(trace_bytes(nodes, **how))
+        paths[-1].write_bytes(trace_bytes(nodes))
     return paths
 
 

@@ -166,7 +166,6 @@ def seeds() -> dict[str, list[Seed]]:
     traces: list[Files] = [
         {f"a.{rank}.et": trace_bytes(_nodes(rank)) for rank in range(2)},
         {f"a.{rank}.et": gzip.compress(trace_bytes(_nodes(rank)), mtime=0) for rank in range(2)},
-        {f"a.{rank}.et": trace_bytes(_nodes(rank), integers="uint32") for rank in range(2)},
         {f"a.{rank}.json": workload_graph(_nodes(rank)).encode() for rank in range(2)},
     ]
     triggers = str(exported(_plan(), "triggers")).encode()

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics.racks.wiring import rank_in_group
 from optmatch.io.fields import check_object, shorten
 from optmatch.io.text import (
     check_content,
@@ -86,7 +87,7 @@ COLLECTIVES = (
 
 _NODE = {
     "id": (1, "UINT64"),
-    "name": (2, "BYTES"),
+    "name": (2, "TEXT"),
     "type": (3, "UINT64"),
     "ctrl_deps": (4, "UINT64"),
     "data_deps": (5, "UINT64"),
@@ -101,7 +102,7 @@ _WIDTHS = (
 )
 _VALUES = {  # each attribute has one of these; producers choose the width
     **{f"{width}_val": (3 + 2 * k, width.upper()) for k, width in enumerate(_WIDTHS)},
-    "string_val": (29, "BYTES"),
+    "string_val": (29, "TEXT"),
     "bool_list": (28, "BoolList"),
 }
 
@@ -134,34 +135,13 @@ LARGEST = 2**63
 """Attributes and times are below this."""
 
 
-class Messages(NamedTuple):
-    """Classes of messages; an instance of each is what protobuf has parsed."""
-
-    node: Any
-    """With the fields of `_NODE`."""
-    attribute: Any
-    """With a name and one of the fields of `_VALUES`."""
-
-
-def check_dimensions(involved: list[bool], has_group: bool) -> None:
-    """Refuse a collective, without a group, that leaves out some dimensions of a network.
-
-    No file describes these dimensions.
-    """
-    if not all(involved) and not has_group:
-        listed = ", ".join(str(one).lower() for one in involved)
-        raise FormatError(
-            f"involved_dim = [{listed}]: a collective of some dimensions of a network, whose sizes"
-            " the trace does not tell; pg_name and --groups tell its ranks"
-        )
-
-
 @lru_cache
-def messages() -> Messages:
-    """Compile the schema of Chakra's traces, of ``et_def.proto`` [1]_, for protobuf.
+def node_class(text: str = "BYTES") -> Any:
+    """Return protobuf's class of a node, by the schema of Chakra's traces, ``et_def.proto`` [1]_.
 
     The differences to Chakra's own messages change nothing in files: text is read as bytes, since
-    names of kernels are not always UTF-8; fields that are not declared are skipped by protobuf.
+    names of kernels are not always UTF-8, but as ``"STRING"`` where JSON tells it; fields that are
+    not declared are skipped by protobuf.
 
     References
     ----------
@@ -175,36 +155,33 @@ def messages() -> Messages:
     file = descriptor_pb2.FileDescriptorProto(
         name="optmatch/et_def.proto", package="optmatch.chakra", syntax="proto3"
     )
-    _declare(file, "Node", _NODE)
-    _declare(file, "BoolList", {"values": (1, "BOOL")})
-    attribute = _declare(file, "AttributeProto", {"name": (1, "BYTES"), **_VALUES})
+    _declare(file, "Node", _NODE, text)
+    _declare(file, "BoolList", {"values": (1, "BOOL")}, text)
+    attribute = _declare(file, "AttributeProto", {"name": (1, "TEXT"), **_VALUES}, text)
     attribute.oneof_decl.add(name="value")
     for field in attribute.field[1:]:
         field.oneof_index = 0
 
-    # Protobuf makes a class of each declared message.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     node = pool.FindMessageTypeByName("optmatch.chakra.Node")
-    attribute_type = pool.FindMessageTypeByName("optmatch.chakra.AttributeProto")
-    return Messages(
-        node=message_factory.GetMessageClass(node),
-        attribute=message_factory.GetMessageClass(attribute_type),
-    )
+    return message_factory.GetMessageClass(node)
 
 
-def _declare(file: Any, name: str, fields: dict[str, tuple[int, str]]) -> Any:
+def _declare(file: Any, name: str, fields: dict[str, tuple[int, str]], text: str) -> Any:
     """Add a type of message, as ``"Node"``, to the schema of a file of protobuf, and return it.
 
     ``fields[name]`` is the number of a field on the wire, and its type by protobuf's name, as in
-    ``{"id": (1, "UINT64")}``; a name that is not in capitals is that of another message. Fields in
-    `_REPEATED` hold a list, all others one value.
+    ``{"id": (1, "UINT64")}``; a name that is not in capitals is that of another message. The type
+    ``"TEXT"`` is `text`. Fields in `_REPEATED` hold a list, all others one value.
     """
     message = file.message_type.add(name=name)
     for field_name, (number, kind) in fields.items():
         field = message.field.add(name=field_name, number=number)
         field.label = field.LABEL_REPEATED if field_name in _REPEATED else field.LABEL_OPTIONAL
-        if kind.isupper():
+        if kind == "TEXT":
+            field.type = getattr(field, f"TYPE_{text}")
+        elif kind.isupper():
             field.type = getattr(field, f"TYPE_{kind}")
         else:
             field.type = field.TYPE_MESSAGE
@@ -234,32 +211,27 @@ class Node(NamedTuple):
     duration_us: int = 0
     """In microseconds."""
     attributes: Mapping[str, bool | int | str] = {}
-    control_parents: Sequence[int] = ()
-    """The nodes that it waits for without need of their data."""
 
 
-def trace_bytes(nodes: Iterable[Node], *, integers: str = "int64") -> bytes:
+def trace_bytes(nodes: Iterable[Node]) -> bytes:
     """Write nodes as the trace of one rank, the content of ``name.RANK.et``, in their order.
 
-    A description comes first; each message has its length in front. `integers` is the width of
-    whole attributes, as ``"int64"`` or ``"uint32"``: producers differ.
+    A description comes first; each message has its length in front.
     """
     from google.protobuf.proto import serialize_length_prefixed
 
     stream = io.BytesIO(_DESCRIPTION)
     stream.seek(len(_DESCRIPTION))
     for node in nodes:
-        message = messages().node(
+        message = node_class()(
             id=node.id,
             type=node.kind,
             name=node.name.encode(),
             data_deps=node.parents,
-            ctrl_deps=node.control_parents,
             duration_micros=node.duration_us,
-            attr=[
-                _write_attribute(name, value, integers) for name, value in node.attributes.items()
-            ],
         )
+        for name, value in node.attributes.items():
+            _add_attribute(message, name, value)
         serialize_length_prefixed(message, stream)
     return stream.getvalue()
 
@@ -316,8 +288,8 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
     )
 
 
-def _write_attribute(name: str, value: bool | int | str, integers: str) -> Any:
-    """Return the message of an attribute, as ``"comm_size"``, with whole numbers of a width."""
+def _add_attribute(node: Any, name: str, value: bool | int | str) -> None:
+    """Add an attribute, as ``"comm_size"``, to a node."""
     content: Any = value
     if isinstance(value, bool):
         field = "bool_val"
@@ -325,12 +297,11 @@ def _write_attribute(name: str, value: bool | int | str, integers: str) -> Any:
         field = "string_val"
         content = value.encode()
     else:
-        field = f"{integers}_val"
+        field = "int64_val"
     try:
-        return messages().attribute(name=name.encode(), **{field: content})
+        node.attr.add(name=name.encode(), **{field: content})
     except ValueError as exc:
-        width = field.removesuffix("_val")
-        raise InputError(f"{name}: {float(value):g} is too large for {width}") from exc
+        raise InputError(f"{name}: {float(value):g} is too large for int64") from exc
 
 
 _GRAPH = "workload_graph"
@@ -339,9 +310,8 @@ _DESCRIPTION_KEYS = {"version", "attr"}
 
 _SPELLINGS = {
     "id": ("Id", "id"),
-    "name": ("Name", "name"),
-    "kind": ("NodeType", "type"),
-    "duration_us": ("runtime", "durationMicros", "duration_micros"),
+    "type": ("NodeType", "type"),
+    "duration_micros": ("runtime", "durationMicros", "duration_micros"),
     "data_deps": ("data_deps", "dataDeps"),
     "ctrl_deps": ("ctrl_deps", "ctrlDeps"),
 }
@@ -353,37 +323,25 @@ _KEYS = Level(
     {
         **ATTRIBUTE_NAMES.harmless,
         **dict.fromkeys(("inputs", "outputs", "ioInfo", "io_info"), "dependencies are listed"),
+        **dict.fromkeys(("Name", "name"), "a label"),
         "startTimeMicros": "a node begins when what it waits for has ended",
         "start_time_micros": "a node begins when what it waits for has ended",
     },
     ATTRIBUTE_NAMES.assumed,
 )
 
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
-
-class _Place(NamedTuple):
-    """Where a node stands, for messages, and how its numbers may be written."""
-
-    path: str
-    where: str
-    """The JSON pointer or the name of the node."""
-    numbers_as_text: bool
-    """The jsonizer writes integers of 64 bits as text."""
-
-    def fail(self, message: str) -> FormatError:
-        """Return an error about the node."""
-        return FormatError(message, where=self.where, path=self.path)
-
-
-def json_nodes(content: bytes, path: str) -> list[Node]:
-    """Read the nodes of a trace in JSON, in the order of the file, with durations in microseconds.
+def json_to_binary(content: bytes, path: str) -> bytes:
+    """Return a trace in JSON as the same trace in the binary format, whose reader checks it.
 
     The content is ``{"workload_graph": [{"Id": 1, "NodeType": 7, "comm_size": 8}, ...]}``, or what
     Chakra's jsonizer writes, object after object: what describes the trace, then nodes such as
     ``{"id": "1", "type": "COMM_COLL_NODE", "attr": [...]}``. Keys may have the spelling of either
     form; those that are not read are named in a warning.
     """
+    from google.protobuf.json_format import ParseDict, ParseError
+    from google.protobuf.proto import serialize_length_prefixed
+
     if _GRAPH.encode() in content:
         tree = parse_json(content, path)
         entries = tree.get(_GRAPH) if isinstance(tree, dict) else None
@@ -391,18 +349,63 @@ def json_nodes(content: bytes, path: str) -> list[Node]:
             raise FormatError(
                 f"{shorten(entries)}: a list of nodes", where=f"/{_GRAPH}", path=path
             )
-        places = [_Place(path, f"/{_GRAPH}/{index}", False) for index in range(len(entries))]
     elif is_json_trace(content):
         _, *entries = _read_objects(content, path)
-        places = [_Place(path, f"object {index}", True) for index in range(1, len(entries) + 1)]
     else:
         rule = "no Chakra trace, which has workload_graph, or nodes after version"
         raise FormatError(f"{rule}{describe_content(content)}", path=path)
 
-    nodes = [_read_node(entry, place) for entry, place in zip(entries, places, strict=True)]
-    for entry in entries:
+    stream = io.BytesIO(_DESCRIPTION)
+    stream.seek(len(_DESCRIPTION))
+    for number, entry in enumerate(entries):
+        with refused_at(f"node number {number}", path):
+            check_object(entry, "")
+            spelled = _spell_as_protobuf(entry)
+            try:
+                node = ParseDict(spelled, node_class("STRING")(), ignore_unknown_fields=True)
+            except (ParseError, ValueError) as exc:
+                raise FormatError(str(exc).rstrip(".")) from exc
         take(_KEYS, entry, path=path)
-    return nodes
+        serialize_length_prefixed(node, stream)
+    return stream.getvalue()
+
+
+def _spell_as_protobuf(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return a node of JSON with the names that its fields have in the schema.
+
+    Types become numbers, and attributes that stand beside the other keys are put into the list of
+    all: ``{"Id": 3, "comm_size": 8}`` becomes ``{"id": 3, "attr": [{"name": "comm_size",
+    "int64_val": 8}]}``.
+    """
+    listed = entry.get("attr", [])
+    if not isinstance(listed, list):
+        raise FormatError(f"attr = {shorten(listed)}: a list is expected")
+    node: dict[str, Any] = {}
+    for field, spellings in _SPELLINGS.items():
+        present = [key for key in spellings if key in entry]
+        if len(present) > 1:
+            raise FormatError(f"{' and '.join(present)} are the same key: one of them is expected")
+        if present:
+            node[field] = entry[present[0]]
+    if node.get("type") in NODE_TYPES:
+        node["type"] = NODE_TYPES.index(node["type"])
+
+    # Names of groups are texts, dimensions true or false, and all others whole numbers.
+    beside: list[dict[str, Any]] = []
+    for name in ATTRIBUTE_NAMES.used:
+        if name not in entry:
+            continue
+        if name == "pg_name":
+            beside.append({"name": name, "string_val": str(entry[name])})
+        elif name == "involved_dim":
+            involved = entry[name]
+            if isinstance(involved, list):
+                involved = {"values": involved}
+            beside.append({"name": name, "bool_list": involved})
+        else:
+            beside.append({"name": name, "int64_val": entry[name]})
+    node["attr"] = listed + beside
+    return node
 
 
 def is_json_trace(content: bytes) -> bool:
@@ -434,112 +437,6 @@ def _read_objects(content: bytes, path: str) -> Iterator[Any]:
         except (ValueError, RecursionError) as exc:
             raise FormatError(f"{exc}: no object of JSON", path=path) from exc
         yield value
-
-
-def _read_node(entry: Any, place: _Place) -> Node:
-    """Read one node of a trace in JSON, whose keys may have any of their known spellings.
-
-    `entry` is the object of the node, and `place` names the file and the node in errors. Only
-    attributes in `ATTRIBUTES` are read: names of groups as texts, others as whole numbers.
-    """
-    if not isinstance(entry, dict):
-        raise place.fail(f"{shorten(entry)}: a node is an object")
-    id_key = _find_key(entry, "id", place)
-    if id_key in entry:
-        place = place._replace(where=f"node {entry[id_key]}")
-
-    kind_key = _find_key(entry, "kind", place)
-    kind_name = entry.get(kind_key, 0)
-    if kind_name in NODE_TYPES:
-        kind = NODE_TYPES.index(kind_name)
-    else:
-        kind = _read_count(entry, "kind", place)
-
-    # Attributes stand in a list of their own, or beside the other keys. In the list each has the
-    # key ``name`` and, under a key that tells its width (as ``int64Val``), its value.
-    entries = entry.get("attr", [])
-    listed = {}
-    for attribute in entries if isinstance(entries, list) else [entries]:
-        if not isinstance(attribute, dict) or not isinstance(attribute.get("name"), str):
-            raise place.fail(f"{shorten(attribute)}: an attribute has a name")
-        take(ATTRIBUTE_NAMES, [attribute["name"]], place.where, place.path)
-        contents = [value for key, value in attribute.items() if key not in ("name", "docString")]
-        listed[attribute["name"]] = contents[0] if contents else None
-
-    # Names of groups are texts, all others whole numbers.
-    values = entry | listed
-    attributes: dict[str, bool | int | str] = {}
-    for name in ATTRIBUTES:
-        if name == "pg_name" and name in values:
-            attributes[name] = str(values[name])
-        elif name in values:
-            attributes[name] = _read_whole(name, values[name], place)
-
-    # Collectives name the dimensions that take part.
-    if kind == COLLECTIVE:
-        involved = values.get("involved_dim", [])
-        if isinstance(involved, dict):
-            involved = involved.get("values", [])
-        if not isinstance(involved, list) or not all(isinstance(one, bool) for one in involved):
-            raise place.fail(f"involved_dim = {shorten(involved)}: a list of true and false")
-        with refused_at(place.where, place.path):
-            check_dimensions(involved, has_group=bool(attributes.get("pg_name")))
-
-    return Node(
-        id=_read_count(entry, "id", place),
-        kind=kind,
-        name=str(entry.get(_find_key(entry, "name", place), "")),
-        parents=_read_list(entry, "data_deps", place),
-        control_parents=_read_list(entry, "ctrl_deps", place),
-        duration_us=_read_count(entry, "duration_us", place),
-        attributes=attributes,
-    )
-
-
-def _find_key(entry: dict[str, Any], field: str, place: _Place) -> str:
-    """Return the spelling that a node has of a key of `_SPELLINGS`; the first one without any.
-
-    Several spellings are refused.
-    """
-    spellings = _SPELLINGS[field]
-    present = [key for key in spellings if key in entry]
-    if len(present) > 1:
-        raise place.fail(f"{' and '.join(present)} are the same key: one of them is expected")
-    return present[0] if present else spellings[0]
-
-
-def _read_whole(name: str, value: Any, place: _Place) -> int:
-    """Return a whole number of less than 64 bits; the jsonizer writes it as a text of digits."""
-    if place.numbers_as_text and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise place.fail(f"{name} = {shorten(value)}: a whole number is expected")
-    if not -LARGEST < value < LARGEST:
-        raise place.fail(f"{name} = {value}: numbers are below 2**63")
-    return value
-
-
-def _read_count(entry: dict[str, Any], field: str, place: _Place) -> int:
-    """Return a whole number >= 0; 0 if the node does not have the key."""
-    key = _find_key(entry, field, place)
-    return _check_count(key, entry.get(key, 0), place)
-
-
-def _read_list(entry: dict[str, Any], field: str, place: _Place) -> list[int]:
-    """Return a list of whole numbers >= 0; an empty one if the node does not have the key."""
-    key = _find_key(entry, field, place)
-    numbers = entry.get(key, [])
-    if not isinstance(numbers, list):
-        raise place.fail(f"{key}: a list is expected")
-    return [_check_count(key, number, place) for number in numbers]
-
-
-def _check_count(name: str, value: Any, place: _Place) -> int:
-    """Return a whole number >= 0."""
-    number = _read_whole(name, value, place)
-    if number < 0:
-        raise place.fail(f"{name} = {number}: must be >= 0")
-    return number
 
 
 MISSING = -1
@@ -736,8 +633,8 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
 
     The file is ``name.RANK.et``, perhaps gzipped: messages of protobuf, each with its length in
     front, first what describes the trace, then its nodes; integers may have any width that
-    protobuf knows. Or it is ``name.RANK.json``, see `json_nodes`. Reading takes about 5 us for a
-    node, and 200 bytes of memory.
+    protobuf knows. Or it is ``name.RANK.json``, see `json_to_binary`. Reading takes about 5 us for
+    a node, and 200 bytes of memory.
 
     What is left out is added to a list `skipped`: what is behind the end of a cut file,
     dependencies on nodes that are not there, and communication without its kind or size, which
@@ -748,8 +645,7 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
     rank = int(_parse_name(path)["rank"])
     with accounting(file):
         if file.endswith(".json"):
-            # The nodes become the same messages as in an .et file, which have the same checks.
-            content = trace_bytes(json_nodes(content, file))
+            content = json_to_binary(content, file)
 
         # Numbers of nodes, which are there once each, in `parents` become places of nodes.
         trace = decode_nodes(content, file, skipped)
@@ -856,6 +752,8 @@ class _NodeColumns:
         for attribute in node.attr:
             if attribute.name == b"involved_dim":
                 involved = list(attribute.bool_list.values)
+            if not attribute.name:
+                raise FormatError("an attribute has no name")
             self.attribute_names.add(attribute.name)
             # Where one is there twice, the last one counts.
             column = self._column_of_attribute.get(attribute.name)
@@ -879,7 +777,12 @@ class _NodeColumns:
         # A collective of some dimensions of a network alone has no ranks that are known.
         if node.type == COLLECTIVE:
             has_group = row[self._column_of_attribute[b"pg_name"]] != MISSING
-            check_dimensions(involved, has_group)
+            if not all(involved) and not has_group:
+                listed = ", ".join(str(one).lower() for one in involved)
+                raise FormatError(
+                    f"involved_dim = [{listed}]: a collective of some dimensions of a network,"
+                    " whose sizes the trace does not tell; pg_name and --groups tell its ranks"
+                )
         self.table.extend([*row, min(node.type, _UNKNOWN_TYPE), node.duration_micros])
 
         self.node_id.append(node.id)
@@ -915,19 +818,20 @@ def decode_nodes(content: bytes, path: str, skipped: list[str] | None = None) ->
     cut off is read up to there where parts may be left out.
     """
     from google.protobuf.message import DecodeError
+    from google.protobuf.proto import parse_length_prefixed
 
-    parse_node = messages().node.FromString
     columns = _NodeColumns()
+    stream = io.BytesIO(content)
+    flaws = (DecodeError, ValueError, OverflowError)
 
     # Parsed as a node, the description of the trace, which comes first, has neither number nor
     # type.
-    start, end = _locate_message(content, 0)
     try:
-        description: Any = messages().node.FromString(content[start:end])
-        is_node = bool(description.id or description.type)
-    except DecodeError:
-        is_node = True
-    if end > len(content) or is_node:
+        description: Any = parse_length_prefixed(node_class(), stream)
+        is_description = description is not None and not (description.id or description.type)
+    except flaws:
+        is_description = False
+    if not is_description:
         raise FormatError(
             f"byte 0: a trace begins with a description of it{describe_content(content)}",
             path=path,
@@ -935,18 +839,15 @@ def decode_nodes(content: bytes, path: str, skipped: list[str] | None = None) ->
 
     # Messages follow each other, each behind its length. A file that ends within one is cut off,
     # which happens to long runs; a message that cannot be read before the end is a damaged file.
-    while end < len(content):
-        length_start = end
-        start, end = _locate_message(content, length_start)
+    while stream.tell() < len(content):
+        length_start = stream.tell()
         try:
-            if end > len(content):
-                raise DecodeError
-            node = parse_node(content[start:end])
-        except DecodeError as exc:
+            node: Any = parse_length_prefixed(node_class(), stream)
+        except flaws as exc:
             # The message says where, and whether the file is cut off or damaged.
             n_nodes = len(columns.node_id)
             after = f", after node {columns.node_id[-1]}," if n_nodes else ""
-            is_cut = end >= len(content)
+            is_cut = stream.tell() == len(content)
             flaw = "is cut off" if is_cut else "is damaged, or this is no Chakra trace"
             rule = f"byte {length_start}: node number {n_nodes}{after} {flaw}"
             error = FormatError(rule, path=path)
@@ -962,25 +863,6 @@ def decode_nodes(content: bytes, path: str, skipped: list[str] | None = None) ->
     names = sorted(name.decode(errors="replace") for name in columns.attribute_names)
     take(ATTRIBUTE_NAMES, names, path=path)
     return columns.make_trace(path, skipped)
-
-
-def _locate_message(content: bytes, at: int) -> tuple[int, int]:
-    """Return where the message behind the length at byte `at` begins and ends.
-
-    The length is a varint: seven bits in each byte, the lowest first, the eighth set in all but
-    the last: bytes 172 and 2 are 44 + 2 * 128 = 300. Without a whole length the end is behind
-    `content`.
-    """
-    size = 0
-    shift = 0
-    while at < len(content) and shift < 64:
-        byte = content[at]
-        size |= (byte & 127) << shift
-        shift += 7
-        at += 1
-        if byte < 128:
-            return at, at + size
-    return at, len(content) + 1
 
 
 def _parse_name(path: str | os.PathLike[str]) -> re.Match[str]:
@@ -1515,8 +1397,6 @@ def _sort_topologically(trace: Trace) -> Integers:
     """
     # Mostly every node stands behind what it waits for, and the order stays.
     n_nodes = len(trace.node_id)
-    if not n_nodes:
-        return np.arange(0)
     child_of_dependency = np.repeat(np.arange(n_nodes), np.diff(trace.first_parent))
     if (trace.parents < child_of_dependency).all():
         return np.arange(n_nodes)
@@ -1566,8 +1446,6 @@ def _join_dependencies(
     first_operation = 0
     for trace, order in zip(traces, orders, strict=True):
         n_nodes = len(order)
-        if n_nodes == 0:
-            continue
         operation_of_node = np.empty(n_nodes, dtype=np.int64)
         operation_of_node[order] = first_operation + np.arange(n_nodes)
 
@@ -1660,14 +1538,9 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     ends_and_tag = np.stack([source, destination, messages.column("tag")])
 
     # ``count_before[message]`` is how many messages of the same ends, tag and kind come before it.
-    # Sorted by these columns they stand together: the count is the distance to the first of them,
-    # which stands at `first_place`.
-    order = np.lexsort([is_send, *ends_and_tag[::-1]])
-    ranked = np.stack([*ends_and_tag, is_send])[:, order]
-    is_first = np.any(ranked != np.roll(ranked, 1, axis=1), axis=0)
-    first_place = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
-    count_before = np.empty(len(order), dtype=np.int64)
-    count_before[order] = np.arange(len(order)) - first_place
+    of_kind = np.stack([*ends_and_tag, is_send])
+    _, kind = np.unique(of_kind, axis=1, return_inverse=True)
+    count_before = rank_in_group(kind.reshape(-1).astype(np.int32))
 
     # A pair is a send and a receive with the same ends, tag and count.
     key = np.stack([*ends_and_tag, count_before], axis=1)

@@ -134,14 +134,14 @@ class Activity(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One communication at one rank; times in microseconds."""
+    """One communication at one rank, or a part of its computation; times in microseconds."""
 
     start_us: float
     end_us: float
     event: int
     """The index in ``traceEvents`` of the event that tells its arguments."""
     kind: str
-    """A value of `optmatch.io.rails.kineto.KINDS`."""
+    """A value of `optmatch.io.rails.kineto.KINDS`, or ``"COMPUTE"``."""
     group: str
     size_bytes: int
     """As in Chakra: of an all-gather the shard, of others the whole buffer of a rank."""
@@ -154,6 +154,8 @@ class Call(NamedTuple):
     order, 0 to itself; empty where all parts are alike."""
     sequence: int = MISSING
     """The number of a collective in its group, which all its ranks count alike."""
+    busy_us: float = 0.0
+    """How long something ran, of computation."""
 
 
 @dataclass
@@ -1353,15 +1355,8 @@ def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None)
                 skipped.append(f"{recording.path}: {rule}")
 
 
-class _Part(NamedTuple):
-    """Computation between two cuts of a rank's recording."""
-
-    start_us: float
-    end_us: float
-    event: int
-    """The first activity in it."""
-    busy_us: float
-    """How long something ran."""
+_SORT_OF_KIND = {"COMPUTE": "computation", "SEND": "message", "RECV": "message"}
+"""Whether a step is computation or a message; the others are collectives."""
 
 
 def _trace_of_recording(
@@ -1374,15 +1369,17 @@ def _trace_of_recording(
     last node that had ended before it began. ``parents[first_parent[k]:first_parent[k + 1]]`` are
     the nodes that node k waits for. `skipped` goes into the trace, for what is left out later.
     """
-    steps: list[_Part | Call] = [*_cut_computation(recording), *recording.calls]
+    steps = [*_cut_computation(recording), *recording.calls]
     steps.sort(key=lambda step: (step.start_us, step.end_us, step.event))
 
     # Computation is a stream, and so are the collectives of a group, and its messages. A step
     # waits for the last one of each stream that had ended; earlier steps of a stream ended
     # before it.
+    rows = []
     parents: list[int] = []
     first_parent = [0]
-    ended_of_stream = defaultdict[str, list[tuple[float, int]]](list)
+    sent_bytes = {}
+    ended_of_stream = defaultdict[tuple[str, str], list[tuple[float, int]]](list)
     for place, step in enumerate(steps):
         # Ends of a stream are kept in their order: the last one before the begin of this step is
         # what it waits for.
@@ -1392,27 +1389,18 @@ def _trace_of_recording(
                 parents.append(ended[n_ended - 1][1])
         first_parent.append(len(parents))
 
-        stream = ""
-        if isinstance(step, Call):
-            is_message = step.kind in ("SEND", "RECV")
-            stream = f"{is_message} {step.group}"
-        ended = ended_of_stream[stream]
+        sort = _SORT_OF_KIND.get(step.kind, "collective")
+        ended = ended_of_stream[sort, step.group]
         ended.insert(bisect_right(ended, (step.end_us, place)), (step.end_us, place))
-
-    rows = []
-    sent_bytes = {}
-    for place, step in enumerate(steps):
-        if isinstance(step, _Part):
-            rows.append(NodeRow(step.event, "COMPUTE", step.busy_us))
-            continue
         if step.sent_bytes:
             sent_bytes[place] = step.sent_bytes
         rows.append(
             NodeRow(
                 node_id=step.event,
                 operation=step.kind,
+                duration_us=step.busy_us,
                 size_bytes=step.size_bytes,
-                group=unique_names[step.group],
+                group=unique_names.get(step.group, ""),
                 peer=step.peer,
                 root=step.root,
             )
@@ -1428,7 +1416,7 @@ def _trace_of_recording(
     )
 
 
-def _cut_computation(recording: Recording) -> list[_Part]:
+def _cut_computation(recording: Recording) -> list[Call]:
     """Join what a rank computed into parts, between the begins and ends of its communication.
 
     Let activities last from 0 to 1, 1 to 3, 4 to 5 and 5 to 6 us, and a call from 2 to 4.5 us. The
@@ -1436,8 +1424,6 @@ def _cut_computation(recording: Recording) -> list[_Part]:
     own. The two between them are a third part.
     """
     computing = recording.computing
-    if not computing:
-        return []
     starts_us = np.array([activity.start_us for activity in computing])
     latest_end_us = np.maximum.accumulate([activity.end_us for activity in computing])
     busy_before_us = np.concatenate([[0.0], np.cumsum(_added_us(computing))])
@@ -1455,10 +1441,13 @@ def _cut_computation(recording: Recording) -> list[_Part]:
     )
     places = np.unique(cuts).astype(np.int64).tolist()
     return [
-        _Part(
+        Call(
             start_us=float(starts_us[first]),
             end_us=float(latest_end_us[next_place - 1]),
             event=computing[first].event,
+            kind="COMPUTE",
+            group="",
+            size_bytes=MISSING,
             busy_us=float(busy_before_us[next_place] - busy_before_us[first]),
         )
         for first, next_place in pairwise(places)

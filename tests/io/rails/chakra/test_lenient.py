@@ -13,7 +13,7 @@ from optmatch.io.rails.chakra import (
     SEND,
     Node,
     groups_text,
-    messages,
+    node_class,
     read_step,
     trace_bytes,
 )
@@ -134,8 +134,8 @@ def test_a_root_that_is_not_told(tmp_path: Path) -> None:
 
 def test_a_circle_of_control_dependencies(tmp_path: Path) -> None:
     """PyTorch's converter writes the operation around as one, and an operation waits for parts."""
-    around = messages().node(id=1, type=4, ctrl_deps=[1, 2], duration_micros=3)
-    inside = messages().node(id=2, type=4, data_deps=[1], ctrl_deps=[1], duration_micros=4)
+    around = node_class()(id=1, type=4, ctrl_deps=[1, 2], duration_micros=3)
+    inside = node_class()(id=2, type=4, data_deps=[1], ctrl_deps=[1], duration_micros=4)
     parts = [node.SerializeToString() for node in (around, inside)]
     path = put(
         tmp_path,
