@@ -66,15 +66,6 @@ _FIELDS_OF_EVENT = {
 """The fields that lines of a journal need, by their event; others say nothing that is read."""
 
 
-class Position(NamedTuple):
-    """Where a player stood."""
-
-    round: int
-    """Which time the plan was played, from 0."""
-    moment: int
-    """Which of its moments came last, from 0."""
-
-
 class PlayJournal:
     """A journal that a player writes.
 
@@ -107,8 +98,10 @@ class PlayJournal:
         self.path = file_path(path)
         self.before: dict[str, list[str]] = {}
         """Names of the circuits that each switch had before the first change."""
-        self.position: Position | None = None
-        """Where the former run stood; None for a new journal."""
+        self.round: int = 0
+        """Which time the plan was played by the former run, from 0."""
+        self.moment: int = 0
+        """Which moment of the plan came last in it, from 0."""
         self.owner: str = ""
         """Under which name the former run claimed its switches; empty for a new journal."""
 
@@ -142,7 +135,8 @@ class PlayJournal:
                     elif event == "before":
                         self.before[str(entry["switch"])] = list(map(str, entry["circuits"]))
                     elif event in ("applying", "tuned"):
-                        self.position = Position(int(entry["round"]), int(entry["moment"]))
+                        self.round = int(entry["round"])
+                        self.moment = int(entry["moment"])
 
                 # A last line that a crash has cut off is removed: the next one would continue
                 # it, and nobody could read the two.
@@ -200,8 +194,6 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     # A crash can cut off the last line alone: each line is written at once, with its line feed.
     lines = read_bytes(path).decode("utf-8", "replace").split("\n")
     for number, line in enumerate(lines[:-1], 1):
-        if not line:
-            continue
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):  # the latter of lists in lists in lists ...
@@ -715,9 +707,9 @@ class _Player:
         # prepared here, each further one while the one before it is held, if it is held.
         round_number = 0
         first = 0
-        if self.journal is not None and self.journal.position is not None:
-            round_number = self.journal.position.round
-            first = min(self.journal.position.moment, len(self.moments) - 1)
+        if self.journal is not None:
+            round_number = self.journal.round
+            first = min(self.journal.moment, len(self.moments) - 1)
 
         prepared: _PreparedMoment | None = None
         while options.rounds is None or round_number < options.rounds:
@@ -736,11 +728,8 @@ class _Player:
                     self.on_moment(moment, len(self.moments))
                 prepared = self._hold(round_number, place, stop)
 
-            # Without moments an endless plan would never end.
             first = 0
             round_number += 1
-            if not self.moments:
-                break
         return PlayReport(tuple(played), is_whole=not stop.is_set())
 
     def _prepare(self, round_number: int, place: int, due_s: float) -> _PreparedMoment:

@@ -65,7 +65,7 @@ def test_a_run_that_ends_before_the_journal_is_locked_is_resumed_where_it_stood(
 
     monkeypatch.setattr(journals, "lock_at_once", end_former_run)
     resumed = journals.PlayJournal(path, {"plan": "a"}, resume=True)
-    assert resumed.position == journals.Position(2, 1)
+    assert (resumed.round, resumed.moment) == (2, 1)
     resumed.write(event="ended")
     resumed.close()
     events = [entry.get("event") for entry in journals.read_entries(path)]
@@ -84,7 +84,7 @@ def test_a_journal_whose_last_line_was_cut_off_can_be_resumed_again(
     path.write_bytes(path.read_bytes()[:-n_missing])
     for _number in range(2):
         resumed = journals.PlayJournal(path, {"plan": "a"}, resume=True)
-        assert resumed.owner == "one" and resumed.position is None
+        assert resumed.owner == "one" and (resumed.round, resumed.moment) == (0, 0)
         resumed.write(event="ended")
         resumed.close()
     events = [entry.get("event") for entry in journals.read_entries(path)]

@@ -108,13 +108,10 @@ def list_circuits(name: str, circuits: object) -> tuple[CrossConnect, ...]:
 
 def check_difference(difference: object) -> Difference:
     """Check a change of circuits that a caller has given, and return it."""
-    if not isinstance(difference, Difference):
-        raise InputError(
-            f"difference = {difference!r:.60}: a Difference is expected", where="difference"
-        )
-    list_circuits("difference.removals", difference.removals)
-    list_circuits("difference.additions", difference.additions)
-    return difference
+    checked: Difference = form_of(Difference).check("difference", difference)
+    list_circuits("difference.removals", checked.removals)
+    list_circuits("difference.additions", checked.additions)
+    return checked
 
 
 @lru_cache(maxsize=16_384)

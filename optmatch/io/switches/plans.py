@@ -51,16 +51,6 @@ FibreRoute = Sequence[int]
 """The fibres that a circuit passes, in the order of its light."""
 
 
-class _RackNode(NamedTuple):
-    """A server or an inter-rack switch, seen as a switch of its own."""
-
-    name: str
-    n_ports: int
-    """The larger of its numbers of inputs and outputs."""
-    labels: tuple[str, ...]
-    """``labels[k]``: what is at input k and at output k."""
-
-
 class RackPart(NamedTuple):
     """A part of racks that can fail."""
 
@@ -105,8 +95,10 @@ class RackNodes:
         self.input_of_fibre: NDArray[np.int64] = first_place[heads] + rank_in_group(heads)
         self.output_of_fibre: NDArray[np.int64] = first_place[tails] + rank_in_group(tails)
 
-    def list_nodes(self) -> list[_RackNode]:
-        """Return all switches: the servers, if light passes them, then the inter-rack switches.
+    def label_nodes(self) -> dict[str, tuple[str, ...]]:
+        """Return what is at input k and at output k of each switch, by the name of the switch.
+
+        The servers come first, if light passes them, then the inter-rack switches.
 
         The ports of a server are those of its chips, then its places for fibres; those of an
         inter-rack switch are the low and the high end of each rack in turn.
@@ -114,7 +106,7 @@ class RackNodes:
         rack = self.rack
         # As many fibres arrive at a switch as leave it, so that those that leave count its ports.
         leaving = np.bincount(self.tail_of_fibre, minlength=rack.n_servers)
-        nodes = []
+        labels_of_node: dict[str, tuple[str, ...]] = {}
         if rack.through:
             for server in range(rack.n_servers):
                 fibres = int(leaving[server])
@@ -127,17 +119,14 @@ class RackNodes:
                     ),
                     *(f"fibre place {place}" for place in range(fibres)),
                 ]
-                nodes.append(_RackNode(f"server {server}", len(labels), tuple(labels)))
+                labels_of_node[f"server {server}"] = tuple(labels)
         for switch, (axis, first, second) in enumerate(rack.rack_switches.tolist()):
             fibres = int(leaving[rack.n_servers + switch])
-            nodes.append(
-                _RackNode(
-                    f"inter-rack switch {switch} ({AXES[axis]} {first} {second})",
-                    fibres,
-                    tuple(f"rack {k // 2} {('low', 'high')[k % 2]}" for k in range(fibres)),
-                )
+            name = f"inter-rack switch {switch} ({AXES[axis]} {first} {second})"
+            labels_of_node[name] = tuple(
+                f"rack {k // 2} {('low', 'high')[k % 2]}" for k in range(fibres)
             )
-        return nodes
+        return labels_of_node
 
     def connections_of(
         self, source_port: int, destination_port: int, route: FibreRoute
@@ -146,8 +135,8 @@ class RackNodes:
 
         Ports are those of chips, counted chip by chip over all racks. `route` has the numbers of
         the fibres that the circuit takes, in order; it is empty within a server. A connection is
-        three numbers: the place of the switch in `list_nodes`, and which of its inputs it joins to
-        which output; in servers the ports of chips come first, then fibres. Fibres that do not
+        three numbers: the place of the switch in `label_nodes`, and which of its inputs it joins
+        to which output; in servers the ports of chips come first, then fibres. Fibres that do not
         join the two ports, one after the other, are an `InputError`.
         """
         through = self.rack.through
@@ -182,7 +171,7 @@ class RackNodes:
     def part_at(self, node: int, place: int, *, is_input: bool) -> RackPart:
         """Return the port of a chip, or the fibre, that is at an input or an output of a switch.
 
-        `node` is its place in `list_nodes`, and `place` counts chips first, then fibres: those
+        `node` is its place in `label_nodes`, and `place` counts chips first, then fibres: those
         that arrive at inputs, or leave at outputs.
         """
         rack = self.rack
@@ -406,7 +395,7 @@ def _rack_switches(
 ) -> tuple[PlannedSwitch, ...]:
     """Return the servers and inter-rack switches of racks with the matchings of all states.
 
-    Switches are in the order of `RackNodes.list_nodes`; ``matchings[state, input]`` is the output
+    Switches are in the order of `RackNodes.label_nodes`; ``matchings[state, input]`` is the output
     that a circuit leaves by, -1 where nothing is joined. Interposers with cells are refused: the
     states of cells would say what a server does.
     """
@@ -417,8 +406,11 @@ def _rack_switches(
             where="fabric",
         )
     nodes = rack_nodes(rack)
-    listed = nodes.list_nodes()
-    matchings = [np.full((len(states), node.n_ports), IDLE, dtype=np.int32) for node in listed]
+    labels_of_node = nodes.label_nodes()
+    matchings = [
+        np.full((len(states), len(labels)), IDLE, dtype=np.int32)
+        for labels in labels_of_node.values()
+    ]
 
     # Most circuits are the same in all states, so their way is looked up once: by ports and
     # fibres of a circuit, the switch, input and output of each connection on its way.
@@ -431,8 +423,8 @@ def _rack_switches(
             for node, entry, exit_ in connections[key]:
                 matchings[node][state, entry] = exit_
     return tuple(
-        _without_times(node.name, node.labels, table)
-        for node, table in zip(listed, matchings, strict=True)
+        _without_times(name, labels, table)
+        for (name, labels), table in zip(labels_of_node.items(), matchings, strict=True)
     )
 
 

@@ -59,62 +59,30 @@ class SonicConfig(NamedTuple):
 def command_lines(difference: Difference) -> list[str]:
     """Return a difference as commands of the switch's own command line, removals first.
 
-    Runs of circuits whose A sides and B sides both count upwards by one become ranges. Additions
-    are ``safe``: the switch refuses one whose side is in use by a circuit that stays. Each line
-    fits a terminal.
+    Additions are ``safe``: the switch refuses one whose side is in use by a circuit that stays.
+    Each line fits a terminal.
 
     Examples
     --------
-    >>> pairs = tuple(CrossConnect(f"{k}A", f"{k + 10}B") for k in range(1, 5))
+    >>> pairs = (CrossConnect("1A", "12B"), CrossConnect("2A", "11B"))
     >>> command_lines(Difference((), pairs))
-    ['config ocs cross-connect add 1A..4A-11B..14B safe']
+    ['config ocs cross-connect add 1A-12B,2A-11B safe']
     """
     command = "config ocs cross-connect"
-    removals = [f"{command} delete {ranges}" for ranges in _ranges(difference.removals)]
-    additions = [f"{command} add {ranges} safe" for ranges in _ranges(difference.additions)]
+    removals = [f"{command} delete {names}" for names in _lines_of_names(difference.removals)]
+    additions = [f"{command} add {names} safe" for names in _lines_of_names(difference.additions)]
     return removals + additions
 
 
-def _ranges(circuits: Sequence[CrossConnect]) -> list[str]:
-    """Write circuits, by A side, as names, and runs of them as ranges, in lines of commas.
-
-    Both sides of a run count upwards by one, in the same modules: ``1A-11B``, ``2A-12B``,
-    ``3A-13B`` become ``1A..3A-11B..13B``. There are as few lines as fit a terminal.
-    """
-    runs: list[list[CrossConnect]] = []
-    for circuit in circuits:
-        if runs and _continues(runs[-1][-1], circuit):
-            runs[-1].append(circuit)
-        else:
-            runs.append([circuit])
-
+def _lines_of_names(circuits: Sequence[CrossConnect]) -> list[str]:
+    """Write the names of circuits with commas between them, in as few lines as fit a terminal."""
     lines: list[str] = []
-    for run in runs:
-        first = run[0]
-        last = run[-1]
-        text = f"{first.a_side}..{last.a_side}-{first.b_side}..{last.b_side}"
-        if len(run) == 1:
-            text = first.name
-        if lines and len(lines[-1]) + 1 + len(text) <= _MOST_LETTERS_OF_A_COMMAND:
-            lines[-1] += f",{text}"
+    for circuit in circuits:
+        if lines and len(lines[-1]) + 1 + len(circuit.name) <= _MOST_LETTERS_OF_A_COMMAND:
+            lines[-1] += f",{circuit.name}"
         else:
-            lines.append(text)
+            lines.append(circuit.name)
     return lines
-
-
-def _continues(before: CrossConnect, circuit: CrossConnect) -> bool:
-    """Tell whether a circuit follows the one before, as ``2A-12B`` follows ``1A-11B``.
-
-    Sides stay in the same modules.
-    """
-    for side_before, side in zip(before, circuit, strict=True):
-        earlier = SIDE_NAME.fullmatch(side_before)
-        later = SIDE_NAME.fullmatch(side)
-        if earlier is None or later is None or earlier["module"] != later["module"]:
-            return False
-        if int(later["number"]) != int(earlier["number"]) + 1:
-            return False
-    return True
 
 
 def write_config(circuits: Iterable[CrossConnect], ports: PortTable) -> str:

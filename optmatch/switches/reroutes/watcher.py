@@ -432,22 +432,18 @@ class Watcher:
             self.on_event(WatchEvent("recovered", message))
 
         new_parts = [part for part in failed_parts if part not in self._known_parts]
-        if not new_parts:
-            return
         self._known_parts.update(new_parts)
         for part in new_parts:
             self._open_failures[part] = _OpenFailure(began_s)
 
-        # One answer to all failures is one change of the switches.
-        is_answered = False
+        # One answer to all failures is one change of the switches. Without it, those that can be
+        # answered must not wait for those that cannot.
+        outcome = None
         if len(new_parts) > 1:
             outcome = self._ask(new_parts, _QUICK_S)
-            if isinstance(outcome, Proposal):
-                self._carry_out(new_parts, outcome)
-                is_answered = True
-
-        # Those that can be answered must not wait for those that cannot.
-        if not is_answered:
+        if isinstance(outcome, Proposal):
+            self._carry_out(new_parts, outcome)
+        else:
             for part in new_parts:
                 self._note_outcome(part, self._ask([part], _QUICK_S), "; the search goes on")
 
@@ -758,8 +754,6 @@ class Watcher:
         switch = self._switches[index]
         assert switch is not None
         circuits = sent.untuned[index]
-        if not circuits:
-            return {}
         if index in self._lost:
             return dict.fromkeys(circuits, "on a switch that is lost")
         try:
