@@ -54,33 +54,30 @@ class HeaterStep(NamedTuple):
     """How long the cell takes to settle."""
 
 
-class HeaterTable(NamedTuple):
-    """Heaters of a chip by cell and arm, and what cells do to each other."""
-
-    heaters: Mapping[tuple[int, int], Heater]
-    """By the number of the cell and the arm."""
-    cells: CellDevice
-    """Heat that reaches other cells; power and settling times that heaters do not state."""
+Heaters = Mapping[tuple[int, int], Heater]
+"""The heaters of a chip, by the number of the cell and the arm."""
 
 
 def plan_heater_steps(
     fabric: Fabric,
     cell_states: NDArray[np.int8],
-    table: HeaterTable,
+    heaters: Heaters,
+    cells: CellDevice,
     *,
     most_mw: float | None = None,
 ) -> list[HeaterStep]:
     """Plan the voltages of all heaters of a chip, slot by slot, in the order of setting them.
 
-    ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free; `table` has the calibrations of heaters,
-    and `most_mw` is the most power, None for no limit. A free cell keeps the voltages that it has;
+    ``cell_states[slot, cell]``: 0 bar, 1 cross, -1 free. `heaters` are calibrated; `cells` say
+    what heat reaches other cells, and power and settling times that heaters do not state.
+    `most_mw` is the most power, None for no limit. A free cell keeps the voltages that it has;
     before the first slot there is no voltage. At the beginning of each slot heaters are turned
     down first, and only then others up, hence the total power on the way is never above that of
     both slots. Heaters that keep their voltage have no step. A cell that no heater brings to its
     phase is refused, and so is a slot above `most_mw`.
     """
     n_cells = fabric.n_cells
-    driver = _Driver(fabric, table)
+    driver = _Driver(fabric, heaters, cells)
     turns_rad = np.zeros((n_cells, 2))
     shown_states = np.full(n_cells, FREE, dtype=np.int8)
     steps: list[HeaterStep] = []
@@ -102,7 +99,7 @@ class _Driver:
     cell]`` the part of a turn that another cell gets as heat.
     """
 
-    def __init__(self, fabric: Fabric, table: HeaterTable) -> None:
+    def __init__(self, fabric: Fabric, heaters: Heaters, cells: CellDevice) -> None:
         """Put what is known about the heaters of a chip into arrays by cell and arm.
 
         An arm without a heater can be turned by -1 rad at most, so that no phase is in its reach.
@@ -112,14 +109,15 @@ class _Driver:
         graph = fabric.graph
         if graph is None:
             raise InputError("a switch without cells has no heaters")
-        if table.cells.n_cells != fabric.n_cells:
-            raise InputError(f"a device of {table.cells.n_cells} cells, not {fabric.n_cells}")
+        if cells.n_cells != fabric.n_cells:
+            raise InputError(f"a device of {cells.n_cells} cells, not {fabric.n_cells}")
         self.names: Sequence[str] = fabric.cell_names
-        self.table = table
+        self.heaters = heaters
+        self.cells = cells
         # Differences of phases (arm 1 minus arm 2) are those of the table of cells, or else of the
         # netlist.
-        cells = with_cell_phases(fabric, table.cells)
-        wanted_rad = [cells.column("bar_phase_rad"), cells.column("cross_phase_rad")]
+        with_phases = with_cell_phases(fabric, cells)
+        wanted_rad = [with_phases.column("bar_phase_rad"), with_phases.column("cross_phase_rad")]
         self.wanted_rad = np.stack(wanted_rad, axis=1)
 
         # Powers that are not known count as 1 mW for each rad.
@@ -129,7 +127,7 @@ class _Driver:
         self.at_rest_rad = np.zeros(fabric.n_cells)
 
         # Arm 1 adds to the difference of phases without voltage, arm 2 takes away from it.
-        for (cell, arm), heater in table.heaters.items():
+        for (cell, arm), heater in heaters.items():
             if cell >= fabric.n_cells:
                 raise InputError(f"a heater of cell {cell}: cells are 0 .. {fabric.n_cells - 1}")
             self.largest_rad[cell, arm - 1] = heater.largest_turn_rad
@@ -144,7 +142,7 @@ class _Driver:
         heated = (self.largest_rad >= 0).any(axis=1)
         for cell in np.flatnonzero(heated).tolist():
             by_heaters = self.at_rest_rad[cell]
-            by_table = table.cells.phase_offset_rad[cell]
+            by_table = cells.phase_offset_rad[cell]
             apart_rad = math.remainder(by_heaters - by_table, _WHOLE_TURN_RAD)
             if by_heaters != 0 and by_table != 0 and abs(apart_rad) > 1e-6:
                 raise InputError(
@@ -162,8 +160,8 @@ class _Driver:
 
         # ``shares[heated, cell]``: the part of a heater's turn that another cell's phase gets.
         self.shares = np.zeros((fabric.n_cells, fabric.n_cells))
-        if table.cells.device.thermal_crosstalk:
-            self.shares = heat_shares(graph, table.cells.device)
+        if cells.device.thermal_crosstalk:
+            self.shares = heat_shares(graph, cells.device)
 
     def turns_for(self, states: NDArray[np.int8], slot: int) -> NDArray[np.float64]:
         """Find ``turn_rad[cell, arm - 1]`` by which heaters must turn phases to set the cells.
@@ -191,7 +189,7 @@ class _Driver:
         else:
             raise InputError(
                 f"slot {slot}: heat of other cells is too strong for phases to be compensated"
-                f" (thermal_crosstalk = {self.table.cells.device.thermal_crosstalk:g})"
+                f" (thermal_crosstalk = {self.cells.device.thermal_crosstalk:g})"
             )
 
         # Each cell has a heater that reaches what it lacks.
@@ -262,7 +260,7 @@ class _Driver:
         changes = []
         total_mw = 0.0
         total_after_mw = 0.0
-        for (cell, arm), heater in sorted(self.table.heaters.items()):
+        for (cell, arm), heater in sorted(self.heaters.items()):
             before_mw = self.power_mw(cell, arm, before_rad[cell, arm - 1])
             after_mw = self.power_mw(cell, arm, after_rad[cell, arm - 1])
             total_mw += before_mw
@@ -290,7 +288,7 @@ class _Driver:
             total_mw += power_mw - before_mw
             settling_s = heater.settling_s
             if settling_s is None:
-                settling_s = float(self.table.cells.settling_s[cell])
+                settling_s = float(self.cells.settling_s[cell])
             steps.append(
                 HeaterStep(
                     slot=slot,
@@ -311,10 +309,10 @@ class _Driver:
 
         NaN if neither says it.
         """
-        heater = self.table.heaters[cell, arm]
+        heater = self.heaters[cell, arm]
         if heater.resistance_ohm is not None:
             return heater.power_mw(heater.volts_for(turn_rad))
-        mw_per_pi = float(self.table.cells.heater_mw_per_pi[cell])
+        mw_per_pi = float(self.cells.heater_mw_per_pi[cell])
         return mw_per_pi * turn_rad / math.pi if mw_per_pi > 0 else math.nan
 
 

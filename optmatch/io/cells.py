@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.fabric import numbers_of_names
-from optmatch.fabrics.heaters import HeaterTable, plan_heater_steps
+from optmatch.fabrics.heaters import plan_heater_steps
 from optmatch.fabrics.netlists.circuits import cell_circuits, find_differences
 from optmatch.io.fields import read_entry, read_records, shorten
 from optmatch.io.text import csv_text, layout, read_bytes, refused_at
@@ -90,15 +90,7 @@ def read_cells(
                 )
             measured[int(cell)] = row
             place_of_cell[int(cell)] = place
-            # Each row is tried as a chip of one cell, since its place is known only here. That
-            # cell has the number 0, which is taken out of the message.
-            try:
-                CellDevice.of(device, 1, {0: row})
-            except InputError as exc:
-                field = exc.message.split("[0]")[0].split("cell 0, ")[-1]
-                raise InputError(
-                    exc.message.replace("[0]", ""), where=f"{place} {field}"
-                ) from None
+
         # Cells for which the file states no phases are as the netlist says.
         states_phases = any(key in row for row in measured.values() for key in _PHASES)
         if phases_rad is not None and states_phases:
@@ -288,10 +280,9 @@ def write_drive_table(
     fabric = solution.problem.fabric
     if heaters is None:
         raise InputError("calibrations of the heaters are needed (--heaters)", where="heaters")
-    table = HeaterTable(
-        heaters=read_heaters(heaters, fabric),
-        cells=CellDevice.of(DEVICES["ideal"], fabric.n_cells) if cells is None else cells,
-    )
+    if cells is None:
+        cells = CellDevice.of(DEVICES["ideal"], fabric.n_cells)
+    calibrated = read_heaters(heaters, fabric)
 
     # The convention stands in the first line, the names of columns in the second one; then a line
     # for each heater that changes, empty where a number is not known.
@@ -299,7 +290,7 @@ def write_drive_table(
         ("slot", "cell", "arm", "state", "turn_rad", "v", "power_mw", "total_mw", "settling_s")
     ]
     circuits = cell_circuits(fabric)
-    for step in plan_heater_steps(fabric, states, table, most_mw=most_mw):
+    for step in plan_heater_steps(fabric, states, calibrated, cells, most_mw=most_mw):
         # The name of the heater on an arm, or the number of the arm if it has none or several.
         circuit = circuits[step.cell]
         names = () if circuit is None else circuit.arms[step.arm - 1]

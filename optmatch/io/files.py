@@ -411,7 +411,7 @@ def _answer_from_tree(tree: Any, where: str, problem: Problem) -> Any:
 MOST_BYTES = 1_000_000
 """Arrays that together take more bytes than this as JSON lie in a file of their own."""
 
-_SMALL = 100  # arrays of up to so many entries stay readable even then
+_SMALL = 100  # arrays of up to so many entries do not count, and stay in the text
 _KEYS = ("file", "sha256")
 _LONGEST_NAME = 255  # bytes; file systems take no longer one
 
@@ -426,22 +426,6 @@ def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], byte
     """
     if name is None:
         return plain(tree), b""
-    array_at: dict[str, NDArray[Any]] = {}
-
-    def note(entry: Any, where: str) -> Any:
-        """Note an array by its JSON pointer."""
-        if isinstance(entry, np.ndarray):
-            array_at[where] = entry
-        return entry
-
-    # An entry takes two bytes at least as text, which decides most cases at once.
-    replace_entries(tree, note)
-    n_bytes = 2 * sum(array.size for array in array_at.values())
-    if n_bytes <= MOST_BYTES:
-        texts = (json.dumps(array.tolist(), separators=(",", ":")) for array in array_at.values())
-        n_bytes = sum(map(len, texts))
-    if n_bytes <= MOST_BYTES:
-        return plain(tree), b""
     large: dict[str, Any] = {}
 
     def refer(entry: Any, where: str) -> Any:
@@ -453,6 +437,14 @@ def detach(tree: dict[str, Any], name: str | None) -> tuple[dict[str, Any], byte
         return {"npz": array_name}
 
     referring = replace_entries(tree, refer)
+
+    # An entry takes two bytes at least as text, which decides most cases at once.
+    n_bytes = 2 * sum(array.size for array in large.values())
+    if n_bytes <= MOST_BYTES:
+        texts = (json.dumps(array.tolist(), separators=(",", ":")) for array in large.values())
+        n_bytes = sum(map(len, texts))
+    if n_bytes <= MOST_BYTES:
+        return plain(tree), b""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **large)
     content = buffer.getvalue()

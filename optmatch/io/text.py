@@ -88,12 +88,20 @@ def _open(path: Path) -> BinaryIO:
         hint.cancel()
 
 
-def decode(content: bytes, name: str) -> str:
-    """Return bytes as text; raise `FormatError` if they are not UTF-8."""
+def decode(content: bytes, name: str, passed_over: list[str] | None = None) -> str:
+    """Return bytes of UTF-8 as text; others are refused, or with a list noted in it and replaced.
+
+    `name` is the file, for messages. A byte order mark in front is left out.
+    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        raise FormatError(f"byte {exc.start}: a file is UTF-8 text", path=name) from exc
+        rule = f"byte {exc.start} is {content[exc.start]:#04x}: a file is UTF-8 text"
+        error = FormatError(f"{rule}{describe_content(content)}", path=name)
+        if passed_over is None:
+            raise error from exc
+        passed_over.append(str(error))
+        return content.decode(errors="replace")
 
 
 def unzip(content: bytes, name: str) -> bytes:
@@ -270,7 +278,7 @@ def describing(content: bytes) -> Iterator[None]:
         yield
     except FormatError as exc:
         description = describe_content(content)
-        if not description:
+        if not description or exc.message.endswith(description):
             raise
         raise FormatError(f"{exc.message}{description}", where=exc.where, path=exc.path) from exc
 
@@ -414,7 +422,7 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
     # The tree, with marks. A text with control characters is read a second time, less strictly,
     # if flaws are to be mended.
     if isinstance(text, bytes):
-        text = _decode(text, path, passed_over)
+        text = decode(text, path, passed_over)
     try:
         try:
             tree = load(text, strict=True)
@@ -435,33 +443,28 @@ def parse_json(text: str | bytes, path: str, *, passed_over: list[str] | None = 
     except ValueError as exc:  # Python refuses integers of thousands of digits
         raise FormatError(f"{exc}: not a number for optmatch", path=path) from exc
 
-    # Half a pair of surrogates, such as the escape \ud800 alone, is no letter.
-    if not flaws and re.search(r"\\u[dD][89a-fA-F]", text):
+    # Marks are looked for, and half a pair of surrogates, such as the escape \ud800 alone, which
+    # is no letter. The first of them is the error; or each is noted and its value put in its
+    # place.
+    errors: list[FormatError] = []
 
-        def mark(entry: Any, _where: str) -> Any:
-            """Mark a text with half a pair of surrogates, or an object with such a key."""
-            halves = filter(_is_half, entry if isinstance(entry, dict) else ())
-            for key in halves:
-                return flaw(f"key {key!r}: half of a pair of surrogates")
-            return flaw(f"{entry!r}: half of a pair of surrogates") if _is_half(entry) else entry
+    def mend(entry: Any, where: str) -> Any:
+        """Note what is wrong with an entry, and return the value that may take its place."""
+        texts = entry if isinstance(entry, dict) else (entry,)
+        halves = [text for text in texts if _is_half(text)]
+        if halves:
+            entry = _Flaw(f"{halves[0]!r}: half of a pair of surrogates")
+        if isinstance(entry, _Flaw):
+            errors.append(FormatError(entry.message, where=where, path=path))
+        while isinstance(entry, _Flaw):
+            entry = entry.instead
+        return entry
 
-        tree = replace_entries(tree, mark)
-
-    # The first mark in the tree is the error; or each is noted and its value put in its place.
-    if flaws:
-        errors: list[FormatError] = []
-
-        def mend(entry: Any, where: str) -> Any:
-            """Note a mark with its place, and return the value that may take its place."""
-            if isinstance(entry, _Flaw):
-                errors.append(FormatError(entry.message, where=where, path=path))
-            while isinstance(entry, _Flaw):
-                entry = entry.instead
-            return entry
-
+    if flaws or re.search(r"\\u[dD][89a-fA-F]", text):
         tree = replace_entries(tree, mend)
-        if passed_over is None:
-            raise errors[0]
+    if errors and passed_over is None:
+        raise errors[0]
+    if passed_over is not None:
         passed_over += map(str, errors)
     return tree
 
@@ -475,23 +478,6 @@ def _make_object(flaw: Callable[..., _Flaw], pairs: list[tuple[str, Any]]) -> di
         else:
             value_of_key[key] = value
     return value_of_key
-
-
-def _decode(content: bytes, path: str, passed_over: list[str] | None) -> str:
-    """Return bytes of UTF-8 as text; wrong ones are noted in `passed_over` and replaced.
-
-    They are refused if it is None, and so is a store of results.
-    """
-    try:
-        return content.decode()
-    except UnicodeDecodeError as exc:
-        if exc.object.startswith(b"SQLite"):
-            raise FormatError("a store: for `report`, and `verify --all`", path=path) from exc
-        rule = f"byte {exc.start} is {exc.object[exc.start]:#04x}: a file is UTF-8 text"
-        if passed_over is None:
-            raise FormatError(rule, path=path) from exc
-        passed_over.append(str(FormatError(rule, path=path)))
-        return content.decode(errors="replace")
 
 
 def replace_entries(tree: Any, change: Callable[[Any, str], Any], where: str = "") -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,8 +140,9 @@ def _prepare_repair(solution: Solution, fixed: bool, thread: int) -> Any:
     return Repair(solution.problem, solution.schedule, fixed=fixed)
 
 
-CELL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)[:3]
-"""The faults that are drawn: a dead port takes part in no circuit, so it breaks none."""
+CellFault = Literal["stuck-bar", "stuck-cross", "dead-cell"]
+"""A fault that is drawn: a dead port takes part in no circuit, so it breaks none."""
+CELL_FAULTS: tuple[FaultKind, ...] = get_args(CellFault)
 
 _NORMAL_95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
@@ -260,18 +261,15 @@ class YieldStudy(Value, Study):
             All cells by their numbers. Ties go to the cell lost more often, then to the smaller
             number.
         """
-        n_broken = self.broken.sum(axis=1).tolist()
-        n_not_repaired = (self.lost + self.open_).sum(axis=1).tolist()
+        n_broken = self.broken.sum(axis=1)
+        n_not_repaired = (self.lost + self.open_).sum(axis=1)
         lower_ends = []
-        for n_lost, n_samples in zip(n_not_repaired, n_broken, strict=True):
+        for n_lost, n_samples in zip(n_not_repaired.tolist(), n_broken.tolist(), strict=True):
             lower_end, _ = wilson(n_lost, n_samples)
             lower_ends.append(lower_end)
-
-        def badness(cell: int) -> tuple[float, int, int]:
-            """Return the key to sort cells by, the worst first."""
-            return (-lower_ends[cell], -n_not_repaired[cell], cell)
-
-        return sorted(range(len(lower_ends)), key=badness)
+        # The last key counts first, and equal cells keep their order.
+        order: list[int] = np.lexsort([-n_not_repaired, -np.array(lower_ends)]).tolist()
+        return order
 
     def cell_name(self, cell: int) -> str | None:
         """Return the name of a cell of a netlist; None where cells have only numbers.
@@ -476,10 +474,7 @@ def study_yield(
     samples = integer("samples", samples, at_least=0)
     if faults > n_cells:
         raise InputError(f"faults = {faults}: the fabric has {n_cells} cells", where="faults")
-    kinds = form_of(Sequence[str]).check("kinds", kinds)
-    for kind in kinds:
-        if kind not in CELL_FAULTS:
-            raise InputError(f"kinds: {kind!r} is none of {', '.join(CELL_FAULTS)}", where="kinds")
+    kinds = form_of(Sequence[CellFault]).check("kinds", kinds)
     if not kinds or len(set(kinds)) < len(kinds):
         raise InputError("kinds: at least one, each once", where="kinds")
     time_limit_s = form_of(Amount | None).check("time_limit_s", time_limit_s)

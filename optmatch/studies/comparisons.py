@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from itertools import combinations, product
@@ -36,7 +35,7 @@ from optmatch.model.comparison import FabricRow
 from optmatch.model.declarations import form_of
 from optmatch.model.device import DEFAULT_DEVICE
 from optmatch.model.display import titled
-from optmatch.model.numbers import plain_array
+from optmatch.model.numbers import list_entries, plain_array
 from optmatch.model.problem import split_unit, unit_of, write_amount
 from optmatch.optics import measure_optics
 from optmatch.problems import Routing
@@ -562,27 +561,12 @@ def compare_methods(
     negotiated refused None
     """
     if not isinstance(problems, Mapping):
-        listed = None
-        if not isinstance(problems, Problem):
-            with suppress(TypeError):  # an array without axes is an iterable by its type alone
-                listed = list(problems)
-        if listed is None:
-            raise InputError(
-                f"problems of type {type(problems).__name__}: problems by name, or a list of"
-                " problems, are expected",
-                where="problems",
-            )
+        listed = list_entries("problems", problems, "problems by name, or a list of problems,")
         problems = {
             f"{getattr(problem, 'kind', 'problem')} {place}": problem
             for place, problem in enumerate(listed)
         }
-    for name, problem in problems.items():
-        if not isinstance(problem, Problem):
-            raise InputError(
-                f"{name!r} is of type {type(problem).__name__}: a problem is expected",
-                where="problems",
-            )
-    named_problems = dict(problems)
+    named_problems = form_of(Mapping[str, Problem]).check("problems", problems)
 
     methods = _check_methods(methods)
     tasks = [

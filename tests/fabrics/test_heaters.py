@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.fabrics.heaters import HeaterStep, HeaterTable, plan_heater_steps
+from optmatch.fabrics.heaters import Heaters, HeaterStep, plan_heater_steps
 from optmatch.fabrics.waveguides import heat_shares
 from optmatch.io.cells import read_heaters
 from optmatch.model import BAR, CellDevice
@@ -19,8 +19,8 @@ from tests.helpers.oracles import solve_densely
 
 def draw_table(
     fabric: om.Fabric, rng: np.random.Generator, *, crosstalk: float = 0.0, arms: int = 2
-) -> HeaterTable:
-    """Draw calibrations of all cells."""
+) -> tuple[Heaters, CellDevice]:
+    """Draw calibrations of all cells, and a device of them."""
     heaters = {}
     for cell in range(fabric.n_cells):
         for arm in range(1, arms + 1):
@@ -32,7 +32,7 @@ def draw_table(
                 resistance_ohm=rng.uniform(500, 2000),
             )
     device = om.Device(thermal_crosstalk=crosstalk, thermal_decay_cells=1.0)
-    return HeaterTable(heaters, CellDevice.of(device, fabric.n_cells))
+    return heaters, CellDevice.of(device, fabric.n_cells)
 
 
 def centres_of_cells(fabric: om.HexMesh) -> np.ndarray:
@@ -56,9 +56,9 @@ def test_phases_are_right_with_all_heaters_on(arms: int, crosstalk: float) -> No
     """Of each set cell: pi in bar, 0 in cross, whatever its neighbours are heated."""
     mesh = om.HexMesh(2, 2)
     rng = np.random.default_rng(arms)
-    table = draw_table(mesh, rng, crosstalk=crosstalk, arms=arms)
+    heaters, cells = draw_table(mesh, rng, crosstalk=crosstalk, arms=arms)
     states = rng.integers(-1, 2, (4, mesh.n_cells)).astype(np.int8)
-    steps = plan_heater_steps(mesh, states, table)
+    steps = plan_heater_steps(mesh, states, heaters, cells)
     middles = centres_of_cells(mesh)
     distance = np.linalg.norm(middles[:, None] - middles, axis=2)
     share = crosstalk * np.exp(-distance) * (1 - np.eye(mesh.n_cells))
@@ -66,7 +66,7 @@ def test_phases_are_right_with_all_heaters_on(arms: int, crosstalk: float) -> No
         volts = replay(steps, mesh.n_cells, slot)
         turn = np.zeros_like(volts)
         difference = np.zeros(mesh.n_cells)
-        for (cell, arm), heater in table.heaters.items():
+        for (cell, arm), heater in heaters.items():
             turn[cell, arm - 1] = heater.b_rad_per_v2 * volts[cell, arm - 1] ** 2
             difference[cell] += (3 - 2 * arm) * (heater.a_rad + turn[cell, arm - 1])
         difference += share @ turn.sum(axis=1)
@@ -79,32 +79,32 @@ def test_no_step_exceeds_the_power() -> None:
     """Steps of 500 drawn changes, each from one slot to the next at the limit of both."""
     fabric = om.Benes(4)
     rng = np.random.default_rng(0)
-    table = draw_table(fabric, rng)
+    heaters, cells = draw_table(fabric, rng)
     for _ in range(100):
         states = rng.integers(0, 2, (6, fabric.n_cells)).astype(np.int8)
-        free_steps = plan_heater_steps(fabric, states, table)
+        free_steps = plan_heater_steps(fabric, states, heaters, cells)
         power_mw = []
         for slot in range(len(states)):
             volts = replay(free_steps, fabric.n_cells, slot)
             power_mw.append(
                 sum(
                     1000 * volts[cell, arm - 1] ** 2 / float(heater.resistance_ohm or 0)
-                    for (cell, arm), heater in table.heaters.items()
+                    for (cell, arm), heater in heaters.items()
                 )
             )
         most_mw = max(power_mw)
-        steps = plan_heater_steps(fabric, states, table, most_mw=most_mw)
+        steps = plan_heater_steps(fabric, states, heaters, cells, most_mw=most_mw)
         volts = np.zeros((fabric.n_cells, 2))
         for step in steps:
             volts[step.cell, step.arm - 1] = step.volts
             total_mw = sum(
                 1000 * volts[cell, arm - 1] ** 2 / float(heater.resistance_ohm or 0)
-                for (cell, arm), heater in table.heaters.items()
+                for (cell, arm), heater in heaters.items()
             )
             assert total_mw <= most_mw * (1 + 1e-9)
             assert step.total_mw == pytest.approx(total_mw, abs=1e-9)
         with pytest.raises(om.InputError, match=r"heaters take .* mW, at most"):
-            plan_heater_steps(fabric, states, table, most_mw=most_mw * 0.999)
+            plan_heater_steps(fabric, states, heaters, cells, most_mw=most_mw * 0.999)
 
 
 def test_the_other_arm_takes_over() -> None:
@@ -114,15 +114,15 @@ def test_the_other_arm_takes_over() -> None:
     short = Heater(cell=0, arm=1, a_rad=1.0, b_rad_per_v2=1.0, max_v=1.0, settling_s=1e-5)
     other = Heater(cell=0, arm=2, b_rad_per_v2=1.0, max_v=2.2)
     states = np.array([[0]], dtype=np.int8)
-    table = HeaterTable({(0, 1): short, (0, 2): other}, cells)
-    (step,) = plan_heater_steps(fabric, states, table)
+    heaters = {(0, 1): short, (0, 2): other}
+    (step,) = plan_heater_steps(fabric, states, heaters, cells)
     assert step.arm == 2 and step.turn_rad == pytest.approx(np.pi + 1.0)
     with pytest.raises(om.InputError, match=r"slot 0, cell 0: arm 1 reaches 1 of 2\.14 rad"):
-        plan_heater_steps(fabric, states, HeaterTable({(0, 1): short}, cells))
+        plan_heater_steps(fabric, states, {(0, 1): short}, cells)
     with pytest.raises(om.InputError, match="cell 0: no heater is calibrated"):
-        plan_heater_steps(fabric, states, HeaterTable({}, cells))
+        plan_heater_steps(fabric, states, {}, cells)
     with pytest.raises(om.InputError, match="cell 0, arm 1: the resistance is not known"):
-        plan_heater_steps(fabric, states, table, most_mw=10.0)
+        plan_heater_steps(fabric, states, heaters, cells, most_mw=10.0)
 
 
 def test_points_are_interpolated_in_squares(tmp_path: Path) -> None:
@@ -169,15 +169,15 @@ def test_what_is_refused(text: str, match: str, tmp_path: Path) -> None:
 def test_from_a_schedule_to_a_drive_table(tmp_path: Path) -> None:
     """The command reads calibrations, and writes slot, cell, arm and voltage."""
     fabric = om.Benes(4)
-    table = draw_table(fabric, np.random.default_rng(1))
+    heaters, _ = draw_table(fabric, np.random.default_rng(1))
     path = tmp_path / "heaters.csv"
     lines = ["cell,arm,a_rad,b_rad_per_v2,resistance_ohm,max_v,settling_s"]
-    for heater in table.heaters.values():
+    for heater in heaters.values():
         entries = [heater.a_rad, heater.b_rad_per_v2, heater.resistance_ohm, heater.max_v]
         values = ["" if entry is None else repr(entry) for entry in (*entries, heater.settling_s)]
         lines.append(",".join([str(heater.cell), str(heater.arm), *values]))
     path.write_text("\n".join(lines) + "\n")
-    assert read_heaters(path, fabric) == table.heaters
+    assert read_heaters(path, fabric) == heaters
     schedule = tmp_path / "a.schedule.json"
     om.save(om.solve(om.Routing(fabric, [2, 0, 3, 1])), schedule)
     done = call("export", str(schedule), "--to", "heaters", "--heaters", str(path))
@@ -185,7 +185,7 @@ def test_from_a_schedule_to_a_drive_table(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO("\n".join(lines[1:]))))
     assert lines[0].startswith("# lines are steps") and rows
     for row in rows:
-        heater = table.heaters[int(row["cell"]), int(row["arm"])]
+        heater = heaters[int(row["cell"]), int(row["arm"])]
         assert heater.b_rad_per_v2 is not None
         turn_rad = heater.b_rad_per_v2 * float(row["v"]) ** 2
         assert turn_rad == pytest.approx(float(row["turn_rad"]))
@@ -234,14 +234,14 @@ def test_light_is_as_good_as_without_heat(fabric: om.Fabric) -> None:
     solution = om.solve(om.AllToAll(fabric), seed=0)
     schedule = solution.schedule
     states = om.settle_free_cells(solution.problem, schedule, "smartlight").astype(np.int8)
-    cold = draw_table(fabric, rng)
+    heaters, cold = draw_table(fabric, rng)
     device = om.Device(thermal_crosstalk=0.03, thermal_decay_cells=1.0)
-    warm = cold._replace(cells=CellDevice.of(device, fabric.n_cells))
+    warm = CellDevice.of(device, fabric.n_cells)
     shares = heat_shares(fabric.graph, device)
     plans = {
-        "without heat": (plan_heater_steps(fabric, states, cold), 0.0),
-        "uncompensated": (plan_heater_steps(fabric, states, cold), 1.0),
-        "compensated": (plan_heater_steps(fabric, states, warm), 1.0),
+        "without heat": (plan_heater_steps(fabric, states, heaters, cold), 0.0),
+        "uncompensated": (plan_heater_steps(fabric, states, heaters, cold), 1.0),
+        "compensated": (plan_heater_steps(fabric, states, heaters, warm), 1.0),
     }
     worst_db: dict[str, list[float]] = {name: [] for name in plans}
     for slot, matching in enumerate(schedule.matchings):
@@ -249,7 +249,7 @@ def test_light_is_as_good_as_without_heat(fabric: om.Fabric) -> None:
             volts = replay(steps, fabric.n_cells, slot)
             arms_rad = np.zeros(volts.shape)
             turn_rad = np.zeros(volts.shape)
-            for (cell, arm), heater in cold.heaters.items():
+            for (cell, arm), heater in heaters.items():
                 turn_rad[cell, arm - 1] = heater.b_rad_per_v2 * volts[cell, arm - 1] ** 2
                 arms_rad[cell, arm - 1] = heater.a_rad + turn_rad[cell, arm - 1]
             warmed_rad = heat * (turn_rad.sum(axis=1) @ shares)

@@ -712,7 +712,5 @@ def _cannot_meet(graph: CellGraph, first: list[int], second: list[int]) -> NDArr
 
     The result is ``dead[k, l]``, from terminal first[k] to second[l].
     """
-    if not second:
-        return np.zeros((len(first), 0), dtype=bool)
     lengths = shortest_routes(graph, graph.perimeter[first], graph.perimeter[second])
     return np.asarray(lengths == UNREACHED)

@@ -484,7 +484,7 @@ def find_cells(
             flaws.append(
                 f"couplers {interferometer.first}, {interferometer.second} have no phase shifter"
                 " in the arms between them: they are filters and do not switch; their matrix is"
-                f" {_format_matrix(_matrix_at(through, 0.0))}"
+                f" {np.round(_matrix_at(through, 0.0), 3).tolist()}"
             )
             continue
         phases_rad, extinctions_db = _find_states(through, interferometer.terminals)
@@ -498,33 +498,13 @@ def find_cells(
                 " between their arms"
                 f" sets {('bar', 'cross')[worst]} with {_MIN_EXTINCTION_DB:g} dB of extinction;"
                 f" the best is {difference_rad:.4g} rad, where the matrix is"
-                f" {_format_matrix(matrix)}"
+                f" {np.round(matrix, 3).tolist()}"
             )
         else:
             yield (
                 interferometer,
                 _make_circuit(paths, interferometer, (phases_rad[BAR], phases_rad[CROSS])),
             )
-
-
-def _format_matrix(matrix: NDArray[np.complex128]) -> str:
-    """Return a matrix for messages by its rows, the exits b1 and b2.
-
-    ``"((0.707, 0.707j), (0.707j, 0.707))"``.
-    """
-
-    def entry(value: complex) -> str:
-        """Return a complex number with three digits, without parts below 5e-4 (rounding)."""
-        has_real = abs(value.real) >= 5e-4
-        has_imag = abs(value.imag) >= 5e-4
-        if has_real and has_imag:
-            return f"{value.real:.3g}{value.imag:+.3g}j"
-        if has_imag:
-            return f"{value.imag:.3g}j"
-        return f"{value.real:.3g}" if has_real else "0"
-
-    rows = [", ".join(entry(complex(value)) for value in row) for row in matrix]
-    return f"(({rows[0]}), ({rows[1]}))"
 
 
 def assume_circuit(name: str, part: Part) -> CellCircuit | None:

@@ -386,20 +386,14 @@ class WiringReader:
         """
         instances = {}
         for name, entry in mapping(tree, "instances", self._flaws).items():
+            instance = _as_instance(entry)
             component = self._component_of(entry)
-            settings = _value_of(entry, "settings") or {}
-            if not isinstance(settings, Mapping):
-                self._flaws.append(f"settings of {name}: a mapping is expected")
-                settings = {}
-
+            settings = mapping(instance, "settings", self._flaws, of=f" of {name}")
             # The info is what the component has computed, and may be of any form.
-            computed = _value_of(entry, "info") or {}
-            if not isinstance(computed, Mapping):
-                computed = {}
+            computed = mapping(instance, "info", [])
 
             # Each cell of an array is an instance with the settings of all.
-            if isinstance(entry, Mapping):
-                take(_INSTANCE, map(str, entry), str(name))
+            take(_INSTANCE, map(str, instance), str(name))
             if not component:
                 self._flaws.append(f"instance {name} has no component")
             for cell in _cells_of_array(str(name), entry):
@@ -411,7 +405,7 @@ class WiringReader:
 
         Models of the file may rename it, unless the user declares what it is.
         """
-        component = _component_name(entry)
+        component = _as_instance(entry).get("component")
         if not isinstance(component, str):
             return ""
         if component in self._declared:
@@ -476,12 +470,17 @@ class WiringReader:
         return len(components) + sum(self._sizes.get(component, 0) for component in components)
 
 
-def mapping(tree: Mapping[str, Any], key: str, flaws: list[str]) -> Mapping[str, Any]:
-    """Return a mapping within a mapping, empty if there is none; any other value is a flaw."""
+def mapping(
+    tree: Mapping[str, Any], key: str, flaws: list[str], *, of: str = ""
+) -> Mapping[str, Any]:
+    """Return a mapping within a mapping, empty if there is none; any other value is a flaw.
+
+    `of` is what the mapping is of, for the flaw, such as ``" of m1"``.
+    """
     value = tree.get(key) or {}
     if isinstance(value, Mapping):
         return value
-    flaws.append(f"{key}: a mapping is expected")
+    flaws.append(f"{key}{of}: a mapping is expected")
     return {}
 
 
@@ -492,11 +491,11 @@ def _value_of(tree: Any, key: str) -> Any:
     return tree.get(key)
 
 
-def _component_name(entry: Any) -> Any:
-    """Return what an instance is of: its ``component``, or the entry itself if that is a name."""
+def _as_instance(entry: Any) -> Mapping[str, Any]:
+    """Return an entry of ``instances`` with its keys; a name alone is that of its component."""
     if isinstance(entry, Mapping):
-        return entry.get("component")
-    return entry
+        return entry
+    return {"component": entry}
 
 
 def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
@@ -523,7 +522,7 @@ def _unwrap(tree: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[st
 
     # The outermost netlist is a component of none; in a circle of netlists it is the first one.
     used_components = {
-        str(_component_name(entry))
+        str(_as_instance(entry).get("component"))
         for netlist in netlists.values()
         for entry in netlist["instances"].values()
     }

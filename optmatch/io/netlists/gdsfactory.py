@@ -73,12 +73,9 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
     # huge tree.
     try:
         filled = _fill_template(content, yaml)
-        loader = _text_loader(yaml)
+        loader = _text_loader(yaml, flaws)
         _check_events(yaml.parse(filled, loader), name)
-        reader = loader(filled)
-        node = reader.get_single_node()
-        flaws += _find_repeated_keys(node)
-        return None if node is None else reader.construct_document(node)
+        return loader(filled).get_single_data()
     except (InputError, MemoryError):
         raise
     except Exception as exc:  # of values that do not fit their tags PyYAML raises nearly anything
@@ -92,14 +89,27 @@ def read_tree(path: str | os.PathLike[str], flaws: list[str]) -> Any:
         raise FormatError(f"{problem}: not YAML{hint}", path=f"{name}{place}") from exc
 
 
-def _text_loader(yaml: Any) -> Any:
-    """Make a loader of PyYAML for which all scalars but null are texts."""
+def _text_loader(yaml: Any, flaws: list[str]) -> Any:
+    """Make a loader of PyYAML for which all scalars but null are texts.
+
+    It adds keys that are there twice in a mapping to `flaws`, by their lines.
+    """
     fast: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 10 times as fast
 
     class TextLoader(fast):  # type: ignore[misc]
         """A safe loader that guesses no types."""
 
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            """Note keys that are there twice, of which a mapping keeps the last one alone."""
+            names = set()
+            for key, _ in node.value:
+                name = str(key.value)
+                if name in names:
+                    flaws.append(f"{name} is there twice, line {key.start_mark.line + 1}")
+                names.add(name)
+            return super().construct_mapping(node, deep)
 
     TextLoader.add_implicit_resolver("tag:yaml.org,2002:null", _NULL, ["~", "n", "N", ""])
     TextLoader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile("^<<$"), ["<"])
@@ -119,7 +129,7 @@ def _fill_template(content: bytes, yaml: Any) -> bytes:
     block = _DEFAULT_SETTINGS.search(text)
     if block is None or _SETTING.search(text) is None:
         return content
-    settings = yaml.load(block[0], _text_loader(yaml))["default_settings"]
+    settings = yaml.load(block[0], _text_loader(yaml, []))["default_settings"]
 
     def value_of(match: re.Match[str]) -> str:
         """Return the default of a setting, or the expression if it has none that is a scalar."""
@@ -173,34 +183,6 @@ def _check_events(events: Iterable[Any], path: str) -> None:
                 )
             n_repeated += size_of_anchor.get(event.anchor, 1)
             check_size("repeats", n_repeated, "")
-
-
-def _find_repeated_keys(node: Any) -> list[str]:
-    """List keys that are there twice in a mapping, anywhere below a node, by their lines.
-
-    `node` is one of PyYAML, None for an empty file: its value is a text, a list of nodes, or a
-    list of pairs of key and value.
-    """
-    flaws = []
-    waiting = [node]
-    visited = set[int]()
-    while waiting:
-        # A node with an anchor is there once for each alias, and is looked at once.
-        node = waiting.pop()
-        if node is None or isinstance(node.value, str) or id(node) in visited:
-            continue
-        visited.add(id(node))
-
-        # Keys of this mapping; the entries of a list have none.
-        keys = set()
-        for entry in node.value:
-            key, value = entry if isinstance(entry, tuple) else (None, entry)
-            waiting.append(value)
-            if key is not None and isinstance(key.value, str):
-                if key.value in keys:
-                    flaws.append(f"{key.value} is there twice, line {key.start_mark.line + 1}")
-                keys.add(key.value)
-    return flaws
 
 
 _STATE_NAMES = {BAR: "bar", CROSS: "cross"}

@@ -87,7 +87,7 @@ BROKEN = [
     ("a.csv", "0,nan\n", r"matrix\[0, 1\] = nan: a number is finite"),
     ("a.csv", "0,9007199254740993\n", ":1: 9007199254740993: whole numbers above"),
     ("a.csv", "# nothing\n", "no numbers in it"),
-    ("a.csv", b"\xff\xfe", "byte 0: a file is UTF-8 text"),
+    ("a.csv", b"\xff\xfe", "byte 0 is 0xff: a file is UTF-8 text"),
     ("a.xls", "", "suffix '.xls': matrices end in .csv"),
     ("a.npy", "no array", "is no file of arrays"),
     ("a.npz", "PK\x03\x04 cut off", "is (damaged|no file of arrays)"),
