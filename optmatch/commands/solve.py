@@ -381,7 +381,8 @@ def suggest_next_step(solution: Solution, method: str | None, time_limit_s: floa
     if not exact_methods:
         return exhausted
 
-    # With a time limit the default method goes on to an exact one by itself.
+    # With a time limit, ten times of what it took, the default method goes on by itself.
     if method is None and time_limit_s is None:
-        return f"{exhausted}; --time-limit 1 goes on, to a better answer or a proof"
+        longer_s = max(1, round(10 * solution.time_s))
+        return f"{exhausted}; --time-limit {longer_s} goes on, to a better answer or a proof"
     return f"{exhausted}; --method {exact_methods[0]} may prove it"

@@ -305,15 +305,16 @@ def test_a_closed_stdin_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "time_limit_s", "hint"),
+    ("method", "time_limit_s", "took_s", "hint"),
     [
-        (None, None, "--time-limit 1 goes on"),
-        ("best", None, "--method ilp may prove it"),
-        (None, 5.0, "--method ilp may prove it"),
+        (None, None, 0.01, "--time-limit 1 goes on"),
+        (None, None, 3.0, "--time-limit 30 goes on"),
+        ("best", None, 0.01, "--method ilp may prove it"),
+        (None, 5.0, 0.01, "--method ilp may prove it"),
     ],
 )
 def test_why_a_search_stopped_and_what_goes_on(
-    method: str | None, time_limit_s: float | None, hint: str
+    method: str | None, time_limit_s: float | None, took_s: float, hint: str
 ) -> None:
     """A search that had nothing left to try said "feasible" and no more."""
     demand = om.Demand.from_matrix([[0, 3, 1], [2, 0, 4], [5, 1, 0]], delay_s=1.0)
@@ -322,6 +323,7 @@ def test_why_a_search_stopped_and_what_goes_on(
         status=om.Status.FEASIBLE,
         limit=om.Limit.EXHAUSTED,
         method="best",
+        time_s=took_s,
     )
     text = suggest_next_step(exhausted, method, time_limit_s)
     assert text.startswith("the search is exhausted") and hint in text
