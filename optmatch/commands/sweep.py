@@ -179,7 +179,7 @@ def _print_report(store: str, report: SweepReport) -> None:
     click.echo(f"{store}: {report.rows} tasks of {report.problems} problems: {counts or 'none'}")
 
     for kind in report.kinds:
-        click.echo(f"\n{kind.kind}")
+        click.echo("\n" + ": ".join(filter(None, (kind.kind, kind.note))))
         print_table(write_table(kind.table), indent=2)
         for grid in kind.grids:
             click.echo(f"  {grid.family}: mean gap by {grid.title}")

@@ -98,6 +98,8 @@ class _KindReport(NamedTuple):
         one. Sorted.
     grids
         The gaps by size, of problems whose names differ in numbers alone.
+    n_uneven
+        How many problems, each with a seed, only some of the methods have.
     """
 
     kind: str
@@ -105,6 +107,17 @@ class _KindReport(NamedTuple):
     quality: dict[str, list[float]]
     time: dict[str, list[float]]
     grids: list[_Grid]
+    n_uneven: int
+
+    @property
+    def note(self) -> str:
+        """A sentence where means of methods are of different tasks, else empty."""
+        if not self.n_uneven:
+            return ""
+        return (
+            f"only some methods have run on {self.n_uneven:,} of the problems and seeds: means are"
+            " of different tasks"
+        )
 
     def shares(self) -> list[dict[str, Any]]:
         """Return the share of the tasks that each method solved within each factor of the best.
@@ -162,6 +175,9 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 label = f"{row.method} {row.options} {row.version}"
             rows_of_label[label].append(row)
         rows_of_label = dict(sorted(rows_of_label.items()))
+        contests = [
+            {(row.problem_sha256, row.seed) for row in rows} for rows in rows_of_label.values()
+        ]
 
         # How far the objectives and times of each label are from the best of each task.
         ratios = compare_rows(
@@ -174,6 +190,7 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 quality={label: sorted(ratios.quality[label]) for label in rows_of_label},
                 time={label: sorted(ratios.time[label]) for label in rows_of_label},
                 grids=_list_grids(rows_of_label),
+                n_uneven=len(set.union(*contests) - set.intersection(*contests)),
             )
         )
     n_of_status = Counter(row.status for row in all_rows)
@@ -413,7 +430,7 @@ def html_page(report: SweepReport, title: str) -> str:
     # A chapter for each kind. A grid is one chart of gaps: those of the problems `family`, such as
     # ``mesh-*``, by the number that stands in the name; `place` 1 is the first number of a name.
     for kind in report.kinds:
-        parts.append(f"<h2>{html.escape(kind.kind)}</h2>")
+        parts.append(f"<h2>{html.escape(kind.kind)}</h2><p>{kind.note}</p>")
         parts.append(html_table(write_table(kind.table)))
         # Gaps are shown in per cent: their mean, least and largest value by number.
         charts: list[str] = []

@@ -66,6 +66,16 @@ def test_parameters_that_vary_are_columns() -> None:
     assert "mean gap by delay_s" in html_page(make_report(found), "a variation")
 
 
+def test_means_of_different_tasks_say_so() -> None:
+    """A sweep that was cut off: one method has run on less than the other."""
+    (whole,) = make_report(rows()).kinds
+    assert whole.note == ""
+    cut = [*rows()[:-1], row("other", "best", 0.5, seed=3)]
+    (kind,) = make_report(cut).kinds
+    assert kind.note.startswith("only some methods have run on 2 of the problems and seeds")
+    assert kind.note in html_page(make_report(cut), "cut off")
+
+
 def test_names_without_a_pattern_are_no_grid() -> None:
     (kind,) = make_report([row("a", "best", 0.1), row("b", "best", 0.2)]).kinds
     assert kind.grids == []
