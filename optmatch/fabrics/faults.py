@@ -47,6 +47,12 @@ class Fault(NamedTuple):
     def __str__(self) -> str:
         return _WORDS[self.kind].format(self.place)
 
+    def named_on(self, fabric: Fabric) -> str:
+        """Write the fault with the name that a netlist gives its cell or port, else its number."""
+        is_port = self.kind == "dead-port"
+        name = fabric.name_port(self.place) if is_port else fabric.cell_names[self.place]
+        return _WORDS[self.kind].format(name)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Faulty(Fabric):

@@ -155,7 +155,8 @@ def page_data(
     loss_db = number("cell_loss_db", cell_loss_db)
     kind = shown.problem.kind if isinstance(shown, Solution) else "schedule"
     circuit_of_port = kept_colours(shown)
-    fault_of_cell = {str(f.place): str(f) for f in fabric.faults if f.kind != "dead-port"}
+    broken_cells = [fault for fault in fabric.faults if fault.kind != "dead-port"]
+    fault_of_cell = {str(fault.place): fault.named_on(fabric) for fault in broken_cells}
 
     # Each slot says how long it lasts. A single matching whose problem counts no time lasts for no
     # known time, and says nothing.

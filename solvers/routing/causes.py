@@ -75,16 +75,17 @@ def add_causes(solution: Solution, text_key: str, causes: list[Fault], minimal: 
     the text, the ``causes`` as strings and ``causes_minimal``.
     """
     stats = dict(solution.stats)
+    names = [fault.named_on(solution.problem.fabric) for fault in causes]
     sentence = "without faults it cannot be done either"
     if causes:
-        sentence = f"caused by: {', '.join(map(str, causes))}"
+        sentence = f"caused by: {', '.join(names)}"
         sentence += "" if minimal else " (perhaps not all of them)"
     return replace(
         solution,
         stats=stats
         | {
             text_key: f"{stats.get(text_key, 'proved')}; {sentence}",
-            "causes": [str(fault) for fault in causes],
+            "causes": names,
             "causes_minimal": minimal,
         },
     )

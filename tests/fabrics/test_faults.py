@@ -208,6 +208,19 @@ def test_causes_are_needed_and_enough(
     assert_caused(mesh, matching, solution)
 
 
+def test_causes_have_the_names_of_a_netlist() -> None:
+    """Cells are numbered in the order of a file that its author never counts."""
+    chip = om.Netlist(
+        ["left", "right"],
+        {"left,b1": "right,a1"},
+        [("w", "left,a1"), ("e", "right,b1")],
+        open_pins=["left,a2", "left,b2", "right,a2", "right,b2"],
+    )
+    solution = om.solve(om.Routing(om.Faulty(chip, stuck_cross=["right"]), [1, 0]), seed=0)
+    assert solution.stats["causes"] == ["cell right stuck in cross"]
+    assert solution.stats["reason"].endswith("caused by: cell right stuck in cross")
+
+
 def assert_caused(mesh: Faulty, matching: NDArray[np.int32], solution: om.Solution) -> None:
     """Let enumeration judge the faults that an answer names."""
     assert solution.status is om.Status.INFEASIBLE
