@@ -66,7 +66,9 @@ def label_time(ax: Axes, span_s: float, rows: int, unit: str = "s") -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, name = scale_of(span_s, unit)
-    locator = MaxNLocator(8, steps=[1, 2, 5, 10], integer=unit != "s")
+    # A label of a tick takes half an inch, and legends may leave axes half of their width.
+    most_ticks = int(np.clip(size_in_inches(ax)[0], 3, 8))
+    locator = MaxNLocator(most_ticks, steps=[1, 2, 5, 10], integer=unit != "s")
     ticks = locator.tick_values(0.0, span_s / scale or 1.0)
     ax.set(xlim=(0, (span_s or 1.0) * 1.01), ylim=(rows - 0.4, -0.6))
     ax.tick_params(labelsize=8)
@@ -90,6 +92,7 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
     """
     n_rows = len(chart["rows"])
     looks = chart["legend"]
+    is_own_figure = ax is None
     ax = axes_of(ax, 10.0, min(30.0, max(2.5, row_inches * n_rows + 1.2)))
     label_time(ax, chart["span_s"], n_rows, chart.get("unit", "s"))
 
@@ -123,7 +126,10 @@ def draw_rows(chart: Mapping[str, Any], ax: Axes | None, row_inches: float = 0.3
             )
 
     # A text is written where its bar has room: a letter of 8 points is about 0.075 inches wide.
+    # Legends of a figure of somebody may leave these axes half of their width.
     width_inches, height_inches = size_in_inches(ax)
+    if not is_own_figure:
+        width_inches /= 2
     texts = chart.get("texts", ())
     if height_inches < n_rows * _LINE_INCHES:
         texts = ()

@@ -175,9 +175,9 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 label = f"{row.method} {row.options} {row.version}"
             rows_of_label[label].append(row)
         rows_of_label = dict(sorted(rows_of_label.items()))
-        contests = [
+        first, *others = (
             {(row.problem_sha256, row.seed) for row in rows} for rows in rows_of_label.values()
-        ]
+        )
 
         # How far the objectives and times of each label are from the best of each task.
         ratios = compare_rows(
@@ -190,7 +190,7 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 quality={label: sorted(ratios.quality[label]) for label in rows_of_label},
                 time={label: sorted(ratios.time[label]) for label in rows_of_label},
                 grids=_list_grids(rows_of_label),
-                n_uneven=len(set.union(*contests) - set.intersection(*contests)),
+                n_uneven=len(first.union(*others) - first.intersection(*others)),
             )
         )
     n_of_status = Counter(row.status for row in all_rows)
