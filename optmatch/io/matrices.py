@@ -18,7 +18,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -1318,8 +1318,6 @@ def _repetita_labels(path: str) -> list[str] | None:
 _HEADER = "%%MatrixMarket matrix coordinate|array real|integer|pattern general|symmetric"
 _FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
 
-T = TypeVar("T")
-
 _Line = tuple[str, list[str]]
 """The place of a line that is no comment, and its words."""
 
@@ -1439,10 +1437,12 @@ def _read_array(
     return matrix
 
 
-def _counted(entries: Sequence[T], count: int, path: str) -> Sequence[T]:
+def _counted(
+    entries: Sequence[tuple[str, Any]], count: int, path: str
+) -> Sequence[tuple[str, Any]]:
     """Return entries, each with its place in front, if they are as many as were announced."""
     if len(entries) != count:
-        place = entries[count][0] if len(entries) > count else path  # type: ignore[index]
+        place = entries[count][0] if len(entries) > count else path
         raise FormatError(f"{len(entries)} entries, but {count} are announced", path=place)
     return entries
 

@@ -114,12 +114,8 @@ def _text_loader(yaml: Any, flaws: list[str]) -> Any:
     TextLoader.add_implicit_resolver("tag:yaml.org,2002:null", _NULL, ["~", "n", "N", ""])
     TextLoader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile("^<<$"), ["<"])
 
-    def build_list(loader: Any, node: Any) -> Any:
-        """Return a tuple as a list."""
-        return loader.construct_sequence(node, deep=True)
-
-    # `yaml.dump` of a netlist of gdsfactory writes its nets as a tuple.
-    TextLoader.add_constructor("tag:yaml.org,2002:python/tuple", build_list)
+    # `yaml.dump` of a netlist of gdsfactory writes its nets as a tuple, which becomes a list.
+    TextLoader.add_constructor("tag:yaml.org,2002:python/tuple", fast.construct_yaml_seq)
     return TextLoader
 
 

@@ -380,6 +380,8 @@ def _spell_as_protobuf(entry: dict[str, Any]) -> dict[str, Any]:
     listed = entry.get("attr", [])
     if not isinstance(listed, list):
         raise FormatError(f"attr = {shorten(listed)}: a list is expected")
+
+    # Each field has the one spelling that the node uses, and a type has its number.
     node: dict[str, Any] = {}
     for field, spellings in _SPELLINGS.items():
         present = [key for key in spellings if key in entry]
@@ -404,6 +406,8 @@ def _spell_as_protobuf(entry: dict[str, Any]) -> dict[str, Any]:
             beside.append({"name": name, "bool_list": involved})
         else:
             beside.append({"name": name, "int64_val": entry[name]})
+
+    # Of an attribute that is there twice, the one beside the other keys counts.
     node["attr"] = listed + beside
     return node
 

@@ -23,6 +23,7 @@ from optmatch.io.rails.chakra import (
     ALL_RANKS,
     LARGEST,
     MISSING,
+    Members,
     NodeRow,
     Trace,
     TraceOptions,
@@ -1105,7 +1106,6 @@ def read_gloo_calls(recording: Recording, events: TraceEvents, by_role: EventsBy
 
 
 Paths = Sequence[str | os.PathLike[str]]
-Members = Mapping[str, Sequence[int]]
 
 
 class Times(NamedTuple):

@@ -120,6 +120,8 @@ class RackNodes:
                     *(f"fibre place {place}" for place in range(fibres)),
                 ]
                 labels_of_node[f"server {server}"] = tuple(labels)
+
+        # An inter-rack switch has the low and the high end of each rack in turn.
         for switch, (axis, first, second) in enumerate(rack.rack_switches.tolist()):
             fibres = int(leaving[rack.n_servers + switch])
             name = f"inter-rack switch {switch} ({AXES[axis]} {first} {second})"
