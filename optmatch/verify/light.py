@@ -126,13 +126,9 @@ def circuit_matrix(
     """
     arm_1, arm_2 = circuit.arms
     phase_of_part = {arm_1[0]: difference_rad} if arm_1 else {arm_2[0]: -difference_rad}
-    # Row and column k of all matrices belong to pin k; `number` counts the pins of all parts.
-    number = {
-        f"{part.name},{pin}": k
-        for k, (part, pin) in enumerate(
-            (part, pin) for part in circuit.parts for pin in part.pins if pin
-        )
-    }
+    # Row and column k of all matrices belong to pin k of all parts.
+    pins = [f"{part.name},{pin}" for part in circuit.parts for pin in part.pins if pin]
+    number = {pin: k for k, pin in enumerate(pins)}
 
     # S has a block for each part, C is a permutation of the joined pins.
     scattering = np.zeros((len(number), len(number)), dtype=np.complex128)
@@ -155,7 +151,9 @@ def circuit_matrix(
             source[number[pin]] = 1.0
             entering = np.linalg.solve(np.eye(len(number)) - joined @ scattering, source)
             leaving = scattering @ entering
-            matrix[:, column] = [leaving[number[b_pin]] if b_pin else 0.0 for b_pin in b_pins]
+            for row, b_pin in enumerate(b_pins):
+                if b_pin:
+                    matrix[row, column] = leaving[number[b_pin]]
     return matrix
 
 
@@ -211,11 +209,11 @@ def circuit_matrices(
     matrices = np.empty((len(circuits), 2, 2, 2), dtype=np.complex128)
     for cell, circuit in enumerate(circuits):
         for state in (BAR, CROSS):
-            matrices[cell, state] = (
-                ideal_matrix(state)
-                if circuit is None
-                else circuit_matrix(circuit, circuit.difference_rad[state], coupling_change)
-            )
+            if circuit is None:
+                matrices[cell, state] = ideal_matrix(state)
+                continue
+            difference_rad = circuit.difference_rad[state]
+            matrices[cell, state] = circuit_matrix(circuit, difference_rad, coupling_change)
     matrices.flags.writeable = False
     return matrices
 

@@ -269,11 +269,8 @@ class Findings:
         """
         wrong = np.argwhere(is_wrong)
         for index in wrong[:most].tolist():
-            pair = [
-                value[tuple(index)].tolist() if isinstance(value, np.ndarray) else value
-                for value in (got, expected)
-            ]
-            self.refuse(rule, where.format(*index), *pair)
+            place = where.format(*index)
+            self.refuse(rule, place, _entry_at(got, index), _entry_at(expected, index))
         return not len(wrong)
 
     def refuse(self, rule: str, where: str, got: Any, expected: Any) -> None:
@@ -306,6 +303,13 @@ class Findings:
             unproved=tuple(self.unproved),
             proof=self.proof,
         )
+
+
+def _entry_at(value: Any, index: list[int]) -> Any:
+    """Return the entry of an array as a plain number; anything else is one value for all."""
+    if isinstance(value, np.ndarray):
+        return value[tuple(index)].tolist()
+    return value
 
 
 def agree(claimed: Any, recomputed: float) -> bool:

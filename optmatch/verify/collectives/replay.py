@@ -351,19 +351,19 @@ class _SumState:
         # The slots that are used: all sums (the first `n_sums` ones), and of each send the slot
         # that it reads, the one that it writes, and the sum of that piece at its destination,
         # which `KEEP` adds to as well. The last two are the same slot if a send writes into the
-        # sum. The three attributes hold slots at first, and numbers of sets below.
+        # sum.
         self.n_ranks = problem.n_ranks
         self.chunk = chunk
         n_sums = self.n_ranks * len(chunk)
-        self.source_set = self._find_slots(sends.source_place, sends.source, sends.piece)
-        self.target_set = self._find_slots(sends.target_place, sends.destination, sends.piece)
+        source_slot = self._find_slots(sends.source_place, sends.source, sends.piece)
+        target_slot = self._find_slots(sends.target_place, sends.destination, sends.piece)
         sum_place = np.full(len(sends.piece), SUM)
-        self.sum_set = self._find_slots(sum_place, sends.destination, sends.piece)
+        sum_slot = self._find_slots(sum_place, sends.destination, sends.piece)
 
         # Slots that nothing uses take no memory: those that are used are numbered, as sets, in
         # ascending order of slots. The inverse of `np.unique` has the set of each slot listed: of
         # the sums, then of the three for all sends.
-        slots = [np.arange(n_sums), self.source_set, self.target_set, self.sum_set]
+        slots = [np.arange(n_sums), source_slot, target_slot, sum_slot]
         self.slot_of_set: NDArray[np.int64]
         """``slot_of_set[set]``: the slot of each set; those of the sums come first."""
         self.slot_of_set, set_of_slot = np.unique(np.concatenate(slots), return_inverse=True)

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import permutations
@@ -82,24 +83,25 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
     if proof.servers[-1] >= n_servers:
         raise ProofError(f"server {proof.servers[-1]}: servers are 0 .. {n_servers - 1}")
     inside = np.isin(np.arange(n_servers), proof.servers)  # by server
+    is_inside: list[bool] = inside.tolist()
     failed = list(failure.problem.failed_fibres)
     ends = np.delete(units.edges[units.edge_of_fibre], failed, axis=0).tolist()
 
     # Each fibre that works leads from its tail to its head, a row of `ends`. Nodes from n_servers
     # on are switches between racks, which are on neither side.
     n_leaving = 0
-    fibres_to_switch: dict[int, int] = {}  # from a server inside
-    fibres_from_switch: dict[int, int] = {}  # to a server outside
+    fibres_to_switch = Counter[int]()  # from servers inside
+    fibres_from_switch = Counter[int]()  # to servers outside
     for tail, head in ends:
         if head >= n_servers:
-            fibres_to_switch[head] = fibres_to_switch.get(head, 0) + bool(inside[tail])
+            fibres_to_switch[head] += is_inside[tail]
         elif tail >= n_servers:
-            fibres_from_switch[tail] = fibres_from_switch.get(tail, 0) + (not inside[head])
-        elif inside[tail] and not inside[head]:
+            fibres_from_switch[tail] += not is_inside[head]
+        elif is_inside[tail] and not is_inside[head]:
             n_leaving += 1
     # Light passes a switch, by as many circuits as there are fibres on both of its sides.
     for switch, n_fibres in fibres_to_switch.items():
-        n_leaving += min(n_fibres, fibres_from_switch.get(switch, 0))
+        n_leaving += min(n_fibres, fibres_from_switch[switch])
 
     n_needed = _must_cross(failure, inside[units.server_of_unit])
     if n_needed <= n_leaving:

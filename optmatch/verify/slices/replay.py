@@ -381,17 +381,19 @@ def _expected_circuits(
         slot_of_chip[x, y, z] = slot
         number_of_chip[x, y, z] = int(answer.servers[slot]) * fabric.chips_per_server + on_server
 
-    # A circuit that leaves upwards arrives at the lower port of the next chip, and vice versa.
     circuits: dict[PortPair, SlotPair] = {}
     for chip in slot_of_chip:
         for axis, step in product(range(3), (-1, 1)):
             next_chip = neighbour(shape, problem.twisted, chip, axis, step)
             if next_chip is None:
                 continue
-            goes_up = step > 0
-            source = number_of_chip[chip] * fabric.ports_per_chip + 2 * axis + goes_up
-            arrives_below = number_of_chip[next_chip] * fabric.ports_per_chip + 2 * axis
-            destination = arrives_below + (not goes_up)
+            # A circuit that leaves upwards arrives at the lower port of the next chip, and vice
+            # versa.
+            leaves_by, arrives_at = 2 * axis, 2 * axis + 1
+            if step > 0:
+                leaves_by, arrives_at = arrives_at, leaves_by
+            source = number_of_chip[chip] * fabric.ports_per_chip + leaves_by
+            destination = number_of_chip[next_chip] * fabric.ports_per_chip + arrives_at
             circuits[source, destination] = (slot_of_chip[chip], slot_of_chip[next_chip])
     return circuits
 
