@@ -556,8 +556,12 @@ def verify(
     for where, part in _list_parts(subject, ""):
         cls = type(part)
         if not _is_own(cls):
-            rule = "an answer is of its class, not of one that is derived from it"
-            findings.refuse(rule, where or "answer", cls.__name__, cls.__mro__[1].__name__)
+            findings.refuse(
+                "an answer is of its class, not of one that is derived from it",
+                where or "answer",
+                cls.__name__,
+                cls.__mro__[1].__name__,
+            )
 
     # The verifier of the kind adds what it finds. An exception that is no rule of a verifier says
     # that the answer does not even have the form that its rules are about.
@@ -582,10 +586,9 @@ def verify(
 def _is_own(cls: type) -> bool:
     """Tell whether a class is of Python, NumPy or this library, and not only says so of itself."""
     package = cls.__module__.partition(".")[0]
-    if package not in ("optmatch", "numpy", "builtins"):
-        return False
-    module = sys.modules.get(cls.__module__)
-    return cls in (NoneType, MappingProxyType) or getattr(module, cls.__name__, None) is cls
+    named = getattr(sys.modules.get(cls.__module__), cls.__name__, None)
+    is_there = named is cls or cls in (NoneType, MappingProxyType)
+    return package in ("optmatch", "numpy", "builtins") and is_there
 
 
 def _list_parts(value: Any, where: str) -> Iterator[tuple[str, Any]]:

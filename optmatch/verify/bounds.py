@@ -68,8 +68,12 @@ def check_solution(
         if form not in (name, "both"):
             findings.expect(f"the {form} is the whole answer", name, part, None)
         elif part is not None and not answered:
-            status = solution.status.value
-            findings.refuse("who has an answer says so", "status", status, "optimal or feasible")
+            findings.refuse(
+                "who has an answer says so",
+                "status",
+                solution.status.value,
+                "optimal or feasible",
+            )
 
     # The better one of the counted bound and the one that the certificate shows counts.
     counted: Score = findings.figures["lower_bound_recomputed"]
@@ -192,9 +196,10 @@ def _check_objective(solution: Solution, findings: Findings) -> None:
     The figures ``objective`` and ``lower_bound_checked`` are set.
     """
     objective = findings.figures["objective"]
-    claimed = solution.objective
-    if compare(claimed, objective, findings.step) != EQUAL:
-        findings.refuse("the objective is as recomputed", "objective", claimed, objective)
+    if compare(solution.objective, objective, findings.step) != EQUAL:
+        findings.refuse(
+            "the objective is as recomputed", "objective", solution.objective, objective
+        )
     checked = findings.figures["lower_bound_checked"]
     if compare(objective, checked, findings.step) == BELOW:
         findings.refuse("no answer is below what is proved", "objective", objective, checked)

@@ -269,8 +269,9 @@ class Findings:
         """
         wrong = np.argwhere(is_wrong)
         for index in wrong[:most].tolist():
-            place = where.format(*index)
-            self.refuse(rule, place, _entry_at(got, index), _entry_at(expected, index))
+            self.refuse(
+                rule, where.format(*index), _entry_at(got, index), _entry_at(expected, index)
+            )
         return not len(wrong)
 
     def refuse(self, rule: str, where: str, got: Any, expected: Any) -> None:
