@@ -1770,10 +1770,10 @@ def _check_times(context: Context) -> None:
         )
 
 
-def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> None:
+def _check_together(context: Context, verb: str, time_s: NDArray[np.float64]) -> None:
     """Check that all parts of a communication start, or end, at one time.
 
-    ``time_s[operation]`` is when an operation starts, or ends; `do` is the verb of the message.
+    ``time_s[operation]`` is when an operation starts, or ends; `verb` is that of the message.
     """
     # ``common_s[match]`` is the time of that part of the communication which is written last; all
     # others have to agree with it. Computations write into the last entry, which is not compared.
@@ -1787,7 +1787,7 @@ def _check_together(context: Context, do: str, time_s: NDArray[np.float64]) -> N
         operations = np.arange(first, min(first + _N_COMPARED, len(match)))
         expected_s = common_s[match[operations]]
         context.refuse(
-            f"all parts of a communication {do} together",
+            f"all parts of a communication {verb} together",
             operations,
             (match[operations] >= 0) & (expected_s != time_s[operations]),
             time_s[operations],
