@@ -380,11 +380,12 @@ def cell_matrices(
     circuits = circuit_matrices(fabric, coupling_change)
     if circuits is None:
         return detuned
-    # The effect of the device on an ideal cell is its matrix times the inverse of the ideal one,
-    # which is unitary. Circuits are given with the couplers of this wavelength already.
+    # The effect of the device on an ideal cell is its matrix times the inverse of the ideal one:
+    # that is unitary and symmetric, and its inverse is its conjugate. Circuits are given with the
+    # couplers of this wavelength already.
     numbers = np.arange(len(circuits))
     ideal_by_state = np.stack([ideal_matrix(BAR), ideal_matrix(CROSS)])
-    factor = device_matrices @ ideal_by_state[states].conj().swapaxes(-1, -2)
+    factor = device_matrices @ ideal_by_state[states].conj()
     matrices: NDArray[np.complex128] = factor @ circuits[numbers, states]
 
     # Light that leaks towards a terminal that a cell does not have is lost in its coupler.
