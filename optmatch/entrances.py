@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Generic, overload
@@ -553,7 +553,7 @@ def verify(
 
     # A class of somebody's own could say anything of its parts, such as how many there are.
     findings = Findings()
-    for where, part in _list_parts(subject, ""):
+    for where, part in _list_parts(subject):
         cls = type(part)
         if not _is_own(cls):
             findings.refuse(
@@ -591,29 +591,29 @@ def _is_own(cls: type) -> bool:
     return package in ("optmatch", "numpy", "builtins") and is_there
 
 
-def _list_parts(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _list_parts(whole: Any) -> list[tuple[str, Any]]:
     """List an answer and all parts of it, those inside a part before it, each with its place.
 
-    `where` is the place of the value, such as ``"answer.rails[2]"``; it is empty for the whole.
-    The problem of a solution is no part of its answer.
+    A place is such as ``"answer.rails[2]"``; that of the whole is empty. The problem of a solution
+    is no part of its answer.
     """
-    parts: list[tuple[str, Any]] = []
-    if isinstance(value, tuple):
-        parts = [(f"{where}[{number}]", part) for number, part in enumerate(value)]
-    elif is_dataclass(value):
-        names = [field.name for field in fields(value) if field.init and field.name != "problem"]
-        parts = [(f"{where}.{name}".lstrip("."), getattr(value, name)) for name in names]
-    for part_where, part in parts:
-        yield from _list_parts(part, part_where)
-    yield where, value
+    parts: list[tuple[str, Any]] = [("", whole)]
+    for where, value in parts:  # the list grows while it is walked
+        if isinstance(value, tuple):
+            parts += [(f"{where}[{number}]", part) for number, part in enumerate(value)]
+        elif is_dataclass(value):
+            given = [field.name for field in fields(value) if field.init]
+            names = [name for name in given if name != "problem"]
+            parts += [(f"{where}.{name}".lstrip("."), getattr(value, name)) for name in names]
+    return parts[::-1]
 
 
 def _find_misfit(subject: Any) -> tuple[str, str] | None:
-    """Find the first part of an answer that its class refuses, and why; None if there is none.
+    """Find a part of an answer that its class refuses, and why; None if there is none.
 
     Each part is made anew, those inside it first.
     """
-    for where, part in _list_parts(subject, ""):
+    for where, part in _list_parts(subject):
         if not is_dataclass(part):
             continue
         try:
