@@ -28,6 +28,14 @@ def test_any_change_has_a_report(name: str, rng: random.Random) -> None:
     assert "subject" not in places
 
 
+def test_parts_may_lie_as_deep_as_they_like() -> None:
+    solution: Any = loads(forging.answer("routing"))
+    deep: tuple[Any, ...] = ()
+    for _ in range(5000):
+        deep = (deep,)
+    assert "a tuple, where only" in om.verify(replace(solution, certificate=deep)).complaint
+
+
 def test_times_that_overflow_are_refused() -> None:
     for problem, answer in (
         (MESSAGE, timed(*[[-1e308, 1e308]] * 3)),
