@@ -586,8 +586,8 @@ def verify(
 def _is_own(cls: type) -> bool:
     """Tell whether a class is of Python, NumPy or this library, and not only says so of itself."""
     package = cls.__module__.partition(".")[0]
-    named = getattr(sys.modules.get(cls.__module__), cls.__name__, None)
-    is_there = named is cls or cls in (NoneType, MappingProxyType)
+    stands_there = getattr(sys.modules.get(cls.__module__), cls.__name__, None)
+    is_there = stands_there is cls or cls in (NoneType, MappingProxyType)
     return package in ("optmatch", "numpy", "builtins") and is_there
 
 
@@ -602,8 +602,8 @@ def _list_parts(whole: Any) -> list[tuple[str, Any]]:
         if isinstance(value, tuple):
             parts += [(f"{where}[{number}]", part) for number, part in enumerate(value)]
         elif is_dataclass(value):
-            given = [field.name for field in fields(value) if field.init]
-            names = [name for name in given if name != "problem"]
+            fields_given = [field.name for field in fields(value) if field.init]
+            names = [name for name in fields_given if name != "problem"]
             parts += [(f"{where}.{name}".lstrip("."), getattr(value, name)) for name in names]
     return parts[::-1]
 

@@ -206,6 +206,8 @@ def circuit_matrices(
     circuits = cell_circuits(fabric)
     if not any(circuits):
         return None
+
+    # Each cell has a matrix in bar and one in cross.
     matrices = np.empty((len(circuits), 2, 2, 2), dtype=np.complex128)
     for cell, circuit in enumerate(circuits):
         for state in (BAR, CROSS):

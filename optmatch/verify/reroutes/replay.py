@@ -407,8 +407,8 @@ def replay_transition(failure: Failure, transition: object, findings: Findings) 
     the light in the end, or its loss. Each check is skipped if one before it failed.
     """
     if not isinstance(transition, Transition):
-        found = type(transition).__name__
-        findings.refuse("the answer is a transition", "answer", found, "Transition")
+        name = type(transition).__name__
+        findings.refuse("the answer is a transition", "answer", name, "Transition")
         return False
     # First all numbers must exist, since they are used as indices from there on.
     violations_before = len(findings.violations)
