@@ -56,14 +56,13 @@ def verify_rails(
 
     # A higher bound counts changes of circuits. Its argument is for ports of one direction: a port
     # either sends or receives.
-    network = problem.network
     one_way = problem.fabric is None or not problem.fabric.bidirectional
     if one_way:
         checked_s = bound_changes(problem)
 
         # If data may change rail inside a server, a plan may also give each GPU a share of all
         # ports of its server. The bound has to hold for both sorts of plans.
-        if lets_pool(problem) and network.gpus_per_server > 1:
+        if lets_pool(problem):
             checked_s = min(checked_s, bound_changes(pool_job(problem)))
         findings.figures["lower_bound_checked"] = max(counted_s, checked_s)
         findings.proof = "counting"

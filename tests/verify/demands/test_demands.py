@@ -27,6 +27,14 @@ def test_lines_count_entries_or_their_time() -> None:
         assert bound_demand(nothing) == 0.0
 
 
+@pytest.mark.parametrize(("planes", "place"), [(1, "delay_s"), (2, "plane 0: delay_s")])
+def test_only_several_planes_have_numbers(planes: int, place: str) -> None:
+    problem = om.Demand.from_matrix([[0, 1], [0, 0]], delay_s=1.0, planes=planes)
+    slots = replace(problem.schedule([[1, -1]], [1]), delay_s=2.0)
+    answer = om.PlaneSchedules(schedules=(slots, slots)) if planes > 1 else slots
+    assert om.verify(problem, answer).violations[0].where == place
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_both_line_bounds_agree(seed: int) -> None:
     rng = np.random.default_rng(seed)

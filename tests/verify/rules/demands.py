@@ -56,6 +56,7 @@ SHORT = demand([[0, 3], [2, 0]], min_slot_s=2.0)
 ONE = demand([[6]])
 """Prices of 7 / 6 for each second earn 7 in the 7 s that it takes."""
 RAISED = demand([[2]], delay_s=2.0, min_slot_s=8.0)
+ONE_TICK = om.Demand.from_matrix([[1, 0], [0, 1]], objective="matchings")
 EXACT = om.Demand.from_matrix([[1, 2], [2, 1]], objective="matchings")
 KEPT = om.Demand.from_matrix([[3]], objective="matchings", switching="per-circuit", delay_s=1.0)
 """A circuit that stays carries nothing in the delay where matchings are counted."""
@@ -270,6 +271,12 @@ ROWS = [
         EXACT,
         EXACT.schedule([[0, 1], [1, 0]], [2, 2]),
         "from port 0 to port 0: the circuits add up to the demand: got 2 s of circuit",
+    ),
+    Row(
+        "the circuits add up to the demand",
+        ONE_TICK,
+        ONE_TICK.schedule([[0, 1], [1, -1]], [1, 1]),
+        "from port 0 to port 1",
     ),
     Row(None, LASTING, LASTING.schedule([[0, -1], [1, -1]], [LASTING.ticks[0, 0], 1])),
     Row(
