@@ -217,6 +217,8 @@ ALL_BUT_6 = tuple(range(7, 12))
 OLD, NEW = (0, 8, 20, 28, 33, 40), (0, 8, 20, 29, 33, 40)
 CUT_OFF = replace(LOST, failed_fibres=(0, 1))
 DEAD = replace(PORT, dead_cells=(0,))
+ONE_WAY = hold(om.Benes(4), [[2, 1]], [-1, 0, 1, -1, 1, -1], dead_cells=(1,))
+"""Light from port 2 enters a dead cell; from port 1 to port 2 there would be a way."""
 
 
 def free(links: int) -> RoutingProof:
@@ -550,4 +552,5 @@ ROWS = [
     unproved(DEAD, (None,), "the proof for the handover (2,) does not hold"),
     unproved(PORT, (free(9),), "circuits pay 0 more than all links are worth"),
     shown(DEAD, (free(11),)),
+    shown(ONE_WAY, (free(18),)),
 ]  # fmt: skip
