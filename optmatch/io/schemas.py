@@ -135,12 +135,12 @@ class _Definitions:
         The result is a JSON Schema. An array may also be a reference to the file beside this one.
         """
         match form:
-            case Plain(kind, span):
-                return _plain(kind, span)
+            case Plain(kind, span, has_names):
+                return _plain(kind, span, has_names)
             case Word(options):
                 return {"enum": list(options)}
-            case Array(dtype, axes, span):
-                tree = _plain(int if issubclass(dtype, np.integer) else float, span)
+            case Array(dtype, axes, span, has_names):
+                tree = _plain(int if issubclass(dtype, np.integer) else float, span, has_names)
                 for axis in range(axes.count):
                     sides = {"minItems": axes.columns, "maxItems": axes.columns}
                     fixed = axis == 0 and axes.columns is not None
@@ -237,13 +237,18 @@ SCHEMAS: dict[str, Callable[[_Definitions], Tree]] = {
 """The makers of the schemas."""
 
 
-def _plain(kind: type, span: Range) -> Tree:
-    """Describe a number, a text or a boolean as a JSON Schema, with the span that is allowed."""
+def _plain(kind: type, span: Range, has_names: bool) -> Tree:
+    """Describe a number, a text or a boolean as a JSON Schema, with the span that is allowed.
+
+    With `has_names` the name of a port or a cell may stand in place of a number.
+    """
     tree: Tree = {"type": {int: "integer", float: "number", str: "string", bool: "boolean"}[kind]}
     if math.isfinite(span.least):
         tree["exclusiveMinimum" if span.above else "minimum"] = span.least
     if math.isfinite(span.most):
         tree["maximum"] = span.most
+    if has_names:
+        return {"anyOf": [tree, {"type": "string"}]}
     return {"anyOf": [tree, {"enum": ["inf", "-inf"]}]} if span.infinite else tree
 
 

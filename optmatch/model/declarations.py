@@ -121,10 +121,12 @@ Count = Annotated[int, Range(1)]
 """A whole number >= 1."""
 Index = Annotated[int, Range(0)]
 """A whole number >= 0."""
+BY_NAME = "by name"
+"""Says that names may stand for numbers: the constructor of the field puts numbers in their place."""
 if TYPE_CHECKING:
     Label = Any
 else:
-    Label = Index
+    Label = Annotated[int, Range(0), BY_NAME]
 """The number of a port or a cell, of which a caller may give the name."""
 Amount = Annotated[float, Range(0)]
 """A number >= 0."""
@@ -149,6 +151,7 @@ class Plain:
 
     type: type
     span: Range = Range()
+    has_names: bool = False
 
     @property
     def wanted(self) -> str:
@@ -229,6 +232,7 @@ class Array:
     dtype: type[np.generic]
     axes: Axes
     span: Range = Range()
+    has_names: bool = False
 
     def takes(self, value: Any) -> bool:
         """Tell whether a value may become an array."""
@@ -458,7 +462,7 @@ def form_of(hint: Any) -> Form:
     if origin is Literal:
         return Word(parts)
     if origin is np.ndarray:
-        return Array(get_args(parts[1])[0], axes, span)
+        return Array(get_args(parts[1])[0], axes, span, BY_NAME in rules)
     if origin in (tuple, Sequence):
         has_length = origin is tuple and Ellipsis not in parts
         return Listed(form_of(parts[0]), len(parts) if has_length else None)
@@ -467,7 +471,7 @@ def form_of(hint: Any) -> Form:
 
     # Single values: plain ones, or instances of a class.
     if hint in (int, float, bool, str):
-        return Plain(hint, span)
+        return Plain(hint, span, BY_NAME in rules)
     cls = origin or hint
     if hint is Any:
         cls = object

@@ -145,16 +145,16 @@ def choose(tree: Mapping[str, Any], key: str, class_of_tag: Mapping[str, T], whe
     return class_of_tag[name]
 
 
-def _check_numbers(tree: Any, where: str) -> None:
-    """Refuse strings, booleans and null inside an array, which NumPy would turn into numbers."""
+def _check_entries(tree: Any, where: str, has_names: bool) -> None:
+    """Refuse booleans and null inside an array, and strings that cannot be names."""
     if isinstance(tree, np.ndarray):
         return
     if isinstance(tree, list):
         if all(type(entry) in (int, float) for entry in tree):  # the common case, at full speed
             return
         for index, entry in enumerate(tree):
-            _check_numbers(entry, pointer(where, index))
-    elif type(tree) not in (int, float):
+            _check_entries(entry, pointer(where, index), has_names)
+    elif type(tree) not in (int, float) and not (has_names and isinstance(tree, str)):
         raise FormatError(f"{shorten(tree)}: a number is expected here", where=where)
 
 
@@ -167,12 +167,12 @@ def _read_value(form: Form, tree: Any, where: str) -> Any:
     match form:
         case Choice(parts):
             return _read_choice(parts, tree, where)
-        case Array():
+        case Array(has_names=has_names):
             if not isinstance(tree, np.ndarray | list):
                 raise FormatError(
                     f"{shorten(tree)}: a list of numbers is expected here", where=where
                 )
-            _check_numbers(tree, where)
+            _check_entries(tree, where, has_names)
         case Instance(cls) if issubclass(cls, Fabric):
             check_object(tree, where)
             classes = {name: entry for name, entry in FABRICS.items() if issubclass(entry, cls)}

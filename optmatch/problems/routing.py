@@ -30,7 +30,7 @@ from optmatch.model import (
     check_fields,
     given,
 )
-from optmatch.model.declarations import form_of
+from optmatch.model.declarations import BY_NAME, form_of
 from optmatch.model.device import Loss
 from optmatch.model.numbers import check_length
 from optmatch.model.schedule import check_matchings
@@ -119,7 +119,7 @@ class Routing(Displayed):
     """
 
     fabric: Fabric
-    matching: Annotated[Given[np.int32], Range(IDLE)] = given()
+    matching: Annotated[Given[np.int32], Range(IDLE), BY_NAME] = given()
     objective: Objective = field(default="total-cells", kw_only=True)
     bar_loss_db: Loss = field(default=0.48, kw_only=True)
     cross_loss_db: Loss = field(default=0.48, kw_only=True)

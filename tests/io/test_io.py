@@ -53,9 +53,9 @@ BROKEN = [  # file, the place it must name, what it must say, whether the schema
     ("kind", "/kind", "kind = 'some-to-some': unknown; known are all-to-all", True),
     ("list", "/", r"\[1, 2\]: an object is expected", True),
     ("matching-not-mutual", "/matching/0", r"= 1, but matching\[1\] = 2: .* mutual", False),
-    ("matching-of-strings", "/matching/0", "'1': a number is expected", True),
     ("matching-shares", "/matching", "sources 0 and 1 share destination 1", False),
     ("matching-too-short", "/matching", "has 2 entries, there are 3 ports", False),
+    ("matching-with-null", "/matching/1", "None: a number is expected", True),
     ("method", "/method", "5: a text is expected", True),
     ("nan", "/slot_s", "NaN: a number is finite", False),
     ("negative-delay", "/delay_s", "delay_s = -1: must be >= 0", True),
@@ -328,6 +328,40 @@ def test_every_broken_file_is_tried() -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_shipped_schemas_are_those_of_the_declarations(name: str) -> None:
     assert SCHEMAS[name] == json.loads(json.dumps(make_schema(name)))
+
+
+NAMED = om.IdealSwitch(3, names=("rack-1", "rack-2", "spare"))
+CALLED_BY_NAME = [  # a problem, where its file has a number, and the name that may stand there
+    (om.Routing(NAMED, [1, -1, -1]), ("matching", 0), "rack-2"),
+    (om.Reroute(NAMED, [[0, 1]], spares=[2]), ("circuits", 0, 1), "rack-2"),
+    (om.Reroute(NAMED, [[0, 1]], spares=[2]), ("spares", 0), "spare"),
+    (om.Reroute(NAMED, [[0, 1]], failed_ports=[1]), ("failed_ports", 0), "rack-2"),
+    (om.AllToAll(om.Faulty(NAMED, dead_ports=[1])), ("fabric", "dead_ports", 0), "rack-2"),
+]
+
+
+@pytest.mark.parametrize(("problem", "place", "name"), CALLED_BY_NAME)
+def test_files_name_ports_wherever_their_schema_says_so(
+    problem: om.Problem, place: tuple[str | int, ...], name: str
+) -> None:
+    tree = json.loads(dumps(problem))
+    *way, last = place
+    entries = tree
+    for key in way:
+        entries = entries[key]
+    entries[last] = name
+    validator("problem").validate(tree)
+    assert loads(json.dumps(tree)) == problem
+    entries[last] = "attic"
+    with pytest.raises(om.InputError, match="there is no port attic"):
+        loads(json.dumps(tree))
+
+
+def test_files_number_parts_that_have_no_names() -> None:
+    tree = json.loads(dumps(om.Reroute(om.RackFabric(), [], spares=[63], failed_fibres=[3])))
+    for name in ("spares", "failed_fibres"):
+        with pytest.raises(om.InputError, match=f"{name}.*'3': not a whole number"):
+            loads(json.dumps({**tree, name: ["3"]}))
 
 
 def test_schemas_know_every_problem_and_fabric() -> None:

@@ -38,7 +38,7 @@ from optmatch.model import (
     frozen,
     given,
 )
-from optmatch.model.declarations import Label, form_of
+from optmatch.model.declarations import BY_NAME, Label, form_of
 from optmatch.model.device import Loss
 from optmatch.problems.reroutes.running import (
     Damage,
@@ -50,6 +50,7 @@ from optmatch.problems.reroutes.running import (
     follow_light,
     group_size,
     list_passed,
+    number_named_ends,
 )
 from optmatch.problems.reroutes.transition import SET, Transition
 
@@ -122,12 +123,12 @@ class Reroute(_AssessedState):
     fabric
         A rack, a switch with cells, or an ideal switch, whose ports are the units.
     circuits
-        ``circuits[circuit] = source port, destination port``; int32, shape (circuits, 2). On
-        bidirectional ports each circuit stands once.
+        ``circuits[circuit] = source port, destination port``, by number or name; int32, shape
+        (circuits, 2). On bidirectional ports each circuit stands once.
     owners
         ``owners[circuit]``: the job it belongs to; None for a job of its own each.
     spares
-        Chips of a rack, or ports of a switch, that are in reserve.
+        Chips of a rack, or ports of a switch by number or name, that are in reserve.
     routes
         ``routes[circuit]``: the fibres of each circuit, in a rack with ideal interposers; empty
         where there are cells, as these say it.
@@ -186,9 +187,9 @@ class Reroute(_AssessedState):
     """
 
     fabric: Fabric
-    circuits: Annotated[Given[np.int32], Axes(2, 2)] = given()
+    circuits: Annotated[Given[np.int32], Axes(2, 2), BY_NAME] = given()
     owners: Given[np.int32] = given(default=None)  # never None once built
-    spares: tuple[Index, ...] = ()
+    spares: tuple[Label, ...] = ()
     routes: tuple[tuple[Index, ...], ...] = ()
     cell_states: Annotated[GivenOrNone[np.int8], Range(FREE, CROSS)] = given(default=None)
     failed_chips: tuple[Index, ...] = field(default=(), kw_only=True)
@@ -218,6 +219,9 @@ class Reroute(_AssessedState):
         for name in ("stuck_bar", "stuck_cross", "dead_cells"):
             self._set(**{name: number_names(self.fabric.find_cell, getattr(self, name))})
         self._set(failed_ports=number_names(self.fabric.find_port, self.failed_ports))
+        if not isinstance(self.fabric, RackFabric):
+            self._set(spares=number_names(self.fabric.find_port, self.spares))
+        self._set(circuits=number_named_ends(self.fabric, self.circuits))
 
         # Without owners each circuit is a job of its own.
         if self.owners is None:

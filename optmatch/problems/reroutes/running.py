@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric, Units
 from optmatch.fabrics.cellgraph import check_parts
+from optmatch.fabrics.fabric import number_names
 from optmatch.model import BAR, CROSS, FREE, InputError
 
 Routes = tuple[tuple[int, ...], ...]
@@ -107,6 +109,23 @@ class Damage(NamedTuple):
     """Chips or ports with circuits that a spare has to take over, ascending."""
     spares: tuple[int, ...]
     """Spares that can take over, ascending."""
+
+
+def number_named_ends(fabric: Fabric, circuits: Any) -> Any:
+    """Return a list of circuits with the number of each port that is called by its name.
+
+    What is no list of pairs is returned as it is, for others to refuse.
+    """
+    if not isinstance(circuits, Sequence):
+        return circuits
+    numbered = []
+    for ends in circuits:
+        if isinstance(ends, Sequence) and len(ends) == 2:
+            (source,) = number_names(fabric.find_port, ends[:1])
+            (destination,) = number_names(partial(fabric.find_port, receives=True), ends[1:])
+            ends = [source, destination]
+        numbered.append(ends)
+    return numbered
 
 
 def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
