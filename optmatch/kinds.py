@@ -329,13 +329,8 @@ def find_method(name: str, problem: Problem) -> Method:
 
     # No method fits. The message says why: the name, the kind of the problem, or its fabric.
     if not named:
-        reason = "unknown"
-        names = [method.name for method in all_methods() if method.takes(problem)]
-        close = get_close_matches(str(name), names, n=1)
-        if close:
-            reason += f", perhaps {close[0]!r}"
-        reason += f"; for {problem.kind}"
-    elif not any(isinstance(problem, method.solves) for method in named):
+        check_method_name(name, problem.kind)  # raises, with the names of this kind
+    if not any(isinstance(problem, method.solves) for method in named):
         reason = f"does not accept {problem.kind} problems; these do"
     else:
         form = f"on {problem.fabric.title}" if problem.fabric else "of this form"

@@ -317,20 +317,13 @@ def methods(name: str | None, as_json: bool) -> None:
 
     With the NAME of a method, print all about it; with a KIND of problems, the methods for it.
     """
-    from optmatch.kinds import all_kinds, all_methods, check_method_name
+    from optmatch.kinds import KIND_NAMES, all_kinds, all_methods, check_method_name
 
-    kind_names = [kind.problem.kind for kind in all_kinds()]
-    is_kind = name in kind_names
-    is_method = name is not None and not is_kind
-    if is_kind:
-        selected = [method for method in all_methods() if method.solves.kind == name]
-    elif name is None:
-        selected = list(all_methods())
-    else:
-        # A name that is nearly that of a kind is taken for one, unless a method has it.
-        selected = [method for method in all_methods() if method.name == name]
-        close_kinds = get_close_matches(name, kind_names, n=1)
-        if close_kinds and not selected:
+    selected = [m for m in all_methods() if name in (None, m.name, m.solves.kind)]
+    if name is not None and name not in KIND_NAMES and not selected:
+        # A name that is nearly that of a kind is taken for one.
+        close_kinds = get_close_matches(name, KIND_NAMES, n=1)
+        if close_kinds:
             raise click.UsageError(f"{name!r}: no method, no kind; perhaps {close_kinds[0]!r}")
         check_method_name(name)
 
@@ -352,6 +345,7 @@ def methods(name: str | None, as_json: bool) -> None:
         methods_of_kind = [method for method in selected if method.solves is kind.problem]
         if methods_of_kind:
             click.echo(f"{kind.problem.kind}:")
+            is_method = name is not None and name not in KIND_NAMES
             _print_methods(kind, methods_of_kind, in_full=is_method)
 
 

@@ -11,23 +11,38 @@ from optmatch.commands.shared.options import (
     FILE_OPTIONS,
     NUMBERS,
     FieldOption,
+    Parsed,
     count,
     field_options,
+    listed,
     with_options,
     without_none,
     write_problem,
 )
 from optmatch.fabrics import RackFabric
-from optmatch.model import InputError
 from optmatch.problems import SliceAllocation
 
 if TYPE_CHECKING:
     from optmatch.problems.slices.shape import Shape
 
+
+def _read_shape(text: str) -> tuple[int, ...]:
+    """Read the sides of a box of chips, as 2x2x4; else it is a `ValueError`."""
+    sides = tuple(int(side) for side in text.lower().split("x"))
+    if len(sides) != 3:
+        raise ValueError(text)
+    return sides
+
+
+_SHAPE = Parsed("shape", _read_shape, "three sides in chips as 2x2x4 are expected")
 _RACK_OPTIONS = (
     click.option("--racks", type=int, help="Number of racks.  [default: 1]"),
-    click.option("--chips", metavar="AxBxC", help="Chips of a rack.  [default: 4x4x4]"),
-    click.option("--server", metavar="AxBxC", help="Chips of a server.  [default: 2x2x1]"),
+    click.option(
+        "--chips", metavar="AxBxC", type=_SHAPE, help="Chips of a rack.  [default: 4x4x4]"
+    ),
+    click.option(
+        "--server", metavar="AxBxC", type=_SHAPE, help="Chips of a server.  [default: 2x2x1]"
+    ),
     click.option("--fibres", type=int, help="Fibres to each neighbour.  [default: 8]"),
 )
 
@@ -37,10 +52,13 @@ _RACK_OPTIONS = (
 @click.option(
     "--joined", is_flag=True, help="Join the racks by optical switches; slices may span them."
 )
-@click.option("--shape", metavar="AxBxC", required=True, help="Chips of the slice.")
+@click.option("--shape", metavar="AxBxC", type=_SHAPE, required=True, help="Chips of the slice.")
 @with_options(field_options(SliceAllocation, (FieldOption("twisted", is_flag=True),)))
 @click.option(
-    "--placed", metavar="AxBxC,...", help="Slices that are there, on random servers and routes."
+    "--placed",
+    metavar="AxBxC,...",
+    type=listed(_read_shape, "three sides in chips as 2x2x4"),
+    help="Slices that are there, on random servers and routes.",
 )
 @with_options(field_options(SliceAllocation, (FieldOption("reserved", type=NUMBERS), "routes")))
 @count("--seed", 0, "Seed of the slices that are there.")
@@ -48,8 +66,8 @@ _RACK_OPTIONS = (
 def slice_allocation(
     output: str,
     force: bool,
-    shape: str,
-    placed: str | None,
+    shape: Shape,
+    placed: list[Shape] | None,
     reserved: list[int] | None,
     routes: int,
     seed: int,
@@ -58,35 +76,15 @@ def slice_allocation(
     **options: Any,
 ) -> None:
     """One more torus of chips, on servers anywhere in a rack, or in joined racks."""
-    # `shape` is the number of chips of the new slice along each axis, as "4x4x4"; `placed` lists
-    # the shapes of slices that are there, None for none. `reserved` are servers that no slice may
+    # `shape` is the number of chips of the new slice along each axis; `placed` lists the shapes of
+    # slices that are there, None for none. `reserved` are servers that no slice may
     # take. `routes` is how many routes are tried between two servers. `options` are of the racks.
     from optmatch.problems.slices.problem import draw_occupancy
 
-    rack_options = without_none(options)
-    for name in rack_options.keys() & {"chips", "server"}:
-        try:
-            rack_options[name] = _parse_shape(rack_options[name])
-        except InputError as exc:
-            raise InputError(f"--{name} {exc.message}", where=name) from exc
-    fabric = RackFabric(**rack_options, joined=joined)
-    placed_shapes = []
-    if placed is not None:
-        placed_shapes = [_parse_shape(part) for part in placed.split(",")]
+    fabric = RackFabric(**without_none(options), joined=joined)
 
     # Slices that are there obey the same limits as the new one.
     limits: dict[str, Any] = {"routes": routes, "reserved": tuple(reserved or ())}
-    slices = draw_occupancy(fabric, placed_shapes, np.random.default_rng(seed), **limits)
-    chips = _parse_shape(shape)
-    problem = SliceAllocation(fabric, chips, placed=slices, twisted=twisted, **limits)
+    slices = draw_occupancy(fabric, placed or [], np.random.default_rng(seed), **limits)
+    problem = SliceAllocation(fabric, shape, placed=slices, twisted=twisted, **limits)
     write_problem(problem, output, force)
-
-
-def _parse_shape(text: str) -> Shape:
-    """Read a shape as 2x2x4."""
-    from optmatch.problems.slices.problem import read_shape
-
-    parts = text.strip().lower().split("x")
-    if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
-        raise InputError(f"shape {text!r}: three sides in chips as 2x2x4 are expected")
-    return read_shape([int(part) for part in parts])

@@ -77,6 +77,11 @@ class Range:
     above: bool = False
     infinite: bool = False
 
+    def is_broken_by(self, value: Any) -> Any:
+        """Tell whether a number, or each entry of an array, is out of range."""
+        is_bound = self.above & (value == self.least)
+        return is_bound | (value < self.least) | (value > self.most)
+
     def refuse(self, name: str, value: Any) -> None:
         """Refuse a value out of range; else do nothing.
 
@@ -92,15 +97,14 @@ class Range:
         InputError
             Naming the value and the bound that it breaks.
         """
-        is_too_small = value < self.least or (self.above and value == self.least)
-        if not is_too_small and not value > self.most:
+        if not self.is_broken_by(value):
             return
 
         # The message names both bounds where there are two, else the one that is broken.
         text = str(value) if isinstance(value, int) else f"{value:g}"
         if math.isfinite(self.least) and math.isfinite(self.most) and not self.above:
             rule = f"from {self.least:g} to {self.most:g}"
-        elif not is_too_small:
+        elif value > self.most:
             rule = f"at most {self.most:g}"
         elif self.above:
             rule = f"must be > {self.least:g}"
@@ -122,7 +126,7 @@ Count = Annotated[int, Range(1)]
 Index = Annotated[int, Range(0)]
 """A whole number >= 0."""
 BY_NAME = "by name"
-"""Says that names may stand for numbers: the constructor of the field puts numbers in their place."""
+"""Says that a name may stand for a number: the constructor puts the number in its place."""
 if TYPE_CHECKING:
     Label = Any
 else:
@@ -255,20 +259,11 @@ class Array:
             raise InputError(f"{name} has {array.shape[1]} columns, not {n_columns}", where=name)
 
         # If the smallest and the largest entry are in range, all are; else the first is named.
-        if not array.size or self._holds(array.min(), array.max()):
-            return array
-        is_out = (array < self.span.least) | (array > self.span.most)
-        if self.span.above:
-            is_out |= array == self.span.least
-        for place in np.argwhere(is_out)[:1].tolist():
-            self.span.refuse(f"{name}[{', '.join(map(str, place))}]", array[tuple(place)])
+        is_broken_by = self.span.is_broken_by
+        if array.size and (is_broken_by(array.min()) or is_broken_by(array.max())):
+            for place in np.argwhere(is_broken_by(array))[:1].tolist():
+                self.span.refuse(f"{name}[{', '.join(map(str, place))}]", array[tuple(place)])
         return array
-
-    def _holds(self, smallest: Any, largest: Any) -> bool:
-        """Tell whether the range holds the smallest and the largest number of an array."""
-        if smallest < self.span.least or largest > self.span.most:
-            return False
-        return not (self.span.above and smallest == self.span.least)
 
     def _is_frozen(self, value: Any) -> bool:
         """Tell whether a value is what `check` would return, so that it need not be copied.

@@ -181,6 +181,12 @@ def plain_array(name: str, value: Any) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except ValueError as exc:
+        rows = value if isinstance(value, list | tuple) else []
+        lengths = [len(row) if hasattr(row, "__len__") else 0 for row in rows]
+        for row, length in enumerate(lengths):
+            if length != lengths[0]:
+                message = f"{name}[{row}] has {length} numbers, the first row {lengths[0]}"
+                raise InputError(message, where=f"{name}[{row}]") from exc
         raise InputError(f"{name}: rows of different lengths, so no array", where=name) from exc
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import InputError, Schedule, Solution, frozen, scale_of, write_amount
+from optmatch.model import InputError, Solution, frozen, scale_of, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     MOST_BLOCKS,
@@ -28,7 +28,7 @@ from optmatch.plotting.scenes import WHOLE_ROW, BarLook, draw_rows
 from optmatch.plotting.slots import answered
 from optmatch.plotting.viewer import pack_bars, page_data, scene
 from optmatch.problems import Demand
-from optmatch.problems.topologies import list_carried
+from optmatch.problems.topologies import answer_of, list_carried, schedules_of
 
 _PATTERNS = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo", "++")
 """Of destinations 0 to 7, 8 to 15, and so on."""
@@ -88,8 +88,7 @@ def gantt_data(solution: Solution) -> GanttData:
     ([1.0, 1.0], [4.0, 3.0], [4.0, 4.0])
     """
     problem, _ = answered(solution, Demand, object)
-    answer: Any = solution.schedule or solution.answer
-    schedules: tuple[Schedule, ...] = getattr(answer, "schedules", (answer,))
+    schedules = schedules_of(answer_of(solution))
     carried = list_carried(solution)
     bars = [bar for bar, _ in carried]
     start_s = np.array([bar.start_s for bar in bars], dtype=np.float64)

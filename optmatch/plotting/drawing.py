@@ -306,7 +306,7 @@ def _draw_ports(
 
     # If the dots are too small, all numbers stand beside them, unless some would overlap.
     if fitting_font < least_font:
-        _write_numbers_beside(ax, data, positions, n_digits, least_font, cell_points)
+        _write_numbers_beside(ax, data, positions, least_font, cell_points)
         return
 
     # Numbers fit into the dots. Names are added where they are wanted and have room.
@@ -335,49 +335,41 @@ def _draw_ports(
 
 
 def _write_numbers_beside(
-    ax: Axes, data: MeshData, positions: Points, n_digits: int, font: float, cell_points: float
+    ax: Axes, data: MeshData, positions: Points, font: float, cell_points: float
 ) -> None:
     """Write the numbers of ports beside their dots, away from the mesh; none if two would overlap.
 
     ``positions[mark]`` is the middle of a dot. A number is a rectangle, 0.7 of the font wide for
-    each digit, of which the longest has `n_digits`, and 0.9 high. The font is in points, of which
+    each digit, and 0.9 high. The font is in points, of which
     a cell takes `cell_points`.
     """
     font_cells = font / cell_points
 
     # A number is turned outwards, down or up, to where it meets no other port, and the limits of
     # the axes grow with it; without room anywhere its mark stays.
-    text_size = np.array([0.7 * n_digits, 0.9]) * font_cells
     turned_marks = []
-    for mark in data.ports:
-        turned_marks.append(mark)
-        for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0)):
+    middles = np.empty((len(data.ports), 2))
+    half_sizes = np.empty((len(data.ports), 2))
+    for number, mark in enumerate(data.ports):
+        n_digits = len(str(mark.port))
+        text_size = np.array([0.7 * n_digits, 0.9]) * font_cells
+        for outward in (mark.outward, (0.0, -1.0), (0.0, 1.0), mark.outward):
             turned_mark = mark._replace(outward=outward)
-            begin, side, half_size = _place_text(data, turned_mark, text_size, turned=True)
+            begin, side, half_size = _place_text(data, turned_mark, text_size, n_digits > 1)
             middle = begin + side * half_size
             meets_port = np.abs(positions - middle) < half_size + 0.9 * data.port_radius
             if not meets_port.all(axis=1).any():
                 low, high = ax.get_ylim()
                 bottom = middle[1] - half_size[1]
                 ax.set_ylim(min(low, bottom), max(high, bottom + 2 * half_size[1]))
-                turned_marks[-1] = turned_mark
                 break
+        turned_marks.append(turned_mark)
+        middles[number] = middle
+        half_sizes[number] = half_size
 
     # Two numbers overlap if their middles are nearer than the sum of half sizes, and 0.05 of
     # the font, in x and in y.
-    middles = []
-    half_sizes = []
-    for mark in turned_marks:
-        digits = len(str(mark.port))
-        size = font_cells * np.array([0.7 * digits, 0.9])
-        begin, side, half_size = _place_text(data, mark, size, turned=digits > 1)
-        middles.append(begin + side * half_size)
-        half_sizes.append(half_size)
-
-    # Distances of each two, less what both take.
-    middle = np.array(middles)
-    half = np.array(half_sizes)
-    gaps = np.abs(middle[:, None] - middle) - (half[:, None] + half)
+    gaps = np.abs(middles[:, None] - middles) - (half_sizes[:, None] + half_sizes)
     overlaps: NDArray[np.bool_] = np.all(gaps < 0.05 * font_cells, axis=2)
     np.fill_diagonal(overlaps, False)
     if overlaps.any():
@@ -388,7 +380,7 @@ def _write_numbers_beside(
 
 
 def _place_text(
-    data: MeshData, mark: PortMark, size: Points, *, turned: bool
+    data: MeshData, mark: PortMark, size: Points, turned: bool
 ) -> tuple[Points, NDArray[np.int64], Points]:
     """Place a text of a width and height beside a port, away from the mesh; in lengths of a cell.
 
@@ -412,7 +404,7 @@ def _write_outside(
     Numbers (bold, of several digits) are turned by 90 degrees above and below a row of ports,
     where they would meet their neighbours.
     """
-    begin, side, _ = _place_text(data, mark, np.zeros(2), turned=False)
+    begin, side, _ = _place_text(data, mark, np.zeros(2), False)
     x, y = begin.tolist()
     across, up = side.tolist()
     is_turned = across == 0 and "weight" in style and len(text) > 1

@@ -154,7 +154,7 @@ def topologies(solution: Solution) -> Topologies:
         n_ports = problem.lanes
         delay_s = problem.delay_s
     else:
-        schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
+        schedules = schedules_of(answer)
         ports_per_node = problem.ports if isinstance(problem, Collective) else 1
         switches = _switches_of_schedules(problem, schedules, ports_per_node)
         n_nodes = -(-schedules[0].n_ports // ports_per_node) if schedules else 0
@@ -205,12 +205,9 @@ def list_carried(solution: Solution) -> list[tuple[TimedCircuit, float]]:
     system = topologies(solution)
     circuits = system.list_circuits()
     if problem.switching == "per-circuit":
-        answer = answer_of(solution)
-        assert isinstance(answer, Schedule | PlaneSchedules)
-        schedules = answer.schedules if isinstance(answer, PlaneSchedules) else (answer,)
         stays = [
             find_staying(problem.fabric, schedule.matchings, schedule.cell_states)
-            for schedule in schedules
+            for schedule in schedules_of(answer_of(solution))
         ]
         for place, entry in enumerate(circuits):
             if stays[entry.switch][entry.state, entry.source]:
@@ -227,6 +224,15 @@ def list_carried(solution: Solution) -> list[tuple[TimedCircuit, float]]:
         left_bytes[pair] -= size_bytes
         carried.append((entry, size_bytes))
     return carried
+
+
+def schedules_of(answer: object) -> tuple[Schedule, ...]:
+    """Return the schedule of each plane of an answer; an `InputError` if it has none."""
+    if isinstance(answer, PlaneSchedules):
+        return answer.schedules
+    if isinstance(answer, Schedule):
+        return (answer,)
+    raise InputError("there is no schedule over time", where="schedule")
 
 
 def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | CollectivePlan:

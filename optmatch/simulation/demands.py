@@ -16,6 +16,7 @@ from optmatch.model import IDLE, Amount, Axes, InputError, Schedule, Solution, V
 from optmatch.model.declarations import form_of
 from optmatch.model.display import html_summary
 from optmatch.problems import Demand, PlaneSchedules, RailJob
+from optmatch.problems.topologies import schedules_of
 
 _EPSILON = 1e-9
 """A remainder below this share of its own demand is a rounding error."""
@@ -246,12 +247,7 @@ def _list_schedules(
     answer: object = subject
     if isinstance(subject, Solution):
         answer = subject.schedule or subject.answer
-    if isinstance(answer, PlaneSchedules):
-        schedules: Sequence[Schedule] = answer.schedules
-    elif isinstance(answer, Schedule):
-        schedules = (answer,)
-    else:
-        raise InputError("there is no schedule to simulate", where="schedule")
+    schedules = schedules_of(answer)
     for schedule in schedules:
         if schedule.n_ports != problem.fabric.n_ports:
             raise InputError(

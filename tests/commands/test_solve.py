@@ -338,5 +338,5 @@ def test_loading_that_takes_long_is_said(capsys: pytest.CaptureFixture[str]) -> 
 def test_an_unknown_method_is_bad_input(problem: Path) -> None:
     done = call("solve", problem, "--method", "magic", code=2)
     assert done.stderr.startswith(
-        f"optmatch: {problem}: method = 'magic': unknown; for all-to-all:"
+        f"optmatch: {problem}: method = 'magic': no method for all-to-all has this name; methods"
     )

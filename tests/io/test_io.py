@@ -333,16 +333,16 @@ def test_shipped_schemas_are_those_of_the_declarations(name: str) -> None:
 NAMED = om.IdealSwitch(3, names=("rack-1", "rack-2", "spare"))
 CALLED_BY_NAME = [  # a problem, where its file has a number, and the name that may stand there
     (om.Routing(NAMED, [1, -1, -1]), ("matching", 0), "rack-2"),
-    (om.Reroute(NAMED, [[0, 1]], spares=[2]), ("circuits", 0, 1), "rack-2"),
-    (om.Reroute(NAMED, [[0, 1]], spares=[2]), ("spares", 0), "spare"),
-    (om.Reroute(NAMED, [[0, 1]], failed_ports=[1]), ("failed_ports", 0), "rack-2"),
+    (om.Reroute(NAMED, [[0, 1]], spares=(2,)), ("circuits", 0, 1), "rack-2"),
+    (om.Reroute(NAMED, [[0, 1]], spares=(2,)), ("spares", 0), "spare"),
+    (om.Reroute(NAMED, [[0, 1]], failed_ports=(1,)), ("failed_ports", 0), "rack-2"),
     (om.AllToAll(om.Faulty(NAMED, dead_ports=[1])), ("fabric", "dead_ports", 0), "rack-2"),
 ]
 
 
 @pytest.mark.parametrize(("problem", "place", "name"), CALLED_BY_NAME)
 def test_files_name_ports_wherever_their_schema_says_so(
-    problem: om.Problem, place: tuple[str | int, ...], name: str
+    problem: Any, place: tuple[str | int, ...], name: str
 ) -> None:
     tree = json.loads(dumps(problem))
     *way, last = place
@@ -358,7 +358,7 @@ def test_files_name_ports_wherever_their_schema_says_so(
 
 
 def test_files_number_parts_that_have_no_names() -> None:
-    tree = json.loads(dumps(om.Reroute(om.RackFabric(), [], spares=[63], failed_fibres=[3])))
+    tree = json.loads(dumps(om.Reroute(om.RackFabric(), [], spares=(63,), failed_fibres=(3,))))
     for name in ("spares", "failed_fibres"):
         with pytest.raises(om.InputError, match=f"{name}.*'3': not a whole number"):
             loads(json.dumps({**tree, name: ["3"]}))

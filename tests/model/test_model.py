@@ -75,7 +75,7 @@ def test_a_schedule_has_exact_types_and_counts_its_time() -> None:
             r"matchings\[0, 1\] = 0.5: not a whole number of 32 bits",
         ),
         ({"matchings": [1, 0]}, "matchings has 1 dimensions, not 2"),
-        ({"matchings": [[1, 0], [1]]}, "matchings: rows of different lengths"),
+        ({"matchings": [[1, 0], [1]]}, r"matchings\[1\] has 1 numbers, the first row 2"),
         ({"matchings": [["x", "y"]] * 2}, "matchings is not an array of numbers"),
         ({"durations_s": [1.0]}, "durations_s has 1 entries, there are 2 slots"),
         ({"durations_s": [1.0, 0.0]}, r"durations_s\[1\] = 0: must be > 0"),

@@ -159,7 +159,7 @@ def test_subjects() -> None:
     nothing = om.Solution(
         problem=PROBLEM, status=om.Status.UNKNOWN, limit=om.Limit.TIME, method="by hand"
     )
-    with pytest.raises(om.InputError, match="no schedule to simulate"):
+    with pytest.raises(om.InputError, match="there is no schedule"):
         om.simulate(PROBLEM, nothing)
     with pytest.raises(om.InputError, match="2 ports, the demand has 3"):
         om.simulate(om.Demand.from_matrix(np.ones((3, 3)), delay_s=0.0), SCHEDULE)

@@ -14,8 +14,8 @@ from optmatch.control.demands.flows import Counts, Flow, FlowQueue, Place, Urgen
 from optmatch.fabrics import Fabric
 from optmatch.io.fields import check_format, from_object, to_object
 from optmatch.io.text import layout, parse_json, read_bytes
-from optmatch.model import IDLE, InputError
-from optmatch.model.declarations import Amount, Axes, Count, Index, Positive, check_fields
+from optmatch.model import CROSS, FREE, IDLE, InputError
+from optmatch.model.declarations import Amount, Axes, Count, Index, Positive, Range, check_fields
 from optmatch.model.errors import naming
 from optmatch.model.files import check_target, path_name, replace_file
 from optmatch.model.numbers import check_length, check_size
@@ -97,7 +97,7 @@ class RollingState:
     # By plane: the last committed matching, shape (planes, n), the states of the cells, shape
     # (planes, cells), and the tick from which the plane is free. Then the slots that are not over.
     held: Annotated[NDArray[np.int32], Axes(2)] | None = None
-    cell_states: Annotated[NDArray[np.int8], Axes(2)] | None = None
+    cell_states: Annotated[NDArray[np.int8], Axes(2), Range(FREE, CROSS)] | None = None
     free: tuple[Index, ...] = ()
     slots: tuple[Committed, ...] = ()
     plan_matchings: Annotated[NDArray[np.int32], Axes(2)] | None = None
@@ -138,33 +138,24 @@ class RollingState:
         """Refuse arrays of other shapes than the fabric has, and rows that are no matchings.
 
         ``held[plane, port]``, ``plan_matchings[row, port]`` and both rows of each slot have a
-        receiving port or -1; ``cell_states[plane, cell]`` have 0, 1 or -1.
+        receiving port or -1.
         """
-        n_ports = self.fabric.n_ports
-
         # Each array with the shape that it has to have.
-        rows: list[tuple[str, NDArray[Any], tuple[int, int]]] = []
-        if self.held is not None:
-            rows.append(("held", self.held, (self.planes, n_ports)))
-        if self.plan_matchings is not None:
-            n_planned = len(self.plan_matchings)
-            rows.append(("plan_matchings", self.plan_matchings, (n_planned, n_ports)))
+        n_ports = self.fabric.n_ports
+        arrays: list[tuple[str, NDArray[Any] | None, tuple[int, int]]] = [
+            ("held", self.held, (self.planes, n_ports)),
+            ("plan_matchings", self.plan_matchings, (len(self.plan_ticks), n_ports)),
+            ("cell_states", self.cell_states, (self.planes, self.fabric.n_cells)),
+        ]
         for slot in self.slots:
-            rows += [("slots", row[None], (1, n_ports)) for row in (slot.matching, slot.kept)]
-        for name, row, shape in rows:
-            if row.shape != shape:
-                raise InputError(f"{name} has shape {row.shape}, not {shape}", where=name)
-            check_matchings(row)
-
-        if self.cell_states is not None:
-            shape = (self.planes, self.fabric.n_cells)
-            if self.cell_states.shape != shape:
-                raise InputError(
-                    f"cell_states has shape {self.cell_states.shape}, not {shape}",
-                    where="cell_states",
-                )
-            if (abs(self.cell_states) > 1).any():
-                raise InputError("cell_states: 0, 1 or -1 are expected", where="cell_states")
+            arrays += [("slots", row[None], (1, n_ports)) for row in (slot.matching, slot.kept)]
+        for name, array, shape in arrays:
+            if array is None:
+                continue
+            if array.shape != shape:
+                raise InputError(f"{name} has shape {array.shape}, not {shape}", where=name)
+            if name != "cell_states":
+                check_matchings(array)
 
     def _check_flows(self) -> None:
         """Refuse flows of unknown demands or ports, and demands without flows.

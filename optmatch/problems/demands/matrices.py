@@ -5,6 +5,7 @@ A *place* is a row and a column. *Labels* are what a DataFrame or a graph calls 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import InputError, check_size, frozen
+from optmatch.model import InputError, check_size, frozen, number
 from optmatch.model.numbers import plain_array
 
 _EXACT = 2**53  # whole numbers up to this are all floats
@@ -91,15 +92,6 @@ def plain_matrix(matrix: Any, name: str = "demand_bytes") -> LabelledMatrix:
     if hasattr(matrix, "columns"):
         _check_labels(matrix)
         labels = names_of_ports(list(matrix.columns)) if hasattr(matrix, "index") else None
-    if isinstance(matrix, list | tuple):
-        # All rows have as many numbers as the first one.
-        lengths = [len(row) if hasattr(row, "__len__") else -1 for row in matrix]
-        for k, length in enumerate(lengths):
-            if length != lengths[0]:
-                raise InputError(
-                    f"{name}[{k}] has {max(length, 0)} numbers, the first row {lengths[0]}",
-                    where=f"{name}[{k}]",
-                )
     return LabelledMatrix(frozen(name, matrix, 2, np.float64), labels)
 
 
@@ -316,54 +308,29 @@ def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64],
 
 
 def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
-    """Turn a graph whose edges are demands into a sparse matrix.
+    """Turn a graph whose edges are demands into a sparse matrix, see `add_places`.
 
     Nodes become ports, in their order in the graph. An edge becomes an entry, an undirected edge
-    one for each direction; without the attribute `weight` it counts 1. Parallel edges are added
-    up, whole numbers without rounding at any size; a sum that no float is equal to is refused, and
-    so is what is no real number.
+    one for each direction; without the attribute `weight` it counts 1.
     """
     nodes = list(graph.nodes)
     port_of = {node: port for port, node in enumerate(nodes)}
-    sums: dict[tuple[int, int], Any] = {}
+    places: list[tuple[int, int]] = []
+    amounts: list[float] = []
     for source, destination, value in graph.edges(data=weight, default=1):
-        edge = f"edge {source!r} - {destination!r}"
-        if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-            raise InputError(f"{edge}: {weight} = {value!r}")
+        name = f"edge {source!r} - {destination!r}: {weight}"
+        amount = number(name, value, at_least=-math.inf)
 
-        # Python's whole numbers add up without rounding. An undirected edge counts both ways, but
-        # one from a node to itself once.
-        amount = value.item() if isinstance(value, np.number) else value
-        pair = (port_of[source], port_of[destination])
-        directions = [pair] if graph.is_directed() or pair[0] == pair[1] else [pair, pair[::-1]]
-        for place in directions:
-            sums[place] = sums.get(place, 0) + amount
-            _check_exact(sums[place], edge, weight)
-
-    # Row by row; places whose edges add up to 0 are no entries.
-    places = sorted(sums)
-    amounts = np.array([float(sums[place]) for place in places], dtype=np.float64)
-    rows = np.array([row for row, _ in places], dtype=np.int64)
-    columns = np.array([column for _, column in places], dtype=np.int64)
-    is_entry = amounts != 0
-    names = names_of_ports(nodes)
-    return SparseEntries(
-        (len(nodes), len(nodes)), rows[is_entry], columns[is_entry], amounts[is_entry], names
-    )
-
-
-def _check_exact(amount: Any, edge: str, weight: str) -> None:
-    """Refuse a sum of parallel edges, of which `edge` is the last, that no float is equal to."""
-    if isinstance(amount, complex) or (isinstance(amount, float) and not np.isfinite(amount)):
-        raise InputError(f"{edge}: {weight} = {amount!r}: a demand is a finite number")
-    try:
-        rounded = isinstance(amount, int) and int(float(amount)) != amount
-    except OverflowError:
-        rounded = True
-    if rounded:
-        raise InputError(
-            f"{edge}: {weight} adds up to {amount}: above 2**53, and no float is equal to it"
-        )
+        # An undirected edge counts both ways, but one from a node to itself once.
+        place = (port_of[source], port_of[destination])
+        places.append(place)
+        amounts.append(amount)
+        if not graph.is_directed() and source != destination:
+            places.append(place[::-1])
+            amounts.append(amount)
+    rows, columns = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    entries = add_places((len(nodes), len(nodes)), rows, columns, np.array(amounts), "matrix")
+    return entries._replace(labels=names_of_ports(nodes))
 
 
 def names_of_ports(labels: Sequence[Any]) -> tuple[str, ...] | None:
@@ -384,17 +351,9 @@ def _check_labels(frame: Any) -> None:
     only_count = rows == list(map(str, range(len(columns)))) and set(rows) != set(columns)
     if rows == columns or only_count:
         return
-    differing = [pair for pair in zip(rows, columns, strict=False) if pair[0] != pair[1]]
-    if sorted(rows) == sorted(columns):
-        raise InputError(
-            f"matrix: its rows and its columns have the same labels in another order, row"
-            f" {differing[0][0]!r} stands where column {differing[0][1]!r} does: different labels"
-            " would be one port; give matrix[matrix.index]",
-            where="matrix",
-        )
     only_one = sorted(set(rows) ^ set(columns))
-    raise InputError(
-        "matrix: its rows and its columns have different labels"
-        + (f", only one of them has {only_one[0]!r}" if only_one else ""),
-        where="matrix",
-    )
+    if only_one:
+        rule = f"different labels, only one of them has {only_one[0]!r}"
+    else:
+        rule = "the same labels in another order; give matrix[matrix.index]"
+    raise InputError(f"matrix: its rows and its columns have {rule}", where="matrix")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -80,6 +79,10 @@ class Resources(Value):
             Naming the field that is wrong.
         """
         _check_table(self, "resources")
+        n_attributes = len(self.public)
+        if self.names and len(self.names) != n_attributes:
+            message = f"names: {n_attributes} attributes, {len(self.names)} names"
+            raise InputError(message, where="names")
         for name in ("arrival_s", "departure_s", "plane", "pod"):
             check_length(name, getattr(self, name), self.n_resources, "resources")
         if self.departure_s is not None:
@@ -202,51 +205,10 @@ class Jobs(Value):
 
 
 def _check_table(value: Resources | Jobs, noun: str) -> None:
-    """Check the fields of resources or jobs, whose attributes are all of one length.
-
-    An InputError names the row of another length, or the field that is wrong.
-    """
-    names = getattr(value, "names", ())
-    length_of_row = _measure_rows(value, names)
-    first = next(iter(length_of_row), "")
-    for name, length in length_of_row.items():
-        if length != length_of_row[first]:
-            message = f"{name} has {length} entries, {first} has {length_of_row[first]}"
-            raise InputError(message, where=name.partition(" ")[0])
+    """Check the fields of resources or jobs, which have one attribute at least."""
     check_fields(value)
-    if not value.public.shape[0]:
+    if not len(value.public):
         raise InputError(f"public: one attribute of {noun} or more is expected", where="public")
-    n_rows = len(length_of_row)
-    if names and len(names) != n_rows:
-        raise InputError(f"names: {n_rows} attributes, {len(names)} names", where="names")
-
-
-def _measure_rows(value: Resources | Jobs, names: object) -> dict[str, int]:
-    """Return the length of each row, by its place and attribute, such as ``"public[0] (cpu)"``.
-
-    The fields are not checked yet: what is no row is left out. A table that can be gone through
-    once only becomes a list, in place.
-    """
-    known_names = names if isinstance(names, (tuple, list)) else ()
-    length_of_row: dict[str, int] = {}
-    rows = value.public
-    if isinstance(rows, Iterable) and not isinstance(rows, np.ndarray):
-        rows = list(rows)
-        object.__setattr__(value, "public", rows)
-    if not isinstance(rows, list) and np.ndim(rows) <= 1:
-        return length_of_row
-
-    # A row is a vector or a list; its attribute is known by its place among all rows.
-    for index, row in enumerate(rows):
-        is_row = isinstance(row, (list, tuple))
-        if isinstance(row, np.ndarray):
-            is_row = row.ndim == 1
-        if is_row:
-            place = f"public[{index}]"
-            if len(length_of_row) < len(known_names):
-                place += f" ({known_names[len(length_of_row)]})"
-            length_of_row[place] = len(row)
-    return length_of_row
 
 
 _MAX_DEMAND = 2**53

@@ -24,7 +24,6 @@ from optmatch.model import (
     check_size,
     given,
 )
-from optmatch.model.declarations import form_of
 from optmatch.model.numbers import check_below
 from optmatch.problems.slices.server_routes import routes_between
 from optmatch.problems.slices.shape import Shape, SliceShape, cut_shape, orient
@@ -390,12 +389,6 @@ def connect(
         circuits=circuits,
         fibres=np.array(fibre_uses, dtype=np.int64).reshape(-1, 2),
     )
-
-
-def read_shape(value: object) -> Shape:
-    """Check that a shape is three sides in chips."""
-    shape: Shape = form_of(Shape).check("shape", value)
-    return shape
 
 
 def _assign(owner_of: dict[int, str], number: int, owner: str, noun: str, count: int) -> None:

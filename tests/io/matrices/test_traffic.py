@@ -225,9 +225,9 @@ def test_weights_of_graphs_are_exact_or_refused() -> None:
     graph.add_edge("a", "b", weight=2**60)
     assert om.Demand.from_matrix(graph, delay_s=0).demand_bytes[0, 1] == 2**60
     graph.add_edge("a", "b", weight=1)
-    with pytest.raises(om.InputError, match="adds up to 1152921504606846977: above 2"):
+    with pytest.raises(om.InputError, match=r"\[0, 1\]: entries add up to .* not exact"):
         om.Demand.from_matrix(graph, delay_s=0)
-    with pytest.raises(om.InputError, match="adds up to"):
+    with pytest.raises(om.InputError, match=r"edge 'a' - 'b': weight = .*: above 2"):
         om.Demand.from_matrix(nx.DiGraph([("a", "b", {"weight": 10**400})]), delay_s=0)
 
 
