@@ -254,8 +254,8 @@ def _simulate_flows(file: str, options: dict[str, Any], *, each_flow: bool, as_j
         strict=True,
     ):
         click.echo(
-            f"  {names[source]} -> {names[destination]}: {size_bytes:.6g} bytes,"
-            f" from {arrival_s:.6g} to {completion_s:.6g} s"
+            f"  {names[source]} -> {names[destination]}: {write_amount(size_bytes, 'B')},"
+            f" from {write_amount(arrival_s, 's')} to {write_amount(completion_s, 's')}"
         )
     return SOLVED
 
@@ -305,15 +305,18 @@ def _simulate_demand(
         return code
 
     # A line for each flow: its ports by name, its bytes, and when it is complete.
-    fabric = problem.fabric
-    names = range(fabric.n_ports) if fabric.graph is not None else fabric.port_names
+    from optmatch.plotting.demands import unit_of_amounts
+
+    unit = unit_of_amounts(problem)
+    labels = problem.fabric.labels
     for source, destination in np.argwhere(demand_bytes > 0).tolist():
         completion_s = outcome.flow_completion_s[source, destination]
-        end = f"{completion_s:.6g} s"
+        end = write_amount(float(completion_s), "s")
         if completion_s < 0:
-            end = f"{outcome.left_bytes[source, destination]:.6g} left over"
-        size_bytes = demand_bytes[source, destination]
-        click.echo(f"  {names[source]} -> {names[destination]}: {size_bytes:.6g} bytes, {end}")
+            left = write_amount(float(outcome.left_bytes[source, destination]), unit)
+            end = f"{left} left over"
+        size = write_amount(float(demand_bytes[source, destination]), unit)
+        click.echo(f"  {labels[source]} -> {labels[destination]}: {size}, {end}")
     return code
 
 
