@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
@@ -144,21 +145,23 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
 def _list_changed_circuits(problem: Reroute, answer: Transition | None) -> list[dict[str, Any]]:
     """List the circuits that a reroute changes, with their ends before and after it, in words.
 
-    Ends are chips of a rack, else ports.
+    Ends are chips of a rack, else ports, by the names that somebody gave them.
     """
     if answer is None:
         return []
     noun = "port"
     ports_per_end = 1
+    names: Sequence[Any] = problem.fabric.labels
     if isinstance(problem.fabric, RackFabric):
         noun = "chip"
         ports_per_end = problem.fabric.ports_per_chip
+        names = range(problem.fabric.n_chips)
 
     rows = []
     for circuit, ports in zip(answer.changed.tolist(), answer.circuits.tolist(), strict=True):
         row: dict[str, Any] = {"circuit": circuit}
         for name, ends in (("before", problem.circuits[circuit].tolist()), ("after", ports)):
-            source, destination = (end // ports_per_end for end in ends)
+            source, destination = (names[end // ports_per_end] for end in ends)
             row[name] = f"{noun} {source} to {noun} {destination}"
         rows.append(row)
     return rows

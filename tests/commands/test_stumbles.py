@@ -356,6 +356,27 @@ def test_info_of_a_reroute_lists_changed_circuits_by_their_chips() -> None:
     assert "changed circuit" in call("info", "a.json").stdout
 
 
+def test_a_reroute_calls_ports_by_the_names_that_they_were_given() -> None:
+    switch = om.IdealSwitch(3, names=("web", "db", "spare"))
+    state = om.Reroute(switch, [["web", "db"]], spares=("spare",), failed_ports=("db",))
+    solution = om.solve(state, seed=0)
+    assert solution.answer.describe(switch)[-1] == "set up circuit 0: port web to port spare"
+    om.save(solution, "named.json")
+    (row,) = json.loads(call("info", "named.json", "--json").stdout)["changed_circuits"]
+    assert row["before"] == "port web to port db" and row["after"] == "port web to port spare"
+
+
+def test_flows_of_a_simulation_have_units() -> None:
+    Path("u.csv").write_text("0,40\n0,0\n")
+    words = ("--matrix-unit", "MB", "--rate", "100Mbit/s", "--delay", "20ms")
+    call("generate", "demand", "--matrix", "u.csv", *words, "-o", "u.json")
+    call("solve", "u.json", "--seed", "0", "-o", "u.schedule.json", "-q")
+    assert "  0 -> 1: 40 MB, 3.22 s" in call("simulate", "u.schedule.json", "--flows").stdout
+    Path("flows.csv").write_text("time,src,dst,bytes\n0.5,a,b,1000000\n")
+    shown = call("simulate", "flows.csv", "--delay", "1ms", "--rate", "1MB/s", "--flows").stdout
+    assert "  a -> b: 1 MB, from 500 ms to 1.501 s" in shown
+
+
 def test_layers_that_do_not_split_come_with_an_example() -> None:
     """As 126 layers on 4 stages."""
     sizes = "--gpus 4 --gpus-per-server 1 --pp 4 --layers 126 --sequence 128 --delay 1ms -o j.json"

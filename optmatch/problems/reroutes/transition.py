@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,8 +127,8 @@ class Transition(Value):
         Parameters
         ----------
         fabric
-            Where its cells have names, as in a netlist, cells and ports are called by them. None:
-            all have their numbers.
+            Its cells and ports are called by the names that somebody gave them, as in a netlist.
+            None: all have their numbers.
 
         Returns
         -------
@@ -141,7 +142,9 @@ class Transition(Value):
         ['set cell 9 to bar', 'set up circuit 4: port 0 to port 1']
         """
         graph = None if fabric is None else fabric.graph
-        has_names = graph is not None and graph.names is not None
+        names: Sequence[str] = () if fabric is None else fabric.labels
+        if fabric is not None and graph is not None and graph.names is not None:
+            names = fabric.port_names
         ports_of_circuit = dict(zip(self.changed.tolist(), self.circuits.tolist(), strict=True))
         lines = []
         for kind, number, state in self.steps.tolist():
@@ -156,9 +159,9 @@ class Transition(Value):
             line = f"{verb} circuit {number}"
             if kind == RAISE and number in ports_of_circuit:
                 source, destination = ports_of_circuit[number]
-                if fabric is not None and has_names:
-                    source = fabric.port_names[source]
-                    destination = fabric.port_names[destination]
+                if names:
+                    source = names[source]
+                    destination = names[destination]
                 line += f": port {source} to port {destination}"
             lines.append(line)
         return lines
