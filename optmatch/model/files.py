@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import time
 from collections.abc import Collection, Iterator
@@ -11,14 +10,12 @@ from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import IO, Any
-from zlib import crc32
 
 from optmatch.model.errors import FormatError, InputError
 
 PICTURES = (".png", ".svg", ".pdf")
 """How names of pictures end."""
 
-_HERE = f"{crc32(platform.node().encode()):08x}"  # this machine, or container
 _DAY_S = 86_400.0
 
 
@@ -152,22 +149,14 @@ def replace_file(target: Path, content: bytes) -> None:
         if is_stream(target):
             target.write_bytes(content)
         else:
-            # Parts that killed runs have left beside the file (.NAME.PID-MACHINE-RANDOM.part) are
-            # removed if no living process writes them, or if they are a day old: which processes
-            # of other machines live cannot be seen from here.
-            for part in target.parent.glob(f".{escape(target.name)}.*.part"):
-                writer = part.name.removesuffix(".part").rpartition(".")[2]
-                pid, _, machine = writer.partition("-")
-                if not pid.isdecimal():
-                    continue
+            # Parts that killed runs have left beside the file are removed once they are a day old:
+            # whether another process still writes one cannot be seen from here.
+            for part in target.parent.glob(f".{escape(target.name)}.{'[0-9a-f]' * 16}.part"):
                 with suppress(OSError):  # another process may remove the file now, too
-                    has_ended = machine.startswith(_HERE) and not _is_alive(int(pid))
-                    if has_ended or part.stat().st_mtime < time.time() - _DAY_S:
+                    if part.stat().st_mtime < time.time() - _DAY_S:
                         part.unlink()
 
-            part = target.with_name(
-                f".{target.name}.{os.getpid()}-{_HERE}-{os.urandom(4).hex()}.part"
-            )
+            part = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
             try:
                 with part.open("xb") as file:
                     file.write(content)
@@ -228,17 +217,4 @@ def lock_at_once(file: IO[Any] | int, *, shared: bool = False) -> bool:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    return True
-
-
-def _is_alive(pid: int) -> bool:
-    """Tell whether a process of this machine runs; on Windows nobody can tell, so it may."""
-    if os.name == "nt":
-        return True  # on Windows a signal of 0 would end the process
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it runs, and belongs to somebody else
-        pass
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -40,25 +41,24 @@ class Stopwatch:
         """Start the stopwatch.
 
         Blocks during which it stands still are in ``_open``, the innermost last; the time that
-        they took is added up in ``_uncounted_s`` and by reason.
+        they took is added up by reason.
         """
         self._lock = threading.Lock()
         self._open: list[UncountedBlock] = []
         self._changed_s = time.perf_counter()
-        self._uncounted_s = 0.0
-        self._by_reason: dict[str, float] = {}
+        self._uncounted_s = defaultdict[str, float](float)
 
     def counted_s(self) -> float:
         """Return the time in seconds, from any start, without what was uncounted."""
         with self._lock:
             now_s = self._settle()
-            return now_s - self._uncounted_s
+            return now_s - sum(self._uncounted_s.values())
 
     def uncounted_by_reason(self) -> dict[str, float]:
         """Return the seconds that did not count, by reason."""
         with self._lock:
             self._settle()
-            return dict(self._by_reason)
+            return dict(self._uncounted_s)
 
     def running_block(self) -> UncountedBlock | None:
         """Return the block that holds the stopwatch now, the innermost one; None if it runs."""
@@ -92,8 +92,7 @@ class Stopwatch:
         by_reason = other.uncounted_by_reason()
         with self._lock:
             for reason, seconds in by_reason.items():
-                self._by_reason[reason] = self._by_reason.get(reason, 0.0) + seconds
-                self._uncounted_s += seconds
+                self._uncounted_s[reason] += seconds
 
     def _settle(self) -> float:
         """Book the time since the last change on the innermost open block; return the time now.
@@ -103,10 +102,7 @@ class Stopwatch:
         """
         now_s = time.perf_counter()
         if self._open:
-            reason = self._open[-1].reason
-            seconds = now_s - self._changed_s
-            self._by_reason[reason] = self._by_reason.get(reason, 0.0) + seconds
-            self._uncounted_s += seconds
+            self._uncounted_s[self._open[-1].reason] += now_s - self._changed_s
         self._changed_s = now_s
         return now_s
 
