@@ -20,8 +20,8 @@ from optmatch.fabrics import (
     SwitchAndSelect,
 )
 from optmatch.kinds import KIND_NAMES, kind_named
-from optmatch.model import CellDevice, InputError, Limits, OnEvent, ignore
-from optmatch.model.declarations import form_of
+from optmatch.model import CellDevice, Limits, OnEvent, ignore
+from optmatch.model.declarations import Word, form_of
 from optmatch.model.numbers import list_entries
 
 _STEPS = 60
@@ -66,7 +66,7 @@ def warm_up(
     >>> om.warm_up("mesh")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    optmatch.model.errors.InputError: kinds: 'mesh' is none of ...
+    optmatch.model.errors.InputError: kinds[0] = 'mesh': one of ...
     """
     form_of(bool).check("controllers", controllers)
     form_of(Callable).check("on_event", on_event)
@@ -117,8 +117,5 @@ def _names(kinds: str | Iterable[str] | None) -> Sequence[str]:
     if kinds is None:
         return KIND_NAMES
     names = [kinds] if isinstance(kinds, str) else list_entries("kinds", kinds, "names of kinds")
-    for k, name in enumerate(names):
-        form_of(str).check(f"kinds[{k}]", name)
-        if name not in KIND_NAMES:
-            raise InputError(f"kinds: {name!r} is none of {', '.join(KIND_NAMES)}", where="kinds")
-    return names
+    known = Word(KIND_NAMES)
+    return [known.check(f"kinds[{k}]", name) for k, name in enumerate(names)]

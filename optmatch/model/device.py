@@ -215,12 +215,8 @@ class Device(Value):
         """
         check_fields(self)
         wavelengths_nm = self.coupler_wavelengths_nm
-        if len(wavelengths_nm) != len(self.coupler_shares):
-            raise InputError(
-                f"coupler_shares has {len(self.coupler_shares)} entries, coupler_wavelengths_nm"
-                f" {len(wavelengths_nm)}",
-                where="coupler_shares",
-            )
+        nouns = "coupler_wavelengths_nm"
+        check_length("coupler_shares", self.coupler_shares, len(wavelengths_nm), nouns)
         if not wavelengths_nm:
             return
         if self.coupler_slope_per_nm:

@@ -316,8 +316,8 @@ def scene(solution: Solution, **parts: Any) -> dict[str, Any]:
 
 
 SUFFIXES = (*PICTURES, ".html")
-MOST_PIXELS, MOST_BYTES = 3200.0, 600_000
-"""Along one side of a PNG file; and beyond so many bytes it has no more than 255 colours."""
+_MOST_PIXELS = 3200.0
+"""Along one side of a PNG file."""
 _DPI = 160
 """Dots per inch of PNG files."""
 
@@ -460,7 +460,7 @@ def _encoded(figure: Figure, kind: str) -> bytes:
                 re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", text.get_text())
             )
     buffer = io.BytesIO()
-    dpi = min(_DPI, MOST_PIXELS / max(figure.get_size_inches()))
+    dpi = min(_DPI, _MOST_PIXELS / max(figure.get_size_inches()))
 
     # Without a date the same figure always gives the same bytes. Text stays text, in fonts that
     # journals take and programs edit.
@@ -469,12 +469,6 @@ def _encoded(figure: Figure, kind: str) -> bytes:
     dates_of_kind = {"svg": no_metadata, "pdf": {"CreationDate": None}}
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "none"}):
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates_of_kind.get(kind))
-    if kind == "png" and len(buffer.getvalue()) > MOST_BYTES:
-        from PIL import Image  # matplotlib needs it for PNG
-
-        few = io.BytesIO()
-        Image.open(buffer).convert("RGB").quantize(255).save(few, format="png", optimize=True)
-        return few.getvalue()
     return buffer.getvalue()
 
 

@@ -525,11 +525,10 @@ class RoutingProof(Value):
         """
         check_fields(self)
         n_nodes = len(self.circuit)
-        lengths = {len(getattr(self, column.name)) for column in fields(self)}
-        if n_nodes == 0 or lengths != {n_nodes}:
-            raise InputError(
-                "the arrays of a proof have one entry for each node, and at least one"
-            )
+        if n_nodes == 0:
+            raise InputError("circuit: a proof has one node at least", where="circuit")
+        for column in fields(self):
+            check_length(column.name, getattr(self, column.name), n_nodes, "nodes")
 
         # Each node but the root is the child of one node before it.
         is_inner = self.circuit >= 0

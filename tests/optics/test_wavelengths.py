@@ -156,7 +156,10 @@ def test_light_that_leaks_towards_no_terminal_is_lost(coupling_change: float) ->
 
 def test_what_is_no_coupler() -> None:
     for fields, match in (
-        ({"coupler_shares": (0.5,)}, "coupler_shares has 1 entries, coupler_wavelengths_nm 0"),
+        (
+            {"coupler_shares": (0.5,)},
+            "coupler_shares has 1 entries, there are 0 coupler_wavelengths_nm",
+        ),
         ({**TABLE, "coupler_slope_per_nm": 0.001}, "either a slope or a table"),
         ({**TABLE, "coupler_wavelengths_nm": TABLE_NM[::-1]}, "must rise"),
         ({**TABLE, "coupler_shares": (0.3, 0.4, 0.5, 1.1)}, "1.1: from 0 to 1"),

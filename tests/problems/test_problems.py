@@ -135,8 +135,8 @@ def test_a_wrong_all_to_all_is_named(fields: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"circuit": [], "terminal": []}, "one entry for each node"),
-        ({"infeasible": [0, 0]}, "one entry for each node"),
+        ({"circuit": [], "terminal": []}, "one node at least"),
+        ({"infeasible": [0, 0]}, "infeasible has 2 entries, there are 3 nodes"),
         ({"prices": [[-1, 0]] * 3}, "must be >= 0"),
         ({"children": [[1, 1], [-1, -1], [-1, -1]]}, "do not form a tree"),
         ({"children": [[0, 2], [-1, -1], [-1, -1]]}, "do not form a tree"),

@@ -126,13 +126,9 @@ class RollingState:
                 raise InputError("slots: times or planes out of range", where="slots")
             if ((slot.kept != IDLE) & (slot.kept != slot.matching)).any():
                 raise InputError("slots: kept circuits are part of the matching", where="slots")
-        if self.free and len(self.free) != self.planes:
-            raise InputError("free: one time for each plane is expected", where="free")
+        check_length("free", self.free or None, self.planes, "planes")
         n_planned = 0 if self.plan_matchings is None else len(self.plan_matchings)
-        if n_planned != len(self.plan_ticks):
-            raise InputError(
-                f"plan_ticks: {len(self.plan_ticks)} of {n_planned} matchings", where="plan_ticks"
-            )
+        check_length("plan_ticks", self.plan_ticks, n_planned, "planned matchings")
 
     def _check_matchings(self) -> None:
         """Refuse arrays of other shapes than the fabric has, and rows that are no matchings.
@@ -169,11 +165,8 @@ class RollingState:
         if {flow[2] for flow in self.flows} != numbers:
             raise InputError("flows: each waiting demand has flows, and no other", where="flows")
         for name in ("weights", "deadlines"):
-            n_values = len(getattr(self, name))
-            if n_values not in (0, len(self.waiting)):
-                raise InputError(
-                    f"{name}: {n_values} of {len(self.waiting)} waiting demands", where=name
-                )
+            values = getattr(self, name) or None
+            check_length(name, values, len(self.waiting), "waiting demands")
         for flow in self.flows:
             if max(flow[:2]) >= self.fabric.n_ports or not flow[3]:
                 raise InputError(f"flows: {flow}: a port out of range, or no ticks", where="flows")

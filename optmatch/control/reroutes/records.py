@@ -144,8 +144,7 @@ def list_failure(
     fabric: Fabric, *, chip: Parts, port: Parts, fibre: Parts, cell: Parts, stuck: Stuck = None
 ) -> FailedParts:
     """Check a report of failed parts, and list them by kind; ports and cells may be names."""
-    if stuck is not None and not (isinstance(stuck, str) and stuck in ("bar", "cross")):
-        raise InputError(f"stuck = {stuck!r:.60}: one of 'bar', 'cross', None", where="stuck")
+    form_of(Stuck).check("stuck", stuck)
     cells = list_parts("cell", cell, fabric.find_cell)
     if stuck and not cells:
         raise InputError(f"stuck = {stuck!r}, but no cell is named", where="stuck")

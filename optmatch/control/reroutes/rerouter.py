@@ -71,8 +71,6 @@ class Rerouter:
     priorities
         Of jobs, 0 unless told: where circuits of others must make room, those of jobs with lower
         ones do so before any of a higher one are tried. Files do not keep them.
-    prepare
-        None or False: controllers prepare no answers any more.
 
     Raises
     ------
@@ -103,14 +101,13 @@ class Rerouter:
         history: int = 32,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
-        prepare: bool | None = None,
     ) -> None:
         """Take a running state into control; the parameters are those of the class."""
         state = form_of(Reroute).check("state", state)
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
             raise InputError(f"circuit {circuit} has no light in this state", where="state")
-        self._begin([Record(state)], history, on_event, priorities, prepare)
+        self._begin([Record(state)], history, on_event, priorities)
 
     def _begin(
         self,
@@ -118,22 +115,13 @@ class Rerouter:
         history: int,
         on_event: Callable[[Call], None] | None,
         priorities: Mapping[int, int] | None,
-        prepare: bool | None,
     ) -> None:
         """Begin with the records of a controller, the present one last; check the options.
 
         `history` is how many records before the present one are kept for rollbacks, and
-        ``priorities[job]`` says whose circuits give way last. Controllers once prepared answers:
-        callers may still say that they want none.
+        ``priorities[job]`` says whose circuits give way last.
         """
-        if prepare:
-            raise InputError(
-                f"prepare = {prepare!r:.60}: is gone, since controllers prepare no answers; None"
-                " or False is expected",
-                where="prepare",
-            )
-        if on_event is not None and not callable(on_event):
-            raise InputError(f"on_event = {on_event!r:.60}: a function is expected")
+        form_of(Callable | None).check("on_event", on_event)
         *past, present = records
         self._lock = threading.Lock()
         """Held while the record changes, never while a search runs."""
@@ -431,8 +419,7 @@ class Rerouter:
             controller is closed.
         """
         self._check_open()
-        if not isinstance(proposal, Proposal):
-            raise InputError(f"proposal of type {type(proposal).__name__}", where="proposal")
+        form_of(Proposal).check("proposal", proposal)
         failure = proposal.failure
         with self._tally.call("apply", failure), self._lock:
             record = self._now.record
@@ -633,7 +620,6 @@ class Rerouter:
         history: int = 32,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
-        prepare: bool | None = None,
     ) -> Self:
         """Load a controller from a file that `save` has written.
 
@@ -647,8 +633,6 @@ class Rerouter:
             Called with a `Call` after each call, in its thread; None for nobody.
         priorities
             The priority of jobs, >= 0, by number; 0 for jobs that are not named.
-        prepare
-            None or False: controllers prepare no answers any more.
 
         Returns
         -------
@@ -667,7 +651,7 @@ class Rerouter:
         if not records:
             raise FormatError("has no record", path=file.path)
         controller = cls.__new__(cls)
-        controller._begin(records, history, on_event, priorities, prepare)
+        controller._begin(records, history, on_event, priorities)
         return controller
 
     @classmethod
@@ -680,7 +664,6 @@ class Rerouter:
         history: int = 32,
         on_event: Callable[[Call], None] | None = None,
         priorities: Mapping[int, int] | None = None,
-        prepare: bool | None = None,
     ) -> Self:
         """Open a controller that is kept in a file, or begin one; it survives a crash.
 
@@ -705,8 +688,6 @@ class Rerouter:
         priorities
             The priority of jobs, >= 0, by the numbers in ``state.owners``; 0 for jobs that are not
             named. Circuits of jobs with lower ones make room first. Files do not keep them.
-        prepare
-            None or False: controllers prepare no answers any more.
 
         Returns
         -------
@@ -731,17 +712,11 @@ class Rerouter:
             records = file.read()
             if records:
                 controller = cls.__new__(cls)
-                controller._begin(records, history, on_event, priorities, prepare)
+                controller._begin(records, history, on_event, priorities)
             elif state is None:
                 raise InputError("is empty: a state to begin with", path=path_name(path))
             else:
-                controller = cls(
-                    state,
-                    history=history,
-                    on_event=on_event,
-                    priorities=priorities,
-                    prepare=prepare,
-                )
+                controller = cls(state, history=history, on_event=on_event, priorities=priorities)
                 file.write([controller._now.record])
         except BaseException:
             file.close()

@@ -624,16 +624,9 @@ def settle_free_cells(
     """
     from optmatch.solvers.routing.idle import settle
 
-    if not isinstance(problem, Problem):
-        raise InputError(f"problem of type {type(problem).__name__}", where="problem")
-    if not isinstance(subject, Schedule | Solution):
-        raise InputError(
-            f"subject of type {type(subject).__name__}: optics need a schedule", where="subject"
-        )
-    frequencies = np.asarray(frequencies_hz, dtype=np.float64)
-    if frequencies.ndim != 1 or len(frequencies) == 0 or not np.isfinite(frequencies).all():
-        raise InputError(
-            f"frequencies_hz = {frequencies_hz!r:.60}: a list of finite numbers, one at least",
-            where="frequencies_hz",
-        )
+    form_of(Problem).check("problem", problem)
+    form_of(Schedule | Solution).check("subject", subject)
+    frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
+    if not len(frequencies):
+        raise InputError("frequencies_hz: one number at least is expected", where="frequencies_hz")
     return settle(problem, subject, device, tuple(frequencies.tolist()), seed)

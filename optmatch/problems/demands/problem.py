@@ -852,11 +852,7 @@ def check_groups(problem: Demand) -> None:
 
     # Weights and deadlines are given for all groups, or for none.
     for name in ("weights", "deadlines_s"):
-        n_values = len(getattr(problem, name))
-        if n_values not in (0, n_groups):
-            raise InputError(
-                f"{name} has {n_values} entries, there are {n_groups} groups", where=name
-            )
+        check_length(name, getattr(problem, name) or None, n_groups, "groups")
 
 
 def weigh_groups(problem: Demand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

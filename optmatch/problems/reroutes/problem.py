@@ -40,6 +40,7 @@ from optmatch.model import (
 )
 from optmatch.model.declarations import BY_NAME, Label, form_of
 from optmatch.model.device import Loss
+from optmatch.model.numbers import check_length
 from optmatch.problems.reroutes.running import (
     Damage,
     FailedParts,
@@ -247,10 +248,7 @@ class Reroute(_AssessedState):
                 where = f"circuits[{circuit}]"
                 reason = fabric.explain_dead_pair(*self.circuits[circuit].tolist())
                 raise InputError(f"{where}: over the link budget: {reason}", where=where)
-        n_owners = len(self.owners)
-        n_circuits = len(self.circuits)
-        if n_owners != n_circuits:
-            raise InputError(f"{n_owners} owners of {n_circuits} circuits", where="owners")
+        check_length("owners", self.owners, len(self.circuits), "circuits")
         self._set(units=units_of(fabric))
         self._check_parts()
 

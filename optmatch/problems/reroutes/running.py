@@ -14,6 +14,7 @@ from optmatch.fabrics import Fabric, Units
 from optmatch.fabrics.cellgraph import check_parts
 from optmatch.fabrics.fabric import number_names
 from optmatch.model import BAR, CROSS, FREE, InputError
+from optmatch.model.numbers import check_length
 
 Routes = tuple[tuple[int, ...], ...]
 
@@ -180,8 +181,7 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     may pass server 1. A route is empty if both ends are in one server. Returns the fibres of all
     routes, one route after another. The error names the first circuit and fibre that are wrong.
     """
-    if len(routes) != len(circuits):
-        raise InputError(f"{len(routes)} routes for {len(circuits)} circuits", where="routes")
+    check_length("routes", routes, len(circuits), "circuits")
     if max(chain.from_iterable(routes), default=-1) >= rack.n_fibres:
         for circuit_number, route in enumerate(routes):
             check_parts(f"routes[{circuit_number}]", route, rack.n_fibres, "fibres")
@@ -242,11 +242,7 @@ def follow_light(
     """
     graph = fabric.graph
     assert graph is not None
-    if len(cell_states) != graph.n_cells:
-        raise InputError(
-            f"cell_states has {len(cell_states)} entries, the fabric {graph.n_cells} cells",
-            where="cell_states",
-        )
+    check_length("cell_states", cell_states, graph.n_cells, "cells")
 
     # ``exits[terminal][state]`` is where light that enters at a terminal leaves its cell, and
     # ``mate[terminal]`` the terminal that is joined to it, -1 for none. Lists are quicker to step

@@ -79,10 +79,7 @@ class Resources(Value):
             Naming the field that is wrong.
         """
         _check_table(self, "resources")
-        n_attributes = len(self.public)
-        if self.names and len(self.names) != n_attributes:
-            message = f"names: {n_attributes} attributes, {len(self.names)} names"
-            raise InputError(message, where="names")
+        check_length("names", self.names or None, len(self.public), "attributes")
         for name in ("arrival_s", "departure_s", "plane", "pod"):
             check_length(name, getattr(self, name), self.n_resources, "resources")
         if self.departure_s is not None:

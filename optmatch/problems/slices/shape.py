@@ -16,6 +16,7 @@ from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.wiring import number_of
 from optmatch.model import Axes, Count, Index, InputError, Value, integer
 from optmatch.model.declarations import Positive, form_of
+from optmatch.model.numbers import check_length
 
 Shape = tuple[Count, Count, Count]
 
@@ -264,9 +265,7 @@ def check_rings(
         if len(ring) < 2 or len(set(ring)) < len(ring):
             raise InputError(f"rings[{k}] = {ring}: two or more different chips are expected")
     ring_demands = [1.0] * len(checked) if demands is None else list(demands)
-    if len(ring_demands) != len(checked):
-        message = f"{len(ring_demands)} demands for {len(checked)} rings"
-        raise InputError(message, where="demands")
+    check_length("demands", ring_demands, len(checked), "rings")
     form_of(tuple[Positive, ...]).check("demands", ring_demands)
     form_of(Positive | None).check("link_units", link_units)
     return checked, np.array(ring_demands, dtype=np.float64)

@@ -339,12 +339,12 @@ def _but(figures: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
     [
         ("format", "optmatch/rolling-schedule/9", "/format"),
         ("delay_s", -1, "delay_s = -1"),
-        ("free", [0, 0], "one time for each plane"),
+        ("free", [0, 0], "free has 2 entries, there are 1 planes"),
         ("held", [[0, 0]], "held|matching"),
         ("flows", [[0, 9, 0, 5, 5]], "a port out of range"),
         ("flows", [[0, 1, 7, 5, 5]], "each waiting demand has flows"),
         ("waiting", [], "each waiting demand has flows"),
-        ("weights", [2.0, 1.0], r"weights: 2 of \d+ waiting demands"),
+        ("weights", [2.0, 1.0], r"weights has 2 entries, there are \d+ waiting demands"),
         ("what", 1, "what"),
     ],
 )

@@ -25,7 +25,7 @@ from tests.helpers.sharing import Jobs, Resources, Sharing, draw_sharing, serves
         (lambda: Resources([[1.0, np.nan]]), "public[0, 1] = nan: not a finite number"),
         (lambda: Resources([[1.0]], departure_s=[np.nan]), "departure_s[0] = nan"),
         (lambda: Resources([[1.0]], plane=[-1]), "plane[0] = -1: must be >= 0"),
-        (lambda: Resources([[1.0]], names=("a", "b")), "names: 1 attributes, 2 names"),
+        (lambda: Resources([[1.0]], names=("a", "b")), "names has 2 entries, there are 1"),
         (lambda: Resources([]), "public: one attribute of resources or more"),
         (lambda: Jobs([1, -2], [[0.0, 0.0]]), "demand[1] = -2: must be >= 0"),
         (lambda: Jobs([1, 2], [[0.0]]), "demand has 2 entries, there are 1 jobs"),

@@ -35,7 +35,7 @@ MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
         ({"circuits": [[0, 6], [0, 7]]}, "circuits[1, 0] = 0: the port is in use by circuit 0"),
         ({"spares": [1]}, "spares[0] = 1: chip 1 (rack 0, x 1 y 0 z 0, server 0) is in use by"),
         ({"spares": [64]}, "spares[0] = 64: chips are 0 .. 63"),
-        ({"routes": [[], []]}, "2 routes for 1 circuits"),
+        ({"routes": [[], []]}, "routes has 2 entries, there are 1 circuits"),
         ({"routes": [[0]]}, "routes[0] ends in server 1, circuit 0 in server 0"),
         ({"routes": [[200]]}, "routes[0][0] = 200: leaves server"),
         ({"routes": [[768]]}, "routes[0][0] = 768: fibres are 0 .. 767"),
@@ -50,7 +50,7 @@ MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
         ({"failed_fibres": [-1]}, "failed_fibres[0] = -1: must be >= 0"),
         ({"stuck_bar": [0]}, "stuck_bar[0] = 0: cells are none"),
         ({"cell_states": [0]}, "cell_states: the fabric has no cells"),
-        ({"owners": [1, 2]}, "2 owners of 1 circuits"),
+        ({"owners": [1, 2]}, "owners has 2 entries, there are 1 circuits"),
         ({"fibre_loss_db": -1.0}, "fibre_loss_db = -1: from 0 to 1000"),
         ({"cell_loss_db": 1e8}, "cell_loss_db = 1e+08"),
         (

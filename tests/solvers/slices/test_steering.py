@@ -67,7 +67,7 @@ def test_whole_ports_are_dealt_as_well_as_can_be(sharing: dict[str, Any]) -> Non
     [
         ({"rings": [(0,)]}, "two or more different chips"),
         ({"rings": [(0, 1, 0)]}, "two or more different chips"),
-        ({"demands": [1, 2]}, "2 demands for 1 rings"),
+        ({"demands": [1, 2]}, "demands has 2 entries, there are 1 rings"),
         ({"demands": [0]}, r"demands\[0\] = 0: must be > 0"),
         ({"ports": 1}, "ports = 1: must be >= 2"),
         ({"link_units": 0}, "link_units = 0: must be > 0"),
