@@ -186,7 +186,7 @@ def file(tmp_path: Path) -> str:
 def test_the_command(file: str) -> None:
     result = call("simulate", file, "--flows")
     assert "complete" in result.stdout
-    assert "0 -> 1: 3 bytes, 2.5 s" in result.stdout
+    assert "0 -> 1: 3 B, 2.5 s" in result.stdout
     tree = json.loads(call("simulate", file, "--json").stdout)
     assert tree["format"] == "optmatch/simulation/1"
     assert tree["completion_s"] == 2.5
@@ -209,7 +209,7 @@ def test_the_command_on_what_is_not_carried(file: str, tmp_path: Path) -> None:
     short = put(tmp_path, "short.schedule.json", json.dumps(tree))
     result = call("simulate", str(short), "--flows", code=5)
     assert "INCOMPLETE" in result.stdout
-    assert "0 -> 1: 3 bytes, 1 left over" in result.stdout
+    assert "0 -> 1: 3 B, 1 B left over" in result.stdout
     other = Path(__file__).resolve().parents[1] / "data" / "good" / "ideal.schedule.json"
     call("simulate", str(other), code=2)
 

@@ -162,7 +162,7 @@ def test_the_command_replays_a_list_of_flows(tmp_path: Path) -> None:
     assert shown["flows"] == 4 and shown["coflows"] == 2
     assert shown["with_deadline"] == 2
     lines = call("simulate", path, "--delay", "1", "--rate", "10", "--flows").stdout
-    assert "a -> b: 8 bytes" in lines and "c -> a: 20 bytes" in lines
+    assert "a -> b: 8 B" in lines and "c -> a: 20 B" in lines
 
 
 @pytest.mark.parametrize(

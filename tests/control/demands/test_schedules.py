@@ -226,7 +226,7 @@ def test_labels_of_a_frame_or_a_graph_stay() -> None:
         again = schedule(given, DELAY_S, time_limit_s=0.0, previous=slots)
         assert again.names == slots.names
     assert schedule(pandas.DataFrame(demand), DELAY_S, time_limit_s=None).names is None
-    with pytest.raises(om.InputError, match="different labels"):
+    with pytest.raises(om.InputError, match="same labels in another order"):
         schedule(pandas.DataFrame(demand, labels, labels[::-1]), DELAY_S)
 
 

@@ -225,7 +225,7 @@ def test_labels_are_everywhere(tmp_path: Path, source: Any) -> None:
 
     arguments = ["simulate", str(tmp_path / "s.json"), "--flows"]
     result = call(*arguments)
-    assert "Berlin -> Oslo: 3 bytes" in result.stdout
+    assert "Berlin -> Oslo: 3 B" in result.stdout
 
 
 def test_perfetto_has_a_track_for_each_label(tmp_path: Path) -> None:

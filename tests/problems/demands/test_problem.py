@@ -332,7 +332,7 @@ def test_labels_are_not_lost_in_silence() -> None:
     numbered = pandas.DataFrame([[0, 1], [2, 0]], index=[1, 0], columns=[1, 0])
     by_number = om.Demand.from_matrix(numbered, TWO, delay_s=0.0)
     assert by_number.fabric == TWO and by_number.demand_bytes.tolist() == [[0, 2], [1, 0]]
-    with pytest.raises(om.InputError, match="different labels"):
+    with pytest.raises(om.InputError, match="same labels in another order"):
         om.Demand.from_matrix(frame[["b", "a"]], delay_s=0.0)
     with pytest.raises(om.InputError, match="names: 2 different ones"):
         om.Demand.from_matrix(frame.to_numpy(), delay_s=0.0, names=["a", "a"])
