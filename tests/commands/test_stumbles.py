@@ -102,7 +102,7 @@ def test_solve_writes_no_picture(name: str) -> None:
 
 def test_a_misspelt_method_is_likened_to_methods_of_its_kind() -> None:
     problem = om.Demand.from_matrix([[0, 1], [2, 0]], delay_s=1.0)
-    with pytest.raises(om.InputError, match="no method for demand.*perhaps 'greedy-cover'"):
+    with pytest.raises(om.InputError, match=r"no method for demand.*perhaps 'greedy-cover'"):
         om.solve(problem, "greddy-cover")
     with pytest.raises(om.InputError) as caught:
         om.solve(problem, "greddy")
