@@ -372,13 +372,13 @@ class Choice:
         """Return the value in the plain form of the first form that takes it.
 
         None stays None where that is allowed. A value that no form takes is refused: with the
-        words for all forms, joined by "or", if there are several and each is a plain type, a word
-        or a list; otherwise with the message of the last form.
+        words for all forms, joined by "or", if there are several and none is an array or a
+        mapping; otherwise with the message of the last form.
         """
         if value is None and self.optional:
             return None
         form = next((part for part in self.parts if part.takes(value)), self.parts[-1])
-        words = [part.wanted for part in self.parts if isinstance(part, Plain | Word | Listed)]
+        words = [p.wanted for p in self.parts if not isinstance(p, Array | Mapped)]
         if len(words) == len(self.parts) > 1 and not form.takes(value):
             raise InputError(
                 f"{name} = {shorten(value)}: {' or '.join(words)} is expected", where=name
@@ -392,6 +392,11 @@ class Instance:
 
     cls: type
 
+    @property
+    def wanted(self) -> str:
+        """The words for what is expected."""
+        return f"a {self.cls.__name__}"
+
     def takes(self, value: Any) -> bool:
         """Tell whether a value is such an object."""
         return isinstance(value, self.cls)
@@ -399,9 +404,7 @@ class Instance:
     def check(self, name: str, value: Any) -> Any:
         """Return an object if it is one of the wanted class."""
         if not self.takes(value):
-            raise InputError(
-                f"{name} = {shorten(value)}: a {self.cls.__name__} is expected", where=name
-            )
+            raise InputError(f"{name} = {shorten(value)}: {self.wanted} is expected", where=name)
         return value
 
 

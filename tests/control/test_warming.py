@@ -71,5 +71,5 @@ def test_nothing_is_compiled_after_a_warm_up(warming: str, routers: str, more: s
 
 def test_kinds_are_named() -> None:
     om.warm_up([])
-    with pytest.raises(om.InputError, match="'mesh' is none of all-to-all, collective"):
+    with pytest.raises(om.InputError, match=r"kinds\[0\] = 'mesh': one of all-to-all, collective"):
         om.warm_up("mesh")

@@ -129,7 +129,7 @@ def test_rollback_undoes_changes() -> None:
     assert list(controller.stand_ins) == [1]
     with pytest.raises(om.InputError, match="nothing was applied that is remembered"):
         controller.rollback()
-    with pytest.raises(om.InputError, match="proposal of type NoneType"):
+    with pytest.raises(om.InputError, match="proposal = None: a Proposal is expected"):
         controller.apply(None)  # type: ignore[arg-type]
 
 
