@@ -186,7 +186,7 @@ def plain_array(name: str, value: Any) -> NDArray[Any]:
         for row, length in enumerate(lengths):
             if length != lengths[0]:
                 message = f"{name}[{row}] has {length} numbers, the first row {lengths[0]}"
-                raise InputError(message, where=f"{name}[{row}]") from exc
+                raise InputError(message, where=name) from exc
         raise InputError(f"{name}: rows of different lengths, so no array", where=name) from exc
 
 

@@ -305,17 +305,13 @@ def _simulate_demand(
         return code
 
     # A line for each flow: its ports by name, its bytes, and when it is complete.
-    from optmatch.plotting.demands import unit_of_amounts
-
-    unit = unit_of_amounts(problem)
     labels = problem.fabric.labels
     for source, destination in np.argwhere(demand_bytes > 0).tolist():
         completion_s = outcome.flow_completion_s[source, destination]
         end = write_amount(float(completion_s), "s")
         if completion_s < 0:
-            left = write_amount(float(outcome.left_bytes[source, destination]), unit)
-            end = f"{left} left over"
-        size = write_amount(float(demand_bytes[source, destination]), unit)
+            end = write_amount(float(outcome.left_bytes[source, destination]), "B") + " left over"
+        size = write_amount(float(demand_bytes[source, destination]), "B")
         click.echo(f"  {labels[source]} -> {labels[destination]}: {size}, {end}")
     return code
 

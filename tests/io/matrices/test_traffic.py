@@ -258,6 +258,6 @@ def test_names_reach_problems_and_flows(tmp_path: Path) -> None:
     assert om.load(problem).fabric.port_names == ("Oslo", "Riga")  # type: ignore[union-attr]
     call("solve", problem, "--seed", "0", "-o", plan)
     result = call("simulate", "--flows", plan)
-    assert "Oslo -> Riga: 5 s, 5.5 s" in result.output
+    assert "Oslo -> Riga: 5 B, 5.5 s" in result.output
     wide = call(*generate, "--fabric", "ideal-switch", "--size", "3")
     assert loads(wide.stdout).fabric.port_names == ("Oslo", "Riga", "2")  # type: ignore[union-attr]
