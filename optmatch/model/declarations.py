@@ -372,13 +372,14 @@ class Choice:
         """Return the value in the plain form of the first form that takes it.
 
         None stays None where that is allowed. A value that no form takes is refused: with the
-        words for all forms, joined by "or", if there are several and none is an array or a
-        mapping; otherwise with the message of the last form.
+        words for all forms, joined by "or", if there are several and each is a plain type, a word,
+        a list or a class; otherwise with the message of the last form.
         """
         if value is None and self.optional:
             return None
         form = next((part for part in self.parts if part.takes(value)), self.parts[-1])
-        words = [p.wanted for p in self.parts if not isinstance(p, Array | Mapped)]
+        named = Plain | Word | Listed | Instance
+        words = [part.wanted for part in self.parts if isinstance(part, named)]
         if len(words) == len(self.parts) > 1 and not form.takes(value):
             raise InputError(
                 f"{name} = {shorten(value)}: {' or '.join(words)} is expected", where=name
