@@ -628,12 +628,12 @@ def _lay_ring(problem: Collective, ring: Topology, chunks: int) -> Laid:
 
     # Whole sums go from roots to the ranks on both sides. There are w - 1 ranks between two roots:
     # w // 2 of them get the sum from behind, the others from ahead.
-    copied = (COPY, SUM, SUM)
     after = [
-        _list_root_sends(n, chunks, n // 2 + hop, hop, 1, copied) for hop in range(chunks // 2)
+        _list_root_sends(n, chunks, n // 2 + hop, hop, 1, COPY, SUM, SUM)
+        for hop in range(chunks // 2)
     ]
     before = [
-        _list_root_sends(n, chunks, n // 2 + hop, -hop, -1, copied)
+        _list_root_sends(n, chunks, n // 2 + hop, -hop, -1, COPY, SUM, SUM)
         for hop in range((chunks - 1) // 2)
     ]
     sends = np.concatenate([*onward, *back, *after, *before])
@@ -688,26 +688,32 @@ def _list_ring_sums(n: int, chunks: int, step: int) -> list[IntArray]:
         from_place = passed_in
         if hop < chunks:
             from_place = made_in
-        kind_and_places = (kind, from_place, to_place)
-        moves.append(
-            _list_root_sends(n, chunks, hop, first_rank + step * hop, step, kind_and_places)
-        )
+        offset = first_rank + step * hop
+        moves.append(_list_root_sends(n, chunks, hop, offset, step, kind, from_place, to_place))
     return moves
 
 
 def _list_root_sends(
-    n: int, chunks: int, turn: int, offset: int, step: int, kind_and_places: tuple[int, int, int]
+    n: int,
+    chunks: int,
+    turn: int,
+    offset: int,
+    step: int,
+    kind: int,
+    from_place: int,
+    to_place: int,
 ) -> IntArray:
     """List one send for each chunk and each of its roots, all alike, in one round.
 
     Each rank is the root of one chunk. A send of it begins at the rank `offset` places after the
-    root, and goes to the next rank (`step` 1) or to the one before (-1). Rows are round (`turn`),
-    source, destination, chunk, and `kind_and_places`: kind, and the memories that are read at the
-    source and written at the destination.
+    root, and goes to the next rank (`step` 1) or to the one before (-1). It reads the memory
+    `from_place` of its source, and writes `to_place` of its destination. Rows are round (`turn`),
+    source, destination, chunk, kind and these two places.
     """
     root = np.arange(n)
     source = (root + offset) % n
-    return list_rows(turn, source, (source + step) % n, root % chunks, *kind_and_places)
+    target = (source + step) % n
+    return list_rows(turn, source, target, root % chunks, kind, from_place, to_place)
 
 
 Sends = tuple[IntArray, IntArray, IntArray | int]
