@@ -100,8 +100,11 @@ def _list_other_graphs(problem: Collective, clock: Clock | None) -> Iterator[Top
     """Yield graphs that are no circulants; None in place of one that finds no ports."""
     if clock is not None and not has_time_for_all_blocks(problem.n_ranks, clock):
         return
+
+    # Circuits that are there already need no change, whatever graph they make.
     if not isinstance(problem.start, str):
         yield Topology("start", problem.start.astype(np.int64))
+
     if problem.two_way:
         yield _lay_path(problem)
         yield from _lay_regular_graphs(problem)
