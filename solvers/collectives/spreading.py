@@ -826,11 +826,18 @@ def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     fewest rounds for their number of configurations this product is n at least, and no schedule
     can do with less. Example: 12 ranks with 3 and 2 rounds take the steps 1 and 4.
     """
-    held = choose_radix_rounds(problem)
+    sequence = lay_growing_rings(problem, choose_radix_rounds(problem))
+    yield from offer_gathers(problem, sequence, sequence.name, spread)
+
+
+def lay_growing_rings(problem: Collective, held: tuple[int, ...]) -> CircuitSequence:
+    """Lay the rings of a mixed radix: each steps over all ranks that those before it reach.
+
+    Example: 12 ranks, rings held for 3 and 2 rounds. They lead 1 and 4 places onward.
+    """
     radices = 1 + np.array(held)
     shifts = np.cumprod(radices) // radices
-    sequence = CircuitSequence.onward("mixed radix", problem.n_ranks, shifts, held, problem.lanes)
-    yield from offer_gathers(problem, sequence, sequence.name, spread)
+    return CircuitSequence.onward("mixed radix", problem.n_ranks, shifts, held, problem.lanes)
 
 
 def _list_pieces(problem: Collective, sequence: CircuitSequence) -> list[int]:
