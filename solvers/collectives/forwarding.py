@@ -307,6 +307,7 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
     - With new circuits in each round: circulants whose shifts are multiples of the stride of the
       round. They suit collectives in which all ranks do the same, so an uneven all-to-all has
       none.
+    - Of a broadcast over one-way circuits also rings that stay for several rounds of doubling.
     """
     n = problem.n_ranks
     for topology in list_topologies(problem, clock):
@@ -333,6 +334,17 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
             held = (1,) * len(strides)
             sequence = CircuitSequence.of(topologies, held, two_way=problem.two_way)
             yield Relay(sequence, strides)
+
+    # Example of 256 ranks and two rings: the strides 128, 64, 32 and 16 over a ring that leads 16
+    # ranks onward, then 8, 4, 2 and 1 over the ring of all ranks.
+    if problem.flow.from_root and not problem.two_way:
+        powers = [1 << power for power in reversed(range((n - 1).bit_length()))]
+        for n_rings in range(2, len(powers)):
+            strides_of_ring = np.array_split(powers, n_rings)
+            shifts = [int(ring[-1]) for ring in strides_of_ring]
+            held = tuple(len(ring) for ring in strides_of_ring)
+            sequence = CircuitSequence.onward("rings", n, shifts, held, problem.lanes)
+            yield Relay(sequence, tuple(powers))
 
 
 def list_forwarding_offers(
