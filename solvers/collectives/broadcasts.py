@@ -354,5 +354,5 @@ def _list_growing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:
     if problem.two_way:
         return
     for n_rings in range(2, (problem.n_ranks - 1).bit_length()):
-        held = split_rounds(problem.n_ranks, n_rings)
-        yield sum(held), lay_growing_rings(problem, held)
+        rounds_of_ring = split_rounds(problem.n_ranks, n_rings)
+        yield sum(rounds_of_ring), lay_growing_rings(problem, rounds_of_ring)

@@ -342,8 +342,8 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
         for n_rings in range(2, len(powers)):
             strides_of_ring = np.array_split(powers, n_rings)
             shifts = [int(ring[-1]) for ring in strides_of_ring]
-            held = tuple(len(ring) for ring in strides_of_ring)
-            sequence = CircuitSequence.onward("rings", n, shifts, held, problem.lanes)
+            rounds_of_ring = tuple(len(ring) for ring in strides_of_ring)
+            sequence = CircuitSequence.onward("rings", n, shifts, rounds_of_ring, problem.lanes)
             yield Relay(sequence, tuple(powers))
 
 

@@ -830,14 +830,15 @@ def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     yield from offer_gathers(problem, sequence, sequence.name, spread)
 
 
-def lay_growing_rings(problem: Collective, held: tuple[int, ...]) -> CircuitSequence:
+def lay_growing_rings(problem: Collective, rounds_of_ring: tuple[int, ...]) -> CircuitSequence:
     """Lay the rings of a mixed radix: each steps over all ranks that those before it reach.
 
-    Example: 12 ranks, rings held for 3 and 2 rounds. They lead 1 and 4 places onward.
+    Example: 12 ranks, and rings that stay for 3 and 2 rounds. They lead 1 and 4 places onward.
     """
-    radices = 1 + np.array(held)
+    n = problem.n_ranks
+    radices = 1 + np.array(rounds_of_ring)
     shifts = np.cumprod(radices) // radices
-    return CircuitSequence.onward("mixed radix", problem.n_ranks, shifts, held, problem.lanes)
+    return CircuitSequence.onward("mixed radix", n, shifts, rounds_of_ring, problem.lanes)
 
 
 def _list_pieces(problem: Collective, sequence: CircuitSequence) -> list[int]:
