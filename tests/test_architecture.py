@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import optmatch
 from optmatch import kinds
 from optmatch.problems import PROBLEMS
-from tests.helpers.kinds import name_kinds
+from tests.helpers.kinds import modules, name_kinds
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("numba", "scipy", "ortools", "matplotlib", "networkx", "click", "pandas")
@@ -36,14 +35,6 @@ def contracts() -> list[dict[str, Any]]:
         project = tomllib.load(file)
     found: list[dict[str, Any]] = project["tool"]["importlinter"]["contracts"]
     return found
-
-
-@cache
-def modules() -> dict[Path, ast.Module]:
-    """Return the files of the package, each read once."""
-    found = [*(ROOT / "optmatch").rglob("*.py"), *(ROOT / "solvers").rglob("*.py")]
-    paths = sorted({path.resolve() for path in found})
-    return {path: ast.parse(path.read_text("utf-8")) for path in paths}
 
 
 def test_the_contracts_see_the_solvers() -> None:

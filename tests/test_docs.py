@@ -17,7 +17,6 @@ from optmatch.cli import main
 from optmatch.commands.shared.outcome import EXIT_CODES
 from optmatch.fabrics import SWITCHES
 from optmatch.io import loads
-from optmatch.model import Stats
 from optmatch.solvers.rails import forwarding
 from tests.helpers.command import call
 from tests.helpers.pages import END, Pages
@@ -221,11 +220,6 @@ def test_the_examples_of_files_are_files() -> None:
     }
     for text in found:
         loads(text)
-
-
-def test_every_statistic_is_in_the_manual() -> None:
-    text = (ROOT / "docs" / "solutions.md").read_text("utf-8").partition("## Statistics")[2]
-    assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(Stats.__annotations__)
 
 
 def test_every_fabric_is_in_the_manual() -> None:

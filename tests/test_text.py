@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.helpers.kinds import modules
+
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(
     r"^(Parameters|Returns)\n-+\n(.*?)(?=^\w[\w ]*\n-+$|\Z)", re.MULTILINE | re.DOTALL
@@ -123,13 +125,12 @@ def said_twice() -> dict[str, tuple[list[str], list[str]]]:
     """Return the tables and the parameters that are counted in each room of the product."""
     exported = exported_names()
     found: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
-    for path in [*(ROOT / "optmatch").rglob("*.py"), *(ROOT / "solvers").rglob("*.py")]:
+    for path, tree in modules().items():
         parts = path.relative_to(ROOT).parts
-        if parts[:2] != ("optmatch", "solvers"):
-            functions = list(functions_of(ast.parse(path.read_text("utf-8")), exported))
-            counted = found["/".join(parts[:-1][:2])]
-            counted[0].extend(tables(functions, "/".join(parts)))
-            counted[1].extend(twice(functions, "/".join(parts)))
+        functions = list(functions_of(tree, exported))
+        counted = found["/".join(parts[:-1][:2])]
+        counted[0].extend(tables(functions, "/".join(parts)))
+        counted[1].extend(twice(functions, "/".join(parts)))
     return found
 
 

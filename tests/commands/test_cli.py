@@ -114,10 +114,9 @@ def test_verify_tells_good_from_bad(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (5, "")
     assert f"{IDEAL}: ok\n" in done.stdout and f"{ROUTED}: ok\n" in done.stdout
     assert f"{bad}: FAILED\n" in done.stdout
-    reports = [json.loads(line) for line in process("verify", bad, "--json").stdout.splitlines()]
-    assert len(reports) == 1
-    assert reports[0]["format"] == "optmatch/report/1" and reports[0]["ok"] is False
-    assert {"rule", "where", "got", "expected"} == set(reports[0]["violations"][0])
+    report = json.loads(call("verify", bad, "--json", code=5).stdout)
+    assert report["format"] == "optmatch/report/1" and report["ok"] is False
+    assert {"rule", "where", "got", "expected"} == set(report["violations"][0])
 
 
 def test_verify_prints_figures(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import optmatch as om
-from tests.helpers.command import IDEAL, INSTANCES, call, ideal_solution, process, refused
+from tests.helpers.command import IDEAL, INSTANCES, call, ideal_solution, refused
 
 
 @pytest.fixture
@@ -33,8 +33,7 @@ def wrong(tmp_path: Path) -> Path:
 
 
 def test_unproved_claims_have_a_code_of_their_own(unproved: Path) -> None:
-    done = process("verify", unproved)
-    assert done.returncode == 6
+    done = call("verify", unproved, code=6)
     first, *rest = done.stdout.splitlines()
     assert first == f"{unproved}: UNPROVED"
     claim = "  unproved: status infeasible: from a search without a certificate; 0 was checked"

@@ -35,12 +35,6 @@ def draw_table(
     return heaters, CellDevice.of(device, fabric.n_cells)
 
 
-def centres_of_cells(fabric: om.HexMesh) -> np.ndarray:
-    """Return the middles of the cells of a mesh, in lengths of a cell."""
-    middles: np.ndarray = fabric.graph.ends.mean(axis=1)
-    return middles
-
-
 def replay(steps: list[HeaterStep], n_cells: int, slot: int) -> np.ndarray:
     """Return ``volts[cell, arm]`` after a slot."""
     volts = np.zeros((n_cells, 2))
@@ -59,7 +53,7 @@ def test_phases_are_right_with_all_heaters_on(arms: int, crosstalk: float) -> No
     heaters, cells = draw_table(mesh, rng, crosstalk=crosstalk, arms=arms)
     states = rng.integers(-1, 2, (4, mesh.n_cells)).astype(np.int8)
     steps = plan_heater_steps(mesh, states, heaters, cells)
-    middles = centres_of_cells(mesh)
+    middles = mesh.graph.ends.mean(axis=1)  # of cells, in lengths of one
     distance = np.linalg.norm(middles[:, None] - middles, axis=2)
     share = crosstalk * np.exp(-distance) * (1 - np.eye(mesh.n_cells))
     for slot, row in enumerate(states):

@@ -1,4 +1,4 @@
-"""Which modules of the product name a kind of problem, outside the rooms of questions.
+"""The modules of the product, and which name a kind of problem outside the rooms of questions.
 
 A room of a question is a folder or a module of its name: ``problems/rails``, ``testing/rails.py``;
 and ``io/matrices``, which reads demands.
@@ -6,6 +6,7 @@ One question may build on another, so no such room counts.
 """
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from optmatch.kinds import Kind, all_kinds
@@ -18,14 +19,12 @@ def folder_of(kind: Kind) -> str:
     return kind.problem.__module__.split(".")[2]
 
 
-def modules_outside() -> list[Path]:
-    """List the modules of the product that are in no room of a question."""
-    questions = {folder_of(kind) for kind in all_kinds()} | {"matrices"}
+@cache
+def modules() -> dict[Path, ast.Module]:
+    """Return the modules of the product, each read once."""
     found = [*(ROOT / "optmatch").rglob("*.py"), *(ROOT / "solvers").rglob("*.py")]
     paths = sorted({path.resolve() for path in found})
-    return [
-        path for path in paths if not questions & set(path.relative_to(ROOT).with_suffix("").parts)
-    ]
+    return {path: ast.parse(path.read_text("utf-8")) for path in paths}
 
 
 def names_in(tree: ast.Module) -> tuple[set[str], set[str], set[str]]:
@@ -50,8 +49,11 @@ def names_in(tree: ast.Module) -> tuple[set[str], set[str], set[str]]:
 def name_kinds() -> dict[str, list[str]]:
     """Return for each kind the modules that import from its folders, or name it or a class."""
     found: dict[str, list[str]] = {kind.problem.kind: [] for kind in all_kinds()}
-    for path in modules_outside():
-        rooms, names, texts = names_in(ast.parse(path.read_text("utf-8")))
+    questions = {folder_of(kind) for kind in all_kinds()} | {"matrices"}
+    for path, tree in modules().items():
+        if questions & set(path.relative_to(ROOT).with_suffix("").parts):
+            continue
+        rooms, names, texts = names_in(tree)
         for kind in all_kinds():
             classes = kind.problem, kind.problem.answer_class
             if (

@@ -379,20 +379,19 @@ def test_a_frame_that_is_hidden_first_is_drawn_later(browser: Any, tmp_path: Pat
     inner = viewer_page((mesh, traced_schedule(mesh, 2)))
     (tmp_path / "inner.html").write_text(inner, encoding="utf-8")
     outer = '<iframe src="inner.html" style="display: none; width: 600px; height: 500px"></iframe>'
-    (tmp_path / "outer.html").write_text(outer, encoding="utf-8")
-    page = browser.new_page()
-    noise: list[str] = []
-    page.on("console", lambda message: noise.append(message.text))
-    page.on("pageerror", lambda error: noise.append(str(error)))
-    page.goto((tmp_path / "outer.html").as_uri())
+    page, noise = open_html(browser, tmp_path, outer)
+    assert noise.pop(0) == (tmp_path / "inner.html").as_uri()
     frame = page.frames[1]
     key = "new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true})"
     frame.evaluate(f"document.body.dispatchEvent({key})")
     page.evaluate("document.querySelector('iframe').style.display = 'block'")
     drawn = """() => {
       const canvas = document.querySelector('#cells');
-      const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-      return canvas.width > 100 && data.some((value) => value);
+      if (canvas.width <= 100) return false;
+      const pen = new OffscreenCanvas(canvas.width, canvas.height)
+        .getContext('2d', { willReadFrequently: true });
+      pen.drawImage(canvas, 0, 0);
+      return pen.getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value);
     }"""
     frame.wait_for_function(drawn, timeout=5000)
     assert noise == []

@@ -2,11 +2,9 @@
 
 import functools
 import os
-import resource
 import sqlite3
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from optmatch.commands.shared.outcome import CHECK_FAILED
 from optmatch.sweeps.store import Row, Store, StoreError
 from optmatch.sweeps.sweep import run_task
 from tests.helpers.command import call, put
+from tests.helpers.files import largest_file
 
 PROBLEM = om.Routing(om.IdealSwitch(4), np.array([1, 0, 3, 2], np.int32))
 TASKS = [om.Task(PROBLEM, seed=seed, name="four") for seed in range(3)]
@@ -145,17 +144,6 @@ def test_other_files_are_refused_and_not_changed(path: Path, tmp_path: Path) -> 
 def test_a_store_that_is_only_read_refuses_rows(path: Path) -> None:
     with Store(path, read_only=True) as store, pytest.raises(StoreError, match="readonly"):
         store.add(run_task(om.Task(PROBLEM, seed=9)), PROBLEM)
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file grow beyond a size, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_ends_the_sweep_and_keeps_the_rows(path: Path) -> None:

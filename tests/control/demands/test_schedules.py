@@ -385,7 +385,7 @@ def test_listed_and_full_demands_have_the_same_schedule(monkeypatch: pytest.Monk
 
 
 def test_more_time_helps_many_ports() -> None:
-    demand = draw_sparse(1_500, 6, seed=2)
+    demand = draw_sparse(600, 6, seed=2)
     first = schedule(demand, 0.1, time_limit_s=0.0)
     best = schedule(demand, 0.1, time_limit_s=None)
     check_served(demand, best, 0.1)

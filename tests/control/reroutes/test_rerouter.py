@@ -15,6 +15,7 @@ import optmatch as om
 from optmatch.model import InfeasibleError, LimitReached
 from optmatch.model.databases import StoreError
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+from tests.helpers.files import largest_file
 
 
 @cache
@@ -64,14 +65,6 @@ def test_its_answers_pass_the_verifier(
     after = controller.apply(proposal)
     assert after == problem.after(transition) == controller.state
     assert not after.hit.any()
-
-
-def test_failures_in_sequence_until_the_spares_are_gone(controller: om.Rerouter) -> None:
-    for number, chip in enumerate((0, 20, 41, 59)):
-        assert len(controller.apply(controller.fail(chip=chip)).spares) == 3 - number
-    with pytest.raises(InfeasibleError, match="1 units with circuits are lost, 0 live spares"):
-        controller.fail(chip=33)
-    assert sorted(controller.stand_ins) == [0, 20, 41, 59]
 
 
 def test_a_stand_in_may_fail_too(controller: om.Rerouter) -> None:
@@ -140,18 +133,14 @@ def test_only_what_is_given_is_applied(controller: om.Rerouter) -> None:
         controller.apply(theirs)
 
 
-def spent() -> tuple[om.Rerouter, int]:
-    """Fail as many chips as there are spares, and one more; return the first stand-in, too."""
-    controller = om.Rerouter(rack_state())
-    for chip in (0, 20, 41, 59):
-        controller.apply(controller.fail(chip=chip))
-    with pytest.raises(InfeasibleError):
+def test_what_is_refused_without_spares_is_tried_again_after_repairs(
+    controller: om.Rerouter,
+) -> None:
+    for number, chip in enumerate((0, 20, 41, 59)):
+        assert len(controller.apply(controller.fail(chip=chip)).spares) == 3 - number
+    with pytest.raises(InfeasibleError, match="1 units with circuits are lost, 0 live spares"):
         controller.fail(chip=33)
-    return controller, controller.stand_ins[0]
-
-
-def test_what_was_refused_is_tried_again_after_repairs() -> None:
-    controller, _ = spent()
+    assert sorted(controller.stand_ins) == [0, 20, 41, 59]
     assert [failure.failed_chips for failure in controller.refused] == [(33,)]
     assert not controller.offers
     controller.repair(chip=20)
@@ -228,21 +217,15 @@ def test_circuits_are_given_back_in_any_order(
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
 def test_a_file_that_cannot_grow(tmp_path: Path) -> None:
     """The change is refused as a whole, and no part of it stays."""
-    import resource
-
     file = tmp_path / "a"
     controller = om.Rerouter.open(file, rack_state())
     first = controller.apply(controller.fail(chip=0))
     proposal = controller.fail(chip=20)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
+    with largest_file(4096):
         with pytest.raises(StoreError, match=re.escape(str(file))):
             controller.apply(proposal)
         with pytest.raises(StoreError, match=re.escape(str(file))):
             controller.rollback()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert controller.state is first and len(controller.history) == 1
     controller.apply(proposal)
     controller.close()

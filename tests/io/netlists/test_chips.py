@@ -191,6 +191,10 @@ def test_ports_that_no_name_tells_the_direction_of() -> None:
     assert fabric.port_names == ("o1>o4", "o2>o3") and count_matchings(fabric) == (2, 2, 0)
     with pytest.raises(NetlistError, match="tx, rx: there is no port o9"):
         netlist_from_tree(tree, tx=["o1", "o9"], rx=["o4", "o3"])
+    halves: list[dict[str, Any]] = [{"tx": ["o1"]}, {"rx": ["o4"]}]
+    for directions in halves:
+        with pytest.raises(NetlistError, match="tx and rx come together"):
+            netlist_from_tree(tree, **directions)
 
 
 def test_crossings_of_sax_lead_light_as_their_matrix_does() -> None:

@@ -193,6 +193,8 @@ def test_couplers_tell_where_their_cell_lies() -> None:
     fabric = netlist_from_tree(changed(double, placements=placements))
     assert fabric.ends is not None
     assert fabric.ends[1] - fabric.ends[0] == pytest.approx(np.array([[1.5, 0.0]] * 2))
+    negative = changed(double, placements=placements, info={"cell_length": -3})
+    assert netlist_from_tree(negative).ends is None
     del placements["dc2"]
     assert netlist_from_tree(changed(double, placements=placements)).ends is None
 
@@ -357,8 +359,12 @@ def test_columns_and_rows_stand_in_the_instance_too() -> None:
             "out0": "s<1.0>,o3",
             "out1": "s<1.0>,o4",
         },
+        "placements": {"s": {"x": 7}},
+        "info": {"cell_length": 100.0},
     }
-    assert netlist_from_tree(tree).instances == ("s<0.0>", "s<1.0>")
+    fabric = netlist_from_tree(tree)
+    assert fabric.instances == ("s<0.0>", "s<1.0>") and fabric.ends is not None
+    assert 100 * fabric.ends.mean(axis=1) == pytest.approx(np.array([[7, 0], [507, 0]]))
     tree["instances"]["s"] = {"component": "mzi2x2", "array": [2, 1]}
     with pytest.raises(om.InputError, match="a mapping with columns and rows"):
         netlist_from_tree(tree)

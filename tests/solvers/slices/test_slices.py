@@ -256,18 +256,13 @@ def test_ilp_proves_with_a_cut_that_the_verifier_counts() -> None:
     assert "bound_by" not in solution.stats
 
 
-def solved() -> om.Solution:
-    """Return a solution to break."""
-    return om.solve(occupied(), "ilp", seed=0)
-
-
 # -- files, pictures, commands -------------------------------------------------------------------
 
 
 @compiled_only
 def test_a_picture_shows_who_is_where(tmp_path: Path) -> None:
-    solution = solved()
-    problem: Any = solution.problem
+    problem = occupied()
+    solution = om.solve(problem, "ilp", seed=0)
     data = slice_data(solution)
     assert [int(np.flatnonzero(data.slot == k)[0]) for k in range(4)] == (
         solution.answer.servers.tolist()
