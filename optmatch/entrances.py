@@ -136,6 +136,12 @@ def solve(
             raise InputError(
                 f"a solution of {start.problem.kind}, not {problem.kind}", where="start"
             )
+        if start is not None and start.problem.fabric is not None and problem.fabric is not None:
+            n_ports = start.problem.fabric.n_ports
+            if n_ports != problem.fabric.n_ports:
+                raise InputError(
+                    f"a solution on {n_ports} ports, not {problem.fabric.n_ports}", where="start"
+                )
 
         search = _MethodSequence(
             problem,

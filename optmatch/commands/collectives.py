@@ -6,7 +6,6 @@ from dataclasses import fields
 from typing import Any
 
 import click
-import numpy as np
 
 from optmatch.commands.shared.options import (
     FABRIC_NAMES,
@@ -79,8 +78,7 @@ def collective(
 
         if has_ranks or has_size:
             raise click.UsageError("--ranks and --bytes: not with --matrix")
-        demand_bytes = read_matrix(matrix).copy()
-        np.fill_diagonal(demand_bytes, 0.0)  # a block that stays is not sent
+        demand_bytes = read_matrix(matrix)
         options["n_ranks"] = len(demand_bytes)
         options["size_bytes"] = 0.0
         options["demand_bytes"] = demand_bytes

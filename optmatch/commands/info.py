@@ -14,6 +14,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
+import numpy as np
 
 from optmatch.commands.shared.options import (
     JSON,
@@ -34,7 +35,7 @@ from optmatch.commands.shared.outcome import (
     print_table,
 )
 from optmatch.commands.shared.progress import listening
-from optmatch.fabrics import Fabric, Netlist, RackFabric
+from optmatch.fabrics import UNREACHED, Fabric, Netlist, RackFabric
 from optmatch.model.accounts import accounting
 from optmatch.model.declarations import Plain, form_of
 from optmatch.model.files import is_stream
@@ -215,21 +216,19 @@ def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
     if not isinstance(netlist, Netlist):
         return []
 
-    # Of bidirectional ports each dead pair is listed once, and no port can reach itself.
-    unreachable = set(fabric.dead_pairs())
+    # Neither a dead port nor a bidirectional one can reach itself.
+    is_reached = fabric.route_cells() != UNREACHED
+    is_reached[list(fabric.dead_ports)] = False
     if fabric.bidirectional:
-        unreachable |= {(destination, source) for source, destination in unreachable}
-        unreachable |= {(port, port) for port in range(fabric.n_ports)}
+        np.fill_diagonal(is_reached, False)
 
     rows = []
     for port, name in enumerate(fabric.port_names):
         # A bidirectional port sends and receives at the same terminal, which is named once.
         terminals = (fabric.source_terminals[port], fabric.destination_terminals[port])
         terminal_names = [netlist.graph.terminal_name(int(terminal)) for terminal in terminals]
-        reaches = []
-        for receiver, receiver_name in enumerate(fabric.receiver_names):
-            if (port, receiver) not in unreachable:
-                reaches.append(receiver_name)
+        receivers = np.flatnonzero(is_reached[port]).tolist()
+        reaches = [fabric.receiver_names[receiver] for receiver in receivers]
         place = ", ".join(dict.fromkeys(terminal_names))
         rows.append({"port": port, "name": name, "at": place, "reaches": reaches})
     return rows

@@ -25,12 +25,13 @@ from optmatch.commands.shared.options import (
     write_problem,
 )
 from optmatch.commands.shared.outcome import STDIN
-from optmatch.fabrics import RackFabric
+from optmatch.fabrics import IdealSwitch, RackFabric
 from optmatch.io import load, parse_json
 from optmatch.io.text import read_bytes
 from optmatch.model import InputError, Solution
 from optmatch.model.files import is_stream
 from optmatch.problems import Reroute, Transition
+from optmatch.problems.demands.matrices import name_first_ports
 
 _FAILED_PARTS = (
     FieldOption("failed_chips", type=NUMBERS),
@@ -123,21 +124,28 @@ def _is_config(path: str) -> bool:
 def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Reroute:
     """Return the state that a switch is in by its `config_db.json`, without failures.
 
-    Without ``--loss`` and ``--size`` in `shape` it is an ideal switch that fits. A table of sides
-    of several switches is an `InputError`.
+    Without ``--loss`` and ``--size`` in `shape` it is an ideal switch that fits. Names in a table
+    of sides become those of its ports, in the order of the lines; a table of several switches is
+    an `InputError`.
     """
-    from optmatch.io.switches.circuits import read_port_tables
+    from optmatch.io.switches.circuits import names_in_table, read_port_tables
     from optmatch.io.switches.sonic import read_running_state
 
     ports = None
+    names: tuple[str, ...] = ()
     if port_sides is not None:
-        tables = read_port_tables(port_sides)
+        names = names_in_table(port_sides)
+        tables = read_port_tables(port_sides, names)
         if len(tables) > 1:
             raise InputError("a table of one switch is expected", path=port_sides)
         ports = next(iter(tables.values()))
     switch: Any = None
     if without_none(shape):
         switch = build_fabric("ideal-switch", shape)
+    elif names:
+        switch = IdealSwitch(len(names))
+    if names:
+        switch = name_first_ports(switch, names)
     return read_running_state(path, ports, switch)
 
 

@@ -152,7 +152,7 @@ class Fabric(Value):
             The name of the port; where light comes in and goes out at two places, as
             ``"in 3>out 3"``, one of both names is enough.
         receives
-            Whether the name is that of a destination, where both places have names.
+            Whether the name is that of a destination alone, where both places have names.
 
         Raises
         ------
@@ -160,8 +160,10 @@ class Fabric(Value):
             If no port has this name, and it is no number.
         """
         form_of(bool).check("receives", receives)
-        at_one_end = self.receiver_names if receives else self.sender_names
-        return _find("port", label, [at_one_end, self.port_names, self.labels])
+        lists = [self.sender_names, self.port_names, self.labels, self.receiver_names]
+        if receives:
+            lists = [self.receiver_names, self.port_names, self.labels]
+        return _find("port", label, lists)
 
     @property
     def labels(self) -> tuple[str, ...]:

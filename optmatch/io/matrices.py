@@ -731,7 +731,7 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
 
     The first line has names with the layouts "header" and "labelled", the first column with
     "index" and "labelled". Names that are there twice, or in another order beside than above, are
-    refused. A matrix with names of its columns alone has ports of these names if it is square.
+    refused, and so are names of a matrix that is not square.
     """
     has_index = layout in ("index", "labelled")
     body = rows[1:] if layout in ("header", "labelled") else rows
@@ -764,24 +764,29 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
             if count > 1:
                 raise FormatError(f"{shorten(label)} names {count} rows or columns", path=path)
 
-    # The names of the ports are those of rows and columns, in the same order. Labels of rows that
-    # only count are none, as those that pandas writes beside named columns.
+    # Labels of rows that only count are none, as those that pandas writes beside named columns.
+    if columns and _counts(row_labels) and set(row_labels) != set(columns):
+        row_labels = []
+
+    # Each port is a row and a column, in the same order.
+    names = names_of_ports(row_labels or columns)
     n_rows = len(matrix)
-    names = None
-    rows_only_count = _counts(row_labels) and set(row_labels) != set(columns)
-    if len(columns) == n_rows and (not row_labels or rows_only_count):
-        names = names_of_ports(columns)
-    else:
-        if len(row_labels) == len(columns):
-            for row_label, column_label in zip(row_labels, columns, strict=True):
-                if row_label != column_label:
-                    raise FormatError(
-                        f"row {shorten(row_label)} stands where column {shorten(column_label)}"
-                        " does: one order for both is needed",
-                        path=path,
-                    )
-        if row_labels and len(columns) in (0, n_rows):
-            names = names_of_ports(row_labels)
+    n_columns = len(matrix[0])
+    if names is not None and n_rows != n_columns:
+        raise FormatError(
+            f"{n_rows} rows and {n_columns} columns with names: each port needs a row and a column"
+            " of its name, with zeros where it sends or receives nothing; a list of source,"
+            " destination, bytes needs no zeros",
+            path=path,
+        )
+    if row_labels and columns:
+        for row_label, column_label in zip(row_labels, columns, strict=True):
+            if row_label != column_label:
+                raise FormatError(
+                    f"row {shorten(row_label)} stands where column {shorten(column_label)}"
+                    " does: the same names in the same order are needed for both",
+                    path=path,
+                )
     return Traffic(np.array(matrix), names)
 
 

@@ -408,11 +408,7 @@ def test_what_is_left_at_a_time_becomes_a_demand_again() -> None:
     kept[1] = kept[:, 1] = 0
     assert (problem.demand_bytes == kept).all()
     assert problem.fabric.dead_ports == (1,) and problem.fabric.labels == ("a", "b", "c")
-    for wrong, why in (
-        (("simulate", "s.json", "--at", "1s", "-o", "x.png"), "has to end in .csv"),
-        (("simulate", "s.json", "--at", "1s", "--packet-rate", "1"), "without a packet network"),
-    ):
-        assert why in " ".join(call(*wrong, code=2).stderr.split())
+    refused("has to end in .csv", "simulate", "s.json", "--at", "1s", "-o", "x.png")
 
 
 @pytest.mark.parametrize(
@@ -429,3 +425,202 @@ def test_a_table_of_an_answer_without_a_timeline_is_that_of_python(name: str) ->
     call("export", "a.json", "--to", "csv", "-o", "a.csv")
     assert list(csv.reader(Path("a.csv").read_text().splitlines())) == lines
     call("export", "a.json", "--to", "csv", "-o", "a.csv", code=2)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ",store-1,store-2,store-3\ngpu-1,1e9,2e9,0\ngpu-2,0,3e9,4e9\n",
+        ",a,b,c,d\nc,0,1,2,3\na,1,0,2,3\n",
+        "a,0,1,2\nb,1,0,2\n",
+        ",a,b,c\n0,0,1,2\n1,1,0,2\n",
+    ],
+)
+def test_names_of_a_table_that_is_not_square_are_never_dropped(table: str) -> None:
+    """Its data would go to ports by their place, as from gpu-1 to itself."""
+    Path("traffic.csv").write_text(table)
+    options = ("--matrix", "traffic.csv", "--delay", "1ms", "--size", "5", "-o", "d.json")
+    refused("each port needs a row and a column of its name", "generate", "demand", *options)
+    assert not Path("d.json").exists()
+
+
+def test_names_order_the_ports_of_a_labelled_matrix() -> None:
+    """Rows and columns go by label; a label that is no name is refused."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([[0, 1], [2, 0]], ["a", "b"], ["a", "b"])
+    demand = om.Demand.from_matrix(frame, names=["b", "a"], delay_s=1)
+    assert demand.fabric.port_names == ("b", "a")
+    assert demand.demand_bytes.tolist() == [[0, 2], [1, 0]]
+    with pytest.raises(om.InputError, match="no port of the fabric is called 'a'"):
+        om.Demand.from_matrix(frame, names=["x", "b"], delay_s=1)
+
+
+def test_edges_whose_demand_has_another_name_are_refused() -> None:
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.DiGraph()
+    graph.add_edge("a", "b", bytes=3e9)
+    with pytest.raises(om.InputError, match="'a' - 'b': it has bytes, and its demand is expected"):
+        om.Demand.from_matrix(graph, delay_s=1)
+    assert om.io.from_graph(graph, "bytes")[0].tolist() == [[0, 3e9], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "message"),
+    [
+        (["a", "a"], [[0, 1], [2, 0]], "'a' is the label of several columns"),
+        (["source", "destination", "bytes"], [[0, 1, 5]], "read_traffic reads one"),
+        (["src", "dst", "bytes"], [[0, 1, 5], [1, 2, 5], [2, 0, 5]], "read_traffic reads one"),
+    ],
+)
+def test_frames_that_are_no_matrix(columns: list[str], rows: Any, message: str) -> None:
+    """Three edges between numbers would be a matrix of three ports."""
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(om.InputError, match=message):
+        om.Demand.from_matrix(pandas.DataFrame(rows, columns=columns), delay_s=1)
+
+
+def test_a_rank_that_sends_to_itself_is_named() -> None:
+    """By the command as by the class."""
+    Path("own.csv").write_text("1,2\n3,0\n")
+    options = ("all-to-all", "--matrix", "own.csv", "-o", "c.json")
+    refused("demand_bytes[0, 0] = 1.0", "generate", "collective", *options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--delay", "1s"), ("--switching", "per-circuit"), ("--packet-rate", "1"), ("--flows",)],
+)
+def test_at_takes_the_schedule_as_it_is(options: tuple[str, ...]) -> None:
+    write_demand()
+    call("solve", "demand.json", "-o", "demand.schedule.json")
+    command = ("simulate", "demand.schedule.json", "--at", "1s", *options)
+    refused("--at takes the schedule as it is", *command)
+
+
+def test_flows_of_a_rail_job_are_refused() -> None:
+    call("generate", "rail-job", *RAIL, "--gpus", "8", "-o", "job.json")
+    refused("--flows is for demands", "simulate", "job.json", "--flows")
+
+
+def with_a_failure(**changes: Any) -> om.Demand:
+    """Return a demand of five named ports, of which d has taken the place of b, which failed."""
+    switch = om.IdealSwitch(5, names=tuple("abcde"))
+    demand = om.Demand.from_matrix([[0, 3, 1], [2, 0, 1], [1, 1, 0]], switch, delay_s=1, **changes)
+    return demand.with_dead_ports(["b"])
+
+
+SIDES = "port,A,B\na,1A,1B\nb,4A,4B\nc,3A,3B\ne,5A,5B\n"
+
+
+def test_a_port_that_failed_is_blocked_in_a_configuration() -> None:
+    """And no spare where the configuration is read again."""
+    om.save(om.solve(with_a_failure(), seed=0, time_limit_s=0.2), "s.json")
+    call("export", "s.json", "--to", "sonic-ocs", "--slot", "0", "-o", "config.json")
+    states = {
+        side: row["state"]
+        for side, row in json.loads(Path("config.json").read_text())["OCS_PORT"].items()
+    }
+    assert [side for side, state in states.items() if state != "normal"] == ["2A", "2B"]
+    call("generate", "reroute", "--state", "config.json", "-o", "reroute.json")
+    running: Any = om.load("reroute.json")
+    assert running.failed_ports == (1,) and 1 not in running.spares
+
+    # The failed ports of a rerouting are blocked as well.
+    call("solve", "reroute.json", "-o", "after.json")
+    call("export", "after.json", "--to", "sonic-ocs", "--slot", "0", "-o", "again.json")
+    assert json.loads(Path("again.json").read_text())["OCS_PORT"]["2A"]["state"] == "force_blocked"
+
+
+def test_a_dead_port_needs_no_sides(caplog: pytest.LogCaptureFixture) -> None:
+    """Where it has some, the message speaks of them, and calls no healthy port dead."""
+    solution = om.solve(with_a_failure(), seed=0, time_limit_s=0.2)
+    Path("sides.csv").write_text(SIDES)
+    config = json.loads(exported(solution, "sonic-ocs", ports="sides.csv", slot=0))  # type: ignore[arg-type]
+    assert "2A" not in config["OCS_PORT"] and config["OCS_PORT"]["4A"]["state"] == "normal"
+    assert not caplog.records
+
+    Path("sides.csv").write_text(SIDES + "d,2A,2B\n")
+    exported(solution, "sonic-ocs", ports="sides.csv", slot=0)
+    assert "the sides 2A and 2B of d are those of a port that has failed" in caplog.text
+    Path("sides.csv").write_text(SIDES.replace("c,3A,3B\n", ""))
+    with pytest.raises(om.FormatError, match="port c is missing"):
+        exported(solution, "sonic-ocs", ports="sides.csv", slot=0)
+    Path("sides.csv").write_text(SIDES.replace("c,3A,3B", "c,3A,"))
+    with pytest.raises(om.FormatError, match="port c: A and B are expected"):
+        exported(solution, "sonic-ocs", ports="sides.csv", slot=0)
+
+
+def test_ports_have_one_name_on_all_planes() -> None:
+    """A table of names serves all planes; a wrong name is told with those that there are."""
+    solution = om.solve(with_a_failure(planes=2), seed=0, time_limit_s=0.2)
+    Path("sides.csv").write_text(SIDES)
+    assert any(
+        "plane-1" in ending for ending in exported(solution, "sonic-ocs", ports="sides.csv")
+    )
+    Path("sides.csv").write_text(SIDES.replace("e,", "x,"))
+    with pytest.raises(om.FormatError, match="'x': a name among a, d, c, b, e, or a number"):
+        exported(solution, "sonic-ocs", ports="sides.csv")
+
+
+def test_a_table_of_names_is_read_with_a_configuration() -> None:
+    """The same one that `export` takes."""
+    om.save(om.solve(with_a_failure(), seed=0, time_limit_s=0.2), "s.json")
+    Path("sides.csv").write_text(SIDES)
+    call(
+        "export",
+        "s.json",
+        "--to",
+        "sonic-ocs",
+        "--slot",
+        "0",
+        "--ports",
+        "sides.csv",
+        "-o",
+        "c.json",
+    )
+    state = ("generate", "reroute", "--state", "c.json", "--port-sides", "sides.csv")
+    call(*state, "--failed-ports", "c", "-o", "r.json")
+    running: Any = om.load("r.json")
+    assert running.fabric.port_names == ("a", "b", "c", "e")
+    assert running.failed_ports == (2,)
+
+
+def test_a_port_over_which_its_demands_can_go_takes_over() -> None:
+    """Port c, the first free one, would lose too much from port a."""
+    loss_db = np.ones((4, 4))
+    loss_db[0, 2] = 9.0
+    switch = om.IdealSwitch(4, names=tuple("abcd"), loss_db=loss_db, budget_db=3.0)
+    demand = om.Demand.from_matrix([[0, 4], [0, 0]], switch, delay_s=1)
+    after = demand.with_dead_ports(["b"])
+    assert after.fabric.port_names == ("a", "d", "c", "b")
+    assert om.solve(after, seed=0).status is om.Status.OPTIMAL
+
+
+def test_a_start_on_another_number_of_ports_is_refused() -> None:
+    write_demand()
+    om.save(om.solve(with_a_failure(), seed=0, time_limit_s=0.2), "s.json")
+    refused("a solution on 5 ports, not 2", "solve", "demand.json", "--start", "s.json")
+
+
+CHIP = """
+instances: {cell: {component: mzi2x2_2x2_phase_shifter}}
+ports: {in0: "cell,o2", in1: "cell,o1", out0: "cell,o3", out1: "cell,o4"}
+"""
+
+
+def test_what_a_port_reaches_takes_faults_into_account() -> None:
+    """As `solve` does: nothing passes a dead cell, not even from in0 to out0."""
+    Path("chip.yml").write_text(CHIP)
+    netlist: Any = om.read_netlist("chip.yml")
+    om.save(om.Routing(om.Faulty(netlist, dead_cells=["cell"]), [0, 1]), "dead.json")
+    assert call("info", "dead.json").stdout.count("reaches no port") == 2
+    om.save(om.Routing(om.Faulty(netlist, dead_ports=[1]), [0, -1]), "port.json")
+    shown = call("info", "port.json").stdout
+    assert "reaches out0\n" in shown and "reaches no port" in shown
+
+
+def test_a_dead_port_is_named_by_either_of_its_ends() -> None:
+    Path("chip.yml").write_text(CHIP)
+    netlist: Any = om.read_netlist("chip.yml")
+    for name in ("in1", "out1", "1"):
+        assert om.Faulty(netlist, dead_ports=[name]).dead_ports == (1,)

@@ -163,9 +163,12 @@ def simulate(
         content = read(file)
         problem = content.problem if isinstance(content, Solution) else content
         if at_s is not None:
-            solution = as_solution(content, file)
-            return _print_left(file, solution, changed_fields, at_s, matrix_file, force, as_json)
+            if changed_fields or has_rail_options or flows:
+                raise InputError("--at takes the schedule as it is: only with -o and --json")
+            return _print_left(file, as_solution(content, file), at_s, matrix_file, force, as_json)
         if isinstance(problem, RailJob):
+            if flows:
+                raise InputError("--flows is for demands and lists of flows; see --phases")
             subject: Any = content
             options = {**rail_options, "force": force}
             return _simulate_rails(file, subject, changed_fields, options, as_json)
@@ -319,7 +322,6 @@ def _simulate_demand(
 def _print_left(
     file: str,
     solution: Solution,
-    changes: dict[str, Any],
     at_s: float,
     output: str | None,
     force: bool,
@@ -327,20 +329,19 @@ def _print_left(
 ) -> int:
     """Print what is left of each flow of a demand at a time, and write it as a matrix.
 
-    `changes` are new values of fields of the demand; `output` is a CSV file, None for none. The
-    exit code is 0.
+    `output` is a CSV file, None for none. The exit code is 0.
     """
     from optmatch.io.text import csv_text
     from optmatch.plotting import left_bytes
     from optmatch.plotting.demands import unit_of_amounts
     from optmatch.problems import Demand
 
-    if not isinstance(solution.problem, Demand):
-        raise InputError(f"--at is for schedules of demands, not of kind {solution.problem.kind}")
-    problem = replace(solution.problem, **changes)
+    problem = solution.problem
+    if not isinstance(problem, Demand):
+        raise InputError(f"--at is for schedules of demands, not of kind {problem.kind}")
     if problem.packet_bytes_per_s:
         raise InputError("--at: only where circuits carry all, without a packet network")
-    (left,) = left_bytes(replace(solution, problem=problem), [at_s])
+    (left,) = left_bytes(solution, [at_s])
     labels = problem.fabric.labels
     # A matrix has all ports, also those of which nothing is left, so that they keep their numbers.
     if output is not None:

@@ -193,7 +193,7 @@ COLUMNS = ("switch", "port", "A", "B", "label")
 
 
 class PortSides(NamedTuple):
-    """The two sides of one of our ports."""
+    """The two sides of one of our ports; both are empty of a dead port that is at no side."""
 
     a_side: str
     """Where the light that the port sends enters the switch."""
@@ -241,6 +241,8 @@ class PortTable:
         rows = form_of(Sequence[tuple[str, str, str]]).check("sides", sides)
         port_of_side: dict[str, int] = {}
         for port, (a_side, b_side, _label) in enumerate(rows):
+            if not a_side and not b_side:
+                continue  # a dead port that is at no side
             for side, kind in ((a_side, "A"), (b_side, "B")):
                 match = SIDE_NAME.fullmatch(side)
                 if match is None or match["side"] != kind:
@@ -311,6 +313,10 @@ class PortTable:
         destinations = frozen("matching", matching, 1, np.int64).tolist()
         if len(destinations) > self.n_ports or max(destinations, default=-1) >= self.n_ports:
             raise InputError(f"matching: ports are 0 .. {self.n_ports - 1}", where="matching")
+        used = {source for source, destination in enumerate(destinations) if destination >= 0}
+        for port in sorted(used.union(destinations) - {-1}):
+            if not self.sides[port].a_side:
+                raise InputError(f"matching: port {port} is at no side", where="matching")
         return sort_circuits(
             CrossConnect(self.sides[source].a_side, self.sides[destination].b_side)
             for source, destination in enumerate(destinations)
@@ -334,8 +340,17 @@ def number_ports(sides: Iterable[str], where: str) -> PortTable:
     return PortTable.numbered(largest)
 
 
+def names_in_table(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Return what a table of sides calls its ports, line by line; empty if they are numbers."""
+    name = path_name(path)
+    with naming(name):
+        records = csv_records(read_bytes(path), name, COLUMNS, needed=COLUMNS[1:4])
+    names = tuple(dict.fromkeys(row["port"] for _, _, row in records if "port" in row))
+    return () if all(map(str.isdecimal, names)) else names
+
+
 def read_port_tables(
-    path: str | os.PathLike[str], names: Sequence[str] = ()
+    path: str | os.PathLike[str], names: Sequence[str] = (), *, dead_ports: Sequence[int] = ()
 ) -> dict[str, PortTable]:
     """Read the sides of our ports from a CSV file.
 
@@ -350,6 +365,8 @@ def read_port_tables(
     names
         The names of our ports. Names may be digits: a file of which each line begins with a name
         has names, and in any other one digits are the number of a port.
+    dead_ports
+        Numbers of ports that are out of use, which need no line.
 
     Returns
     -------
@@ -373,27 +390,31 @@ def read_port_tables(
             # Digits of other scripts count as decimal in Python, and are refused.
             is_number = port_text.isascii() and port_text.isdecimal() and len(port_text) <= 6
             if not is_number and port_text not in names:
+                listed = f"a name among {', '.join(names[:10])}, or " if names else ""
                 raise FormatError(
-                    f"port = {port_text[:40]!r}: the name of a port, or a number from 0 on, is"
-                    " expected",
+                    f"port = {port_text[:40]!r}: {listed}a number from 0 on is expected",
                     where=place,
                 )
+            if "A" not in row or "B" not in row:
+                raise FormatError(f"port {port_text}: A and B are expected", where=place)
             rows = rows_of_switch.setdefault(row.get("switch", ""), {})
             is_name = has_names or not is_number
             port = names.index(port_text) if is_name else int(port_text)
             if port in rows:
-                raise FormatError(f"port {port} is there twice", where=place)
-            rows[port] = PortSides(row.get("A", ""), row.get("B", ""), row.get("label", ""))
+                raise FormatError(f"port {port_text} is there twice", where=place)
+            rows[port] = PortSides(row["A"], row["B"], row.get("label", ""))
         if not rows_of_switch:
             raise FormatError("a line of names and a line for each port are expected")
 
-        # Ports of each switch are 0, 1, ... without a gap, in any order of lines.
+        # Ports of each switch are 0, 1, ... without a gap but of dead ones, in any order of lines.
         tables = {}
         for switch, rows in rows_of_switch.items():
+            rows = {**dict.fromkeys(dead_ports, PortSides("", "")), **rows}
             for port in range(len(rows)):
                 if port not in rows:
+                    missing = names[port] if port < len(names) else port
                     of_switch = f" of switch {switch}" if switch else ""
-                    raise FormatError(f"port {port}{of_switch} is missing")
+                    raise FormatError(f"port {missing}{of_switch} is missing")
             with refused_at(switch):
                 tables[switch] = PortTable([rows[port] for port in range(len(rows))])
     return tables

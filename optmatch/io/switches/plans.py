@@ -309,8 +309,8 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
     planned = []
     for switch in timed_switches:
         # ``switch.node`` and ``switch.port`` say which port of the fabric each of its ports
-        # serves, and which of several there.
-        several_ports = bool(switch.port.max(initial=0))
+        # serves, and which of several there, on all planes together.
+        several_ports = len(np.unique(switch.node)) < len(switch.node)
         port_labels = []
         for node, port in zip(switch.node.tolist(), switch.port.tolist(), strict=True):
             label = node_labels[node] if node < len(node_labels) else str(node)
@@ -443,6 +443,8 @@ class NamedSwitch(NamedTuple):
 
     plan: PlannedSwitch
     ports: PortTable
+    dead_ports: tuple[int, ...] = ()
+    """Numbers of ports that have failed and stay dark."""
 
     def circuits(self, state: int | None) -> tuple[CrossConnect, ...]:
         """Return the circuits that the switch holds in a state; None is a dark switch."""
@@ -461,28 +463,37 @@ def name_switches(
     A warning names the sides that a file has for dead ports. After a failure only whoever moved a
     fibre knows whether the file says so.
     """
-    switches = name_ports(list_planned_switches(solution), ports)
-    fabric: Fabric | None = getattr(solution.problem, "fabric", None)
-    if ports is None or fabric is None:
-        return switches
-    for switch in switches:
-        if switch.plan.labels != fabric.labels:
-            continue  # a switch of a rack, or of several circuits a rank
+    plans = list_planned_switches(solution)
+    problem = solution.problem
+    fabric: Fabric | None = getattr(problem, "fabric", None)
+    if fabric is None or any(plan.labels != fabric.labels for plan in plans):
+        return name_ports(plans, ports)  # switches of racks, or with several circuits a rank
+
+    # Failures of a rerouting are in its state, others in its fabric.
+    dead_ports = set(fabric.dead_ports)
+    if isinstance(problem, Reroute):
+        dead_ports.update(problem.failed_ports)  # type: ignore[arg-type]
+    switches = name_ports(plans, ports, sorted(dead_ports))
+    for switch in switches if ports is not None else ():
         for port in fabric.dead_ports:
             sides = switch.ports.sides[port]
-            _log.warning(
-                "%s: dead %s has the sides %s and %s there, which stay dark: a fibre that was"
-                " moved away from a dead port has to stand there with its new sides",
-                path_name(ports),
-                fabric.describe_port(port),
-                sides.a_side,
-                sides.b_side,
-            )
+            if sides.a_side:
+                _log.warning(
+                    "%s: the sides %s and %s of %s are those of a port that has failed, and stay"
+                    " dark: a fibre that was moved away from it has to stand there with its new"
+                    " sides",
+                    path_name(ports),
+                    sides.a_side,
+                    sides.b_side,
+                    fabric.labels[port],
+                )
     return switches
 
 
 def name_ports(
-    plans: Sequence[PlannedSwitch], ports: str | os.PathLike[str] | None
+    plans: Sequence[PlannedSwitch],
+    ports: str | os.PathLike[str] | None,
+    dead_ports: Sequence[int] = (),
 ) -> tuple[NamedSwitch, ...]:
     """Give planned switches the names of their ports, in the same order.
 
@@ -492,12 +503,17 @@ def name_ports(
     """
     if ports is None:
         return tuple(
-            NamedSwitch(plan, PortTable.numbered(plan.matchings.shape[1], plan.labels))
+            NamedSwitch(
+                plan,
+                PortTable.numbered(plan.matchings.shape[1], plan.labels),
+                tuple(dead_ports),
+            )
             for plan in plans
         )
     # Names of ports are those of the fabric, which its switches share; racks have others.
     labels = {plan.labels for plan in plans}
-    tables = read_port_tables(ports, *(labels if len(labels) == 1 else ()))
+    names = labels.pop() if len(labels) == 1 else ()
+    tables = read_port_tables(ports, names, dead_ports=dead_ports)
 
     # A switch has its own table, by its name (``rail 3``) or that of its file (``rail-3``), or
     # the one for all.
@@ -512,7 +528,7 @@ def name_ports(
             raise InputError(
                 f"{plan.name}: {table.n_ports} ports, {n_ports} are needed", path=path
             )
-        named.append(NamedSwitch(plan, table))
+        named.append(NamedSwitch(plan, table, tuple(dead_ports)))
     return tuple(named)
 
 
@@ -540,7 +556,8 @@ def write_sonic_configs(
                 place += f".slot-{state:03}"
             if from_slot is None:
                 circuits = switch.circuits(state)
-                files[f"{place}.json"] = sonic.write_config(circuits, switch.ports)
+                config = sonic.write_config(circuits, switch.ports, switch.dead_ports)
+                files[f"{place}.json"] = config
             else:
                 files[f"{place}.patch.json"] = sonic.write_patch(switch.change(before, state))
     return _unless_single(files)

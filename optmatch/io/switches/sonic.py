@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,10 @@ CIRCUIT_TABLE = "OCS_CROSS_CONNECT"
 
 _PORT_STATE_FIELDS = ("state", "config_status")
 """The two spellings of a port's configured state."""
+
+NORMAL = "normal"
+BLOCKED = "force_blocked"
+"""The configured state of a port that carries no light."""
 
 _MOST_LETTERS_OF_A_COMMAND = 4000
 """Terminals take lines of up to 4,096 bytes."""
@@ -85,17 +89,19 @@ def _lines_of_names(circuits: Sequence[CrossConnect]) -> list[str]:
     return lines
 
 
-def write_config(circuits: Iterable[CrossConnect], ports: PortTable) -> str:
-    """Return the text of a ``config_db.json`` with these circuits.
+def write_config(
+    circuits: Iterable[CrossConnect], ports: PortTable, dead_ports: Collection[int] = ()
+) -> str:
+    """Return the text of a ``config_db.json`` with these circuits; dead ports are blocked.
 
     ``OCS_PORT`` has a row for each side, ``OCS_CROSS_CONNECT`` one for each circuit, such as
     ``"1A-2B": {"a_side": "1A", "b_side": "2B"}``.
     """
-    listed_ports = {
-        side: {"label": port.label, "state": "normal"}
-        for port in ports.sides
-        for side in (port.a_side, port.b_side)
-    }
+    listed_ports = {}
+    for port, sides in enumerate(ports.sides):
+        state = BLOCKED if port in dead_ports else NORMAL
+        for side in filter(None, (sides.a_side, sides.b_side)):
+            listed_ports[side] = {"label": sides.label, "state": state}
     rows = {circuit.name: circuit._asdict() for circuit in circuits}
     return layout({PORT_TABLE: listed_ports, CIRCUIT_TABLE: rows}) + "\n"
 
@@ -177,11 +183,7 @@ def state_of_port(row: Mapping[str, Any]) -> str:
     for field in _PORT_STATE_FIELDS:
         if field in row:
             return str(row[field])
-    return "normal"
-
-
-BLOCKED = "force_blocked"
-"""The configured state of a port that carries no light."""
+    return NORMAL
 
 
 def read_running_state(

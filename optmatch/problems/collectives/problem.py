@@ -192,8 +192,11 @@ def _set_sizes(problem: Collective) -> None:
     if demand is not None:
         if not problem.flow.has_pairs:
             _refuse("demand_bytes", "given", "none but of an all-to-all")
-        if demand.shape != (n, n) or demand.diagonal().any():
-            _refuse("demand_bytes", demand.shape, f"{n} x {n} bytes, 0 on the diagonal")
+        if demand.shape != (n, n):
+            _refuse("demand_bytes", demand.shape, f"{n} x {n} bytes")
+        for rank in np.flatnonzero(demand.diagonal())[:1]:
+            amount = float(demand[rank, rank])
+            _refuse(f"demand_bytes[{rank}, {rank}]", amount, "0 from a rank to itself")
         busiest = max(float(demand.sum(axis=axis).max()) for axis in (0, 1))
         if problem.size_bytes not in (0, busiest):
             _refuse("size_bytes", problem.size_bytes, f"{busiest:g}, as demand_bytes says, or 0")

@@ -19,6 +19,9 @@ from optmatch.model.numbers import plain_array
 
 _EXACT = 2**53  # whole numbers up to this are all floats
 
+_ENDS_OF_EDGES = ({"source", "destination"}, {"source", "target"}, {"src", "dst"}, {"from", "to"})
+"""What columns of a DataFrame are called that lists edges and is no matrix."""
+
 
 class SparseMatrix(Protocol):
     """A sparse matrix, as SciPy has them."""
@@ -281,8 +284,8 @@ def fill_matrix(entries: SparseEntries, name: str) -> NDArray[np.float64]:
 def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64], list[Any]]:
     """Take the demand from a graph of networkx: an edge from source to destination for each.
 
-    An undirected edge is a demand both ways, parallel edges add up, and an edge without the
-    attribute `weight` counts 1.
+    An undirected edge is a demand both ways, parallel edges add up, and an edge without any
+    attribute counts 1.
 
     Parameters
     ----------
@@ -301,7 +304,8 @@ def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64],
     Raises
     ------
     InputError
-        If a weight is no number, or a whole number, or a sum of them, that float64 would round.
+        If an edge has attributes but no weight, or a weight is no number, or a whole number, or a
+        sum of them, that float64 would round.
     """
     entries = _graph_entries(graph, weight)
     return fill_matrix(entries, "matrix").copy(), list(graph.nodes)
@@ -311,15 +315,20 @@ def _graph_entries(graph: Any, weight: str = "weight") -> SparseEntries:
     """Turn a graph whose edges are demands into a sparse matrix, see `add_places`.
 
     Nodes become ports, in their order in the graph. An edge becomes an entry, an undirected edge
-    one for each direction; without the attribute `weight` it counts 1.
+    one for each direction; without any attribute it counts 1.
     """
     nodes = list(graph.nodes)
     port_of = {node: port for port, node in enumerate(nodes)}
     places: list[tuple[int, int]] = []
     amounts: list[float] = []
-    for source, destination, value in graph.edges(data=weight, default=1):
-        name = f"edge {source!r} - {destination!r}: {weight}"
-        amount = number(name, value, at_least=-math.inf)
+    for source, destination, attributes in graph.edges(data=True):
+        edge = f"edge {source!r} - {destination!r}"
+        if attributes and weight not in attributes:
+            raise InputError(
+                f"{edge}: it has {', '.join(map(str, attributes))}, and its demand is expected as"
+                f" {weight}; optmatch.io.from_graph(graph, weight=...) takes another attribute"
+            )
+        amount = number(f"{edge}: {weight}", attributes.get(weight, 1), at_least=-math.inf)
 
         # An undirected edge counts both ways, but one from a node to itself once.
         place = (port_of[source], port_of[destination])
@@ -346,6 +355,15 @@ def _check_labels(frame: Any) -> None:
     """
     columns = [str(label) for label in frame.columns]
     rows = [str(label) for label in getattr(frame, "index", columns)]
+    if len(set(columns)) < len(columns):
+        twice = next(label for label in columns if columns.count(label) > 1)
+        raise InputError(f"matrix: {twice[:40]!r} is the label of several columns", where="matrix")
+    if rows != columns and any(ends.issubset(columns) for ends in _ENDS_OF_EDGES):
+        raise InputError(
+            "matrix: its columns are those of a list of edges; optmatch.io.read_traffic reads one"
+            " from a file, as matrix.to_csv('traffic.csv', index=False) writes it",
+            where="matrix",
+        )
 
     # Rows that pandas has numbered by itself say nothing about ports.
     only_count = rows == list(map(str, range(len(columns)))) and set(rows) != set(columns)

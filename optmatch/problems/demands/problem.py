@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.fabrics import Fabric, Fault, Faulty, IdealSwitch
+from optmatch.fabrics import UNREACHED, Fabric, Fault, Faulty, IdealSwitch
 from optmatch.model import (
     Amount,
     Axes,
@@ -318,7 +318,8 @@ class Demand(_InTicks):
             The reconfiguration delay in seconds; 0 has to be said, too. Only the objective
             ``"matchings"`` can do without.
         names
-            Names of the ports of the ideal switch that fits.
+            Names of the ports of the ideal switch that fits; of a labelled matrix its labels, in
+            the order of the ports.
         rate_bytes_per_s
             The rate of a circuit; None for 1, with which the demand is in seconds: a warning is
             logged if that takes a circuit more than a day.
@@ -365,8 +366,8 @@ class Demand(_InTicks):
                     " are needed, unless a fabric is given",
                     where="demand_bytes",
                 )
-            fabric = IdealSwitch(max(1, rows), labels if names is None else tuple(map(str, names)))
-            labels = None
+            port_names = labels if names is None else tuple(map(str, names))
+            fabric = IdealSwitch(max(1, rows), port_names)
         elif names is not None:
             raise InputError(
                 "names: the ports of the fabric have names of their own", where="names"
@@ -410,8 +411,9 @@ class Demand(_InTicks):
     def with_dead_ports(self, ports: Sequence[int | str]) -> Demand:
         """Return the same demand after ports have failed: free ports take their places.
 
-        A free port is one that works and has no demand. The first one takes over what the first
-        dead port sends and receives, and on an ideal switch its name too, as its fibre is moved.
+        A free port is one that works and has no demand. It takes over what a dead port sends and
+        receives, and on an ideal switch its name too, as its fibre is moved: the first one over
+        which all demands of the dead port can go, and the first of all if there is none.
 
         Parameters
         ----------
@@ -448,6 +450,7 @@ class Demand(_InTicks):
         place = np.arange(self.fabric.n_ports)
         taken = busy.union(faulty.dead_ports)
         free_ports = [port for port in range(len(place)) if port not in taken]
+        is_reached = self.fabric.route_cells() != UNREACHED
         for port in sorted(failed & busy):
             if not free_ports:
                 raise InputError(
@@ -455,7 +458,15 @@ class Demand(_InTicks):
                     " it over: a larger switch (--size) has more",
                     where="ports",
                 )
-            free = free_ports.pop(0)
+            destinations = place[self.demand_bytes[port] > 0]
+            sources = place[self.demand_bytes[:, port] > 0]
+            fitting_ports = [
+                free
+                for free in free_ports
+                if is_reached[free, destinations].all() and is_reached[sources, free].all()
+            ]
+            free = (fitting_ports or free_ports)[0]
+            free_ports.remove(free)
             place[[port, free]] = free, port
         if isinstance(whole, IdealSwitch) and whole.names is not None:
             named = replace(whole, names=tuple(whole.names[port] for port in place))
