@@ -203,14 +203,13 @@ def test_a_free_port_takes_over_the_name_and_the_demand_of_a_dead_one(caplog: An
     to = ("export", "after.schedule.json", "--to", "sonic-cli")
     named = call(*to, "--ports", "ports.csv")
     assert named.stdout == call(*to).stdout and "2A" not in named.stdout and "4A" in named.stdout
-    told = "ports.csv: dead port 1 (3) has the sides 2A and 2B there"
-    assert told in caplog.text
+    assert "ports.csv: the sides 2A and 2B of 3 are those of a port that has failed" in caplog.text
 
     # A table of before the failure is told apart by the sides that it has for the dead port; one
     # by numbers has the places of ports, also where a port has digits for a name.
     Path("old.csv").write_text("port,A,B\nrack-9,1A,1B\nrack-10,2A,2B\nrack-11,3A,3B\n3,4A,4B\n")
     call(*to, "--ports", "old.csv")
-    assert "old.csv: dead port 1 (3) has the sides 4A and 4B there" in caplog.text
+    assert "old.csv: the sides 4A and 4B of 3 are those of a port that has failed" in caplog.text
     Path("places.csv").write_text("port,A,B\n0,1A,1B\n1,2A,2B\n2,3A,3B\n3,4A,4B\n")
     assert call(*to, "--ports", "places.csv").stdout == named.stdout
 
