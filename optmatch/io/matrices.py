@@ -731,7 +731,7 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
 
     The first line has names with the layouts "header" and "labelled", the first column with
     "index" and "labelled". Names that are there twice, or in another order beside than above, are
-    refused, and so are names of a matrix that is not square.
+    refused. The result has the names of the rows, or of the columns where rows have none.
     """
     has_index = layout in ("index", "labelled")
     body = rows[1:] if layout in ("header", "labelled") else rows
@@ -768,18 +768,7 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
     if columns and _counts(row_labels) and set(row_labels) != set(columns):
         row_labels = []
 
-    # Each port is a row and a column, in the same order.
-    names = names_of_ports(row_labels or columns)
-    n_rows = len(matrix)
-    n_columns = len(matrix[0])
-    if names is not None and n_rows != n_columns:
-        raise FormatError(
-            f"{n_rows} rows and {n_columns} columns with names: each port needs a row and a column"
-            " of its name, with zeros where it sends or receives nothing; a list of source,"
-            " destination, bytes needs no zeros",
-            path=path,
-        )
-    if row_labels and columns:
+    if len(row_labels) == len(columns):
         for row_label, column_label in zip(row_labels, columns, strict=True):
             if row_label != column_label:
                 raise FormatError(
@@ -787,7 +776,7 @@ def _read_matrix(rows: Sequence[Row], layout: str, path: str) -> Traffic:
                     " does: the same names in the same order are needed for both",
                     path=path,
                 )
-    return Traffic(np.array(matrix), names)
+    return Traffic(np.array(matrix), names_of_ports(row_labels or columns))
 
 
 _MEGABYTE = 1e6
@@ -1511,8 +1500,8 @@ def read_traffic(
     Raises
     ------
     FormatError
-        Naming file, place and value of the first thing that is no number; or both readings of a
-        table that could be two things.
+        Naming file, place and value of the first thing that is no number; both readings of a table
+        that could be two things; or the shape of a table with names that is not square.
 
     Examples
     --------
@@ -1525,6 +1514,24 @@ def read_traffic(
     >>> traffic.demand_bytes.toarray().tolist(), traffic.names
     ([[0.0, 30.0], [12.5, 0.0]], ('Berlin', 'Paris'))
     """
+    traffic = _read_file(path, name, layout, transposed=transposed)
+
+    # Without a row and a column of its name, the data of a port would go to another one.
+    n_rows, n_columns = traffic.demand_bytes.shape
+    if traffic.names is not None and n_rows != n_columns:
+        raise FormatError(
+            f"{n_rows} rows and {n_columns} columns with names: each port needs a row and a column"
+            " of its name, with zeros where it sends or receives nothing; a list of source,"
+            " destination, bytes needs no zeros",
+            path=path_name(path),
+        )
+    return traffic
+
+
+def _read_file(
+    path: str | os.PathLike[str], name: str | None, layout: str | None, *, transposed: bool
+) -> Traffic:
+    """Read the matrix of a file and the names of its ports, as of `read_traffic`; of any shape."""
     if layout is not None and layout not in LAYOUTS:
         raise InputError(f"layout = {layout!r}: one of {', '.join(LAYOUTS)}", where="layout")
 
@@ -1636,7 +1643,7 @@ def read_matrix(
         return np.ascontiguousarray(matrix.T) if transposed else matrix
     if groups is not None or skipped is not None:
         raise FormatError("groups and cut files: of a trace, name.RANK.et", path=file)
-    matrix = read_traffic(path, name=name, layout=layout, transposed=transposed).demand_bytes
+    matrix = _read_file(path, name, layout, transposed=transposed).demand_bytes
     if not is_sparse(matrix):
         return matrix  # type: ignore[no-any-return]
     check_content("entries", matrix.shape[0] * matrix.shape[1], file)

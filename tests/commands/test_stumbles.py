@@ -496,9 +496,12 @@ def test_at_takes_the_schedule_as_it_is(options: tuple[str, ...]) -> None:
     refused("--at takes the schedule as it is", *command)
 
 
-def test_flows_of_a_rail_job_are_refused() -> None:
-    call("generate", "rail-job", *RAIL, "--gpus", "8", "-o", "job.json")
+def test_options_that_a_rail_job_would_ignore_are_refused() -> None:
+    sizes = "--gpus 4 --gpus-per-server 2 --batch 4 --sequence 128 --delay 1ms -o job.json"
+    call("generate", "rail-job", *RAIL, *sizes.split())
     refused("--flows is for demands", "simulate", "job.json", "--flows")
+    refused("--seed and -o are for --jitter", "simulate", "job.json", "--runs", "5")
+    refused("--seed and -o are for --jitter", "simulate", "job.json", "--seed", "5")
 
 
 def with_a_failure(**changes: Any) -> om.Demand:

@@ -393,8 +393,8 @@ def _simulate_rails(
     with_jitter = options["jitter"] is not None
     if changes and (options["triggers"] is not None or with_jitter):
         raise InputError("--jitter and --triggers take the job as it is")
-    if options["output"] is not None and not with_jitter:
-        raise InputError("-o is for --jitter")
+    if not with_jitter and {options["runs"], options["seed"], options["output"]} != {None}:
+        raise InputError("--runs, --seed and -o are for --jitter")
     if options["triggers"] is not None:
         subject = _replay_triggers(options["triggers"], subject)
     if with_jitter:

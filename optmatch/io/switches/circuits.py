@@ -313,15 +313,14 @@ class PortTable:
         destinations = frozen("matching", matching, 1, np.int64).tolist()
         if len(destinations) > self.n_ports or max(destinations, default=-1) >= self.n_ports:
             raise InputError(f"matching: ports are 0 .. {self.n_ports - 1}", where="matching")
-        used = {source for source, destination in enumerate(destinations) if destination >= 0}
-        for port in sorted(used.union(destinations) - {-1}):
-            if not self.sides[port].a_side:
-                raise InputError(f"matching: port {port} is at no side", where="matching")
-        return sort_circuits(
+        circuits = sort_circuits(
             CrossConnect(self.sides[source].a_side, self.sides[destination].b_side)
             for source, destination in enumerate(destinations)
             if destination >= 0
         )
+        if any("" in circuit for circuit in circuits):
+            raise InputError("matching: it has a port that is at no side", where="matching")
+        return circuits
 
 
 def number_ports(sides: Iterable[str], where: str) -> PortTable:
