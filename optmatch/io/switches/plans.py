@@ -472,7 +472,7 @@ def name_switches(
     # Failures of a rerouting are in its state, others in its fabric.
     dead_ports = set(fabric.dead_ports)
     if isinstance(problem, Reroute):
-        dead_ports.update(problem.failed_ports)  # type: ignore[arg-type]
+        dead_ports.update(problem.failed_ports)
     switches = name_ports(plans, ports, sorted(dead_ports))
     for switch in switches if ports is not None else ():
         for port in fabric.dead_ports:
