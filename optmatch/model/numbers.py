@@ -167,8 +167,9 @@ def plain_array(name: str, value: Any) -> NDArray[Any]:
     _refuse_mask(name, value)
     if isinstance(value, list | tuple):
         _check_parts(name, value)
+
+    # A sparse matrix becomes full; entries of one place add up, in 64 bits.
     if hasattr(value, "toarray") and hasattr(value, "nnz"):
-        # A sparse matrix becomes full; entries of one place add up, in 64 bits.
         listed = value.tocoo()
         check_size("entries", math.prod(listed.shape), name)
         wide = {"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from itertools import combinations, product
@@ -382,8 +382,10 @@ class MethodComparison(RowsStudy[Row]):
 
     def conclusions(self) -> list[str]:
         """Say where lines of a variation cross, and how far plans of rails are from all links."""
-        sentences = []
-        rows = [row for row in self if isinstance(row.objective, int | float)]
+        return [*self._describe_crossings(), *self._describe_changes()]
+
+    def _describe_crossings(self) -> Iterator[str]:
+        """Say between which values of a field lines of a variation cross."""
         for crossing in self.crossings():
             unit = split_unit(crossing.field)[1]
             last, following, value = (
@@ -396,30 +398,31 @@ class MethodComparison(RowsStudy[Row]):
             # No plan is below all links at once: lines part where changes begin to cost time.
             if crossing.after == _ALL_LINKS:
                 sentence = f"a step by {crossing.before} begins to take longer than with all links"
-                sentences.append(f"{between} {sentence}{place}")
+                yield f"{between} {sentence}{place}"
                 continue
             sentence = (
                 f"break-even: {between}, {crossing.after} falls below {crossing.before}{place}"
             )
             if crossing.value != crossing.last_value:
                 sentence += f" (on straight lines at {value})"
-            sentences.append(sentence)
+            yield sentence
 
+    def _describe_changes(self) -> Iterator[str]:
+        """Say how much longer steps on rails take than with all links there at once."""
         # With all links a step is shortest: what a plan takes longer is the price of its changes.
         shares_of_method: dict[str, list[str]] = {}
-        for row in rows:
+        for row in self:
             step_s = self._details.get(row.key, {}).get("all_links_s")
-            if step_s:
+            if step_s and isinstance(row.objective, int | float):
                 # Its name, and the values of the fields in words.
                 values = self._values[row.name]
                 words = ", ".join(_describe_value(name, value) for name, value in values.items())
-                share = float(row.objective) / step_s - 1  # type: ignore[arg-type]
+                share = float(row.objective) / step_s - 1
                 text = f"{100 * share:.2g} % at {words}"
                 shares_of_method.setdefault(row.method, []).append(text)
         for method, shares in shares_of_method.items():
             sentence = f"{method}: a step is longer than with all links by"
-            sentences.append(f"{sentence} {', '.join(shares)}")
-        return sentences
+            yield f"{sentence} {', '.join(shares)}"
 
     def crossings(self) -> list[Crossing]:
         """Return where lines of two methods cross, field by field, then by its value.
@@ -457,6 +460,7 @@ class MethodComparison(RowsStudy[Row]):
         """
         from optmatch.plotting import comparison
 
+        # Lines of fields that vary, profiles of many problems, or bars of a few.
         if self._values:
             unit = next(iter(self._units.values()), "")
             field = self._varied_fields()[0]

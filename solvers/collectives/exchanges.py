@@ -322,6 +322,7 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     # The best base is near the size-th root of the largest number; twice that root if shifts can
     # be subtracted, too. The bases next to it are tried as well.
     radix = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
+
     # Powers that are too large give way to the smallest numbers that are not in the set yet.
     starts = list[IntArray]()
     for base in range(max(2, radix - 1), radix + 2):
@@ -335,6 +336,8 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     n_exchanges = max(1, min(MOST_EXCHANGES, EXCHANGE_EFFORT // (n * size)))
     n_random_sets = min(RANDOM_SETS, EXCHANGE_EFFORT // (n * size * n_exchanges))
     starts += [rng.permutation(largest)[:size] + 1 for _ in range(n_random_sets)]
+
+    # Each search exchanges shifts of its set by draws; the best sets that come out follow.
     work = np.empty((2, n), dtype=np.int64)
     n_terms_of: dict[tuple[int, ...], int] = {}
     for start in starts:
@@ -344,8 +347,8 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
         shifts = start.copy()
         n_terms = exchange_shifts(shifts, problem.two_way, draws, work)
         n_terms_of[tuple(sorted(shifts.tolist()))] = n_terms
-    for found in sorted(n_terms_of, key=n_terms_of.__getitem__)[:SHIFT_SETS]:
-        yield np.array(found)
+    for best_shifts in sorted(n_terms_of, key=n_terms_of.__getitem__)[:SHIFT_SETS]:
+        yield np.array(best_shifts)
 
 
 @inner_kernel
@@ -364,6 +367,8 @@ def count_terms(shifts, two_way, work):
     n_reached = 1
     place = 0
     n_terms = 0
+
+    # Each offset that is reached leads to those that are one shift away.
     while place < n_reached:
         offset = queue[place]
         place += 1
@@ -459,6 +464,8 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
     columns: list[tuple[IntArray, ...]] = []
     loads = list[float]()
     rounds_held = list[int]()
+
+    # Configuration by configuration, in rounds until no offset has hops over it left.
     for config in range(n_configs):
         n_rounds_before = len(columns)
         while hops_left[config].any():
@@ -499,6 +506,8 @@ def choose_lane_of_offsets(left, lane_of, loads):
     n, n_lanes = left.shape
     lane_of[:] = -1
     loads[:] = 0
+
+    # Offsets without a choice first, then the others.
     for has_choice in (False, True):
         for offset in range(n):
             n_choices = 0

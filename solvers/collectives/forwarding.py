@@ -249,11 +249,13 @@ def find_routes(
     weight = np.ones(len(owner))
     if not is_even:
         weight = chunk_sizes(problem, n * n).reshape(n, n)[owners[owner], target]
+
+    # Round by round, the routes of the pieces that come in it.
     links = np.empty((int(n_links.sum()), 3), dtype=np.int64)
     loads = np.zeros(n_rounds)
     for number, config in enumerate(config_of_round.tolist()):
-        now = turn == number
-        receipts = RoutedReceipts(owner[now], target[now], first_link[now], weight[now])
+        comes = turn == number
+        receipts = RoutedReceipts(owner[comes], target[comes], first_link[comes], weight[comes])
         load = np.zeros(ends.width.shape[1:])
         choose_routes(
             ends.source[config], ends.width[config], distance[number], receipts, links, load

@@ -105,6 +105,7 @@ def _list_other_graphs(problem: Collective, clock: Clock | None) -> Iterator[Top
     if not isinstance(problem.start, str):
         yield Topology("start", problem.start.astype(np.int64))
 
+    # Two-way circuits make a path or any regular graph; one-way ones the graphs of few hops.
     if problem.two_way:
         yield _lay_path(problem)
         yield from _lay_regular_graphs(problem)
@@ -114,6 +115,7 @@ def _list_other_graphs(problem: Collective, clock: Clock | None) -> Iterator[Top
         families = [lay_family(problem, problem.lanes, name) for name in FAMILIES]
         yield from families
         yield from _lay_regular_graphs(problem)
+
         # Gathers load circuits unevenly, and otherwise if all circuits lead the other way.
         for family in families:
             if family is not None:

@@ -246,6 +246,8 @@ def _list_plans(
         for plan in plan_forwarded(problem, known_s, rng, most=most):
             known_s = plan.step_s
             yield plan
+
+    # Now the best straight plan, which a fabric holds even if it holds none of these.
     if problem.fabric is not None:
         known_s = np.inf  # the fabric may not hold these plans
     best = choose_straight(drafts)
