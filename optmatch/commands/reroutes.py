@@ -139,6 +139,8 @@ def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Re
         if len(tables) > 1:
             raise InputError("a table of one switch is expected", path=port_sides)
         ports = next(iter(tables.values()))
+
+    # The switch of the options, or one with a port for each name; else one that fits.
     switch: Any = None
     if without_none(shape):
         switch = build_fabric("ideal-switch", shape)

@@ -1531,7 +1531,11 @@ def read_traffic(
 def _read_file(
     path: str | os.PathLike[str], name: str | None, layout: str | None, *, transposed: bool
 ) -> Traffic:
-    """Read the matrix of a file and the names of its ports, as of `read_traffic`; of any shape."""
+    """Read the matrix of a file, which may have any shape, and the names of its ports.
+
+    `name` chooses one of several matrices of a file, and `layout` says how a table of text is laid
+    out, None for what it looks like. `transposed` exchanges rows and columns.
+    """
     if layout is not None and layout not in LAYOUTS:
         raise InputError(f"layout = {layout!r}: one of {', '.join(LAYOUTS)}", where="layout")
 
@@ -1558,6 +1562,7 @@ def _read_file(
             )
         reader = _READERS[suffix]
         content = unzip(read_bytes(path), file)
+
     # Whatever was read becomes one matrix of float64, and errors name the file.
     with naming(file), accounting(file):
         if layout is not None and reader is not _read_text:

@@ -178,6 +178,8 @@ def plain_array(name: str, value: Any) -> NDArray[Any]:
         if full.dtype.kind in "iu" and np.abs(listed.data.astype(np.float64)).sum() >= 2.0**63:
             raise InputError(f"{name}: its entries add up to 2**63 or more", where=name)
         return full
+
+    # Anything else is what NumPy makes of it, if all rows are as long.
     _check_order(name, value)
     try:
         return np.asarray(value)

@@ -469,6 +469,8 @@ class MethodComparison(RowsStudy[Row]):
                 raise InputError("no objectives over a field to draw", where="fields")
             crossings = [crossing for crossing in self.crossings() if crossing.field == field]
             drawn = comparison.plot_variation(lines, field, unit, crossings, fig=fig, ax=ax)
+
+        # Without fields: profiles, or bars.
         elif len({row.name for row in self}) > _MOST_BARS:
             if ax is not None:
                 raise InputError("profiles take two axes: give an empty figure, fig", where="ax")

@@ -134,6 +134,8 @@ def simulate(
     # that are replaced, such as its delay in seconds. None stands for options that are not set.
     flow_options = without_none(take(changes, _FLOW_OPTIONS))
     rail_options = take(changes, _RAIL_OPTIONS)
+
+    # With --at, -o names the matrix of what is left; rail jobs have an -o of their own.
     at_s = changes.pop("at_s")
     matrix_file = None
     if at_s is not None:
@@ -166,6 +168,8 @@ def simulate(
             if changed_fields or has_rail_options or flows:
                 raise InputError("--at takes the schedule as it is: only with -o and --json")
             return _print_left(file, as_solution(content, file), at_s, matrix_file, force, as_json)
+
+        # A step of a rail job, or the schedule of a demand.
         if isinstance(problem, RailJob):
             if flows:
                 raise InputError("--flows is for demands and lists of flows; see --phases")

@@ -396,6 +396,8 @@ def read_port_tables(
                 )
             if "A" not in row or "B" not in row:
                 raise FormatError(f"port {port_text}: A and B are expected", where=place)
+
+            # Each port stands once for each switch.
             rows = rows_of_switch.setdefault(row.get("switch", ""), {})
             is_name = has_names or not is_number
             port = names.index(port_text) if is_name else int(port_text)

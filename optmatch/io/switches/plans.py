@@ -549,6 +549,8 @@ def write_sonic_configs(
     """
     files = {}
     switches = name_switches(solution, ports)
+
+    # A file for each switch and each of its states, or each change between two of them.
     for switch in switches:
         for before, state in _chosen_changes(switch, slot, from_slot):
             place = f".{switch.plan.file_name}" if len(switches) > 1 else ""

@@ -458,6 +458,8 @@ class Demand(_InTicks):
                     " it over: a larger switch (--size) has more",
                     where="ports",
                 )
+
+            # A free port that all demands of this one can reach; ports that moved count as there.
             destinations = place[self.demand_bytes[port] > 0]
             sources = place[self.demand_bytes[:, port] > 0]
             fitting_ports = [
@@ -468,6 +470,8 @@ class Demand(_InTicks):
             free = (fitting_ports or free_ports)[0]
             free_ports.remove(free)
             place[[port, free]] = free, port
+
+        # On an ideal switch names move with the fibres.
         if isinstance(whole, IdealSwitch) and whole.names is not None:
             named = replace(whole, names=tuple(whole.names[port] for port in place))
             faulty = replace(faulty, fabric=named)
