@@ -52,6 +52,7 @@ ALGORITHMS = (
     "swing",
     "knodel",
     "direct",
+    "near-sums",
     "whole-buffers",
 )
 """The names of all known algorithms."""
@@ -60,6 +61,11 @@ MOST_ROUTED_RANKS = 32
 it takes 0.2 s, and 16 times as long between twice as many."""
 ROUNDS_TRIED = 5
 """Numbers of rounds that are tried for that, from the fewest to half of the ranks."""
+
+
+def _list_shifts(n: int, shifts: list[int]) -> CircuitSequence:
+    """Send some places onward around the ring of all ranks, in a round for each shift."""
+    return CircuitSequence.onward("", n, shifts, (1,) * len(shifts))
 
 
 def _list_pairs(partners: list[IntArray]) -> CircuitSequence:
@@ -85,7 +91,10 @@ SEQUENCES: dict[str, Callable[[int], CircuitSequence]] = {
     "ring": lambda n: CircuitSequence.onward("", n, [1], (n - 1,)),
     # 1, 2, 4, ... places onward, in ceil(log2 n) rounds for any n (Bruck et al. 1997). Of 5 ranks,
     # 0 sends its block to 1, then two blocks to 2, and then to 4 the one block that this lacks.
-    "bruck": lambda n: CircuitSequence.onward("", n, _list_powers(n), (1,) * (n - 1).bit_length()),
+    "bruck": lambda n: _list_shifts(n, _list_powers(n)),
+    # The same with the longest distance first, and sums, which go backwards, to neighbours first:
+    # over circuits that may be up at the start.
+    "near-sums": lambda n: _list_shifts(n, _list_powers(n)[::-1]),
     # Along the sides of a hypercube: partners r ^ 1, r ^ 2, r ^ 4, ... (Thakur et al. 2005).
     "halving-doubling": lambda n: _list_pairs([np.arange(n) ^ power for power in _list_powers(n)]),
     # Partners at distances 1, -1, 3, -5, 11, ... around the ring (De Sensi et al. 2024).
@@ -215,6 +224,8 @@ def fits(problem: Collective, algorithm: str) -> bool:
     # the tree of a broadcast has pairs alone.
     if algorithm == "bruck":
         return not problem.two_way or n <= 2 or flow.from_root
+    if algorithm == "near-sums":  # as fast as bruck, but for the circuits of the start
+        return not problem.two_way and bool(flow.adds)
     if algorithm == "whole-buffers":
         return flow.sums_for_all
     if algorithm == "knodel":  # a power of two has halving and doubling, one way has Bruck

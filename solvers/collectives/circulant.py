@@ -270,8 +270,11 @@ def trim(circulant: Circulant, problem: Collective) -> Circulant:
         circulant = best
 
 
-def choose(problem: Collective, clock: Clock) -> Circulant:
+def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
     """Return the fastest all-to-all whose ranks all send equally many places onward.
+
+    The second result tells whether all was tried: it is false if something was left out for want
+    of time.
 
     A *configuration* is a set of circuits that all lead the same number of places onward, its
     *shift*. A block, what one rank sends to one other, makes some hops in some configurations;
@@ -292,11 +295,14 @@ def choose(problem: Collective, clock: Clock) -> Circulant:
     quick.append(Circulant(np.arange(1, n), np.eye(n, dtype=np.int8)[:, 1:]))
     best = quick[0]
     best_s = best.time_s(problem)
+    is_whole = True
     for circulant in quick[1:]:
         seconds = circulant.time_s(problem)
         if seconds < best_s and _is_affordable(circulant, clock):
             best = circulant
             best_s = seconds
+        elif seconds < best_s:
+            is_whole = False
 
     # bounds_s[k - 1]: a lower bound for k configurations, by the changes between them, the fewest
     # rounds, and the fewest hops of the blocks of a rank: `distances` yields those to each other
@@ -316,6 +322,7 @@ def choose(problem: Collective, clock: Clock) -> Circulant:
         if bounds_s[k - 1] >= best_s:
             break
         if k * n * n / STEPS_PER_S > clock.remaining_s:
+            is_whole = False
             continue
         for shifts in list_shifts(n, k, clock)[:TRIED]:
             circulant = trim(route(n, shifts), problem)
@@ -323,9 +330,11 @@ def choose(problem: Collective, clock: Clock) -> Circulant:
             if seconds < best_s and _is_affordable(circulant, clock):
                 best = circulant
                 best_s = seconds
+            elif seconds < best_s:
+                is_whole = False
             if clock.exceeded(0) is not None:
-                return best
-    return best
+                return best, False
+    return best, is_whole
 
 
 def route_digits(n: int, held: tuple[int, ...]) -> Circulant:

@@ -169,6 +169,12 @@ def _count_changes(problem: Collective, plan: CollectivePlan) -> int:
     return n_changes
 
 
+def can_hold(problem: Collective, laid: Laid) -> bool:
+    """Tell whether the switch can hold the circuits of a plan."""
+    _, reason = _switch_schedule(problem, laid)
+    return not reason
+
+
 def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:
     """Return what the switch does during a plan: which ports are joined, and for how long.
 

@@ -315,8 +315,10 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     """
     n = problem.n_ranks
     largest = n // 2 if problem.two_way else n - 1
-    if size > largest:  # some of them stand twice in the set
-        yield np.resize(np.arange(1, largest + 1), size)
+    # Of more shifts than there are some stand twice in the set: in turn each of them.
+    if size > largest:
+        for n_turned in range(largest if size % largest else 1):
+            yield np.sort(np.resize(np.roll(np.arange(1, largest + 1), -n_turned), size))
         return
 
     # The best base is near the size-th root of the largest number; twice that root if shifts can

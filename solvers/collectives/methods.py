@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optmatch.fabrics import IdealSwitch
+from optmatch.fabrics import FeedForward, IdealSwitch
 from optmatch.model import (
     LONGEST_S,
     RTOL,
@@ -50,7 +50,13 @@ from optmatch.solvers.collectives.algorithms import (
     list_algorithm_rounds,
 )
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
-from optmatch.solvers.collectives.conclusion import NO_ORDER, FoundPlan, keep_to_budgets, run
+from optmatch.solvers.collectives.conclusion import (
+    NO_ORDER,
+    FoundPlan,
+    can_hold,
+    keep_to_budgets,
+    run,
+)
 from optmatch.solvers.collectives.exchanges import lay_circulant_exchange, list_exchange_offers
 from optmatch.solvers.collectives.forwarding import list_forwarding_offers
 from optmatch.solvers.collectives.islands import find_island_plan
@@ -144,7 +150,7 @@ def suits(problem: Collective, name: str) -> bool:
         return fits(problem, name)
 
     # Two-way circuits of one port join pairs, which can be a torus of powers of two alone. Graphs
-    # and paths of several circuits are laid on ideal switches only, as meshes have other routes.
+    # and paths of several circuits are laid where a switch holds any of them, as a mesh may not.
     # Blocks of an uneven all-to-all may be cut (`is_cut`) if chunks may have any size.
     n = problem.n_ranks
     flow = problem.flow
@@ -152,7 +158,8 @@ def suits(problem: Collective, name: str) -> bool:
     is_one_way_exchange = flow.has_pairs and not problem.two_way and n > 1
     is_even = problem.demand_bytes is None
     is_cut = not is_even and not problem.align_bytes
-    has_graphs = n > 2 and problem.fabric.graph is None
+    holds_any = problem.fabric.graph is None or isinstance(problem.fabric, FeedForward)
+    has_graphs = n > 2 and holds_any
     is_started = not isinstance(problem.start, str)
     conditions = {
         "overlap": problem.planes > 1,
@@ -166,7 +173,7 @@ def suits(problem: Collective, name: str) -> bool:
         and not flow.from_root
         and (problem.lanes > 1 or is_started or not is_even),
         "pipelined": has_graphs and flow.from_root,
-        "forwarding": has_graphs
+        "forwarding": n > 2
         and problem.hop_s is not None
         and (problem.lanes > 1 or not problem.two_way),
         "one-pass": is_sum and (n & (n - 1) == 0 or not problem.two_way),
@@ -331,6 +338,16 @@ def _find_planned(
     return FoundPlan(find(problem, clock), {}, limit=clock.exceeded(0))
 
 
+def _find_circulant(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
+    """Find the fastest all-to-all on shifts; its limit is the time if some had to be left out."""
+    chosen, is_whole = circulant.choose(problem, clock)
+    laid = lay_circulant_exchange(problem, chosen)
+    limit = clock.exceeded(0)
+    if not is_whole and math.isfinite(clock.remaining_s):
+        limit = limit or Limit.TIME
+    return FoundPlan(laid, {}, limit=limit)
+
+
 def _find_offered(
     list_offers: Callable[[Collective, Clock, float], Iterator[Offer[Laid]]],
     problem: Collective,
@@ -406,6 +423,7 @@ FINDERS: dict[str, PlanFinder] = {
     "direct": _known(
         "direct", "everything straight to its place, over different circuits of all lanes"
     ),
+    "near-sums": _known("near-sums", ""),
     "whole-buffers": _known("whole-buffers", ""),
     "overlap": PlanFinder("planes change circuits while others send", _find_overlapped),
     "stragglar": PlanFinder(
@@ -420,9 +438,8 @@ FINDERS: dict[str, PlanFinder] = {
         "rings whose steps grow: the fewest rounds of an all-gather or a sum",
         lambda problem, clock, below_s: list_mixed_radix_offers(problem),
     ),
-    "circulant": _planned(
-        "an all-to-all on shifts, chosen together with the routes",
-        lambda problem, clock: lay_circulant_exchange(problem, circulant.choose(problem, clock)),
+    "circulant": PlanFinder(
+        "an all-to-all on shifts, chosen together with the routes", _find_circulant
     ),
     "split": _planned(
         "an uneven all-to-all whose blocks go by several ways",
@@ -585,6 +602,10 @@ def _try_method(
         clock.interrupted |= part.interrupted
     if plan.limit is Limit.TIME:
         tries.left_out[name] = "had too little time to end"
+
+    # A mesh may hold no ring over which data are forwarded, and yet the circuits of other plans.
+    if name == "forwarding" and plan.laid is not None and not can_hold(problem, plan.laid):
+        return FoundPlan(None, {})
     return keep_to_budgets(problem, plan, clock) if within_budgets else plan
 
 
@@ -822,6 +843,7 @@ def _list_held_rounds(problem: Collective, name: str) -> tuple[int, ...] | None:
         "halving-doubling": logarithmic,
         "swing": logarithmic,
         "bruck": logarithmic,
+        "near-sums": logarithmic,
     }
     return held_of.get(name)
 

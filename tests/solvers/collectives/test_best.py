@@ -257,3 +257,44 @@ def test_an_uneven_ring_promises_the_time_of_all_its_hops() -> None:
         assert isinstance(plan_s, float)
         assert not promised.is_formula and bound_s <= promised.seconds <= plan_s
     assert promise(problem, "ring", bound_s).seconds > 1.5 * bound_s
+
+
+@pytest.mark.parametrize(
+    "fabric", [om.Benes(4), om.Clements(4), om.HexMesh(4, 4, tx=[0, 2, 4, 6], rx=[1, 3, 5, 7])]
+)
+@pytest.mark.parametrize("operation", ["all-gather", "all-reduce", "all-to-all"])
+def test_data_are_forwarded_inside_a_round_on_switches_of_cells(
+    fabric: om.Fabric, operation: Any
+) -> None:
+    """A ring that stays: one start-up, where algorithms of several rounds have two or more."""
+    problem = om.Collective(
+        operation, 4, 1e3, alpha_s=1e-4, hop_s=1e-8, delay_s=1e-3, fabric=fabric
+    )
+    solution = om.solve(problem, seed=0)
+    assert solution.objective is not None and solution.objective < 1.02e-4
+    assert om.verify(solution).valid
+
+
+@pytest.mark.parametrize(("n_ranks", "at_most_s"), [(4, 0.000594), (6, 0.000666)])
+def test_more_lanes_than_shifts_take_each_shift_twice_in_turn(
+    n_ranks: int, at_most_s: float
+) -> None:
+    problem = om.Collective(
+        "all-to-all", n_ranks, 7.8e7, alpha_s=1e-6, hop_s=1e-6, delay_s=5e-6, planes=2
+    )
+    assert (om.solve(problem, seed=0).objective or 1.0) <= at_most_s * (1 + 1e-9)
+
+
+def test_sums_begin_over_the_circuits_that_are_up() -> None:
+    """With the shift 1 up on the first plane, neighbours exchange first."""
+    start = np.array([np.roll(np.arange(16), -1 - plane) for plane in range(2)], dtype=np.int32)
+    problem = om.Collective(
+        "reduce-scatter", 16, 1.8e4, alpha_s=1e-6, delay_s=1.4e-6, planes=2, start=start
+    )
+    assert (om.solve(problem, seed=0).objective or 1.0) <= 4.6926e-6
+
+
+def test_shifts_that_are_left_out_for_want_of_time_are_said() -> None:
+    problem = om.Collective("all-to-all", 1024, 1e8, alpha_s=1e-6, delay_s=1e-3)
+    solution = om.solve(problem, seed=0, time_limit_s=0.3)
+    assert solution.limit is om.Limit.TIME
