@@ -665,6 +665,11 @@ def _find_best(
         limit = Limit.INTERRUPTED
     elif left_out:
         limit = Limit.TIME
+    elif any(
+        plan.limit is Limit.MEMORY and _may_be_faster(tries.promises[name], best.time_s)
+        for name, plan in plans.items()
+    ):
+        limit = Limit.MEMORY
     return FoundPlan(best.laid, stats, bound_s, limit)
 
 

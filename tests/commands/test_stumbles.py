@@ -383,6 +383,15 @@ def test_layers_that_do_not_split_come_with_an_example() -> None:
     assert "--stage-layers), as 32,32,31,31" in " ".join(said.stderr.split())
 
 
+def test_at_is_refused_with_a_packet_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_demand(packet_bytes_per_s=0.5)
+    call("solve", "demand.json", "--seed", "0", "-o", "s.json", "-q")
+    refused("without a packet network", "simulate", "s.json", "--at", "1s")
+
+
 def test_what_is_left_at_a_time_becomes_a_demand_again() -> None:
     """Without the bytes of a port for which there is no other: `--drop-ports`."""
     Path("t.csv").write_text(",a,b,c\na,0,3,4\nb,1,0,2\nc,0,0,0\n")

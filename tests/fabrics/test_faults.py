@@ -208,6 +208,13 @@ def test_causes_are_needed_and_enough(
     assert_caused(mesh, matching, solution)
 
 
+def test_a_dead_pair_is_told_in_words() -> None:
+    source, destination = om.HexMesh(2, 2).dead_pairs()[0]
+    mesh = om.HexMesh(2, 2, ports=[source, destination])
+    reason = om.solve(om.AllToAll(mesh), seed=0).stats["reason"]
+    assert reason.startswith("no state of the cells connects port 0 (t")
+
+
 def test_causes_have_the_names_of_a_netlist() -> None:
     """Cells are numbered in the order of a file that its author never counts."""
     chip = om.Netlist(

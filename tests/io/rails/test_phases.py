@@ -21,7 +21,7 @@ from optmatch.io.rails.phases import (
 from optmatch.problems import RailJob
 from optmatch.problems.rails.training.step import OPERATIONS
 from optmatch.simulation.rails.replay import simulate_rails
-from tests.helpers.command import call_in, put
+from tests.helpers.command import call_in, process, put
 from tests.helpers.rails import change_job, make_job
 
 GROUPS = {"d0": (0, 1), "d1": (2, 3), "p0": (0, 2), "p1": (1, 3)}
@@ -321,7 +321,8 @@ def test_the_command_makes_a_job(tmp_path: Path) -> None:
 def test_the_command_reads_recordings(tmp_path: Path) -> None:
     prefix = record_llama(tmp_path)
     shared = ("--groups", "groups.json", "--gpus-per-server", "4", "--collective-bytes", "9")
-    done = call_in(tmp_path, "generate", "rail-trace", "--recordings", "run", *shared)
+    done = process("generate", "rail-trace", "--recordings", "run", *shared, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     told = TraceOptions(gpus_per_server=4)
     job = loads(done.stdout)
     assert isinstance(job, RailJob)

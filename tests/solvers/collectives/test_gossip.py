@@ -81,3 +81,16 @@ def test_all_to_alls_of_pairs_take_the_best_number_of_rounds(
     )
     solution = om.solve(problem, "knodel")
     assert solution.objective is not None and solution.objective <= most_s
+
+
+def test_partners_of_swing_and_halving_doubling_are_the_published_ones() -> None:
+    """Between single rounds both are equally fast: their times do not tell them apart."""
+    ranks = np.arange(16)
+    ahead = np.where(ranks % 2, -1, 1)
+    partners_of = {
+        "swing": [(ranks + ahead * far) % 16 for far in (1, -1, 3, -5)],
+        "halving-doubling": [ranks ^ far for far in (8, 4, 2, 1)],
+    }
+    for name, partners in partners_of.items():
+        rounds = list_algorithm_rounds(om.Collective("reduce-scatter", 16, 16.0), name)
+        assert np.array_equal(list(rounds.partners(16)), partners)

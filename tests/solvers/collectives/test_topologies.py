@@ -370,3 +370,17 @@ def test_circuits_of_the_start_are_kept_where_a_change_takes_long(
         assert om.verify(problem, solution).ok
         times.append(solution.objective)
     assert times[0] == pytest.approx(times[1], rel=1e-3) and times[0] < 1.0
+
+
+@pytest.mark.parametrize("operation", ["all-reduce", "all-to-all", "all-gather"])
+@pytest.mark.parametrize("hop_s", [None, 1e-6])
+def test_circuits_of_the_start_are_kept_for_late_ranks(
+    operation: Any, hop_s: float | None
+) -> None:
+    ring = np.roll(np.arange(6), -1)[None]
+    costs: Any = {"alpha_s": 1.7e-6, "hop_s": hop_s, "start": ring, "late_s": {2: 1e-5}}
+    for delay_s in (1e-6, 1e-4, 1.0):
+        problem = om.Collective(operation, 6, 1e6, delay_s=delay_s, **costs)
+        solution = om.solve(problem, seed=0)
+        assert om.verify(problem, solution).ok
+        assert solution.objective is not None and solution.objective < 1.0
