@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,7 +98,15 @@ def read_cells(
             for cell, phases in enumerate(phases_rad.tolist()):
                 row = measured.setdefault(cell, {})
                 measured[cell] = dict(zip(_PHASES, phases, strict=True)) | row
-        return CellDevice.of(device, n_cells, measured)
+        try:
+            return CellDevice.of(device, n_cells, measured)
+        except InputError as exc:
+            # The message has the number of a cell, as in "bar_loss_db[2] = -3", but not its line.
+            cell_in_brackets = re.search(r"\[(\d+)\]", exc.message)
+            if cell_in_brackets is None:
+                raise
+            place = place_of_cell.get(int(cell_in_brackets[1]), "")
+            raise InputError(exc.message, where=place) from None
 
 
 def write_cells(cells: CellDevice, *, names: Sequence[str] = (), as_json: bool = False) -> str:

@@ -96,12 +96,14 @@ def decode(content: bytes, name: str, passed_over: list[str] | None = None) -> s
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        rule = f"byte {exc.start} is {content[exc.start]:#04x}: a file is UTF-8 text"
+        # A byte order mark is not in the bytes whose decoding failed.
+        at = exc.start + len(content) - len(exc.object)
+        rule = f"byte {at} is {content[at]:#04x}: a file is UTF-8 text"
         error = FormatError(f"{rule}{describe_content(content)}", path=name)
         if passed_over is None:
             raise error from exc
         passed_over.append(str(error))
-        return content.decode(errors="replace")
+        return content.decode("utf-8-sig", errors="replace")
 
 
 def unzip(content: bytes, name: str) -> bytes:

@@ -460,6 +460,9 @@ class MethodComparison(RowsStudy[Row]):
         """
         from optmatch.plotting import comparison
 
+        if fig is not None and ax is not None:
+            raise InputError("either fig or ax", where="ax")
+
         # Lines of fields that vary, profiles of many problems, or bars of a few.
         if self._values:
             unit = next(iter(self._units.values()), "")
@@ -572,7 +575,10 @@ def compare_methods(
             f"{getattr(problem, 'kind', 'problem')} {place}": problem
             for place, problem in enumerate(listed)
         }
-    named_problems = form_of(Mapping[str, Problem]).check("problems", problems)
+    named_problems = {str(name): problem for name, problem in problems.items()}
+    if len(named_problems) < len(problems):
+        raise InputError("problems: two of them have the same name", where="problems")
+    form_of(Mapping[str, Problem]).check("problems", named_problems)
 
     methods = _check_methods(methods)
     tasks = [

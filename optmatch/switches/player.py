@@ -194,6 +194,8 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     # A crash can cut off the last line alone: each line is written at once, with its line feed.
     lines = read_bytes(path).decode("utf-8", "replace").split("\n")
     for number, line in enumerate(lines[:-1], 1):
+        if not line:
+            continue
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):  # the latter of lists in lists in lists ...

@@ -93,7 +93,7 @@ BROKEN = {
     "cell,bar_loss_db\n0,nan\n": "line 2.*nan",
     "cell,bar_loss_db\n0,1_0\n": "line 2: bar_loss_db = '1_0': a number",
     "cell,bar_loss_db\n0,1e999\n": "line 2.*inf",
-    "cell,bar_loss_db\n0,-1\n": r"bar_loss_db\[0\] = -1: from 0 to 1000",
+    "cell,bar_loss_db\n0,0.1\n2,-3\n": r"line 3: bar_loss_db\[2\] = -3: from 0 to 1000",
     "cell,bar_loss_db\n0,1,2\n": "line 2: 3 entries, 2 names",
     "cell,bar_loss_db\n,1\n": "line 2: cell is missing",
     "cell,bar_loss_db\n3,1\n": "line 2: cell = 3: cells are 0 .. 2",

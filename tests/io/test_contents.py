@@ -17,7 +17,7 @@ import pytest
 import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.io.files import solution_from_tree
-from optmatch.io.text import as_cell, describe_content, read_arrays, read_bytes, unzip
+from optmatch.io.text import as_cell, decode, describe_content, read_arrays, read_bytes, unzip
 from tests.helpers.command import DATA, call, put, refused
 from tests.helpers.formats import places_in
 
@@ -94,6 +94,17 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setenv("OPTMATCH_MAX_ENTRIES", "50000")
     with pytest.raises(om.FormatError, match=r"a\.npz: 1000\d\d entries: at most 50000 \(OPTMAT"):
         read_arrays(zipped("(100000,)", 800_000), "a.npz")
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_byte_that_is_no_text_is_named_by_its_place(mark: bytes) -> None:
+    content = mark + b"abc\xff"
+    place = f"byte {len(mark) + 3} is 0xff"
+    with pytest.raises(om.FormatError, match=place):
+        decode(content, "a")
+    passed_over: list[str] = []
+    assert decode(content, "a", passed_over) == "abc\N{REPLACEMENT CHARACTER}"
+    assert place in passed_over[0]
 
 
 def test_gzip_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

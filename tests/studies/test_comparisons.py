@@ -255,6 +255,14 @@ def test_problems_without_names_are_compared_by_all_methods_that_fit() -> None:
     assert {"solstice", "ilp", "eclipse"} <= set(methods)
 
 
+def test_names_of_problems_become_texts() -> None:
+    problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
+    numbered: Any = {1: problem}
+    assert [row.name for row in om.compare_methods(numbered, ["eclipse"])] == ["1"]
+    with pytest.raises(om.InputError, match="the same name"):
+        om.compare_methods({**numbered, "1": problem}, ["eclipse"])
+
+
 @pytest.mark.parametrize("wrong", [om.Benes(4), 7, ["a.json"], {"a": 3}])
 def test_what_is_no_problem_is_refused(wrong: Any) -> None:
     with pytest.raises(om.InputError, match=r"problem.* expected"):

@@ -304,6 +304,8 @@ def test_a_variation_is_drawn_into_axes_of_somebody() -> None:
         assert second.get_title() == "mine"
         assert second.has_data()
         assert not first.has_data()
+        with pytest.raises(om.InputError, match="either fig or ax"):
+            study.plot(fig=Figure(), ax=first)
     with pytest.raises(om.InputError, match="profiles take two axes"):
         om.compare_methods(several, ["solstice"]).plot(ax=first)
 

@@ -23,6 +23,7 @@ from optmatch.switches import (
     play,
 )
 from optmatch.switches.protocol import Tuning, own_circuits
+from tests.helpers.command import put
 from tests.helpers.sonic_agent import RedisServer, SonicAgent, needs_redis, sonic_switch
 
 pytestmark = [pytest.mark.slow, needs_redis]
@@ -532,6 +533,12 @@ def test_a_journal_whose_line_lacks_a_field_is_refused_by_its_line(
     with pytest.raises(om.FormatError) as caught:
         measured_delays(journal)
     assert caught.value.path == str(journal) and caught.value.where == "line 2"
+
+
+def test_an_empty_line_of_a_journal_is_passed_over(tmp_path: Path) -> None:
+    moment = {"event": "tuned", "round": 0, "moment": 0, "n_changed": 1, "delay_s": 0.1}
+    text = '{"format": "optmatch/play/1"}\n\n' + json.dumps(moment) + "\n"
+    assert measured_delays(put(tmp_path, "journal.jsonl", text)).n_changes == 1
 
 
 def test_a_journal_with_an_unknown_event_has_no_delays(tmp_path: Path) -> None:

@@ -342,7 +342,8 @@ def json_to_binary(content: bytes, path: str) -> bytes:
     from google.protobuf.json_format import ParseDict, ParseError
     from google.protobuf.proto import serialize_length_prefixed
 
-    if _GRAPH.encode() in content:
+    is_graph = _GRAPH.encode() in content
+    if is_graph:
         tree = parse_json(content, path)
         entries = tree.get(_GRAPH) if isinstance(tree, dict) else None
         if not isinstance(entries, list):
@@ -358,9 +359,14 @@ def json_to_binary(content: bytes, path: str) -> bytes:
     stream = io.BytesIO(_DESCRIPTION)
     stream.seek(len(_DESCRIPTION))
     for number, entry in enumerate(entries):
-        with refused_at(f"node number {number}", path):
+        place = f"node number {number}"
+        with refused_at(place, path):
             check_object(entry, "")
-            spelled = _spell_as_protobuf(entry)
+        node_id = entry.get("Id", entry.get("id"))
+        if node_id is not None:
+            place = f"node {node_id!s:.60}"
+        with refused_at(place, path):
+            spelled = _spell_as_protobuf(entry, as_text=not is_graph)
             try:
                 node = ParseDict(spelled, node_class("STRING")(), ignore_unknown_fields=True)
             except (ParseError, ValueError) as exc:
@@ -370,16 +376,22 @@ def json_to_binary(content: bytes, path: str) -> bytes:
     return stream.getvalue()
 
 
-def _spell_as_protobuf(entry: dict[str, Any]) -> dict[str, Any]:
+def _spell_as_protobuf(entry: dict[str, Any], *, as_text: bool) -> dict[str, Any]:
     """Return a node of JSON with the names that its fields have in the schema.
 
     Types become numbers, and attributes that stand beside the other keys are put into the list of
     all: ``{"Id": 3, "comm_size": 8}`` becomes ``{"id": 3, "attr": [{"name": "comm_size",
-    "int64_val": 8}]}``.
+    "int64_val": 8}]}``. With `as_text`, whole numbers may be texts, as the jsonizer writes them.
     """
     listed = entry.get("attr", [])
     if not isinstance(listed, list):
         raise FormatError(f"attr = {shorten(listed)}: a list is expected")
+    listed_names = []
+    for attribute in listed:
+        check_object(attribute, "")
+        if None in attribute.values():
+            raise FormatError(f"attr: {shorten(attribute)}: an attribute has a value")
+        listed_names.append(attribute.get("name"))
 
     # Each field has the one spelling that the node uses, and a type has its number.
     node: dict[str, Any] = {}
@@ -387,29 +399,49 @@ def _spell_as_protobuf(entry: dict[str, Any]) -> dict[str, Any]:
         present = [key for key in spellings if key in entry]
         if len(present) > 1:
             raise FormatError(f"{' and '.join(present)} are the same key: one of them is expected")
-        if present:
-            node[field] = entry[present[0]]
-    if node.get("type") in NODE_TYPES:
-        node["type"] = NODE_TYPES.index(node["type"])
+        if not present:
+            continue
+        value = entry[present[0]]
+        if field == "type" and value in NODE_TYPES:
+            value = NODE_TYPES.index(value)
+        _check_whole(present[0], value, as_text=as_text)
+        node[field] = value
 
-    # Names of groups are texts, dimensions true or false, and all others whole numbers.
+    # Names of groups are texts, dimensions true or false, and all others whole numbers. Of an
+    # attribute that is there twice, the one in the list counts.
     beside: list[dict[str, Any]] = []
     for name in ATTRIBUTE_NAMES.used:
-        if name not in entry:
+        if name not in entry or name in listed_names:
             continue
         if name == "pg_name":
             beside.append({"name": name, "string_val": str(entry[name])})
         elif name == "involved_dim":
             involved = entry[name]
-            if isinstance(involved, list):
-                involved = {"values": involved}
-            beside.append({"name": name, "bool_list": involved})
+            if isinstance(involved, dict):
+                involved = involved.get("values", [])
+            if not isinstance(involved, list):
+                raise FormatError(f"{name} = {shorten(involved)}: a list of true and false")
+            beside.append({"name": name, "bool_list": {"values": involved}})
         else:
+            _check_whole(name, entry[name], as_text=as_text)
             beside.append({"name": name, "int64_val": entry[name]})
-
-    # Of an attribute that is there twice, the one beside the other keys counts.
-    node["attr"] = listed + beside
+    node["attr"] = beside + listed
     return node
+
+
+def _check_whole(key: str, value: Any, *, as_text: bool) -> None:
+    """Refuse null, 2.0, and ``"2"`` without `as_text`, all of which protobuf would take.
+
+    `value` is a whole number or a list of them, of less than 64 bits; what else is wrong with it,
+    protobuf refuses.
+    """
+    for number in value if isinstance(value, list) else [value]:
+        if as_text and isinstance(number, str):
+            continue
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise FormatError(f"{key} = {shorten(number)}: a whole number is expected")
+        if abs(number) >= LARGEST:
+            raise FormatError(f"{key} = {number}: numbers are below 2**63")
 
 
 def is_json_trace(content: bytes) -> bool:
