@@ -7,6 +7,7 @@ read. JSON is refused with the place of its flaw.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -93,17 +94,18 @@ def decode(content: bytes, name: str, passed_over: list[str] | None = None) -> s
 
     `name` is the file, for messages. A byte order mark in front is left out.
     """
+    # Python's codec "utf-8-sig" would be loaded when it is first used, while time counts.
+    characters = content.removeprefix(codecs.BOM_UTF8)
     try:
-        return content.decode("utf-8-sig")
+        return characters.decode()
     except UnicodeDecodeError as exc:
-        # A byte order mark is not in the bytes whose decoding failed.
-        at = exc.start + len(content) - len(exc.object)
-        rule = f"byte {at} is {content[at]:#04x}: a file is UTF-8 text"
+        place = exc.start + len(content) - len(characters)
+        rule = f"byte {place} is {content[place]:#04x}: a file is UTF-8 text"
         error = FormatError(f"{rule}{describe_content(content)}", path=name)
         if passed_over is None:
             raise error from exc
         passed_over.append(str(error))
-        return content.decode("utf-8-sig", errors="replace")
+        return characters.decode(errors="replace")
 
 
 def unzip(content: bytes, name: str) -> bytes:

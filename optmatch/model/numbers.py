@@ -155,7 +155,7 @@ def plain_array(name: str, value: Any) -> NDArray[Any]:
     >>> plain_array("used", [[1], [1, 2]])
     Traceback (most recent call last):
         ...
-    optmatch.model.errors.InputError: used: rows of different lengths, so no array
+    optmatch.model.errors.InputError: used[1] has 2 numbers, the first row 1
     >>> plain_array("loss_db", np.ma.masked_array([1.0, 99.0], mask=[False, True]))
     Traceback (most recent call last):
         ...

@@ -137,7 +137,7 @@ ROWS = [
         "an answer can be replayed to its end",
         CLASH,
         claim(CLASH, certificate=forge(clash(True).certificate, terminal=np.zeros(0, int))),
-        "certificate: an answer can be replayed to its end: got the arrays of a proof have one",
+        "certificate.terminal: an answer can be replayed to its end: got terminal has 0 entries",
     ),
     Row(
         "an answer can be replayed to its end",
