@@ -425,7 +425,7 @@ def test_states_and_schedules_must_fit() -> None:
     with pytest.raises(om.InputError, match="cell_states of 1 cells, a fabric of 4"):
         om.measure_optics(wide, solution, "ideal")
     for run in (om.measure_optics, om.settle_free_cells):
-        with pytest.raises(om.InputError, match=r"(a Schedule or|optics need one)"):
+        with pytest.raises(om.InputError, match=r"(a Schedule or|optics need a schedule)"):
             run(problem, None, "ideal")  # type: ignore[arg-type, call-overload]
 
 
