@@ -597,13 +597,13 @@ def _is_own(cls: type) -> bool:
     return package in ("optmatch", "numpy", "builtins") and is_there
 
 
-def _list_parts(whole: Any) -> list[tuple[str, Any]]:
+def _list_parts(answer: Any) -> list[tuple[str, Any]]:
     """List an answer and all parts of it, those inside a part before it, each with its place.
 
     A place is such as ``"answer.rails[2]"``; that of the whole is empty. The problem of a solution
     is no part of its answer.
     """
-    parts: list[tuple[str, Any]] = [("", whole)]
+    parts: list[tuple[str, Any]] = [("", answer)]
     for where, value in parts:  # the list grows while it is walked
         if isinstance(value, tuple):
             parts += [(f"{where}[{number}]", part) for number, part in enumerate(value)]

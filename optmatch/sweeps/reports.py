@@ -175,7 +175,7 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 label = f"{row.method} {row.options} {row.version}"
             rows_of_label[label].append(row)
         rows_of_label = dict(sorted(rows_of_label.items()))
-        first, *others = (
+        first_tasks, *more_tasks = (
             {(row.problem_sha256, row.seed) for row in rows} for rows in rows_of_label.values()
         )
 
@@ -190,7 +190,9 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 quality={label: sorted(ratios.quality[label]) for label in rows_of_label},
                 time={label: sorted(ratios.time[label]) for label in rows_of_label},
                 grids=_list_grids(rows_of_label),
-                n_uneven=len(first.union(*others) - first.intersection(*others)),
+                n_uneven=len(
+                    first_tasks.union(*more_tasks) - first_tasks.intersection(*more_tasks)
+                ),
             )
         )
     n_of_status = Counter(row.status for row in all_rows)

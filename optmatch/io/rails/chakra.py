@@ -409,23 +409,23 @@ def _spell_as_protobuf(entry: dict[str, Any], *, as_text: bool) -> dict[str, Any
 
     # Names of groups are texts, dimensions true or false, and all others whole numbers. Of an
     # attribute that is there twice, the one in the list counts.
-    beside: list[dict[str, Any]] = []
+    key_attributes: list[dict[str, Any]] = []
     for name in ATTRIBUTE_NAMES.used:
         if name not in entry or name in listed_names:
             continue
         if name == "pg_name":
-            beside.append({"name": name, "string_val": str(entry[name])})
+            key_attributes.append({"name": name, "string_val": str(entry[name])})
         elif name == "involved_dim":
             involved = entry[name]
             if isinstance(involved, dict):
                 involved = involved.get("values", [])
             if not isinstance(involved, list):
                 raise FormatError(f"{name} = {shorten(involved)}: a list of true and false")
-            beside.append({"name": name, "bool_list": {"values": involved}})
+            key_attributes.append({"name": name, "bool_list": {"values": involved}})
         else:
             _check_whole(name, entry[name], as_text=as_text)
-            beside.append({"name": name, "int64_val": entry[name]})
-    node["attr"] = beside + listed
+            key_attributes.append({"name": name, "int64_val": entry[name]})
+    node["attr"] = key_attributes + listed
     return node
 
 

@@ -356,8 +356,10 @@ def _check_labels(frame: Any) -> None:
     columns = [str(label) for label in frame.columns]
     rows = [str(label) for label in getattr(frame, "index", columns)]
     if len(set(columns)) < len(columns):
-        twice = next(label for label in columns if columns.count(label) > 1)
-        raise InputError(f"matrix: {twice[:40]!r} is the label of several columns", where="matrix")
+        repeated_label = next(label for label in columns if columns.count(label) > 1)
+        raise InputError(
+            f"matrix: {repeated_label[:40]!r} is the label of several columns", where="matrix"
+        )
     if rows != columns and any(ends.issubset(columns) for ends in _ENDS_OF_EDGES):
         raise InputError(
             "matrix: its columns are those of a list of edges; optmatch.io.read_traffic reads one"
