@@ -391,6 +391,8 @@ def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
     is_number = isinstance(value, (int, float, np.integer, np.floating))
     if isinstance(value, bool) or is_duration or not is_number:
         raise InputError(f"{name} = {value!r:.60}: not a number", where=name)
+    if isinstance(value, np.integer):
+        value = int(value)
     if isinstance(value, int) and abs(value) > 2**53:
         # A large whole number becomes a float, if one of 53 bits equals it.
         try:

@@ -227,8 +227,9 @@ def test_weights_of_graphs_are_exact_or_refused() -> None:
     graph.add_edge("a", "b", weight=1)
     with pytest.raises(om.InputError, match=r"\[0, 1\]: entries add up to .* not exact"):
         om.Demand.from_matrix(graph, delay_s=0)
-    with pytest.raises(om.InputError, match=r"edge 'a' - 'b': weight = .*: above 2"):
-        om.Demand.from_matrix(nx.DiGraph([("a", "b", {"weight": 10**400})]), delay_s=0)
+    for weight in (10**400, 2**60 + 1, np.int64(2**60 + 1), np.uint64(2**64 - 1)):
+        with pytest.raises(om.InputError, match=r"edge 'a' - 'b': weight = .*: above 2"):
+            om.Demand.from_matrix(nx.DiGraph([("a", "b", {"weight": weight})]), delay_s=0)
 
 
 def test_sparse_sums_are_exact_or_refused() -> None:
