@@ -1926,7 +1926,7 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
 
 
 _CHUNK = 1 << 18
-"""The number of all-to-alls that are followed at once, to bound memory."""
+"""About how many sends are followed at once, to bound memory."""
 
 
 def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
@@ -2086,12 +2086,23 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     if len(all_staged):
         _check_stages(context, rail, all_staged)
 
-    # All other sends go over circuits that stay for the whole operation. Entry by entry, `sent` is
-    # an operation and `port` a port of the switch that it goes over.
+    # All other sends go over circuits that stay for the whole operation. They are checked in
+    # chunks, all members of a collective in the same one: with 2 members each and chunks of 3, the
+    # members begin at places 0, 2 and 4: two collectives in a chunk, and the third in the next.
     all_changing = np.unique(np.concatenate([*changing, all_staged]))
     staying = senders[~np.isin(senders, all_changing)]
-    sent, port = _check_routes(context, rail, riding, staying)
-    _check_sharing(context, rail, all_changing, sent, port)
+    match = step.match[staying]
+    chunk_number = np.searchsorted(np.sort(match), match) // _CHUNK
+    # Entry by entry, an operation and a port of the switch that it goes over.
+    sent = [staying[:0]]
+    port = [staying[:0]]
+    for number in np.unique(chunk_number):
+        operations, over_ports = _check_routes(
+            context, rail, riding, staying[chunk_number == number]
+        )
+        sent.append(operations)
+        port.append(over_ports)
+    _check_sharing(context, rail, all_changing, np.concatenate(sent), np.concatenate(port))
 
 
 def _check_sharing(
