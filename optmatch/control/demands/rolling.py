@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
 from typing import Any, Literal, NamedTuple
@@ -30,12 +31,14 @@ from optmatch.control.demands.slot_choices import (
 from optmatch.control.figures import Call, Tally
 from optmatch.control.routing.router import Router
 from optmatch.fabrics import Fabric
+from optmatch.fabrics.cellgraph import check_parts
 from optmatch.fabrics.fabric import find_staying
 from optmatch.model import FREE, IDLE, InputError, OptMatchError, integer, number
 from optmatch.model.declarations import LONGEST_S, Positive, form_of
 from optmatch.model.schedule import Switching
 from optmatch.problems import Demand
 from optmatch.problems.demands.matrices import AnyMatrix, order_by_names, plain_matrix
+from optmatch.problems.demands.problem import fail_ports, with_moved_names
 
 Aim = Literal["wait", "completion"]
 
@@ -180,7 +183,7 @@ class RollingSchedule:
             fabric, delay_s, rate_bytes_per_s, time_limit_s, aim, planes, switching,
             packet_bytes_per_s,
         )  # fmt: skip
-        self._begin(state, on_event)
+        self._begin(state, Tally(on_event))
         self._load_kernels()
 
     def _load_kernels(self) -> None:
@@ -207,19 +210,21 @@ class RollingSchedule:
                     time_limit_s=state.time_limit_s,
                     aim=aim,
                     switching=state.switching,
-                )
+                ),
+                Tally(),
             )
             # Two rounds: with the second one there is a plan that may go on. Where the fabric
             # cannot connect these ports, kernels are loaded by the first slot after all.
-            n_trial_ports = min(len(_TRIAL_DELAYS), self.fabric.n_ports)
+            trial_ports = self.fabric.live_ports.tolist()[: len(_TRIAL_DELAYS)]
             with suppress(OptMatchError):
                 for _ in range(2):
-                    for source, destination in permutations(range(n_trial_ports), 2):
+                    for source, destination in permutations(range(len(trial_ports)), 2):
                         time_s = _TRIAL_DELAYS[source][destination] * max(self.delay_s, 1e-6)
-                        trial.add(source, destination, time_s * self.rate_bytes_per_s)
+                        size_bytes = time_s * self.rate_bytes_per_s
+                        trial.add(trial_ports[source], trial_ports[destination], size_bytes)
                     trial.next_slot()
 
-    def _begin(self, state: RollingState, on_event: Callable[[Call], None] | None = None) -> None:
+    def _begin(self, state: RollingState, tally: Tally) -> None:
         """Set all attributes of the schedule, so that it goes on from a state.
 
         A schedule that begins has a state without flows.
@@ -228,7 +233,7 @@ class RollingSchedule:
         from optmatch.solvers.feedforward import holds_every_matching
 
         self._state = state
-        self._tally = Tally(on_event)
+        self._tally = tally
         self._router = Router(state.fabric)
         self.fabric: Fabric = state.fabric
         self.delay_s: float = state.delay_s
@@ -381,6 +386,118 @@ class RollingSchedule:
                 taken[place] = self._queue.take_back(place, ticks, self._now)
             self._plan.outdated = True
         return np.asarray(taken / TICKS_PER_S * self.rate_bytes_per_s)
+
+    def fail(self, port: int | str, spare: int | str | None = None) -> NDArray[np.float64]:
+        """Take a port that has failed out of use, now; a spare port may take its place.
+
+        The circuits of the port are down, also in slots that are committed. The spare takes over
+        what waits for the port, with weights, deadlines and waits so far, and on an ideal switch
+        its name too, as its fibre is moved. Without a spare this demand is taken out of the queue,
+        as by `take_back`.
+
+        Parameters
+        ----------
+        port
+            The port that has failed, by number or name.
+        spare
+            A port that works and for which nothing waits, by number or name; None for no spare.
+
+        Returns
+        -------
+        ndarray
+            ``lost_bytes[source, destination]``: the demand that was taken out of the queue.
+
+        Raises
+        ------
+        InputError
+            If a port does not exist or has failed before, something waits for the spare, or the
+            fabric cannot connect it to the partners of the port that has failed.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> switch = om.IdealSwitch(3, names=("a", "b", "c"))
+        >>> rolling = om.RollingSchedule(switch, delay_s=0.5)
+        >>> rolling.add("a", "b", 4.0, weight=2.0)
+        >>> rolling.fail("b", spare="c")[0].tolist()
+        [0.0, 0.0, 0.0]
+        >>> rolling.queued_bytes[0].tolist(), rolling.fabric.port_names
+        ([0.0, 0.0, 4.0], ('a', 'c', 'b'))
+        >>> rolling.fail("a")[0].tolist()
+        [0.0, 0.0, 4.0]
+        """
+        with self._tally.call("fail", port):
+            dead = self._find_working_port("port", port)
+            place = np.arange(self.fabric.n_ports)
+            if spare is not None:
+                free = self._find_working_port("spare", spare)
+                if free == dead:
+                    raise InputError("spare is the port that has failed", where="spare")
+                place[[dead, free]] = free, dead
+            return self._move_ports(dead, place)
+
+    def _find_working_port(self, name: str, port: int | str) -> int:
+        """Return the number of a port, given by number or name, that has not failed before."""
+        number_of_port = self.fabric.find_port(port)
+        check_parts(name, [number_of_port], self.fabric.n_ports, "ports")
+        if number_of_port in self.fabric.dead_ports:
+            raise InputError(
+                f"{self.fabric.describe_port(number_of_port)} has failed before", where=name
+            )
+        return number_of_port
+
+    def _move_ports(self, dead: int, place: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Go on without the port `dead`, where ``place[port]`` is the port with its demand now.
+
+        Returns the bytes that are lost, which are those of the dead port if it has no other place.
+        """
+        fabric = with_moved_names(fail_ports(self.fabric, [dead]), place)
+        waits = self._queue.left > 0
+        spare = int(place[dead])
+        is_lost = np.zeros_like(waits)
+        if spare == dead:
+            is_lost[dead] = waits[dead]
+            is_lost[:, dead] = waits[:, dead]
+        elif waits[spare].any() or waits[:, spare].any():
+            raise InputError(
+                f"{self.fabric.describe_port(spare)} is no spare: demand waits for it",
+                where="spare",
+            )
+
+        # All that can fail comes before the first change: the demand has to fit the new fabric.
+        remaining_bytes = np.where(is_lost, 0.0, self.queued_bytes)
+        self._check_demand(remaining_bytes[np.ix_(place, place)], fabric)
+        lost_bytes = np.where(is_lost, self.queued_bytes, 0.0)
+        for source, destination in np.argwhere(is_lost).tolist():
+            lost_place = (source, destination)
+            self._queue.take_back(lost_place, self._queue.total(lost_place), self._now)
+
+        # The schedule begins anew from its own state, on the new fabric and without a plan.
+        state = self._snapshot()
+        moved_flows = tuple(
+            (int(place[source]), int(place[destination]), demand, ticks, due)
+            for source, destination, demand, ticks, due in state.flows
+        )
+        slots = tuple(
+            replace(slot, matching=_without(slot.matching, dead), kept=_without(slot.kept, dead))
+            for slot in state.slots
+        )
+        completions = self._queue.completions
+        self._begin(
+            replace(
+                state,
+                fabric=fabric,
+                flows=moved_flows,
+                held=_without(self._matching_of_plane, dead),
+                slots=slots,
+                plan_matchings=None,
+                plan_ticks=(),
+                plan_outdated=True,
+            ),
+            self._tally,
+        )
+        self._queue.completions = completions
+        return lost_bytes
 
     def next_slot(self) -> Slot | None:
         """Commit the slot after those that are committed; None if these serve all there is.
@@ -665,7 +782,7 @@ class RollingSchedule:
         demand, labels = plain_matrix(demand_bytes)
         if labels is not None:
             demand = order_by_names(demand, labels, self.fabric.port_names)
-        self._check_demand(demand)
+        self._check_demand(demand, self.fabric)
         times_s = demand / self.rate_bytes_per_s
         if times_s.max(initial=0.0) > LONGEST_S:
             raise InputError(f"demand_bytes: more than {LONGEST_S:g} s of a circuit")
@@ -677,10 +794,10 @@ class RollingSchedule:
         counts = [int(count) for count in ticks[sources, destinations].tolist()]
         return list(zip(places, counts, strict=True))
 
-    def _check_demand(self, demand_bytes: NDArray[np.float64]) -> None:
-        """Refuse what no `Demand` of this switch may have: its constructor checks all entries."""
+    def _check_demand(self, demand_bytes: NDArray[np.float64], fabric: Fabric) -> None:
+        """Refuse what no `Demand` of a switch may have: its constructor checks all entries."""
         Demand(
-            self.fabric,
+            fabric,
             demand_bytes,
             rate_bytes_per_s=self.rate_bytes_per_s,
             delay_s=self.delay_s,
@@ -718,7 +835,7 @@ class RollingSchedule:
         if place not in self._known_places:
             matrix = np.zeros((n_ports, n_ports))
             matrix[place] = size
-            self._check_demand(matrix)
+            self._check_demand(matrix, self.fabric)
             self._known_places.add(place)
         return place, max(1, round(size / self.rate_bytes_per_s * TICKS_PER_S))
 
@@ -774,11 +891,18 @@ class RollingSchedule:
                 ticks_of_destination[destination] -= ticks
 
 
+def _without(matchings: NDArray[np.int32], port: int) -> NDArray[np.int32]:
+    """Return matchings, one or several, in which a port sends and receives nothing."""
+    remaining = np.where(matchings == port, IDLE, matchings)
+    remaining[..., port] = IDLE
+    return remaining
+
+
 def _resume(
     state: RollingState, on_event: Callable[[Call], None] | None = None
 ) -> RollingSchedule:
     """Return a schedule that goes on from a state; its kernels are loaded."""
     rolling = RollingSchedule.__new__(RollingSchedule)
-    rolling._begin(state, on_event)
+    rolling._begin(state, Tally(on_event))
     rolling._load_kernels()
     return rolling

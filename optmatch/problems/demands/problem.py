@@ -15,7 +15,7 @@ side by side. *All-stop* and *per-circuit* say which circuits stop while some ch
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -441,10 +441,7 @@ class Demand(_InTicks):
         ports = form_of(Sequence[int | str]).check("ports", ports)
         failed = {self.fabric.find_port(port) for port in ports}
         busy = set(np.concatenate(np.nonzero(self.demand_bytes)).tolist())
-        newly_dead = sorted(failed.difference(self.fabric.dead_ports))
-        whole = self.fabric.intact
-        new_faults = [Fault("dead-port", port) for port in newly_dead]
-        faulty = Faulty.of(whole, [*self.fabric.faults, *new_faults])
+        faulty = fail_ports(self.fabric, failed)
 
         # Each dead port with a demand and a free one change places.
         place = np.arange(self.fabric.n_ports)
@@ -471,13 +468,9 @@ class Demand(_InTicks):
             free_ports.remove(free)
             place[[port, free]] = free, port
 
-        # On an ideal switch names move with the fibres.
-        if isinstance(whole, IdealSwitch) and whole.names is not None:
-            named = replace(whole, names=tuple(whole.names[port] for port in place))
-            faulty = replace(faulty, fabric=named)
         return replace(
             self,
-            fabric=faulty,
+            fabric=with_moved_names(faulty, place),
             demand_bytes=self.demand_bytes[np.ix_(place, place)],
             groups=None if self.groups is None else self.groups[np.ix_(place, place)],
         )
@@ -640,6 +633,25 @@ class Demand(_InTicks):
             cell_states=cell_states,
             switching=self.switching,
         )
+
+
+def fail_ports(fabric: Fabric, ports: Iterable[int]) -> Faulty:
+    """Return a switch of which these ports are dead too, beside all faults that it has."""
+    newly_dead = sorted(set(ports).difference(fabric.dead_ports))
+    new_faults = [Fault("dead-port", port) for port in newly_dead]
+    return Faulty.of(fabric.intact, [*fabric.faults, *new_faults])
+
+
+def with_moved_names(faulty: Faulty, place: NDArray[np.int64]) -> Faulty:
+    """Return a switch whose names have moved with the fibres: an ideal one that has names.
+
+    Ports change places in pairs: ``place[port]`` is the port of which `port` gets the name.
+    """
+    whole = faulty.fabric
+    if isinstance(whole, IdealSwitch) and whole.names is not None:
+        named = replace(whole, names=tuple(whole.names[port] for port in place))
+        return replace(faulty, fabric=named)
+    return faulty
 
 
 def bound_lines(problem: Demand) -> NDArray[np.float64]:

@@ -68,3 +68,86 @@ def test_ports_of_faults_matchings_and_failures_are_named() -> None:
     assert proposals[0] == proposals[1]
     with pytest.raises(om.InputError, match="there is no port d"):
         controller.fail(port="d")
+
+
+NAMED = om.IdealSwitch(4, names=("a", "b", "c", "spare"))
+
+
+def test_a_spare_takes_over_a_failed_port_with_weights_deadlines_and_waits() -> None:
+    """The same calls on a switch that never failed give the same waits, weights and late flows."""
+    figures = []
+    for fails in (False, True):
+        rolling = om.RollingSchedule(NAMED, delay_s=0.5)
+        rolling.add("a", "b", 4.0, weight=2.0)
+        rolling.add("c", "b", 3.0, deadline_s=1.0)
+        if fails:
+            assert not rolling.fail("b", spare="spare").any()
+            assert rolling.fabric.port_names == ("a", "spare", "c", "b")
+        while (slot := rolling.next_slot()) is not None:
+            assert slot.matching[0] in (-1, 3 if fails else 1)
+            rolling.advance(slot.end_s)
+        counts = rolling.figures()
+        figures.append({name: counts[name] for name in counts if name not in ("calls", "call_s")})
+    assert figures[0] == figures[1]
+    assert (figures[1]["late"], figures[1]["completed"]) == (1, 2)
+
+
+def test_a_failed_port_without_a_spare_tells_what_is_lost() -> None:
+    """Its circuits are down at once, also of a committed slot; the others go on as before."""
+    rolling = om.RollingSchedule(NAMED, delay_s=0.5)
+    completions = rolling.record_completions()
+    rolling.add("a", "b", 4.0)
+    rolling.add("c", "a", 3.0)
+    slot: Any = rolling.next_slot()
+    rolling.advance(1.5)
+    lost = rolling.fail(1)
+    assert np.argwhere(lost).tolist() == [[0, 1]]
+    assert lost[0, 1] == 3.0
+    assert completions == [(0, 1_500_000_000_000_000)]
+    rolling.advance(slot.end_s)
+    assert rolling.queued_bytes.sum() == 3.0 - (slot.end_s - 0.5)
+    assert rolling.figures()["calls"]["fail", "done"] == 1
+    with pytest.raises(om.InputError, match="dead"):
+        rolling.add("a", "b", 1.0)
+
+
+def test_a_slot_that_is_committed_loses_the_failed_port_alone() -> None:
+    """What it would have carried over the port waits for the spare, and is served there once."""
+    rolling = om.RollingSchedule(NAMED, delay_s=0.5, planes=2, aim="completion")
+    rolling.add([[0, 4, 0, 0], [0, 0, 4, 0], [4, 0, 0, 0], [0, 0, 0, 0]])
+    for _ in range(2):
+        rolling.next_slot()
+    rolling.advance(1.0)
+    left_bytes = rolling.queued_bytes.sum()
+    rolling.fail("b", spare=3)
+    assert rolling.queued_bytes.sum() == left_bytes
+    while (slot := rolling.next_slot()) is not None:
+        assert slot.matching[1] == -1
+        assert 1 not in slot.matching
+        rolling.advance(slot.start_s)
+    rolling.advance(100.0)
+    assert (rolling.queued_bytes.sum(), rolling.figures()["completed"]) == (0.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("port", "spare", "message"),
+    [
+        ("d", None, "there is no port d"),
+        (9, None, "ports are 0"),
+        ("a", 9, "ports are 0"),
+        ("a", "a", "spare is the port that has failed"),
+        ("a", "b", "is no spare: demand waits for it"),
+        ("c", None, "has failed before"),
+        ("a", "c", "has failed before"),
+    ],
+)
+def test_a_failure_that_cannot_be_is_refused_and_changes_nothing(
+    port: Any, spare: Any, message: str
+) -> None:
+    rolling = om.RollingSchedule(NAMED, delay_s=0.5)
+    rolling.fail("c")
+    rolling.add("a", "b", 4.0)
+    with pytest.raises(om.InputError, match=message):
+        rolling.fail(port, spare)
+    assert rolling.fabric.dead_ports == (2,)
+    assert rolling.queued_bytes[0, 1] == 4.0
