@@ -312,11 +312,12 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
     It names the first one that lasts less than the part `_DIGITS` of the step.
     """
     step = problem.step()
-    lasts_s = plan.end_s - plan.start_s
-    is_short = (step.rail >= 0) & (step.size_bytes > 0) & (lasts_s < _DIGITS * plan.step_s)
+    is_short = plan.end_s - plan.start_s < _DIGITS * plan.step_s
+    is_short &= (step.rail >= 0) & (step.size_bytes > 0)
     for operation in np.flatnonzero(is_short)[:1].tolist():
+        lasts_s = plan.end_s[operation] - plan.start_s[operation]
         raise InputError(
-            f"{step.describe(operation)}: lasts {lasts_s[operation]:g} s of a step of"
+            f"{step.describe(operation)}: lasts {lasts_s:g} s of a step of"
             f" {plan.step_s:g} s, and times have no digits for that",
             where="network",
         )

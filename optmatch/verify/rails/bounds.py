@@ -113,8 +113,9 @@ def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
     a time, which makes all-to-alls longer.
     """
     step = job.step()
-    operations = np.arange(step.n_operations)
-    if job.workload.recorded is None:
+    if job.workload.recorded is not None:
+        operations = np.arange(step.n_operations)
+    else:
         # Rank 0, and all ranks that exchange messages with it, directly or through others: the
         # set grows by the peers of its messages until none is new.
         ranks = np.arange(1)

@@ -2051,11 +2051,34 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     lasts_s = context.plan.end_s[riding] - context.plan.start_s[riding]
     riding = riding[(lasts_s > 0) | (measure_work(context.job, riding).full_s > 0)]
 
+    # What is sent is checked in chunks, all members of a communication in the same one: with 2
+    # members each and chunks of 3, the members begin at places 0, 2 and 4, so that there are two
+    # communications in a chunk and the third in the next.
+    senders = riding[step.kind[riding] != RECV]
+    match = step.match[senders]
+    chunk_number = np.searchsorted(np.sort(match), match) // _CHUNK
+    chunks = [
+        _check_sends(context, rail, riding, senders[chunk_number == number])
+        for number in np.unique(chunk_number)
+    ]
+    if chunks:
+        operation, port = map(np.concatenate, zip(*chunks, strict=True))
+        _check_sharing(context, operation, port)
+
+
+def _check_sends(
+    context: Context, rail: Rail, riding: Places, senders: Places
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Check the circuits of some communications; `senders` are all operations that send for them.
+
+    `riding` are all operations on the rail; both ascend. Returns who sends over which port of the
+    switch: an entry for each port of each operation, and of each rank that forwards its data.
+    """
     # `scattered` are all-to-alls of more than two members that may go over chords, in rounds or in
     # stages. An all-to-all goes around a ring, along routes that stay, if ranks forward the data
     # of any member of it: those operations stand in column 0 of ``plan.relays``, and all members
     # have the same number in ``step.match``.
-    senders = riding[step.kind[riding] != RECV]
+    step = context.step
     of_several = count_members(step)[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
     forwarded = step.match[context.plan.relays[:, 0]]
@@ -2063,80 +2086,59 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     over_chords = _check_chords(context, rail, scattered)
     scattered = scattered[~np.isin(scattered, over_chords)]
 
-    # The operations that are checked by rules of their own: over chords, whose circuits stay but
-    # carry parts to several members; in rounds of an algorithm, and all-to-alls in rounds and in
-    # stages, whose circuits change. A chunk of `scattered` may be in rounds or in stages in part;
-    # what is in neither goes around a ring.
-    changing = [over_chords]
-    for group in list_in_rounds(context.job, riding):
+    # These are checked by rules of their own: over chords, whose circuits stay but carry parts to
+    # several members; in rounds of an algorithm, and all-to-alls in rounds and in stages, whose
+    # circuits change. If one member of an all-to-all uses stages, all others have to, hence all of
+    # them are checked as such: a member in rounds would not forward.
+    in_rounds, in_stages = _check_exchanges(context, rail, scattered)
+    staged = scattered[np.isin(step.match[scattered], step.match[in_stages])]
+    if len(staged):
+        _check_stages(context, rail, staged)
+    changing = [over_chords, in_rounds, staged]
+    for group in list_in_rounds(context.job, senders):
         _check_in_rounds(context, rail, group)
         changing.append(group.operations)
-    in_stages = [scattered[:0]]
-    for first in range(0, len(scattered), _CHUNK):
-        chunk = scattered[first : first + _CHUNK]
-        in_rounds, staged = _check_exchanges(context, rail, chunk)
-        changing.append(in_rounds)
-        in_stages.append(staged)
 
-    # Stages are compared over all members of an all-to-all, which may stand in several chunks. If
-    # one of them uses stages, all others have to, hence all of them are checked as such: a member
-    # in rounds would not forward.
-    has_stages = np.isin(step.match[scattered], step.match[np.concatenate(in_stages)])
-    all_staged = scattered[has_stages]
-    if len(all_staged):
-        _check_stages(context, rail, all_staged)
-
-    # All other sends go over circuits that stay for the whole operation. They are checked in
-    # chunks, all members of a collective in the same one: with 2 members each and chunks of 3, the
-    # members begin at places 0, 2 and 4: two collectives in a chunk, and the third in the next.
-    all_changing = np.unique(np.concatenate([*changing, all_staged]))
+    # All other sends go over circuits that stay for the whole operation. Those that change use the
+    # ports of their own ranks alone.
+    all_changing = np.unique(np.concatenate(changing))
     staying = senders[~np.isin(senders, all_changing)]
-    match = step.match[staying]
-    chunk_number = np.searchsorted(np.sort(match), match) // _CHUNK
-    # Entry by entry, an operation and a port of the switch that it goes over.
-    sent = [staying[:0]]
-    port = [staying[:0]]
-    for number in np.unique(chunk_number):
-        operations, over_ports = _check_routes(
-            context, rail, riding, staying[chunk_number == number]
-        )
-        sent.append(operations)
-        port.append(over_ports)
-    _check_sharing(context, rail, all_changing, np.concatenate(sent), np.concatenate(port))
+    sent, port = _check_routes(context, rail, riding, staying)
+    used = rail.list_ports(step.rank[all_changing], context.plan.ports[all_changing])
+    operation = np.concatenate([sent, all_changing[used.row]])
+    port = np.concatenate([port, used.port])
+    return operation.astype(np.int32), port.astype(np.int32)
 
 
 def _check_sharing(
-    context: Context, rail: Rail, changing: Places, staying: Places, staying_port: Places
+    context: Context, operations: NDArray[np.int32], ports: NDArray[np.int32]
 ) -> None:
     """Check that no port of the switch sends for two operations at the same time.
 
-    Times may overlap by rounding alone.
-
-    Parameters
-    ----------
-    changing
-        Operations of the step in rounds, in stages or over chords. They send over their own ports
-        alone, which are looked up here.
-    staying, staying_port
-        All other sends, an entry for each port of each: the operation, and the port of the switch.
-        Ports of ranks that forward its data are among them.
+    By entry, an operation and one of the ports that it sends over. Times may overlap by rounding
+    alone.
     """
-    # Who sends over which port of the switch: an entry for each port of each operation. Ports of
-    # operations that change their circuits are bits of a GPU in the plan.
+    # Ports are independent of each other: a part of them at once bounds memory.
     plan = context.plan
-    used = rail.list_ports(context.step.rank[changing], plan.ports[changing])
-    operation = np.concatenate([staying, changing[used.row]])
-    port = np.concatenate([staying_port, used.port])
+    n_parts = 1 + len(ports) // (16 * _CHUNK)
+    for part in range(n_parts):
+        chosen = ports % n_parts == part
+        operation = operations[chosen]
+        port = ports[chosen]
 
-    # Sorted by port, then by start, each entry is compared with the one before. If any two sends
-    # of a port overlap, so do two that stand side by side: one from 0 to 9 s overlaps one from 5
-    # to 6 s, and also any that starts between them.
-    order = np.lexsort([plan.end_s[operation], plan.start_s[operation], port])
-    operation = operation[order]
-    port = port[order]
-    start_s = plan.start_s[operation][1:]
-    end_before_s = plan.end_s[operation][:-1]
-    overlap = (np.diff(port) == 0) & (start_s < end_before_s - rounding(end_before_s))
-    context.refuse(
-        "a port sends for one operation at a time", operation[1:], overlap, start_s, end_before_s
-    )
+        # Sorted by port, then by start, each entry is compared with the one before. If any two
+        # sends of a port overlap, so do two that stand side by side: one from 0 to 9 s overlaps
+        # one from 5 to 6 s, and also any that starts between them.
+        order = np.lexsort([plan.end_s[operation], plan.start_s[operation], port])
+        operation = operation[order]
+        port = port[order]
+        start_s = plan.start_s[operation][1:]
+        end_before_s = plan.end_s[operation][:-1]
+        overlap = (np.diff(port) == 0) & (start_s < end_before_s - rounding(end_before_s))
+        context.refuse(
+            "a port sends for one operation at a time",
+            operation[1:],
+            overlap,
+            start_s,
+            end_before_s,
+        )
