@@ -42,7 +42,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE
+from optmatch.model import IDLE, check_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.solvers.rails.paths import Floats, Ints, find_heads, find_tails, longest_paths
@@ -352,6 +352,7 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     4, 4, 7 on its only lane has the spans 0, 0, 1. It changes before both of them, as the step
     begins with the circuits of its end.
     """
+    check_time()
     lanes = usual_lanes(transfers)
     lines = _draw_programs(transfers, programs, lanes)
     n_nodes = len(transfers.first)

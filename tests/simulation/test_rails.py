@@ -328,7 +328,7 @@ def test_the_command_draws_what_it_prints(tmp_path: Path) -> None:
     assert panel.labels == ["on-demand", "provisioned", "prefetch", "all-links"]
     assert panel.series["mean"] == [row["mean_s"] for row in policies.values()]
     assert "provisioned" in picture.read_text()
-    for more in (["-o", str(picture)], ["--policy", "static"]):
+    for more in (["-o", str(picture)], ["--policy", "static"], ["--phases"]):
         call(*words, *more, code=2)
     call("simulate", str(file), "-o", str(picture), code=2)
 

@@ -399,6 +399,8 @@ def _simulate_rails(
         raise InputError("--jitter and --triggers take the job as it is")
     if not with_jitter and {options["runs"], options["seed"], options["output"]} != {None}:
         raise InputError("--runs, --seed and -o are for --jitter")
+    if with_jitter and options["phases"]:
+        raise InputError("--phases: a line for each phase of one step; not with --jitter")
     if options["triggers"] is not None:
         subject = _replay_triggers(options["triggers"], subject)
     if with_jitter:

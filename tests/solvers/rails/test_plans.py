@@ -122,6 +122,16 @@ def test_a_first_plan_comes_out_of_any_limit(method: str) -> None:
     assert found.status in (Status.FEASIBLE, Status.OPTIMAL)
 
 
+def test_a_plan_beyond_the_limit_is_the_first_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_further_rule(*_: object) -> None:
+        raise AssertionError("a further rule is drawn though the time is up")
+
+    monkeypatch.setattr(methods, "plan_programs", no_further_rule)
+    found = om.solve(small_job(4, 1, 2, delay_s=1e-3), seed=0, time_limit_s=1e-9)
+    assert found.limit is om.Limit.TIME
+    assert found.status is Status.FEASIBLE
+
+
 def test_a_split_needs_a_port_for_each_kind_of_circuit() -> None:
     """One port cannot hold a ring and a pipeline: there is no static plan, and it says why."""
     found = om.solve(small_job(2, 1, 2), "static", seed=0)
