@@ -16,12 +16,12 @@ import numpy as np
 from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import (
-    MOST_PORTS,
     RailPlan,
     RailTimeline,
     ranks_of_rails,
 )
 from optmatch.problems.rails.training.layout import place_ranks
+from optmatch.problems.rails.training.network import MOST_PORTS
 from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.seats import Seats, seat_ranks
 

@@ -40,13 +40,13 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.model import IDLE
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import (
-    MOST_PORTS,
     ChordRoutes,
     RailPlan,
     RailTimeline,
     ranks_of_rails,
 )
 from optmatch.problems.rails.training.layout import place_ranks
+from optmatch.problems.rails.training.network import MOST_PORTS
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE, OPERATIONS, RECV, SEND, Step
 from optmatch.verify.light import check_light, find_staying
 from optmatch.verify.report import Findings

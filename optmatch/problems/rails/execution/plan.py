@@ -30,13 +30,12 @@ from optmatch.model import (
 from optmatch.model.numbers import check_below, check_length, check_seconds, shorten_numbers
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.training.arrays import copy_ranges
+from optmatch.problems.rails.training.network import MOST_PORTS
 from optmatch.problems.rails.training.step import SCALE_UP, Step
 
 MANY_OPERATIONS = 131_072
 """Files of plans with so many operations store those of ranks that do the same once: spelled out,
 a plan of 16,384 GPUs of Mixtral-8x22B takes 772 MB, three times what a file may have."""
-MOST_PORTS = 31
-"""The ports of a GPU that fit into a set of 32 bits with a sign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

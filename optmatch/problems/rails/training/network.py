@@ -12,6 +12,9 @@ from optmatch.model.schedule import Switching
 Spanning = Literal["hierarchical", "rings"]
 """How a group with members in several servers and on several rails uses them."""
 
+MOST_PORTS = 31
+"""The ports of a GPU that fit into a set of 32 bits with a sign."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RailNetwork(Value):
@@ -22,7 +25,7 @@ class RailNetwork(Value):
     gpus_per_server
         The GPUs of a server, which are also the number of rails.
     ports_per_gpu
-        The ports of a GPU on its rail.
+        The ports of a GPU on its rail, at most 31.
     port_bytes_per_s
         What each port of a GPU sends, and receives, in bytes per second.
     scale_up_bytes_per_s
@@ -69,7 +72,7 @@ class RailNetwork(Value):
     """
 
     gpus_per_server: Count
-    ports_per_gpu: Count = 1
+    ports_per_gpu: Annotated[int, Range(1, MOST_PORTS)] = 1
     port_bytes_per_s: Positive = 50e9
     scale_up_bytes_per_s: Positive = 450e9
     latency_s: Annotated[float, Range(0, LONGEST_S)] = 500e-9
