@@ -89,18 +89,15 @@ def gantt_data(solution: Solution) -> GanttData:
     """
     problem, _ = answered(solution, Demand, object)
     schedules = schedules_of(answer_of(solution))
-    carried = list_carried(solution)
-    bars = [bar for bar, _ in carried]
-    start_s = np.array([bar.start_s for bar in bars], dtype=np.float64)
-    end_s = np.array([bar.end_s for bar in bars], dtype=np.float64)
-    sending_s = np.array([size for _, size in carried]) / problem.rate_bytes_per_s
+    circuits, carried_bytes = list_carried(solution)
+    sending_s = carried_bytes / problem.rate_bytes_per_s
     return GanttData(
-        source=np.array([bar.source for bar in bars], dtype=np.int64),
-        destination=np.array([bar.destination for bar in bars], dtype=np.int64),
-        plane=np.array([bar.switch for bar in bars], dtype=np.int64),
-        start_s=start_s,
-        sent_s=np.minimum(start_s + sending_s, end_s),
-        end_s=end_s,
+        source=circuits.source,
+        destination=circuits.destination,
+        plane=circuits.switch,
+        start_s=circuits.start_s,
+        sent_s=np.minimum(circuits.start_s + sending_s, circuits.end_s),
+        end_s=circuits.end_s,
         makespan_s=max(float(schedule.makespan_s) for schedule in schedules),
         lower_bound_s=solution.lower_bound,
         n_ports=problem.fabric.n_ports,

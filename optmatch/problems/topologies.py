@@ -20,18 +20,29 @@ from optmatch.problems import (
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 
 
-class TimedCircuit(NamedTuple):
-    """A circuit in one state of one switch."""
+class TimedCircuits(NamedTuple):
+    """Circuits, each in one state of one switch; all arrays have the shape (circuits,)."""
 
-    switch: int
+    switch: NDArray[np.int64]
     """The place of the switch in `Topologies.switches`."""
-    state: int
-    source: int
+    state: NDArray[np.int64]
+    source: NDArray[np.int64]
     """The node where it begins."""
-    destination: int
-    start_s: float
+    destination: NDArray[np.int64]
+    start_s: NDArray[np.float64]
     """When it carries data."""
-    end_s: float
+    end_s: NDArray[np.float64]
+
+    def in_order(self, order: NDArray[np.intp]) -> TimedCircuits:
+        """Return the same circuits in another order."""
+        return TimedCircuits(
+            switch=self.switch[order],
+            state=self.state[order],
+            source=self.source[order],
+            destination=self.destination[order],
+            start_s=self.start_s[order],
+            end_s=self.end_s[order],
+        )
 
 
 class Switch(NamedTuple):
@@ -93,17 +104,31 @@ class Topologies(NamedTuple):
     """``topology[moment]``: an index of `states`."""
     delay_s: float
 
-    def list_circuits(self) -> list[TimedCircuit]:
-        """List all circuits, switch by switch and state by state."""
-        circuits = []
+    def list_circuits(self) -> TimedCircuits:
+        """List all circuits, switch by switch, state by state and by transmit port."""
+        none = np.zeros(0, dtype=np.int64)
+        parts = [TimedCircuits(none, none, none, none, np.zeros(0), np.zeros(0))]
         for place, switch in enumerate(self.switches):
-            times_s = zip(switch.ready_s.tolist(), switch.ends_s.tolist(), strict=True)
-            for state, (start_s, end_s) in enumerate(times_s):
-                for source, destination, _, _ in switch.circuits(state).tolist():
-                    circuits.append(
-                        TimedCircuit(place, state, source, destination, start_s, end_s)
-                    )
-        return circuits
+            state, transmit_port = np.nonzero(switch.matchings != IDLE)
+            receive_port = switch.matchings[state, transmit_port]
+            parts.append(
+                TimedCircuits(
+                    switch=np.full(len(state), place),
+                    state=state,
+                    source=switch.node[transmit_port],
+                    destination=switch.node[receive_port],
+                    start_s=switch.ready_s[state],
+                    end_s=switch.ends_s[state],
+                )
+            )
+        return TimedCircuits(
+            switch=np.concatenate([part.switch for part in parts]),
+            state=np.concatenate([part.state for part in parts]),
+            source=np.concatenate([part.source for part in parts]),
+            destination=np.concatenate([part.destination for part in parts]),
+            start_s=np.concatenate([part.start_s for part in parts]),
+            end_s=np.concatenate([part.end_s for part in parts]),
+        )
 
     def circuits(self, topology: int) -> NDArray[np.int64]:
         """List the circuits of a topology, over all switches, shape (circuits, 4).
@@ -193,8 +218,8 @@ def topologies(solution: Solution) -> Topologies:
     )
 
 
-def list_carried(solution: Solution) -> list[tuple[TimedCircuit, float]]:
-    """List the circuits of an answer to a demand by their begin, each with the bytes it carries.
+def list_carried(solution: Solution) -> tuple[TimedCircuits, NDArray[np.float64]]:
+    """List the circuits of an answer to a demand by their begin, and the bytes each carries.
 
     With per-circuit switching, a circuit that stays from the state before (`find_staying`) is up
     during the delay between both, and begins with it. A pair of ports sends over its first
@@ -205,25 +230,30 @@ def list_carried(solution: Solution) -> list[tuple[TimedCircuit, float]]:
     system = topologies(solution)
     circuits = system.list_circuits()
     if problem.switching == "per-circuit":
-        stays = [
-            find_staying(problem.fabric, schedule.matchings, schedule.cell_states)
-            for schedule in schedules_of(answer_of(solution))
-        ]
-        for place, entry in enumerate(circuits):
-            if stays[entry.switch][entry.state, entry.source]:
-                begin_s = float(system.switches[entry.switch].starts_s[entry.state])
-                circuits[place] = entry._replace(start_s=begin_s)
-    circuits.sort(key=lambda entry: entry.start_s)
+        for place, schedule in enumerate(schedules_of(answer_of(solution))):
+            stays = find_staying(problem.fabric, schedule.matchings, schedule.cell_states)
+            # Each port of a schedule is a node.
+            of_switch = np.flatnonzero(circuits.switch == place)
+            is_kept = stays[circuits.state[of_switch], circuits.source[of_switch]]
+            kept = of_switch[is_kept]
+            circuits.start_s[kept] = system.switches[place].starts_s[circuits.state[kept]]
+    circuits = circuits.in_order(np.argsort(circuits.start_s, kind="stable"))
 
-    left_bytes = problem.demand_bytes.copy()
-    carried = []
-    for entry in circuits:
-        pair = (entry.source, entry.destination)
-        room_bytes = (entry.end_s - entry.start_s) * problem.rate_bytes_per_s
-        size_bytes = min(float(left_bytes[pair]), room_bytes)
-        left_bytes[pair] -= size_bytes
-        carried.append((entry, size_bytes))
-    return carried
+    # ``turn[circuit]``: how many circuits of the same pair of ports come before it. Circuits of
+    # one turn are of different pairs, so all of them carry at once.
+    pair = circuits.source * problem.fabric.n_ports + circuits.destination
+    by_pair = np.argsort(pair, kind="stable")
+    turn = np.empty(len(pair), dtype=np.int64)
+    turn[by_pair] = np.arange(len(pair)) - np.searchsorted(pair[by_pair], pair[by_pair])
+    by_turn = np.argsort(turn, kind="stable")
+    left_bytes = problem.demand_bytes.reshape(-1).copy()
+    room_bytes = (circuits.end_s - circuits.start_s) * problem.rate_bytes_per_s
+    carried_bytes = np.zeros(len(pair))
+    for of_turn in np.split(by_turn, np.cumsum(np.bincount(turn))):
+        size_bytes = np.minimum(left_bytes[pair[of_turn]], room_bytes[of_turn])
+        left_bytes[pair[of_turn]] -= size_bytes
+        carried_bytes[of_turn] = size_bytes
+    return circuits, carried_bytes
 
 
 def schedules_of(answer: object) -> tuple[Schedule, ...]:

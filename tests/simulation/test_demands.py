@@ -63,7 +63,7 @@ def test_a_circuit_whose_route_changes_is_dark(new_states: list[int], served_s: 
         problem=TWO_WAYS, status=Status.FEASIBLE, limit=Limit.EXHAUSTED, method="by hand",
         schedule=schedule, objective=5.0, lower_bound=0.0,
     )  # fmt: skip
-    assert sum(size_bytes for _, size_bytes in list_carried(said)) == served_s
+    assert list_carried(said)[1].sum() == served_s
 
 
 def test_a_solution_alone_is_simulated_with_its_problem() -> None:

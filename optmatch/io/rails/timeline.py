@@ -18,7 +18,6 @@ from optmatch.problems import Demand, RailJob, Step
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, SCALE_UP, SEND
 from optmatch.problems.topologies import (
-    TimedCircuit,
     Topologies,
     answer_of,
     list_carried,
@@ -98,22 +97,25 @@ def spans(solution: Solution) -> Iterator[Span]:
         names = [*labels, *map(str, range(len(labels), system.n_nodes))]
 
         # What circuits of a demand carry is known, unless packets go another way at the same time.
-        circuits: list[tuple[TimedCircuit, float | str]]
+        sizes_bytes: list[float] | list[str]
         if isinstance(problem, Demand) and not problem.packet_bytes_per_s:
-            circuits = [*list_carried(solution)]
+            circuits, carried_bytes = list_carried(solution)
+            sizes_bytes = carried_bytes.tolist()
         else:
-            circuits = [(circuit, "") for circuit in system.list_circuits()]
-        for circuit, size_bytes in circuits:
+            circuits = system.list_circuits()
+            sizes_bytes = [""] * len(circuits.source)
+        places = zip(circuits.source.tolist(), circuits.destination.tolist(), strict=True)
+        for place, (source, destination) in enumerate(places):
             yield Span(
                 what="circuit",
-                name=f"{names[circuit.source]} to {names[circuit.destination]}",
-                rank=circuit.source,
-                peer=circuit.destination,
-                switch=system.switches[circuit.switch].name,
-                start_s=circuit.start_s,
-                end_s=circuit.end_s,
-                size_bytes=size_bytes,
-                port_name=names[circuit.source],
+                name=f"{names[source]} to {names[destination]}",
+                rank=source,
+                peer=destination,
+                switch=system.switches[circuits.switch[place]].name,
+                start_s=float(circuits.start_s[place]),
+                end_s=float(circuits.end_s[place]),
+                size_bytes=sizes_bytes[place],
+                port_name=names[source],
             )
 
     for switch in system.switches:
