@@ -471,13 +471,26 @@ def list_ports(problem: Any) -> dict[str, Any]:
 def list_pairs(problem: Any) -> dict[str, Any]:
     """List a row for each pair that has to meet."""
     source, destination = np.array(problem.pairs, dtype=np.int64).reshape(-1, 2).T
-    return {"source": source, "destination": destination}
+    return _name_circuits(problem.fabric, source, destination)
 
 
 def list_circuits(problem: Any) -> dict[str, Any]:
     """List a row for each circuit that is asked for."""
     source = np.flatnonzero(problem.matching != IDLE)
-    return {"source": source, "destination": problem.matching[source]}
+    return _name_circuits(problem.fabric, source, problem.matching[source])
+
+
+def _name_circuits(
+    fabric: Fabric, source: NDArray[np.int64], destination: NDArray[np.int64]
+) -> dict[str, Any]:
+    """List a row for each circuit, with the names of its ports."""
+    names = np.array(fabric.labels)
+    return {
+        "source": source,
+        "destination": destination,
+        "from": names[source],
+        "to": names[destination],
+    }
 
 
 _MOST_CHORDS = 128

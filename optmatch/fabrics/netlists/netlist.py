@@ -165,6 +165,11 @@ class Netlist(Fabric):
         return tuple(f"{i}>{j}" for i, j in zip(self.tx, self.rx, strict=True))
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the ports: the netlist gives each one."""
+        return self.port_names
+
+    @property
     def sender_names(self) -> tuple[str, ...]:
         """The names of the ports where light comes in."""
         return self.port_names if self.tx is None else tuple(self.tx)

@@ -143,8 +143,6 @@ class Transition(Value):
         """
         graph = None if fabric is None else fabric.graph
         names: Sequence[str] = () if fabric is None else fabric.labels
-        if fabric is not None and graph is not None and graph.names is not None:
-            names = fabric.port_names
         ports_of_circuit = dict(zip(self.changed.tolist(), self.circuits.tolist(), strict=True))
         lines = []
         for kind, number, state in self.steps.tolist():

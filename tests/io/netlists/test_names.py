@@ -199,3 +199,19 @@ def test_names_go_before_numbers() -> None:
     assert om.Benes(4).find_port("2") == 2 and om.Benes(4).find_port("in 3>out 3") == 3
     assert om.Benes(4).find_port("out 1", receives=True) == 1
     assert om.Faulty(fabric, dead_ports=[0]).find_port("o3") == 2
+
+
+def test_tables_of_problems_and_answers_have_names_of_ports(folder: Path) -> None:
+    """Circuits of a matching, pairs that have to meet, and what is up when, each by name."""
+    fabric = netlist_from_tree(PAIR)
+    problem = om.Routing(fabric, ["o3", "o4", "o1", "o2"])
+    table = problem.to_dataframe()
+    assert table["from"].tolist() == ["o1", "o2", "o3", "o4"]
+    assert table["to"].tolist() == ["o3", "o4", "o1", "o2"]
+    assert om.AllToAll(fabric).to_dataframe()["from"].isin(["o1", "o2", "o3", "o4"]).all()
+    answer = om.solve(problem, seed=0).to_dataframe()
+    assert "o1 to o3" in answer["name"].tolist()
+    broken = om.Routing(om.Faulty(fabric, dead_ports=["o4"]), ["o3", -1, "o1", -1])
+    assert broken.to_dataframe()["to"].tolist() == ["o3", "o1"]
+    by_number = om.Routing(om.Benes(2), [1, 0]).to_dataframe()
+    assert by_number["from"].tolist() == ["0", "1"]
