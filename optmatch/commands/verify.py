@@ -189,12 +189,8 @@ def _print_optics(optics: Any, margins: list[Any], fabric: Fabric, *, per_slot: 
 
 def _describe_ports(fabric: Fabric, source: int, destination: int) -> str:
     """Return a pair of ports in words, by their names if the fabric is a netlist."""
-    if fabric.graph is None or fabric.graph.names is None:
-        return f"port {source} to port {destination}"
-    # A port that sends at one pin and receives at another has both names: in0>out0.
-    sends = fabric.port_names[source].partition(">")[0]
-    receives = fabric.port_names[destination].rpartition(">")[2]
-    return f"port {sends} to port {receives}"
+    receives = fabric.name_port(destination, receives=True)
+    return f"port {fabric.name_port(source)} to port {receives}"
 
 
 def _describe_slot(row: dict[str, Any], fabric: Fabric) -> str:

@@ -211,7 +211,8 @@ def test_tables_of_problems_and_answers_have_names_of_ports(folder: Path) -> Non
     assert om.AllToAll(fabric).to_dataframe()["from"].isin(["o1", "o2", "o3", "o4"]).all()
     answer = om.solve(problem, seed=0).to_dataframe()
     assert "o1 to o3" in answer["name"].tolist()
-    broken = om.Routing(om.Faulty(fabric, dead_ports=["o4"]), ["o3", -1, "o1", -1])
+    matching: Any = ["o3", -1, "o1", -1]
+    broken = om.Routing(om.Faulty(fabric, dead_ports=["o4"]), matching)
     assert broken.to_dataframe()["to"].tolist() == ["o3", "o1"]
     by_number = om.Routing(om.Benes(2), [1, 0]).to_dataframe()
     assert by_number["from"].tolist() == ["0", "1"]
