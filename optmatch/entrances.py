@@ -14,6 +14,7 @@ from optmatch.kinds import default_method, find_method, kind_of, proving_methods
 from optmatch.model import (
     Clock,
     Event,
+    FrozenMap,
     InputError,
     Limit,
     Limits,
@@ -569,6 +570,11 @@ def verify(
                 cls.__mro__[1].__name__,
             )
 
+    # Nor may the problem of a solution say of itself that it is equal to this one.
+    if isinstance(subject, Solution) and subject.problem is not problem:
+        is_same = _list_classes(subject.problem) == _list_classes(problem)
+        findings.expect("the solution is one of this problem", "problem", is_same, True)
+
     # The verifier of the kind adds what it finds. An exception that is no rule of a verifier says
     # that the answer does not even have the form that its rules are about.
     try:
@@ -591,6 +597,9 @@ def verify(
 
 def _is_own(cls: type) -> bool:
     """Tell whether a class is of Python, NumPy or this library, and not only says so of itself."""
+    # Arrays of derived classes, such as masked ones, compare in ways of their own.
+    if issubclass(cls, np.ndarray):
+        return cls is np.ndarray
     package = cls.__module__.partition(".")[0]
     stands_there = getattr(sys.modules.get(cls.__module__), cls.__name__, None)
     is_there = stands_there is cls or cls in (NoneType, MappingProxyType)
@@ -607,11 +616,25 @@ def _list_parts(answer: Any) -> list[tuple[str, Any]]:
     for where, value in parts:  # the list grows while it is walked
         if isinstance(value, tuple):
             parts += [(f"{where}[{number}]", part) for number, part in enumerate(value)]
+        elif type(value) is FrozenMap:
+            parts += [(f"{where}[{key!r}]", part) for key, part in value.items()]
         elif is_dataclass(value):
             fields_given = [field.name for field in fields(value) if field.init]
             names = [name for name in fields_given if name != "problem"]
             parts += [(f"{where}.{name}".lstrip("."), getattr(value, name)) for name in names]
     return parts[::-1]
+
+
+def _list_classes(problem: Any) -> list[tuple[str, type]]:
+    """List the classes of a problem and of its parts, each with its place.
+
+    Numbers and texts of Python and NumPy are left out: equal ones may be of different classes.
+    """
+    return [
+        (where, type(part))
+        for where, part in _list_parts(problem)
+        if is_dataclass(part) or not _is_own(type(part))
+    ]
 
 
 def _find_misfit(subject: Any) -> tuple[str, str] | None:

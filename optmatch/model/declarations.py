@@ -272,7 +272,7 @@ class Array:
         array, and has finite numbers alone.
         """
         return (
-            isinstance(value, np.ndarray)
+            type(value) is np.ndarray  # a masked array would hide entries from comparisons
             and value.dtype == self.dtype
             and value.ndim == self.axes.count
             and value.base is None

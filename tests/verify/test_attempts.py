@@ -182,3 +182,10 @@ def test_gaps_between_many_parts_do_not_add_up() -> None:
             among="all",
         )
         assert om.verify(problem, plan).ok == is_right
+
+
+def test_no_array_of_an_answer_hides_entries_from_comparisons() -> None:
+    masked: Any = np.array(np.ma.array([1.0], mask=[True]), subok=True)
+    masked.flags.writeable = False
+    with pytest.raises(om.InputError, match=r"durations_s\[0\] is masked"):
+        om.Schedule(matchings=[[1, 0]], durations_s=masked)

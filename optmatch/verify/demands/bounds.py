@@ -533,14 +533,16 @@ def end_groups(
     missing = problem.directed_ticks.copy()  # 0 or less once an entry is complete
     clock = 0
     for matching, length in zip(matchings, ticks.tolist(), strict=True):
-        # Circuits are up after the delay; an entry may be served before its slot ends.
+        # Circuits are up after the delay; an entry may be served before its slot ends. One that
+        # needs more than this slot ends later than is noted here, which the maximum replaces, or
+        # never.
         clock += problem.delay_ticks
         source = np.flatnonzero(matching != IDLE)
         destination = matching[source]
         needed = missing[source, destination]
-        ends_here = (needed > 0) & (needed <= length)
+        is_missing = needed > 0
         group = problem.groups[source, destination]
-        np.maximum.at(ends, group[ends_here], clock + needed[ends_here])
+        np.maximum.at(ends, group[is_missing], clock + needed[is_missing])
         missing[source, destination] = needed - length
         clock += length
     ends[problem.groups[missing > 0]] = math.inf

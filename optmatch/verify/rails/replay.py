@@ -59,6 +59,11 @@ _ROUNDING = 512
 Each of a hundred additions rounds by half a unit at most, of the largest time that it meets: one
 that is counted back from a later time is off by some units of that.
 """
+_MOST_ROUNDING = 0.01
+"""How much of the longest operation may be lost in rounding.
+
+A step may then last some 1e11 times as long as its longest operation.
+"""
 
 
 class Context(NamedTuple):
@@ -1495,10 +1500,21 @@ def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None
 def _check_chord_routes(context: Context) -> bool:
     """Check the tables of routes over chords: each route arrives, and all data have a route.
 
-    The shares of all routes to one distance have to sum to 1.
+    The shares of all routes to one distance have to sum to 1. A table is for groups of some size
+    that the job has, which also bounds the memory of the check.
     """
     n_before = len(context.findings.violations)
+    sizes = {len(group.ranks) for group in context.step.groups}
     for number, routes in enumerate(context.plan.chords):
+        if routes.n_members not in sizes:
+            context.findings.refuse(
+                "routes over chords are for groups of the job",
+                f"chords[{number}].n_members",
+                routes.n_members,
+                f"one of {sorted(sizes)}",
+            )
+            return False
+
         # ``hops[route, port]`` times ``strides[port]``, summed over the ports, is how many places
         # further on a route ends.
         reached = routes.hops.astype(np.int64) @ np.array(routes.strides, np.int64)
@@ -1727,6 +1743,7 @@ def _check_times(context: Context) -> None:
         )
 
     # Ranks wait for operations of their own alone: some after the others, to bound memory.
+    longest_s = 0.0  # the most work of an operation
     n_chunks = 1 + step.n_operations // _N_COMPARED
     for ranks in np.array_split(np.arange(step.n_ranks), n_chunks):
         operations = list_operations(step, ranks)
@@ -1744,6 +1761,7 @@ def _check_times(context: Context) -> None:
         # circuits decide; but nothing ends before it starts, even if it sends no bytes.
         duration_s = end_s - start_s
         full_s = measure_work(context.job, operations).full_s
+        longest_s = max(longest_s, float(full_s.max(initial=0.0)))
         is_wrong = np.abs(duration_s - full_s) > rounding(end_s)
         off = np.where(step.rail[operations] < 0, is_wrong, duration_s < 0)
         context.refuse(
@@ -1767,6 +1785,16 @@ def _check_times(context: Context) -> None:
             "step_s",
             plan.step_s,
             last_s,
+        )
+
+    # Rounding grows with times: in a step that ends at 1e12 s all work of milliseconds could take
+    # no time. It has to stay far below the longest operation.
+    if longest_s and rounding(last_s) > _MOST_ROUNDING * longest_s:
+        context.findings.refuse(
+            "times are early enough to tell operations apart",
+            "step_s",
+            last_s,
+            f"rounding below {_MOST_ROUNDING} of {longest_s:g} s",
         )
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from optmatch.model import Schedule
-from optmatch.problems import LoadProof, RoutingProof
+from optmatch.model import FrozenMap, Schedule
+from optmatch.problems import Demand, LoadProof, RoutingProof
 from optmatch.verify.bounds import check_solution
 from optmatch.verify.report import Findings
 from tests.verify.rules import UNPROVED, Row, claim, forge, om
@@ -70,6 +70,20 @@ class OwnNumber(float):
     """A number that could be equal to any other one."""
 
 
+class OwnDemand(Demand):
+    """A problem that says that it is any other one."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = Demand.__hash__
+
+
+OWN_DEMAND: Any = OwnDemand.from_matrix([[0, 4], [2, 0]], delay_s=1.0)
+MASKED = np.ma.MaskedArray(np.array([[1, 0]], dtype=np.int32))
+"""Right matchings, of a class that could hide some of them."""
+
+
 ROWS = [
     Row(
         "an answer is of its class, not of one that is derived from it",
@@ -94,6 +108,24 @@ ROWS = [
         PROBLEM,
         once(lower_bound=OwnNumber(4.0)),
         "lower_bound: an answer is of its class",
+    ),
+    Row(
+        "an answer is of its class, not of one that is derived from it",
+        PROBLEM,
+        once(stats=FrozenMap({"slots": OwnNumber(1.0)})),
+        "stats['slots']: an answer is of its class",
+    ),
+    Row(
+        "an answer is of its class, not of one that is derived from it",
+        PROBLEM,
+        forge(ONCE, matchings=MASKED),
+        "derived from it: got MaskedArray, expected ndarray",
+    ),
+    Row(
+        "the solution is one of this problem",
+        PROBLEM,
+        forge(once(), problem=OWN_DEMAND),
+        "problem: the solution is one of this problem: got False, expected True",
     ),
     Row(None, PROBLEM, once(**OPTIMAL), figures={"objective": 4.0, "lower_bound_checked": 4.0}),
     Row(None, PROBLEM, twice()),

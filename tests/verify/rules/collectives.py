@@ -973,6 +973,18 @@ ROWS = [
         "circuits: nor circuits of their own: got 1, expected 0"),
     Row("nor rounds", STEPS, planes(**PARTED, epoch_of_round=[0]),
         "epoch_of_round: nor rounds: got 1, expected 0"),
+    Row("nor chunks", STEPS, planes(**PARTED, chunk_bytes=[5.0]),
+        "chunk_bytes: nor chunks: got 1, expected 0"),
+    Row("nor links of sends", STEPS, planes(**PARTED, links=[[0, 0, 1]]),
+        "links: nor links of sends: got 1, expected 0"),
+    Row("nor ranks that stand for others", STEPS, planes(**PARTED, stored_ranks=3),
+        "stored_ranks: nor ranks that stand for others: got 3, expected 0"),
+    Row(
+        "times are early enough to tell shares apart",
+        STEPS,
+        planes([[4, 0], [0, 4]], [[1e18, 0], [0, 1e18]], [[1e18, 0], [0, 1e18]], 1e18),
+        "end_s: times are early enough to tell shares apart: got 1e+18",
+    ),
     Row(
         "a round starts after the one before, and when ranks are ready",
         STEPS,

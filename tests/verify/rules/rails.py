@@ -407,6 +407,12 @@ def over_chords(
     return replace(plan(circuits, [[0, last_s]] * 4, last_s, [3] * 4), chords=(routes,))
 
 
+def chords_of_many(n_members: int) -> RailPlan:
+    """Return the all-to-all over chords with a table for groups of so many members."""
+    routes = ChordRoutes(n_members=n_members, strides=(1,), distance=[1], hops=[[1]], share=[1.0])
+    return replace(over_chords(), chords=(routes,))
+
+
 def late_chords(begin_s: float) -> RailPlan:
     """Return the same from 1 s on, over circuits that begin to be set up at some time."""
     dark = [-1] * 8
@@ -975,6 +981,12 @@ ROWS = [
         over_chords(to_third=(0, 1)), "got 2, expected 3", stops=True),
     Row("routes over chords carry the whole of each part", FOUR_TWO,
         over_chords(share=(1, 0.5, 1)), "chords[0], distance 2", stops=True),
+    Row("routes over chords are for groups of the job", FOUR_TWO, chords_of_many(2**40),
+        "chords[0].n_members: routes over chords are for groups of the job: got 1099511627776,"
+        " expected one of [4]", stops=True),
+    Row("times are early enough to tell operations apart", MESSAGE, timed(*[[1e18, 1e18]] * 3),
+        "step_s: times are early enough to tell operations apart: got 1e+18"),
+    Row(None, MESSAGE, timed([1e8, 1e8 + 1], [1e8 + 1, 1e8 + 9], [1e8 + 1, 1e8 + 9])),
     Row("an all-to-all over chords lasts as long as its busiest port needs", FOUR_TWO,
         over_chords(3.0), "got 3.0, expected 2.0"),
     Row("circuits of chords are there from start to end", FOUR_TWO,

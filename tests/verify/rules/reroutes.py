@@ -26,10 +26,18 @@ SWITCH = om.SpankeBenes(3)
 _HALF = 0.5**0.5
 _COUPLER = [[[_HALF, 0.0], [0.0, _HALF]], [[0.0, _HALF], [_HALF, 0.0]]]
 ALWAYS_CROSS = om.Netlist(
-    ["m"],
-    {},
-    [("w1", "m,a1"), ("w2", "m,a2"), ("e1", "m,b1"), ("e2", "m,b2")],
+    ["n", "m"],
+    {"n,b1": "m,a2"},
+    [
+        ("w1", "m,a1"),
+        ("w2", "n,a1"),
+        ("e1", "m,b1"),
+        ("e2", "m,b2"),
+        ("w3", "n,a2"),
+        ("e3", "n,b2"),
+    ],
     circuits=[
+        None,
         CellCircuit(
             parts=[
                 CellPart(
@@ -46,10 +54,10 @@ ALWAYS_CROSS = om.Netlist(
             terminals=("c1,a1", "c1,a2", "c2,b1", "c2,b2"),
             arms=(["h"], []),
             difference_rad=(0.0, 0.0),
-        )
+        ),
     ],
 )
-"""One cell, which with the phase of bar crosses as well."""
+"""Cell m, number 1, crosses with the phase of bar as well; ports 0, 2 and 3 are its own."""
 
 
 def hold(fabric: Any, circuits: Any, states: Any, **fields: Any) -> om.Reroute:
@@ -229,13 +237,13 @@ def free(links: int) -> RoutingProof:
 ROWS = [
     Row(
         "a cell has the state that it is in, by its parts",
-        hold(ALWAYS_CROSS, [[0, 3]], [1], spares=(2,), failed_ports=(3,)),
+        hold(ALWAYS_CROSS, [[0, 3]], [-1, 1], spares=(2,), failed_ports=(3,)),
         Transition(
             moves=[[3, 2]],
             changed=[0],
             circuits=[[0, 2]],
-            routes=((0,),),
-            steps=[[SET, 0, 0], [RAISE, 0, -1]],
+            routes=((4,),),
+            steps=[[SET, 1, 0], [RAISE, 0, -1]],
         ),
         "steps[1], cell m: a cell has the state that it is in, by its parts: got power",
         stops=True,
