@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.model import IDLE, Clock
+from optmatch.model import IDLE, Clock, TimeUp
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.circulant import split_rounds
 from optmatch.solvers.collectives.offers import Offer
@@ -40,7 +41,7 @@ from optmatch.solvers.collectives.spreading import (
     lay_phases,
     receive_over_circuits,
 )
-from optmatch.solvers.collectives.topologies import FAR, count_hops, list_topologies
+from optmatch.solvers.collectives.topologies import FAR, Topology, count_hops, list_topologies
 from optmatch.solvers.kernels.decorators import kernel
 
 PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
@@ -48,6 +49,10 @@ PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
 plans take up to 4 % longer."""
 MOST_STEPS = 60_000_000
 """Looks at pieces of one simulation, about 0.1 s; it gives up after so many."""
+PAIRS_OF_A_SEND = 8
+"""To lay the graphs of de Bruijn and Kautz takes at most as long as a send for so many pairs of
+ranks. Between 4,096 ranks of four ports it takes 0.8 s: with half of it a limit of 2 s leaves them
+out, and the plan takes 1.7 times as long; with twice of it they take most of a limit of 1 s."""
 MOST_TOLD_SENDS = 1 << 22
 """A simulation of more sends is not begun: it would give up."""
 
@@ -163,6 +168,11 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
     For each sequence of circuits, those that stay and those that change in turn, a formula tells
     about which number of pieces is best; some numbers near it are simulated, which tells the exact
     time.
+
+    Raises
+    ------
+    TimeUp
+        After all offers, if there was no time for some graphs or numbers of pieces.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -171,10 +181,14 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
     # The first piece takes `depth` rounds from the root to all ranks, and the others follow, one
     # in a round for each port: p pieces take about depth - 1 + p / lanes rounds. A round takes
     # fixed_s + whole_s / p seconds. The product is least for p = sqrt((depth - 1) lanes whole_s /
-    # fixed_s). Small numbers are tried, too; a simulation of too many sends would give up.
+    # fixed_s). Small numbers are tried, too; a simulation of too many sends would give up. Where
+    # the time is short, circulants are the only graphs.
     choices: list[_PieceChoice] = []
-    sequences = [*_list_static(problem), *_list_changing(problem), *_list_growing(problem)]
-    for depth, sequence in sequences:
+    has_skipped = not is_affordable(n * n / PAIRS_OF_A_SEND, clock)
+    topologies = list_topologies(problem, clock if has_skipped else None)
+    for depth, sequence in chain(
+        _list_static(problem, topologies), _list_changing(problem), _list_growing(problem)
+    ):
         # The fixed seconds of a round; circuits that change add a delay every `held` rounds.
         fixed_s = problem.round_s
         if len(sequence.peer) > 1:
@@ -193,6 +207,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
     for choice in sorted(choices, key=lambda choice: (choice.about_s, choice.pieces)):
         pieces = choice.pieces
         if not is_affordable((n - 1) * pieces, clock):
+            has_skipped = True
             continue
         receipts = _simulate(problem, choice)
         if receipts is not None:
@@ -202,6 +217,8 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
                 name=choice.sequence.name,
                 build=partial(lay_phases, problem, [receipts], pieces),
             )
+    if has_skipped:
+        raise TimeUp("no time for all graphs and numbers of pieces")
 
 
 def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
@@ -239,21 +256,21 @@ def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
     )
 
 
-def _list_static(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:
+def _list_static(
+    problem: Collective, topologies: Iterator[Topology]
+) -> Iterator[tuple[int, CircuitSequence]]:
     """List circuits that stay all the time, after the hops from the root to the farthest rank."""
-    sequences = [CircuitSequence.of([topology]) for topology in list_topologies(problem)]
-    tree = _lay_tree(problem)
-    if tree is not None:
-        sequences.append(CircuitSequence("tree", tree[None]))
     has_buffer = np.zeros((1, problem.n_ranks), dtype=np.bool_)
     has_buffer[0, problem.root] = True
-    for sequence in sequences:
-        depth = int(count_hops(sequence.peer[0], has_buffer).max())
+    for topology in chain(topologies, [_lay_tree(problem)]):
+        if topology is None:
+            continue
+        depth = int(count_hops(topology.peer, has_buffer).max())
         if depth < FAR:
-            yield depth, sequence
+            yield depth, CircuitSequence.of([topology])
 
 
-def _lay_tree(problem: Collective) -> IntArray | None:
+def _lay_tree(problem: Collective) -> Topology | None:
     """Lay circuits from the root to all ranks as a tree of the least depth.
 
     Each rank sends to its children. One-way circuits need a port for each child; with two ports
@@ -261,8 +278,7 @@ def _lay_tree(problem: Collective) -> IntArray | None:
     ends, so all ranks but the root have one child less: one port leads to the parent. A two-way
     circuit stays on one *plane*, a switch of its own with some ports of each rank, at both ends.
 
-    The result ``peer[lane, rank]`` tells where a port leads, -1 if it is dark. It is None if ranks
-    have one child.
+    The result is None if ranks have one child.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -277,9 +293,7 @@ def _lay_tree(problem: Collective) -> IntArray | None:
         # A place is the number of a rank counted from the root. Ranks get their children in the
         # order of places: each port that does not lead to the parent gets the next rank without
         # a parent.
-        for lane in np.flatnonzero(peer[:, rank] == IDLE):
-            if next_place == n:
-                return peer
+        for lane in np.flatnonzero(peer[:, rank] == IDLE)[: n - next_place]:
             child = (next_place + problem.root) % n
             next_place += 1
             peer[lane, rank] = child
@@ -288,7 +302,7 @@ def _lay_tree(problem: Collective) -> IntArray | None:
                 # plane * ports + port.
                 plane = lane // problem.ports
                 peer[(plane + 1) * problem.ports - 1, child] = rank
-    return peer
+    return Topology("tree", peer)
 
 
 def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:

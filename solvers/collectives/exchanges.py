@@ -86,7 +86,7 @@ def list_exchange_offers(
     ------
     TimeUp
         If blocks are uneven, so that those of all ranks have to be looked at, and there is no time
-        for that.
+        for that. There are no offers then.
     """
     changing = list_changing_offers(problem, clock, below_s)
     if ranks_to_store(problem.n_ranks**2):

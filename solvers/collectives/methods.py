@@ -218,8 +218,8 @@ def _find_overlapped(problem: Collective, clock: Clock, below_s: float) -> Found
         steps = read_steps(problem, rounds)
         build = partial(_lay_overlapped, problem, rounds, steps, clock)
         offers.append(Offer(seconds=steps.at_least_s, n_sends=0, name=name, build=build))
-    laid, fastest = take_best_offer(offers, clock)
-    return FoundPlan(laid, {"algorithm": fastest}, limit=clock.exceeded(0))
+    taken = take_best_offer(offers, clock)
+    return FoundPlan(taken.laid, {"algorithm": taken.name}, limit=taken.limit)
 
 
 def _lay_overlapped(problem: Collective, rounds: Rounds, steps: Steps, clock: Clock) -> Laid:
@@ -364,8 +364,8 @@ def _find_offered(
         offer._replace(seconds=first_s + offer.seconds)
         for offer in list_offers(problem, clock, below_s - first_s)
     )
-    laid, topology = take_best_offer(offers, clock, below_s)
-    return FoundPlan(laid, {"topology": topology}, limit=clock.exceeded(0))
+    taken = take_best_offer(offers, clock, below_s)
+    return FoundPlan(taken.laid, {"topology": taken.name}, limit=taken.limit)
 
 
 def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Iterator[Offer[Laid]]:
@@ -647,6 +647,8 @@ def _find_best(
         on_event(NewBest(former.laid.time_s))
     tries = _try_all(problem, clock, known, within_budgets=True)
     plans = tries.plans
+    if not plans and tries.left_out:
+        return FoundPlan(None, {}, limit=Limit.TIME)
     if not plans:
         return FoundPlan(None, {"reason": NO_ORDER}, limit=Limit.EXHAUSTED)
 

@@ -11,9 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from optmatch.model import RTOL, Clock, TimeUp
+from optmatch.model import RTOL, Clock, Limit, TimeUp
 from optmatch.solvers.collectives.plans import Laid
-from optmatch.solvers.collectives.rounds import QUICK_SENDS, SENDS_PER_S, is_affordable
+from optmatch.solvers.collectives.rounds import (
+    MOST_OFFERED_SENDS,
+    QUICK_SENDS,
+    SENDS_PER_S,
+    is_affordable,
+)
 
 
 class HasTime(Protocol):
@@ -88,13 +93,23 @@ def try_offers(
             yield offer.name, plan
 
 
+class TakenOffer(NamedTuple):
+    """The fastest plan of some offers, and whether one that was not made may be faster."""
+
+    laid: Laid | None
+    """The plan; None if there is none."""
+    name: str
+    """The name of its offer, "" without a plan."""
+    limit: Limit | None
+    """What kept a promise of less out: `TIME` or `MEMORY`, or an interrupt; else None."""
+
+
 def take_best_offer(
     offers: Iterable[Offer[Laid]], clock: Clock, below_s: float = math.inf
-) -> tuple[Laid | None, str]:
+) -> TakenOffer:
     """Build the offers with the least promises, until no other one can be faster.
 
-    Returns the fastest plan and the name of its offer; None and "" if no plan takes less than
-    `below_s` seconds.
+    There is no plan if none takes less than `below_s` seconds.
     """
     # Collect offers that may be fast enough, and one of few sends however short the time is; where
     # any plan will do the smallest one of those until the time was up. Finding them takes time as
@@ -102,32 +117,52 @@ def take_best_offer(
     waiting = list[Offer[Laid]]()
     promised: Offer[Laid] | None = None  # the first one with the least promise
     smallest: Offer[Laid] | None = None
-    for offer in offers:
-        if smallest is None or offer.n_sends < smallest.n_sends:
-            smallest = offer
-        is_quick = not waiting and offer.n_sends <= QUICK_SENDS
-        has_time = is_quick or is_affordable(offer.n_sends, clock, reserve=RESERVE)
-        if has_time and offer.seconds < below_s * (1 - RTOL):
-            waiting.append(offer)
-            if promised is None or offer.seconds < promised.seconds:
-                promised = offer
+    too_late_s = math.inf  # the least promise for which there is no time
+    too_large_s = math.inf  # the least promise for which there is no memory
+    try:
+        for offer in offers:
+            if smallest is None or offer.n_sends < smallest.n_sends:
+                smallest = offer
+            is_quick = not waiting and offer.n_sends <= QUICK_SENDS
+            if offer.n_sends > MOST_OFFERED_SENDS:
+                too_large_s = min(too_large_s, offer.seconds)
+            elif not is_quick and not is_affordable(offer.n_sends, clock, reserve=RESERVE):
+                too_late_s = min(too_late_s, offer.seconds)
+            elif offer.seconds < below_s * (1 - RTOL):
+                waiting.append(offer)
+                if promised is None or offer.seconds < promised.seconds:
+                    promised = offer
 
-        # No more offers are looked for when the best one would not be laid out in time.
-        if promised is not None and not is_affordable(promised.n_sends, clock, reserve=RESERVE):
-            break
-        if clock.remaining_s <= 0.0:
-            break
+            # No more offers are looked for when the best one would not be laid out in time.
+            if promised is not None and not is_affordable(
+                promised.n_sends, clock, reserve=RESERVE
+            ):
+                raise TimeUp("the time that is left is that of the best offer")
+            if clock.remaining_s <= 0.0:
+                break
+    except TimeUp:  # offers that were not seen may promise anything
+        too_late_s = 0.0
     if not waiting and smallest is not None and math.isinf(below_s):
         waiting.append(smallest)
 
     # Least promises first, so that all that follow a plan no slower than theirs are passed over.
     # The time of a plan may be longer than its offer said.
     waiting.sort(key=lambda offer: (offer.seconds, offer.n_sends))
+    unbuilt: list[Offer[Laid]] = []
     best: Laid | None = None
     best_name = ""
-    for name, laid in try_offers(waiting, clock, [], below_s):
+    for name, laid in try_offers(waiting, clock, unbuilt, below_s):
         if laid.time_s < below_s:
             best = laid
             best_name = name
             below_s = laid.time_s
-    return best, best_name
+
+    # Which limit has kept out an offer that promises less than the plan takes.
+    limit = clock.exceeded(0)
+    too_late_s = min([too_late_s, *(offer.seconds for offer in unbuilt)])
+    useful_s = below_s * (1 - RTOL)
+    if limit is None and too_late_s < useful_s:
+        limit = Limit.TIME
+    elif limit is None and too_large_s < useful_s:
+        limit = Limit.MEMORY
+    return TakenOffer(best, best_name, limit)

@@ -1,14 +1,17 @@
 """The fastest of all: small cases whose optimum is known, and sizes that others have published."""
 
 import math
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import Clock
-from optmatch.solvers.collectives import methods
+from optmatch.model import Clock, TimeUp
+from optmatch.solvers.collectives import exchanges, methods, topologies
+from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.conclusion import FoundPlan
 from optmatch.solvers.collectives.methods import promise
 from optmatch.solvers.collectives.offers import Offer, take_best_offer
@@ -141,10 +144,50 @@ def test_without_time_the_smallest_offer_is_made() -> None:
 
     offers = [offer("large", 10**8), offer("small", 10**7), offer("unseen", 10**6)]
     clock = om.Limits(time_s=1.0).start()
-    assert take_best_offer(offers, clock)[1] == "unseen"
-    assert take_best_offer(offers, clock, below_s=2.0) == (None, "")
+    taken = take_best_offer(offers, clock)
+    assert taken.name == "unseen" and taken.limit is None
+    assert take_best_offer(offers, clock, below_s=2.0) == (None, "", om.Limit.TIME)
     without_time = om.Limits(time_s=0.0).start()
-    assert take_best_offer(offers, without_time)[1] == "large"
+    assert take_best_offer(offers, without_time).name == "large"
+    without_limit = om.Limits().start()
+    assert take_best_offer(offers[:1], without_limit, below_s=2.0).limit is om.Limit.MEMORY
+
+
+def test_offers_before_the_end_of_the_time_are_made_and_the_limit_is_named() -> None:
+    def list_offers() -> Iterator[Offer[Laid]]:
+        yield Offer(1.0, 1, "seen", lambda: Laid(om.CollectivePlan(time_s=1.0)))
+        raise TimeUp("no time for the others")
+
+    taken = take_best_offer(list_offers(), om.Limits().start())
+    assert taken.name == "seen" and taken.limit is om.Limit.TIME
+    slower = take_best_offer(list_offers(), om.Limits().start(), below_s=0.5)
+    assert slower == (None, "", om.Limit.TIME)
+
+
+def test_a_search_without_time_for_all_blocks_leaves_its_time_to_the_others(
+    monkeypatch: Any,
+) -> None:
+    demand_bytes = np.random.default_rng(0).lognormal(0.0, 2.0, (8, 8)) * 1e6
+    np.fill_diagonal(demand_bytes, 0.0)
+    problem = om.Collective(
+        "all-to-all", 8, 0.0, demand_bytes=demand_bytes, ports=2, alpha_s=1e-6, delay_s=1e-5
+    )
+    monkeypatch.setattr(exchanges, "has_time_for_all_blocks", lambda n_ranks, clock: False)
+    solution = om.solve(problem, seed=0, time_limit_s=600.0)
+    assert solution.stats["algorithm"] == "split"
+    (left_out,) = solution.stats["left_out"]
+    assert left_out.startswith("topologies") and solution.limit is om.Limit.TIME
+
+
+def test_a_broadcast_without_time_lays_no_graph_by_assignments(monkeypatch: Any) -> None:
+    """Between 1,500 ranks that would take as long as 281,250 sends."""
+    monkeypatch.setattr(topologies, "split_into_matchings", None)
+    problem = om.Collective("broadcast", 1500, 1e6, alpha_s=1e-6, ports=4)
+    clock: Any = SimpleNamespace(remaining_s=280_000 / SENDS_PER_S)
+    assert next(list_broadcast_offers(problem, clock)).seconds > 0.0
+    clock = SimpleNamespace(remaining_s=282_000 / SENDS_PER_S)
+    with pytest.raises(TypeError):
+        next(list_broadcast_offers(problem, clock))
 
 
 def test_an_offer_that_takes_all_the_time_does_not_end_the_search() -> None:
@@ -159,9 +202,9 @@ def test_an_offer_that_takes_all_the_time_does_not_end_the_search() -> None:
         return Offer(seconds, n_sends, name, build)
 
     offers = [offer("large", 10.0, int(SENDS_PER_S * 9.5)), offer("small", 1.0, 100)]
-    laid, name = take_best_offer(offers, om.Limits(time_s=10.0).start())
+    laid, name, limit = take_best_offer(offers, om.Limits(time_s=10.0).start())
     assert laid is not None and laid.plan.time_s == 1.0
-    assert name == "small" and made == ["small"]
+    assert name == "small" and made == ["small"] and limit is None
 
 
 def test_a_search_makes_no_plan_that_is_known_to_be_slower() -> None:
@@ -212,6 +255,17 @@ def test_a_search_that_ends_with_its_part_of_the_time_is_named(
     assert solution.limit is om.Limit.TIME
     (cut,) = (entry for entry in solution.stats["left_out"] if entry.startswith("topologies"))
     assert cut.endswith(", had too little time to end")
+
+
+def test_a_solve_whose_searches_had_too_little_time_names_no_other_reason(
+    monkeypatch: Any,
+) -> None:
+    finder = methods.PlanFinder("", lambda *_: FoundPlan(None, {}, limit=om.Limit.TIME))
+    for name in methods.FINDERS:
+        monkeypatch.setitem(methods.FINDERS, name, finder)
+    solution = om.solve(om.Collective("all-gather", 12, 1e6), seed=0, time_limit_s=600.0)
+    assert solution.answer is None and solution.limit is om.Limit.TIME
+    assert "reason" not in solution.stats
 
 
 def test_graphs_without_time_for_uneven_blocks_say_so() -> None:
