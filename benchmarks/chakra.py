@@ -54,13 +54,13 @@ def measure(kind: str, count: int, runs: int, folder: Path) -> None:
     times = []
     for _ in range(runs):
         started = time.process_time()
-        trace = read_trace(path)
+        nodes_read = read_trace(path)
         times.append(time.process_time() - started)
-    assert len(trace.node_id) == count
+    assert len(nodes_read.node_id) == count
     row = f"{kind:12} {path.stat().st_size / 2**20:6.0f} MiB {count / min(times):10,.0f} nodes/s"
     if kind != "messages":  # of one rank they have no other end
         started = time.process_time()
-        step = step_of([trace], {str(k): [0] for k in range(1, 5)}, TraceOptions())
+        step = step_of(nodes_read, {str(k): [0] for k in range(1, 5)}, TraceOptions())
         row += f", as a step in {time.process_time() - started:.2f} s"
         assert step.n_operations == count
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -181,8 +181,9 @@ def _describe_data(file: str) -> dict[str, Any] | None:
     if file == STDIN or is_stream(file):
         return None
     if is_trace(file):
-        trace = read_trace(file)
-        return {"type": "Chakra trace", "rank": trace.rank, "nodes": len(trace.node_id)}
+        nodes = read_trace(file)
+        (rank,) = nodes.path_of_rank
+        return {"type": "Chakra trace", "rank": rank, "nodes": len(nodes.node_id)}
     if is_recording(file):
         recording = read_recording(file)
         return {

@@ -187,7 +187,7 @@ def read(path: Path) -> str:
             + [recording.computing, recording.talking]
         )
     if path.name.startswith("chakra"):
-        return repr([np.asarray(part).tolist() for part in read_trace(path)[2:16]])
+        return repr([np.asarray(part).tolist() for part in read_trace(path)[1:16]])
     traffic = read_traffic(path)
     full = getattr(traffic.demand_bytes, "toarray", lambda: traffic.demand_bytes)()
     return repr((full.tolist(), traffic.names))

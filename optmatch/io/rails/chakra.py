@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -106,21 +107,20 @@ _VALUES = {  # each attribute has one of these; producers choose the width
     "bool_list": (28, "BoolList"),
 }
 
-ATTRIBUTES = {
+_NUMBERS = {
     "comm_type": "collective",
     "comm_size": "size_bytes",
     "comm_src": "source",
     "comm_dst": "destination",
     "comm_tag": "tag",
-    "pg_name": "group",
     "num_ops": "operations",
     "root": "root",
 }
-"""The attributes that matter here, with the columns of `Trace` that they become."""
+"""The attributes that are numbers, with the columns of `Nodes` that they become."""
 
 ATTRIBUTE_NAMES = Level(
     "attribute of nodes",
-    (*ATTRIBUTES, "involved_dim"),
+    (*_NUMBERS, "pg_name", "involved_dim"),
     {
         "is_cpu_op": "computation takes its duration wherever it runs",
         "tensor_size": "memory is not modelled, and communication has comm_size",
@@ -130,6 +130,9 @@ ATTRIBUTE_NAMES = Level(
     },
     "they are not read, as if they were not there",
 )
+
+MISSING = -1
+"""The node does not say."""
 
 LARGEST = 2**63
 """Attributes and times are below this."""
@@ -208,9 +211,34 @@ class Node(NamedTuple):
     name: str = ""
     parents: Sequence[int] = ()
     """The nodes whose data it needs."""
-    duration_us: int = 0
+    duration_us: float = 0
     """In microseconds."""
     attributes: Mapping[str, bool | int | str] = {}
+
+
+def make_node(
+    number: int,
+    operation: str,
+    size_bytes: int,
+    group: str,
+    *,
+    peer: int = MISSING,
+    root: int = MISSING,
+) -> Node:
+    """Make the node of a communication: ``"SEND"``, ``"RECV"``, or one of `COLLECTIVES`.
+
+    `peer` is the other rank of a message.
+    """
+    attributes: dict[str, bool | int | str] = {"comm_size": size_bytes, "pg_name": group}
+    kind = _TYPE_OF.get(operation, COLLECTIVE)
+    if kind == SEND:
+        attributes["comm_dst"] = peer
+    elif kind == RECEIVE:
+        attributes["comm_src"] = peer
+    else:
+        attributes["comm_type"] = _NUMBER_OF[operation]
+        attributes["root"] = root
+    return Node(number, kind, operation, attributes=attributes)
 
 
 def trace_bytes(nodes: Iterable[Node]) -> bytes:
@@ -475,51 +503,36 @@ def _read_objects(content: bytes, path: str) -> Iterator[Any]:
         yield value
 
 
-MISSING = -1
-"""In a column: the node does not say."""
-
 Integers = NDArray[np.int64]
 
 _FILE_NAME = re.compile(r"(?P<stem>.*)\.(?P<rank>\d+)\.(?P<ending>et|json)")
+_NO_NUMBERS = dict.fromkeys(_NUMBERS, MISSING)
+_list_numbers = itemgetter(*_NUMBERS)
+_NAME_OF_BYTES = {name.encode(): name for name in (*_NUMBERS, "pg_name")}
+"""The attributes that are read, by their names in files."""
 _UNKNOWN_TYPE = 127
 """Larger types of nodes are read as this one, which is unknown too."""
 
 
-class NodeRow(NamedTuple):
-    """A node of a trace that other formats tell; see `Trace.of_rows`."""
+class Nodes(NamedTuple):
+    """Nodes of one rank or of several in columns, those of a rank in the order of its file.
 
-    node_id: int
-    operation: str
-    """``"COMPUTE"``, ``"SEND"``, ``"RECV"``, or one of `COLLECTIVES`."""
-    duration_us: float = 0.0
-    size_bytes: int = MISSING
-    group: str = ""
-    peer: int = MISSING
-    """The other rank of a message."""
-    root: int = MISSING
-
-
-class Trace(NamedTuple):
-    """The nodes of one rank in columns, in the order of the file; `MISSING` where absent.
-
-    Columns have shape (nodes,), unless said.
+    Columns have shape (nodes,), unless said, and `MISSING` where a node does not say.
     """
 
-    path: str
+    rank: Integers
+    """Ascending."""
     node_id: Integers | NDArray[np.uint64]
     """The number of each node in the file."""
     kind: Integers
     """The type of each node, see `optmatch.io.rails.chakra`."""
-    duration_us: Integers | NDArray[np.float64]
+    duration_us: NDArray[np.float64]
     """How long each node was measured to take, in microseconds."""
-    parents: Any
-    """Places of the nodes that a node waits for; those of node k begin at ``first_parent[k]``."""
-    first_parent: Integers
-    """Shape (nodes + 1,)."""
     collective: Integers
-    """The type of a collective, a place in `COLLECTIVES`."""
+    """The type of a collective, a place in `COLLECTIVES`; a reduce-scatter in blocks, whose parts
+    are all equal, counts as a reduce-scatter."""
     size_bytes: Integers
-    """Of a message or collective."""
+    """Of a message or collective; 0 of a barrier."""
     source: Integers
     """The rank that sends a message, and below the rank that receives it."""
     destination: Integers
@@ -530,129 +543,168 @@ class Trace(NamedTuple):
     operations: Integers
     """Floating-point operations of a computation."""
     root: Integers
-    """The root of a collective; some producers tell it otherwise, see `roots_of`."""
+    """The rank that has all data of a collective before or after it."""
     group_names: tuple[str, ...]
-    rank: int = MISSING
-    """The rank that the name of the file tells."""
-    first_control: Integers | None = None
-    """From ``first_control[k]`` on, what node k waits for stands in its `ctrl_deps`."""
-    sent_bytes: Mapping[int, tuple[int, ...]] = MappingProxyType({})
-    """``sent_bytes[node]``: what the rank sends to each rank of the group of an all-to-all whose
-    parts differ; other nodes are absent."""
+    child: Integers
+    """Shape (dependencies,), ascending: node ``child[k]`` waits for node ``parent[k]``."""
+    parent: Any
+    """Shape (dependencies,)."""
+    is_control: NDArray[np.bool_]
+    """Shape (dependencies,): whether the child does not need the data of its parent."""
+    path_of_rank: Mapping[int, str]
+    """The file of each rank."""
     noun: str = "node"
     """The name of a node in messages."""
     skipped: list[str] | None = None
     """The parts that were left out, and why; None if none may be: then such a part is an error."""
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[NodeRow], **others: Any) -> Trace:
-        """Put nodes together, given row by row; `others` has the fields that rows do not have."""
-        group_names = tuple(dict.fromkeys(row.group for row in rows if row.group))
-        number_of_group = {name: number for number, name in enumerate(group_names)}
-        columns: dict[str, Any] = {
-            name: np.array([getattr(row, name) for row in rows], dtype=np.int64)
-            for name in ("node_id", "size_bytes", "peer", "root")
-        }
-        kind = np.array([_TYPE_OF.get(row.operation, COLLECTIVE) for row in rows], np.int64)
-        peer = columns.pop("peer")
-        unknown = np.full(len(rows), MISSING)
-        return cls(
-            **columns,
-            kind=kind,
-            duration_us=np.array([row.duration_us for row in rows], dtype=np.float64),
-            collective=np.array(
-                [_NUMBER_OF.get(row.operation, MISSING) for row in rows], np.int64
-            ),
-            source=np.where(kind == RECEIVE, peer, MISSING),
-            destination=np.where(kind == SEND, peer, MISSING),
-            group=np.array([number_of_group.get(row.group, MISSING) for row in rows], np.int64),
-            tag=unknown,
-            operations=unknown,
-            group_names=group_names,
-            **others,
-        )
-
-    def place(self, node: int) -> str:
-        """Return the name of one node in messages."""
-        return f"{self.noun} {int(self.node_id[node])}"
-
-    def fail(self, node: int, message: str) -> FormatError:
-        """Return an error about a node."""
-        return FormatError(message, where=self.place(node), path=self.path)
-
-    def keep_parents(self, is_kept: NDArray[np.bool_]) -> Trace:
-        """Return the trace with the dependencies ``parents[k]`` that ``is_kept[k]`` marks."""
-        # The dependencies of a node move up by those that are dropped before them.
-        n_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
-        first_control = None
-        if self.first_control is not None:
-            first_control = n_kept_before[self.first_control]
-        return self._replace(
-            parents=self.parents[is_kept],
-            first_parent=n_kept_before[self.first_parent],
-            first_control=first_control,
-        )
-
-    def skip(self, node: int, message: str) -> None:
-        """Note that something of a node is left out; refuse it where nothing may be."""
-        if self.skipped is None:
-            raise self.fail(node, f"{message}; --lenient leaves it out")
-        self.skipped.append(str(self.fail(node, message)))
-
-
-class Nodes(NamedTuple):
-    """Some nodes of all ranks, those of a rank side by side; columns have shape (nodes,)."""
-
-    traces: Sequence[Trace]
-    rank: Integers
-    node: Integers
-    """``node[k]``: its place in the trace of its rank."""
-
-    @classmethod
-    def of(cls, traces: Sequence[Trace], chosen: Sequence[Integers]) -> Nodes:
-        """Put together ``chosen[rank]``, places of nodes in ``traces[rank]``."""
-        rank = np.repeat(np.arange(len(traces)), [len(nodes) for nodes in chosen])
-        return cls(traces, rank, np.concatenate([*chosen, np.zeros(0, dtype=np.int64)]))
+    sent_bytes: Mapping[tuple[int, int], tuple[int, ...]] = MappingProxyType({})
+    """``sent_bytes[rank, node_id]``: what a rank sends to each rank of the group of an all-to-all
+    whose parts differ; other nodes are absent."""
 
     def take(self, places: Integers) -> Nodes:
-        """Return the nodes at some places."""
-        return Nodes(self.traces, self.rank[places], self.node[places])
+        """Return the nodes at some places, with dependencies that do not fit to them."""
+        columns: dict[str, Any] = {name: getattr(self, name)[places] for name in _NODE_COLUMNS}
+        return self._replace(**columns)
 
-    def column(self, name: str) -> NDArray[Any]:
-        """Return a column of `Trace`, as ``"size_bytes"``, for these nodes."""
-        # All traces one after the other: node k of a rank is entry first_of_rank[rank] + k.
-        counts = [len(trace.node_id) for trace in self.traces]
-        first_of_rank = np.cumsum([0, *counts])
-        # A rank without nodes may have an empty column of another type, which would change others.
-        columns = [
-            getattr(trace, name)
-            for trace, count in zip(self.traces, counts, strict=True)
-            if count > 0
-        ]
-        joined = np.concatenate([*columns, np.zeros(0, dtype=np.int64)])
-        chosen: NDArray[Any] = joined[first_of_rank[self.rank] + self.node]
-        return chosen
+    def keep_dependencies(self, is_kept: NDArray[np.bool_]) -> Nodes:
+        """Return the nodes with the dependencies that ``is_kept[k]`` marks."""
+        return self._replace(
+            child=self.child[is_kept],
+            parent=self.parent[is_kept],
+            is_control=self.is_control[is_kept],
+        )
 
     def group_name(self, place: int) -> str:
         """Return the name of the group of a node, an empty text if it has none."""
-        trace = self.traces[int(self.rank[place])]
-        group = int(trace.group[self.node[place]])
-        return "" if group == MISSING else trace.group_names[group]
+        group = int(self.group[place])
+        return "" if group == MISSING else self.group_names[group]
 
-    def place(self, place: int) -> str:
+    def name(self, place: int) -> str:
         """Return the name of a node in messages."""
-        return self.traces[int(self.rank[place])].place(int(self.node[place]))
+        return f"{self.noun} {int(self.node_id[place])}"
 
     def fail(self, place: int, message: str) -> FormatError:
         """Return an error about a node."""
-        return self.traces[int(self.rank[place])].fail(int(self.node[place]), message)
+        path = self.path_of_rank[int(self.rank[place])]
+        return FormatError(message, where=self.name(place), path=path)
 
     def skip(self, place: int, message: str) -> None:
-        """Note that something of a node is left out, or refuse it where nothing may be."""
-        self.traces[int(self.rank[place])].skip(int(self.node[place]), message)
+        """Note that something of a node is left out; refuse it where nothing may be."""
+        if self.skipped is None:
+            raise self.fail(place, f"{message}; --lenient leaves it out")
+        self.skipped.append(str(self.fail(place, message)))
 
 
-def alike(*columns: Integers) -> list[Integers]:
+_NODE_COLUMNS = Nodes._fields[: Nodes._fields.index("group_names")]
+
+
+class NodeBuilder:
+    """The nodes of one rank while they are read, column by column.
+
+    A row of `table`, which is flat, has the type of a node, the place of its group in
+    `group_names`, and the numbers of `_NUMBERS`. Node k has ``counts[2 * k]`` parents whose data
+    it needs, and then ``counts[2 * k + 1]`` others.
+    """
+
+    def __init__(self) -> None:
+        """Make empty columns."""
+        self.node_id = array("Q")
+        self.duration_us = array("d")
+        self.table = array("q")
+        self.parent = array("Q")
+        self.counts = array("q")
+        self.group_names: dict[str, int] = {}
+        """The place of each group, by its name."""
+        self.sent_bytes: dict[int, tuple[int, ...]] = {}
+        """By the number of a node, see `Nodes.sent_bytes`."""
+
+    def append(self, node: Node, controls: Sequence[int] = ()) -> None:
+        """Add a node, which waits for further nodes, `controls`, without need of their data."""
+        attributes = node.attributes
+        name = attributes.get("pg_name")
+        group = MISSING
+        if name:
+            group = self.group_names.setdefault(str(name), len(self.group_names))
+        numbers = _list_numbers({**_NO_NUMBERS, **attributes})
+        self.table.extend((node.kind, group, *numbers))
+        self.node_id.append(node.id)
+        self.duration_us.append(node.duration_us)
+        self.parent.extend(node.parents)
+        self.parent.extend(controls)
+        self.counts.extend((len(node.parents), len(controls)))
+
+    def build(self, rank: int, path: str, noun: str, skipped: list[str] | None) -> Nodes:
+        """Return the nodes; `parent` has what was appended, places or numbers of nodes."""
+        # The table has a row for each node; its transpose has the columns.
+        names = ("kind", "group", *_NUMBERS.values())
+        rows = np.asarray(self.table, dtype=np.int64).reshape(-1, len(names))
+        columns: dict[str, Any] = dict(zip(names, rows.T.copy(), strict=True))
+
+        # A barrier has no bytes, and of a reduce-scatter in blocks all parts are equal, as they
+        # are of any other here.
+        is_collective = columns["kind"] == COLLECTIVE
+        collective = columns["collective"]
+        is_block = collective == COLLECTIVES.index("REDUCE_SCATTER_BLOCK")
+        collective[is_block] = COLLECTIVES.index("REDUCE_SCATTER")
+        is_barrier = is_collective & (collective == COLLECTIVES.index("BARRIER"))
+        columns["size_bytes"][is_barrier] = 0
+
+        # The root of a collective is told by the attribute ``root``, else by the end of the same
+        # meaning. Others have none.
+        is_from_root = np.isin(collective, [COLLECTIVES.index(name) for name in FROM_ROOT])
+        is_to_root = np.isin(collective, [COLLECTIVES.index(name) for name in _TO_ROOT])
+        end = np.where(is_from_root, columns["source"], columns["destination"])
+        root = np.where(columns["root"] == MISSING, end, columns["root"])
+        has_root = is_collective & (is_from_root | is_to_root)
+        columns["root"] = np.where(has_root, root, MISSING)
+
+        n_nodes = len(self.node_id)
+        counts = np.asarray(self.counts)
+        return Nodes(
+            rank=np.full(n_nodes, rank),
+            node_id=np.asarray(self.node_id),
+            duration_us=np.asarray(self.duration_us),
+            group_names=tuple(self.group_names),
+            child=np.repeat(np.arange(2 * n_nodes) // 2, counts),
+            parent=np.asarray(self.parent),
+            is_control=np.repeat(np.arange(2 * n_nodes) % 2 == 1, counts),
+            path_of_rank={rank: path},
+            noun=noun,
+            skipped=skipped,
+            sent_bytes={(rank, node): sent for node, sent in self.sent_bytes.items()},
+            **columns,
+        )
+
+
+def join(traces: Sequence[Nodes]) -> Nodes:
+    """Put the nodes of all ranks together, from ``traces[rank]``."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(trace, name) for trace in traces])
+        for name in (*_NODE_COLUMNS, "is_control")
+    }
+    # Places of nodes go up by the nodes of the ranks before.
+    first_place = np.cumsum([0, *(len(trace.rank) for trace in traces)])
+    for name in ("child", "parent"):
+        places = [getattr(trace, name).astype(np.int64) for trace in traces]
+        columns[name] = np.concatenate(list(map(np.add, places, first_place)))
+
+    # Each trace numbers the groups that it names; its last entry is for nodes without a group.
+    group_names = tuple(dict.fromkeys(name for trace in traces for name in trace.group_names))
+    number_of_group = {name: number for number, name in enumerate(group_names)}
+    groups = []
+    for trace in traces:
+        numbers = [*(number_of_group[name] for name in trace.group_names), MISSING]
+        groups.append(np.array(numbers)[trace.group])
+    columns["group"] = np.concatenate(groups)
+    return traces[0]._replace(
+        group_names=group_names,
+        path_of_rank={rank: path for trace in traces for rank, path in trace.path_of_rank.items()},
+        sent_bytes={key: sent for trace in traces for key, sent in trace.sent_bytes.items()},
+        **columns,
+    )
+
+
+def group_alike(*columns: Integers) -> list[Integers]:
     """Group the places at which all columns are equal, in the order of their entries.
 
     The groups are disjoint, and together 0 .. n - 1 for columns of shape (n,).
@@ -664,7 +716,7 @@ def alike(*columns: Integers) -> list[Integers]:
     return np.split(order, first_of_group) if len(order) else []
 
 
-def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None) -> Trace:
+def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None) -> Nodes:
     """Read the trace of one rank.
 
     The file is ``name.RANK.et``, perhaps gzipped: messages of protobuf, each with its length in
@@ -683,30 +735,30 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
         if file.endswith(".json"):
             content = json_to_binary(content, file)
 
-        # Numbers of nodes, which are there once each, in `parents` become places of nodes.
-        trace = decode_nodes(content, file, skipped)
-        ids = trace.node_id
+        # Numbers of nodes, which are there once each, in `parent` become places of nodes.
+        nodes = decode_nodes(content, file, rank, skipped)
+        ids = nodes.node_id
         order = np.argsort(ids, kind="stable")
         sorted_ids = ids[order]
         for place in np.flatnonzero(sorted_ids[1:] == sorted_ids[:-1])[:1].tolist():
-            raise FormatError("is there twice", where=f"node {sorted_ids[place]}", path=trace.path)
+            raise FormatError("is there twice", where=f"node {sorted_ids[place]}", path=file)
 
         # Each parent is searched among the sorted numbers, which may find the end, or another
         # number. Dependencies on nodes that are not there are left out or refused.
-        place_in_sorted = np.searchsorted(sorted_ids, trace.parents)
+        place_in_sorted = np.searchsorted(sorted_ids, nodes.parent)
         is_known = place_in_sorted < len(ids)
-        is_known[is_known] = sorted_ids[place_in_sorted[is_known]] == trace.parents[is_known]
+        is_known[is_known] = sorted_ids[place_in_sorted[is_known]] == nodes.parent[is_known]
         for dependency in np.flatnonzero(~is_known).tolist():
-            node = int(np.searchsorted(trace.first_parent, dependency, side="right")) - 1
-            trace.skip(node, f"waits for node {trace.parents[dependency]}, which is not there")
-        parents = order[place_in_sorted[is_known]].astype(np.int64)
-        trace = trace.keep_parents(is_known)._replace(parents=parents, rank=rank)
-    return trace if skipped is None else _without_attributes(trace)
+            rule = f"waits for node {nodes.parent[dependency]}, which is not there"
+            nodes.skip(int(nodes.child[dependency]), rule)
+        parent = order[place_in_sorted[is_known]]
+        nodes = nodes.keep_dependencies(is_known)._replace(parent=parent)
+    return nodes if skipped is None else _without_attributes(nodes)
 
 
 def read_traces(
     paths: Sequence[str | os.PathLike[str]], *, skipped: list[str] | None = None
-) -> list[Trace]:
+) -> Nodes:
     """Read the traces of all ranks, from files in any order; the name of a file tells its rank.
 
     Ranks that are absent or there twice are refused.
@@ -716,7 +768,8 @@ def read_traces(
         raise FormatError(
             f"ranks {sorted(path_of_rank)}: a file for each of 0 .. {len(paths) - 1}"
         )
-    return [read_trace(path_of_rank[rank], skipped=skipped) for rank in range(len(paths))]
+    ranks = range(len(paths))
+    return join([read_trace(path_of_rank[rank], skipped=skipped) for rank in ranks])
 
 
 def siblings(path: str | os.PathLike[str]) -> list[Path]:
@@ -753,100 +806,8 @@ def is_trace(path: str | os.PathLike[str]) -> bool:
     return _FILE_NAME.fullmatch(name) is not None and is_json_trace(_read_content(path))
 
 
-class _NodeColumns:
-    """Nodes while they are decoded, column by column; parents are numbers of nodes.
-
-    The parents of node k are ``parents[first_parent[k]:first_parent[k + 1]]``, those that it waits
-    for without need of their data from ``first_control[k]`` on. A row of `table`, which is flat,
-    has the columns of `ATTRIBUTES`, type and duration of a node.
-    """
-
-    def __init__(self) -> None:
-        """Make empty columns."""
-        self.node_id = array("Q")
-        self.parents = array("Q")
-        self.first_parent = array("q", [0])
-        self.first_control = array("q")
-        self.groups: dict[str, int] = {}
-        """The number of each group, by name."""
-        self.table = array("q")
-        """Row by row: the columns of `ATTRIBUTES`, type and duration of each node."""
-        self.attribute_names: set[bytes] = set()
-        self._column_of_attribute = {name.encode(): place for place, name in enumerate(ATTRIBUTES)}
-
-    def append(self, node: Any) -> None:
-        """Add a node, as protobuf has parsed it; a value that breaks a rule is refused.
-
-        Its attributes become a row of `table`, `MISSING` where it has none; its parents, those of
-        data before those of control, are added to `parents`, with their bounds in `first_control`
-        and `first_parent`.
-        """
-        if node.duration_micros >= LARGEST:
-            raise FormatError(f"duration_micros = {node.duration_micros}: numbers are below 2**63")
-        row = [MISSING] * len(ATTRIBUTES)
-        involved: list[bool] = []
-        for attribute in node.attr:
-            if attribute.name == b"involved_dim":
-                involved = list(attribute.bool_list.values)
-            if not attribute.name:
-                raise FormatError("an attribute has no name")
-            self.attribute_names.add(attribute.name)
-            # Where one is there twice, the last one counts.
-            column = self._column_of_attribute.get(attribute.name)
-            if column is None:
-                continue
-
-            # The name of a group becomes its number, `MISSING` if it is empty; all other values
-            # are whole numbers of at most 64 bits.
-            field = attribute.WhichOneof("value")
-            value = getattr(attribute, field) if field else None
-            name = attribute.name.decode()
-            if name == "pg_name" and value is not None:
-                text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-                value = self.groups.setdefault(text, len(self.groups)) if text else MISSING
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise FormatError(f"{name} = {value!r}: a whole number is expected")
-            if abs(value) >= LARGEST:
-                raise FormatError(f"{name} = {value}: numbers are below 2**63")
-            row[column] = value
-
-        # A collective of some dimensions of a network alone has no ranks that are known.
-        if node.type == COLLECTIVE:
-            has_group = row[self._column_of_attribute[b"pg_name"]] != MISSING
-            if not all(involved) and not has_group:
-                listed = ", ".join(str(one).lower() for one in involved)
-                raise FormatError(
-                    f"involved_dim = [{listed}]: a collective of some dimensions of a network,"
-                    " whose sizes the trace does not tell; pg_name and --groups tell its ranks"
-                )
-        self.table.extend([*row, min(node.type, _UNKNOWN_TYPE), node.duration_micros])
-
-        self.node_id.append(node.id)
-        self.parents.extend(node.data_deps)
-        self.first_control.append(len(self.parents))
-        self.parents.extend(node.ctrl_deps)
-        self.first_parent.append(len(self.parents))
-
-    def make_trace(self, path: str, skipped: list[str] | None) -> Trace:
-        """Return the nodes as a trace, whose `parents` are still numbers of nodes."""
-        # The table has a row for each node; its transpose has the columns of a trace.
-        names = (*ATTRIBUTES.values(), "kind", "duration_us")
-        table = np.array(self.table, dtype=np.int64).reshape(-1, len(names)).T.copy()
-        columns: dict[str, Any] = dict(zip(names, table, strict=True))
-        return Trace(
-            path=path,
-            node_id=np.array(self.node_id, dtype=np.uint64),
-            parents=np.array(self.parents, dtype=np.uint64),
-            first_parent=np.array(self.first_parent, dtype=np.int64),
-            first_control=np.array(self.first_control, dtype=np.int64),
-            group_names=tuple(self.groups),
-            skipped=skipped,
-            **columns,
-        )
-
-
-def decode_nodes(content: bytes, path: str, skipped: list[str] | None = None) -> Trace:
-    """Read a trace in Chakra's binary format; `parents` are still numbers of nodes.
+def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None = None) -> Nodes:
+    """Read a trace in Chakra's binary format; `parent` has numbers of nodes yet, no places.
 
     `content` is the file, and `path` its name for messages. `skipped` receives what is
     left out, a line for each thing; None refuses it. The file is a sequence of protobuf messages,
@@ -856,7 +817,8 @@ def decode_nodes(content: bytes, path: str, skipped: list[str] | None = None) ->
     from google.protobuf.message import DecodeError
     from google.protobuf.proto import parse_length_prefixed
 
-    columns = _NodeColumns()
+    builder = NodeBuilder()
+    attribute_names = set[bytes]()
     stream = io.BytesIO(content)
     flaws = (DecodeError, ValueError, OverflowError)
 
@@ -878,11 +840,11 @@ def decode_nodes(content: bytes, path: str, skipped: list[str] | None = None) ->
     while stream.tell() < len(content):
         length_start = stream.tell()
         try:
-            node: Any = parse_length_prefixed(node_class(), stream)
+            message: Any = parse_length_prefixed(node_class(), stream)
         except flaws as exc:
             # The message says where, and whether the file is cut off or damaged.
-            n_nodes = len(columns.node_id)
-            after = f", after node {columns.node_id[-1]}," if n_nodes else ""
+            n_nodes = len(builder.node_id)
+            after = f", after node {builder.node_id[-1]}," if n_nodes else ""
             is_cut = stream.tell() == len(content)
             flaw = "is cut off" if is_cut else "is damaged, or this is no Chakra trace"
             rule = f"byte {length_start}: node number {n_nodes}{after} {flaw}"
@@ -894,11 +856,54 @@ def decode_nodes(content: bytes, path: str, skipped: list[str] | None = None) ->
                 raise FormatError(f"{rule}{hint}", path=path) from exc
             skipped.append(str(error))
             break
-        with refused_at(f"node {node.id}", path):
-            columns.append(node)
-    names = sorted(name.decode(errors="replace") for name in columns.attribute_names)
+        with refused_at(f"node {message.id}", path):
+            builder.append(_read_node(message, attribute_names), message.ctrl_deps)
+    names = sorted(name.decode(errors="replace") for name in attribute_names)
     take(ATTRIBUTE_NAMES, names, path=path)
-    return columns.make_trace(path, skipped)
+    return builder.build(rank, path, "node", skipped)
+
+
+def _read_node(message: Any, attribute_names: set[bytes]) -> Node:
+    """Return a node as protobuf has parsed it, with the attributes that are read.
+
+    The names of all its attributes are added to `attribute_names`. A value that breaks a rule is
+    refused. Where an attribute is there twice, the last one counts.
+    """
+    if message.duration_micros >= LARGEST:
+        raise FormatError(f"duration_micros = {message.duration_micros}: numbers are below 2**63")
+    attributes: dict[str, bool | int | str] = {}
+    involved: list[bool] = []
+    for attribute in message.attr:
+        encoded_name = attribute.name
+        if encoded_name == b"involved_dim":
+            involved = list(attribute.bool_list.values)
+        if not encoded_name:
+            raise FormatError("an attribute has no name")
+        attribute_names.add(encoded_name)
+        name = _NAME_OF_BYTES.get(encoded_name)
+        if name is None:
+            continue
+
+        # A group may be named by a number; all other values are whole numbers of at most 64 bits.
+        field = attribute.WhichOneof("value")
+        value: Any = getattr(attribute, field) if field else None
+        if name == "pg_name" and value is not None:
+            value = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        elif isinstance(value, bool) or not isinstance(value, int):
+            raise FormatError(f"{name} = {value!r}: a whole number is expected")
+        elif abs(value) >= LARGEST:
+            raise FormatError(f"{name} = {value}: numbers are below 2**63")
+        attributes[name] = value
+
+    # A collective of some dimensions of a network alone has no ranks that are known.
+    if message.type == COLLECTIVE and not all(involved) and not attributes.get("pg_name"):
+        listed = ", ".join(str(one).lower() for one in involved)
+        raise FormatError(
+            f"involved_dim = [{listed}]: a collective of some dimensions of a network,"
+            " whose sizes the trace does not tell; pg_name and --groups tell its ranks"
+        )
+    kind = min(message.type, _UNKNOWN_TYPE)
+    return Node(message.id, kind, "", message.data_deps, message.duration_micros, attributes)
 
 
 def _parse_name(path: str | os.PathLike[str]) -> re.Match[str]:
@@ -911,23 +916,17 @@ def _parse_name(path: str | os.PathLike[str]) -> re.Match[str]:
     return match
 
 
-def _without_attributes(trace: Trace) -> Trace:
-    """Let communication without its kind or size be computation, and note it in `skipped`.
-
-    A barrier needs no size.
-    """
-    is_collective = trace.kind == COLLECTIVE
-    is_message = (trace.kind == SEND) | (trace.kind == RECEIVE)
-    is_type_known = (trace.collective >= 0) & (trace.collective < len(COLLECTIVES))
-    is_barrier = trace.collective == COLLECTIVES.index("BARRIER")
-
+def _without_attributes(nodes: Nodes) -> Nodes:
+    """Let communication without its kind or size be computation, and note it in `skipped`."""
+    is_collective = nodes.kind == COLLECTIVE
+    is_message = (nodes.kind == SEND) | (nodes.kind == RECEIVE)
+    is_type_known = (nodes.collective >= 0) & (nodes.collective < len(COLLECTIVES))
     is_untyped = is_collective & ~is_type_known
-    needs_size = (is_collective & ~is_untyped & ~is_barrier) | is_message
-    is_unsized = needs_size & (trace.size_bytes < 0)
+    is_unsized = (is_message | (is_collective & is_type_known)) & (nodes.size_bytes < 0)
     for is_flawed, name in ((is_untyped, "comm_type"), (is_unsized, "comm_size")):
-        for node in np.flatnonzero(is_flawed).tolist():
-            trace.skip(node, f"{name} is missing or out of range: taken as computation")
-    return trace._replace(kind=np.where(is_untyped | is_unsized, COMPUTE, trace.kind))
+        for place in np.flatnonzero(is_flawed).tolist():
+            nodes.skip(place, f"{name} is missing or out of range: taken as computation")
+    return nodes._replace(kind=np.where(is_untyped | is_unsized, COMPUTE, nodes.kind))
 
 
 def _read_content(path: str | os.PathLike[str]) -> bytes:
@@ -991,6 +990,8 @@ class TraceOptions(Value):
 
 
 _log = logging.getLogger("optmatch")
+
+_NO_NODES = np.zeros(0, dtype=np.int64)
 
 _MOST_NAMED_NODES = 8
 """The most nodes of a circle that a message names behind the first one."""
@@ -1081,19 +1082,18 @@ def read_step(
     prefix
         ``folder/name`` of ``folder/name.RANK.et``, or the file of one rank.
     """
-    traces = read_traces(siblings(prefix), skipped=skipped)
-    members = {} if groups is None else read_groups(groups, n_ranks=len(traces))
-    step = step_of(traces, members, options or TraceOptions())
+    nodes = read_traces(siblings(prefix), skipped=skipped)
+    members = {} if groups is None else read_groups(groups, n_ranks=len(nodes.path_of_rank))
+    step = step_of(nodes, members, options or TraceOptions())
     return replace(step, skipped=tuple(skipped)) if skipped else step
 
 
-def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> Step:
-    """Make a step of ``traces[rank]``; matches communication of ranks as `read_step` says.
+def step_of(nodes: Nodes, groups: Members, options: TraceOptions) -> Step:
+    """Make a step of the nodes of all ranks; matches their communication as `read_step` says.
 
     The first node that fits to no other, or waits for itself, is refused.
     """
-    draft = _Draft(traces, groups, options)
-    draft.read_collectives()
+    draft = _Draft(_sort_topologically(nodes), groups, options)
     draft.match_collectives()
     draft.match_messages()
     step = draft.make_step()
@@ -1109,35 +1109,29 @@ def step_of(traces: Sequence[Trace], groups: Members, options: TraceOptions) -> 
 
 
 class _Draft:
-    """The operations of all ranks, one trace after the other, before they are a step.
+    """The operations of all ranks, one for each node, before they are a step.
 
-    Columns have shape (operations,), in the order of `nodes`: in each rank, an operation stands
-    behind those that it waits for. `nodes` are the nodes of the traces, one for each operation;
-    `MISSING` (-1) stands for what is not known. ``group_ranks[group]`` are the ranks of a group.
+    Columns have shape (operations,), in the order of `nodes`, in which each node stands behind
+    those that it waits for; `MISSING` (-1) stands for what is not known. ``group_ranks[group]``
+    are the ranks of a group.
     """
 
-    def __init__(self, traces: Sequence[Trace], groups: Members, options: TraceOptions) -> None:
-        """Begin with an operation for each node of ``traces[rank]``, all computations.
+    def __init__(self, nodes: Nodes, groups: Members, options: TraceOptions) -> None:
+        """Begin with computations alone.
 
-        ``groups[name]`` are the ranks of each group as the user or the trace tells them.
-        `group_ranks` lists the ranks of the groups that operations use, and `number_of_group`
-        gives a group's place there by name. Both are empty yet, and `group`, `peer` and `match`
-        are `MISSING` everywhere. The methods `read_collectives`, `match_collectives` and
-        `match_messages` fill these columns in place, in this order. A barrier counts as a
-        collective of 0 bytes.
+        ``groups[name]`` are the ranks of each group as the user or the trace tells them. The
+        methods `match_collectives` and `match_messages` fill the columns in place, in this order.
         """
-        # The nodes in the order of operations, and what each waits for: operation k waits for
-        # ``dep[dep_start[k]:dep_start[k + 1]]``.
+        self.nodes = nodes
         self.members = groups
         self.options = options
-        ordered = [_order_nodes(trace) for trace in traces]
-        ordered_traces = [trace for trace, _ in ordered]
-        orders = [order for _, order in ordered]
-        self.nodes = Nodes.of(ordered_traces, orders)
-        self.dep_start, self.dep = _join_dependencies(ordered_traces, orders)
+        self.number_of_group: dict[str, int] = {}
+        """The place in `group_ranks` of each group that operations use."""
+        self.group_ranks: list[tuple[int, ...]] = []
+        self.first_of_group: list[int] = []
+        """The first operation that uses each group."""
 
-        # Nothing is known of communications yet.
-        n_operations = len(self.nodes.rank)
+        n_operations = len(nodes.rank)
         self.kind = np.full(n_operations, COMPUTE_OPERATION, dtype=np.int64)
         """A place in `OPERATIONS`."""
         self.group = np.full(n_operations, MISSING)
@@ -1147,151 +1141,87 @@ class _Draft:
         self.match = np.full(n_operations, MISSING)
         """A number that the parts of one communication have in common."""
         self.n_matches = 0
-        self.number_of_group: dict[str, int] = {}
-        self.group_ranks: list[tuple[int, ...]] = []
+        self.size_bytes = nodes.size_bytes.copy()
+        self.takes_no_time = nodes.kind == COLLECTIVE
+        """A collective takes the time of its circuits, or none if its group is left out. What the
+        trace has measured counts only where the collective becomes computation."""
 
-        # A collective takes the time of its circuits, or none if its group is left out. What the
-        # trace has measured counts only where the collective becomes computation.
-        self.takes_no_time = self.nodes.column("kind") == COLLECTIVE
-        self.root = roots_of(self.nodes)
-        """The root of a collective; `MISSING` if it has none or does not tell it."""
-        self.told_collective = self.nodes.column("collective")
-        # All parts of a reduce-scatter are equal here, as those of its block form are.
-        is_block = self.told_collective == COLLECTIVES.index("REDUCE_SCATTER_BLOCK")
-        self.collective = np.where(
-            is_block, COLLECTIVES.index("REDUCE_SCATTER"), self.told_collective
-        )
-        """The type of a collective, a place in `COLLECTIVES`."""
-        is_barrier = self.collective == COLLECTIVES.index("BARRIER")
-        self.size_bytes = np.where(is_barrier, 0, self.nodes.column("size_bytes"))
-
-    def find_group(self, name: str, ranks: Sequence[int]) -> int:
-        """Return the place of a group in `group_ranks`; a new one is added with these ranks."""
+    def find_group(self, name: str, ranks: Sequence[int], operation: int) -> int:
+        """Return the place of the group of an operation; a new one is added with these ranks."""
         if name not in self.number_of_group:
             self.number_of_group[name] = len(self.group_ranks)
             self.group_ranks.append(tuple(ranks))
+            self.first_of_group.append(operation)
         return self.number_of_group[name]
-
-    def read_collectives(self) -> None:
-        """Set kind and group of all collectives, which are computations before.
-
-        Collectives of one rank and one group are looked at together.
-        """
-        # `alike` gives arrays of places in `operations` with equal ranks and groups.
-        operations = np.flatnonzero(self.nodes.column("kind") == COLLECTIVE)
-        rank = self.nodes.rank[operations]
-        group = self.nodes.column("group")[operations]
-        for places in alike(rank, group):
-            # Collectives of a group that is left out, or that has one rank, stay computations,
-            # which take no time. Unknown types, groups and roots are refused.
-            collectives = operations[places]
-            first = int(collectives[0])
-            name = self.nodes.group_name(first) or ALL_RANKS
-            if name in self.options.leave_out:
-                continue
-            types = self.told_collective[collectives]
-            is_unknown = (types < 0) | (types >= len(COLLECTIVES))
-            for operation in collectives[is_unknown][:1].tolist():
-                raise self.nodes.fail(
-                    operation,
-                    f"comm_type = {self.told_collective[operation]}: no type of collective;"
-                    " --lenient takes it as computation",
-                )
-
-            ranks = members_of(self.nodes, first, self.members)
-            is_foreign_root = ~np.isin(self.root[collectives], [MISSING, *ranks])
-            for operation in collectives[is_foreign_root][:1].tolist():
-                check_root(self.nodes, operation, int(self.root[operation]), ranks)
-
-            # Some producers write groups of one rank, which sends nothing.
-            if len(ranks) > 1:
-                self.kind[collectives] = _KIND_OF_COLLECTIVE[types]
-                self.group[collectives] = self.find_group(name, ranks)
 
     def match_collectives(self) -> None:
         """Find which operations of different ranks are parts of the same collective.
 
         The k-th collective of a group at one rank belongs to the k-th at the others; parts of a
         collective get the same number in `match`. Their kinds and sizes have to agree. Collectives
-        that some rank lacks become computation, or are refused where nothing may be left out.
+        that some rank lacks stay computation, or are refused where nothing may be left out.
+        Collectives of a group that is left out, or of one rank, take no time.
         """
-        is_unsized = (self.group != MISSING) & (self.size_bytes < 0)
-        for operation in np.flatnonzero(is_unsized)[:1].tolist():
-            raise self.nodes.fail(
-                operation, "comm_size is missing or negative; --lenient takes it as computation"
-            )
+        nodes = self.nodes
+        operations_of_rank = defaultdict[int, dict[int, Integers]](dict)
+        for name, ranks, operations in list_collectives(
+            nodes, self.members, self.options.leave_out
+        ):
+            first = int(operations[0])
+            group = self.find_group(name, ranks, first)
+            operations_of_rank[group][int(nodes.rank[first])] = operations
 
-        # The collectives of group g are ``by_group[bounds[g]:bounds[g + 1]]``, in their order.
-        by_group = np.argsort(self.group, kind="stable")
-        n_groups = len(self.group_ranks)
-        bounds = np.searchsorted(self.group[by_group], np.arange(n_groups + 1))
         for name, group in self.number_of_group.items():
-            operations = by_group[bounds[group] : bounds[group + 1]]
-            operations_of_rank = [
-                operations[self.nodes.rank[operations] == rank] for rank in self.group_ranks[group]
-            ]
+            ranks = self.group_ranks[group]
+            columns = [operations_of_rank[group].get(rank, _NO_NODES) for rank in ranks]
             # If one rank has 10 and another 8, the last 2 of the first rank have no counterpart.
             # They become computation that lasts as long as the trace says, or are refused where
             # nothing may be left out; the rank that has most of them names them.
-            longest = max(operations_of_rank, key=len)
-            n_common = min(map(len, operations_of_rank))
-            for rank, operations in zip(self.group_ranks[group], operations_of_rank, strict=True):
+            longest = max(columns, key=len)
+            n_common = min(map(len, columns))
+            for rank, operations in zip(ranks, columns, strict=True):
                 for operation in longest[len(operations) :].tolist():
                     rule = f"group {name}: rank {rank} has no part in this collective"
-                    self.nodes.skip(operation, rule)
-            for operations in operations_of_rank:
-                self._turn_into_computation(operations[n_common:])
-            # table[rank, k]: the k-th collective at a rank.
-            table = np.stack([operations[:n_common] for operations in operations_of_rank])
+                    nodes.skip(operation, rule)
+                self.takes_no_time[operations[n_common:]] = False
+            # table[member, k]: the k-th collective at a rank.
+            table = np.stack([operations[:n_common] for operations in columns])
 
             # From a root only the root may say what there is, and an ``all_to_allv`` ends when
             # its largest part does: the largest size of a collective counts where ranks may tell
             # less.
+            collective = nodes.collective[table]
+            size_bytes = nodes.size_bytes[table]
             from_root = [COLLECTIVES.index(name) for name in FROM_ROOT]
-            may_be_less = (self.size_bytes[table] == 0) & np.isin(
-                self.collective[table], from_root
-            )
-            may_be_less |= self.collective[table] == COLLECTIVES.index("ALL_TO_ALL")
-            largest = self.size_bytes[table].max(axis=0, initial=0)
-            largest_at_each_rank = np.broadcast_to(largest, table.shape)
-            self.size_bytes[table[may_be_less]] = largest_at_each_rank[may_be_less]
+            may_be_less = (size_bytes == 0) & np.isin(collective, from_root)
+            may_be_less |= collective == COLLECTIVES.index("ALL_TO_ALL")
+            largest_bytes = size_bytes.max(axis=0, initial=0)
+            size_bytes = np.where(may_be_less, largest_bytes, size_bytes)
 
-            for row in table:
-                # Kinds, sizes and, where both tell one, roots agree.
-                differs = self.collective[row] != self.collective[table[0]]
-                differs |= self.size_bytes[row] != self.size_bytes[table[0]]
-                tell_roots = (self.root[row] != MISSING) & (self.root[table[0]] != MISSING)
-                differs |= tell_roots & (self.root[row] != self.root[table[0]])
-                for place in np.flatnonzero(differs)[:1].tolist():
-                    other = int(table[0][place])
-                    other_place = f"{self.nodes.place(other)} of rank {self.nodes.rank[other]}"
-                    raise self.nodes.fail(
-                        int(row[place]),
-                        f"group {name}: kind, size or root differs from {other_place}",
-                    )
-            n_collectives = table.shape[1]
-            self.match[table] = self.n_matches + np.arange(n_collectives)
-            self.n_matches += n_collectives
+            # Kinds, sizes and, where both tell one, roots agree.
+            root = nodes.root[table]
+            differs = (collective != collective[0]) | (size_bytes != size_bytes[0])
+            differs |= (root != MISSING) & (root[0] != MISSING) & (root != root[0])
+            for member, place in np.argwhere(differs)[:1].tolist():
+                other = int(table[0, place])
+                other_place = f"{nodes.name(other)} of rank {nodes.rank[other]}"
+                rule = f"group {name}: kind, size or root differs from {other_place}"
+                raise nodes.fail(int(table[member, place]), rule)
 
-    def _turn_into_computation(self, operations: Integers) -> None:
-        """Let operations, given by their numbers, be computation that takes as long as they took.
-
-        They have no group, no other rank and no counterparts any more.
-        """
-        self.kind[operations] = COMPUTE_OPERATION
-        self.group[operations] = MISSING
-        self.peer[operations] = MISSING
-        self.match[operations] = MISSING
-        self.takes_no_time[operations] = False
+            self.kind[table] = _KIND_OF_COLLECTIVE[collective]
+            self.group[table] = group
+            self.size_bytes[table] = size_bytes
+            self.match[table] = self.n_matches + np.arange(n_common)
+            self.n_matches += n_common
 
     def match_messages(self) -> None:
         """Pair each send with its receive: set `peer`, `match`, `kind` and `group` at both ends.
 
         A message whose trace names no group, or one that has collectives too, gets a group of its
-        two ranks. One without its counterpart becomes computation; unknown groups are refused.
+        two ranks. One without its counterpart stays computation; unknown groups are refused.
         """
         # All groups that messages name have to be known.
-        is_message = np.isin(self.nodes.column("kind"), (SEND, RECEIVE))
+        is_message = np.isin(self.nodes.kind, (SEND, RECEIVE))
         operations = np.flatnonzero(is_message)
         messages = self.nodes.take(operations)
         groups = [messages.group_name(message) for message in range(len(operations))]
@@ -1301,28 +1231,29 @@ class _Draft:
 
         # ``pair[message]`` is a number that both ends have, from 0 on, MISSING without a
         # counterpart. Collectives have the numbers in `match` below these.
-        self.peer[operations], pair = pair_messages(messages, self.members)
-        self.match[operations] = self.n_matches + pair
-        self.kind[operations] = np.where(messages.column("kind") == SEND, SEND_OPERATION, RECV)
-        self._turn_into_computation(operations[pair == MISSING])
+        peer, pair = pair_messages(messages, self.members)
+        paired = np.flatnonzero(pair != MISSING)
+        both_ends = operations[paired]
+        self.peer[both_ends] = peer[paired]
+        self.match[both_ends] = self.n_matches + pair[paired]
+        self.kind[both_ends] = np.where(messages.kind[paired] == SEND, SEND_OPERATION, RECV)
 
-        # The group of each message that has both ends. Messages do not share a group with
-        # collectives, as they are communication of a pipeline.
+        # Messages do not share a group with collectives, as they are communication of a pipeline.
         groups_of_collectives = set(self.number_of_group)
-        for message in np.flatnonzero(pair != MISSING).tolist():
+        for message in paired.tolist():
             operation = int(operations[message])
             group = groups[message]
-            ends = (int(self.nodes.rank[operation]), int(self.peer[operation]))
+            ends = (int(messages.rank[message]), int(peer[message]))
             ranks = tuple(self.members.get(group, ends))
             for rank in ends:
                 if rank not in ranks:
-                    raise self.nodes.fail(operation, f"rank {rank} is no member of group {group}")
+                    raise messages.fail(message, f"rank {rank} is no member of group {group}")
 
             # Without a group of its own, a pair of ranks is one.
             if not group or group in groups_of_collectives:
                 ranks = (min(ends), max(ends))
                 group = f"{group or 'pair'}.{ranks[0]}-{ranks[1]}"
-            self.group[operation] = self.find_group(group, ranks)
+            self.group[operation] = self.find_group(group, ranks, operation)
 
     def make_step(self) -> Step:
         """Put the step together.
@@ -1330,12 +1261,13 @@ class _Draft:
         Communication lasts as long as its circuits need, and has no duration; a computation
         without one takes its floating-point operations at the rate of `TraceOptions.flops_per_s`.
         """
-        duration_s = self.nodes.column("duration_us") * 1e-6
+        nodes = self.nodes
+        duration_s = nodes.duration_us * 1e-6
         if self.options.flops_per_s is not None:
-            n_flops = self.nodes.column("operations").clip(min=0)
+            n_flops = nodes.operations.clip(min=0)
             duration_s = np.where(duration_s > 0, duration_s, n_flops / self.options.flops_per_s)
         else:
-            is_untimed = (self.nodes.column("operations") > 0) & (duration_s == 0)
+            is_untimed = (nodes.operations > 0) & (duration_s == 0)
             if is_untimed.any():
                 _log.warning(
                     "%d computations tell their operations (num_ops) but no duration: they take no"
@@ -1346,15 +1278,15 @@ class _Draft:
         takes_no_time = communicates | self.takes_no_time
         return Step(
             groups=tuple(self._make_groups()),
-            rank=self.nodes.rank.astype(np.int32),
+            rank=nodes.rank.astype(np.int32),
             kind=self.kind.astype(np.int8),
             group=self.group.astype(np.int32),
             size_bytes=np.where(communicates, self.size_bytes, 0).astype(np.float64),
             duration_s=np.where(takes_no_time, 0.0, duration_s),
             peer=self.peer.astype(np.int32),
             match=self.match.astype(np.int32),
-            dep_start=self.dep_start,
-            dep=self.dep,
+            dep_start=np.searchsorted(nodes.child, np.arange(len(nodes.rank) + 1)),
+            dep=nodes.parent,
         )
 
     def _make_groups(self) -> list[Group]:
@@ -1373,8 +1305,9 @@ class _Draft:
             ranks = self.group_ranks[number]
             rail = self.options.rail(ranks)
             if rail is None:
-                raise self._fail_group(
-                    number, f"group {name}: its ranks are on several rails and several servers"
+                raise self.nodes.fail(
+                    self.first_of_group[number],
+                    f"group {name}: its ranks are on several rails and several servers",
                 )
 
             # What a group does tells its dimension, unless the options do.
@@ -1395,105 +1328,82 @@ class _Draft:
             for rank in ranks:
                 other = group_of_rank.setdefault((dimension, rank), group)
                 if set(other.ranks) != set(ranks):
-                    raise self._fail_group(
-                        number,
+                    raise self.nodes.fail(
+                        self.first_of_group[number],
                         f"rank {rank} is in the groups {other.name} and {name}, both {dimension}:"
                         " tell the dimension of one of them",
                     )
         return groups
 
-    def _fail_group(self, group: int, message: str) -> FormatError:
-        """Return an error about the first node of a group."""
-        return self.nodes.fail(int(np.flatnonzero(self.group == group)[0]), message)
 
+def _sort_topologically(nodes: Nodes) -> Nodes:
+    """Put the nodes of each rank behind those that they wait for; else the order stays.
 
-def _order_nodes(trace: Trace) -> tuple[Trace, Integers]:
-    """Return a trace, and its nodes in an order in which each is behind those that it waits for.
-
-    Where nodes wait in a circle and parts may be left out, control dependencies do not count.
+    Where nodes of a rank wait in a circle and parts may be left out, its control dependencies do
+    not count; otherwise a circle is refused.
     """
-    try:
-        return trace, _sort_topologically(trace)
-    except FormatError as exc:
-        if trace.skipped is None or trace.first_control is None:
-            raise
-        trace.skipped.append(f"{exc}: no control dependency of this file counts")
+    order = np.arange(len(nodes.rank))
+    is_early = nodes.child <= nodes.parent
+    for rank in np.unique(nodes.rank[nodes.child[is_early]]).tolist():
+        first, end = np.searchsorted(nodes.rank, [rank, rank + 1]).tolist()
+        try:
+            order[first:end] = _order_rank(nodes, first, end)
+        except FormatError as exc:
+            # Only data dependencies are kept.
+            is_left_out = nodes.is_control & (nodes.rank[nodes.child] == rank)
+            if nodes.skipped is None or not is_left_out.any():
+                raise
+            nodes.skipped.append(f"{exc}: no control dependency of this file counts")
+            nodes = nodes.keep_dependencies(~is_left_out)
+            order[first:end] = _order_rank(nodes, first, end)
 
-    # Only data dependencies are kept. Those of a node stand before its control dependencies.
-    first_control = np.repeat(trace.first_control, np.diff(trace.first_parent))
-    trace = trace.keep_parents(np.arange(len(trace.parents)) < first_control)
-    return trace, _sort_topologically(trace)
-
-
-def _sort_topologically(trace: Trace) -> Integers:
-    """Put nodes behind the nodes that they wait for; otherwise the order of the file stays.
-
-    Returns ``order[k]``, the place in the trace of the node that comes as number k. Nodes that
-    wait for each other in a circle are refused.
-    """
-    # Mostly every node stands behind what it waits for, and the order stays.
-    n_nodes = len(trace.node_id)
-    child_of_dependency = np.repeat(np.arange(n_nodes), np.diff(trace.first_parent))
-    if (trace.parents < child_of_dependency).all():
-        return np.arange(n_nodes)
-
-    # Kahn's algorithm with a heap: of all nodes that wait for nothing more, the one that stands
-    # first in the trace comes next.
-    children: list[list[int]] = [[] for _ in range(n_nodes)]
-    for parent, child in zip(trace.parents.tolist(), child_of_dependency.tolist(), strict=True):
-        children[parent].append(child)
-
-    # A node is ready when all that it waits for are in the order.
-    n_waiting_for = np.diff(trace.first_parent).tolist()
-    ready = [node for node in range(n_nodes) if n_waiting_for[node] == 0]
-    order = []
-    while ready:
-        node = heapq.heappop(ready)
-        order.append(node)
-        for child in children[node]:
-            n_waiting_for[child] -= 1
-            if n_waiting_for[child] == 0:
-                heapq.heappush(ready, child)
-    if len(order) == n_nodes:
-        return np.array(order, dtype=np.int64)
-
-    # Nodes that are left wait for each other, or for such nodes. `list_circle` follows the
-    # dependencies between them, and gives the nodes of one circle in order.
-    is_held = np.array(n_waiting_for)[trace.parents] > 0
-    circle = list_circle(trace.parents[is_held].tolist(), child_of_dependency[is_held].tolist())
-    named_nodes = circle[1 : 1 + _MOST_NAMED_NODES]
-    ways = ", ".join(str(trace.node_id[node]) for node in named_nodes) or "nothing"
-    raise trace.fail(
-        circle[0], f"waits for itself, in a circle of {len(circle)} nodes by way of {ways}"
+    # Dependencies follow their nodes, and are sorted by the new places of those that wait.
+    new_place = np.empty_like(order)
+    new_place[order] = np.arange(len(order))
+    child = new_place[nodes.child]
+    by_child = np.argsort(child, kind="stable")
+    return nodes.take(order)._replace(
+        child=child[by_child], parent=new_place[nodes.parent[by_child]]
     )
 
 
-def _join_dependencies(
-    traces: Sequence[Trace], orders: Sequence[Integers]
-) -> tuple[Integers, Integers]:
-    """Return `dep_start` and `dep`, what operations wait for, of all ranks.
+def _order_rank(nodes: Nodes, first: int, end: int) -> list[int]:
+    """Return the places ``first .. end - 1`` of the nodes of a rank in topological order.
 
-    ``orders[rank][k]`` is the node that is operation k of the rank. Operations are numbered one
-    rank after the other: if rank 0 has 5 nodes, the first one of rank 1 is number 5. Operation k
-    waits for ``dep[dep_start[k] : dep_start[k + 1]]``.
+    Nodes that wait for each other in a circle are refused.
     """
-    counts = [np.zeros(1, dtype=np.int64)]
-    dependencies = [np.zeros(0, dtype=np.int64)]
-    first_operation = 0
-    for trace, order in zip(traces, orders, strict=True):
-        n_nodes = len(order)
-        operation_of_node = np.empty(n_nodes, dtype=np.int64)
-        operation_of_node[order] = first_operation + np.arange(n_nodes)
+    begin, stop = np.searchsorted(nodes.child, [first, end]).tolist()
+    child = (nodes.child[begin:stop] - first).tolist()
+    parent = (nodes.parent[begin:stop] - first).tolist()
 
-        # Dependencies of nodes become those of operations, in the order of the operations that
-        # wait.
-        count = np.diff(trace.first_parent)
-        waiting = np.repeat(operation_of_node, count)
-        in_order = np.argsort(waiting, kind="stable")
-        dependencies.append(operation_of_node[trace.parents[in_order]])
-        counts.append(count[order])
-        first_operation += n_nodes
-    return np.cumsum(np.concatenate(counts)), np.concatenate(dependencies)
+    # Kahn's algorithm with a heap: of all nodes that wait for nothing more, the one that stands
+    # first in the trace comes next.
+    children: list[list[int]] = [[] for _ in range(end - first)]
+    n_waiting_for = [0] * (end - first)
+    for waiting, awaited in zip(child, parent, strict=True):
+        children[awaited].append(waiting)
+        n_waiting_for[waiting] += 1
+    ready = [node for node, n_parents in enumerate(n_waiting_for) if n_parents == 0]
+    order = []
+    while ready:
+        node = heapq.heappop(ready)
+        order.append(first + node)
+        for waiting in children[node]:
+            n_waiting_for[waiting] -= 1
+            if n_waiting_for[waiting] == 0:
+                heapq.heappush(ready, waiting)
+    if len(order) == end - first:
+        return order
+
+    # Nodes that are left wait for each other, or for such nodes. `list_circle` follows the
+    # dependencies between them, and gives the nodes of one circle in order.
+    is_held = np.array(n_waiting_for)[parent] > 0
+    circle = list_circle(np.array(parent)[is_held].tolist(), np.array(child)[is_held].tolist())
+    named_nodes = circle[1 : 1 + _MOST_NAMED_NODES]
+    ways = ", ".join(str(nodes.node_id[first + node]) for node in named_nodes) or "nothing"
+    raise nodes.fail(
+        first + circle[0], f"waits for itself, in a circle of {len(circle)} nodes by way of {ways}"
+    )
 
 
 Groups = dict[str, tuple[int, ...]]
@@ -1555,13 +1465,13 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     told is the other one of a group of two, or the only rank of the group with a counterpart of
     the same tag. A message that is left out has the pair `MISSING`.
     """
-    is_send = messages.column("kind") == SEND
+    is_send = messages.kind == SEND
 
     # Ends that no node tells are found among the messages of the same group and tag.
     groups = [messages.group_name(message) for message in range(len(messages.rank))]
     peer = _told_peers(messages, is_send, groups, members)
     if (peer == MISSING).any():
-        tag = messages.column("tag").tolist()
+        tag = messages.tag.tolist()
         messages_alike = defaultdict[tuple[str, int], list[int]](list)
         for message, group in enumerate(groups):
             messages_alike[group, tag[message]].append(message)
@@ -1571,7 +1481,7 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     # The ends of a message are the same for its send and its receive: from where to where.
     source = np.where(is_send, messages.rank, peer)
     destination = np.where(is_send, peer, messages.rank)
-    ends_and_tag = np.stack([source, destination, messages.column("tag")])
+    ends_and_tag = np.stack([source, destination, messages.tag])
 
     # ``count_before[message]`` is how many messages of the same ends, tag and kind come before it.
     of_kind = np.stack([*ends_and_tag, is_send])
@@ -1595,7 +1505,7 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     # come first, and then two of each pair.
     order = np.argsort(pair, kind="stable")
     paired = order[(pair == MISSING).sum() :].reshape(-1, 2)
-    size_bytes = messages.column("size_bytes")
+    size_bytes = messages.size_bytes
     for first, second in paired.tolist():
         if size_bytes[first] != size_bytes[second] or size_bytes[first] < 0:
             rule = f"comm_size = {size_bytes[first]}, and {size_bytes[second]}"
@@ -1615,9 +1525,9 @@ def _told_peers(
     """
     # A node may name both ends: the one that is the rank itself, and the other one.
     rank = messages.rank
-    n_ranks = len(messages.traces)
-    source = messages.column("source")
-    destination = messages.column("destination")
+    n_ranks = len(messages.path_of_rank)
+    source = messages.source
+    destination = messages.destination
     own_end = np.where(is_send, source, destination)
     peer = np.where(is_send, destination, source)
 
@@ -1772,90 +1682,91 @@ def read_chakra(
     return add_up(read_traces(paths, skipped=skipped), groups or {})
 
 
-def add_up(traces: Sequence[Trace], groups: Members) -> NDArray[np.float64]:
-    """Return ``matrix[source, destination]``: the bytes that ranks send, from ``traces[rank]``.
+def add_up(nodes: Nodes, groups: Members) -> NDArray[np.float64]:
+    """Return ``matrix[source, destination]``: the bytes that ranks send, by the nodes of all.
 
     ``groups[name]`` are the ranks of a group of collectives, in the order of its ring. Messages
     count where they are sent. The data of collectives go once round the group as a ring, from each
     member to the next one, twice for an all-reduce; in all-to-alls, gathers and scatters each rank
     sends straight to the receiver.
     """
-    matrix = np.zeros((len(traces), len(traces)))
-    _add_messages(matrix, traces, groups)
+    n_ranks = len(nodes.path_of_rank)
+    matrix = np.zeros((n_ranks, n_ranks))
+    _add_messages(matrix, nodes, groups)
 
     # Collectives of one rank, group, kind and root are counted together, as there may be
-    # thousands; `places` are the places of such nodes in `nodes`, and `first` is one of them.
-    nodes = Nodes.of(traces, [np.flatnonzero(trace.kind == COLLECTIVE) for trace in traces])
-    collectives = nodes.column("collective")
-    size_bytes = nodes.column("size_bytes")
-    roots = roots_of(nodes)
-    for places in alike(nodes.rank, collectives, nodes.column("group"), roots):
-        # All of them need a size, but for barriers.
-        first = int(places[0])
-        collective = int(collectives[first])
-        root = int(roots[first])
-        for place in places[size_bytes[places] < 0][:1].tolist():
-            if COLLECTIVES[collective : collective + 1] != ("BARRIER",):
-                raise nodes.fail(place, "comm_size is missing or negative")
+    # thousands.
+    for _, members, places in list_collectives(nodes, groups):
+        for alike in group_alike(nodes.collective[places], nodes.root[places]):
+            same = places[alike]
+            rank = int(nodes.rank[same[0]])
+            root = int(nodes.root[same[0]])
 
-        # The members come first, since they say which roots are possible.
-        members = members_of(nodes, first, groups)
-        check_root(nodes, first, root, members)
-        if not 0 <= collective < len(COLLECTIVES):
-            raise nodes.fail(first, f"comm_type = {collective}: no type of collective")
-
-        # Some producers write groups of one rank, which sends nothing.
-        if len(members) == 1:
-            continue
-        # Without its root, a collective from or to one rank cannot be counted.
-        name = COLLECTIVES[collective]
-        if name in FROM_ROOT + _TO_ROOT and root == MISSING:
-            for place in places.tolist():
-                nodes.skip(place, f"collective {name}: the trace does not tell its root")
-            continue
-        # Parts that differ are added one by one.
-        rank = int(nodes.rank[first])
-        uneven = traces[rank].sent_bytes
-        is_even = np.array([node not in uneven for node in nodes.node[places].tolist()])
-        for node in nodes.node[places[~is_even]].tolist():
-            for member, part_bytes in zip(members, uneven[node], strict=True):
-                matrix[rank, member] += part_bytes
-        places = places[is_even]
-
-        # Barriers, whose size may be missing, count 0 bytes.
-        total_bytes = float(size_bytes[places].clip(min=0).sum(dtype=np.float64))
-        for peer, sent_bytes in _sent_bytes(name, rank, members, root, total_bytes).items():
-            matrix[rank, peer] += sent_bytes
+            # Without its root, a collective from or to one rank cannot be counted.
+            name = COLLECTIVES[nodes.collective[same[0]]]
+            if name in FROM_ROOT + _TO_ROOT and root == MISSING:
+                for place in same.tolist():
+                    nodes.skip(place, f"collective {name}: the trace does not tell its root")
+                continue
+            # Parts that differ are added one by one.
+            total_bytes = 0.0
+            node_ids = nodes.node_id[same].tolist()
+            for node_id, size_bytes in zip(node_ids, nodes.size_bytes[same].tolist(), strict=True):
+                uneven = nodes.sent_bytes.get((rank, node_id))
+                if uneven is None:
+                    total_bytes += size_bytes
+                else:
+                    matrix[rank, list(members)] += uneven
+            for peer, sent_bytes in _sent_bytes(name, rank, members, root, total_bytes).items():
+                matrix[rank, peer] += sent_bytes
     return matrix
 
 
-def roots_of(nodes: Nodes) -> Integers:
-    """Return the root of each node: the rank that has all data before or after a collective.
+def list_collectives(
+    nodes: Nodes, groups: Members, leave_out: Sequence[str] = ()
+) -> Iterator[tuple[str, Sequence[int], Integers]]:
+    """Yield the collectives of one rank and group after the other: name, ranks, places of nodes.
 
-    It is told by the attribute ``root``, else by the source of a broadcast or scatter, and by the
-    destination of a reduce or gather; `MISSING` where none is told.
+    Groups of one rank, which some producers write and which send nothing, and groups by the names
+    of `leave_out` are passed over. Unknown types, groups and roots are refused, and so are groups
+    with a rank without a trace, and collectives without a size.
     """
-    collective = nodes.column("collective")
-    is_from_root = np.isin(collective, [COLLECTIVES.index(name) for name in FROM_ROOT])
-    is_to_root = np.isin(collective, [COLLECTIVES.index(name) for name in _TO_ROOT])
-    has_root = (nodes.column("kind") == COLLECTIVE) & (is_from_root | is_to_root)
+    collectives = np.flatnonzero(nodes.kind == COLLECTIVE)
+    for alike in group_alike(nodes.rank[collectives], nodes.group[collectives]):
+        places = collectives[alike]
+        first = int(places[0])
+        name = nodes.group_name(first) or ALL_RANKS
+        if name in leave_out:
+            continue
+        types = nodes.collective[places]
+        is_unknown = (types < 0) | (types >= len(COLLECTIVES))
+        for place in places[is_unknown][:1].tolist():
+            rule = f"comm_type = {nodes.collective[place]}: no type of collective"
+            raise nodes.fail(place, f"{rule}; --lenient takes it as computation")
 
-    told_root = nodes.column("root")
-    end = np.where(is_from_root, nodes.column("source"), nodes.column("destination"))
-    root = np.where(told_root != MISSING, told_root, end)
-    roots: Integers = np.where(has_root, root, MISSING)
-    return roots
+        ranks = _members_of(nodes, first, groups)
+        is_foreign_root = ~np.isin(nodes.root[places], [MISSING, *ranks])
+        for place in places[is_foreign_root][:1].tolist():
+            group = nodes.group_name(place) or "of all ranks"
+            rule = f"its root, rank {nodes.root[place]}, is no member of group {group}"
+            raise nodes.fail(place, rule)
+
+        for place in places[nodes.size_bytes[places] < 0][:1].tolist():
+            rule = "comm_size is missing or negative; --lenient takes it as computation"
+            raise nodes.fail(place, rule)
+        if len(ranks) > 1:
+            yield name, ranks, places
 
 
-def members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
+def _members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
     """Return the group of a collective in the order of the ring; its rank has to be a member.
 
-    `place` is the place of the collective in `nodes`. A collective that names no group has all
-    ranks. Groups that are not known, or that have a rank without a trace, are refused.
+    A collective that names no group has all ranks. Groups that are not known, or that have a rank
+    without a trace, are refused.
     """
     name = nodes.group_name(place)
     rank = nodes.rank[place]
-    n_ranks = len(nodes.traces)
+    n_ranks = len(nodes.path_of_rank)
     if not name:
         return range(n_ranks)
     if name not in groups:
@@ -1870,66 +1781,52 @@ def members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
     return groups[name]
 
 
-def check_root(nodes: Nodes, place: int, root: int, members: Sequence[int]) -> None:
-    """Refuse a root outside of the group; `MISSING` is allowed."""
-    if root != MISSING and root not in members:
-        name = nodes.group_name(place) or "of all ranks"
-        raise nodes.fail(place, f"its root, rank {root}, is no member of group {name}")
-
-
-def _add_messages(matrix: NDArray[np.float64], traces: Sequence[Trace], groups: Members) -> None:
+def _add_messages(matrix: NDArray[np.float64], nodes: Nodes, groups: Members) -> None:
     """Add the bytes of all messages to ``matrix[source, destination]``.
 
-    ``traces[rank]`` are the nodes of a rank, and ``groups[name]`` the ranks of a group, which help
-    to pair messages. Only sends are counted. Where a trace does not say where a send goes, it is
-    paired with a receive; sends without one are left out. Sends without a size are refused.
+    ``groups[name]`` are the ranks of a group, which help to pair messages. Only sends are counted.
+    Where a trace does not say where a send goes, it is paired with a receive; sends without one
+    are left out. Sends without a size are refused.
     """
     # The sends and receives of all ranks. A send that does not say its source is from the rank of
     # its trace; MISSING stands for what is not said.
-    nodes = Nodes.of(
-        traces, [np.flatnonzero(np.isin(trace.kind, (SEND, RECEIVE))) for trace in traces]
-    )
-    is_send = nodes.column("kind") == SEND
-    source = nodes.column("source")
-    source = np.where(is_send & (source == MISSING), nodes.rank, source)
+    messages = nodes.take(np.flatnonzero(np.isin(nodes.kind, (SEND, RECEIVE))))
+    is_send = messages.kind == SEND
+    source = np.where(is_send & (messages.source == MISSING), messages.rank, messages.source)
 
     # Sends that tell their destinations need no receives.
-    destination = nodes.column("destination")
+    destination = messages.destination
     is_counted = is_send
     if (destination[is_send] == MISSING).any():
-        destination, pair = pair_messages(nodes, groups)
+        destination, pair = pair_messages(messages, groups)
         is_counted = is_send & (pair != MISSING)
 
     # Each counted send has a size, and ranks with a trace; the first that has not is named.
-    size_bytes = nodes.column("size_bytes")
+    size_bytes = messages.size_bytes
     for place in np.flatnonzero(is_counted & (size_bytes < 0))[:1].tolist():
-        raise nodes.fail(place, "comm_size is missing or negative")
+        raise messages.fail(place, "comm_size is missing or negative")
     for ends in (source, destination):
-        is_outside = (ends < 0) | (ends >= len(traces))
+        is_outside = (ends < 0) | (ends >= len(matrix))
         for place in np.flatnonzero(is_counted & is_outside)[:1].tolist():
-            raise nodes.fail(place, f"rank {ends[place]}: ranks are 0 .. {len(traces) - 1}")
+            raise messages.fail(place, f"rank {ends[place]}: ranks are 0 .. {len(matrix) - 1}")
     np.add.at(matrix, (source[is_counted], destination[is_counted]), size_bytes[is_counted])
 
     # Sends that have no receive of the same size at their destination are told. If some receive
     # does not say its source, sends and receives are compared by destination and size alone.
     if is_send.all():
         return
-    size_bytes = nodes.column("size_bytes")
-    is_any_source = bool((source[~is_send] == MISSING).any())
-
-    def count(chosen: NDArray[np.bool_], receiver: Integers) -> Counter[tuple[int, int, int]]:
-        """Count the chosen messages by sender, receiver and size in bytes."""
-        senders = np.full(len(source), MISSING) if is_any_source else source
-        ends = np.stack([senders, receiver, size_bytes], axis=1)[chosen]
-        return Counter(map(tuple, ends.tolist()))
-
-    # More sends than receives of the same sender, receiver and size: these have no counterpart.
-    unmatched = count(is_send, destination) - count(~is_send, nodes.rank)
+    sender = source
+    if (source[~is_send] == MISSING).any():
+        sender = np.full(len(source), MISSING)
+    receiver = np.where(is_send, destination, messages.rank)
+    ends_and_size = np.stack([sender, receiver, size_bytes], axis=1)
+    n_sends = Counter(map(tuple, ends_and_size[is_send].tolist()))
+    unmatched = n_sends - Counter(map(tuple, ends_and_size[~is_send].tolist()))
     if not unmatched:
         return
-    sender, receiver, n_bytes = next(iter(unmatched))
-    whence = "" if sender == MISSING else f" from rank {sender}"
-    first = f"{n_bytes} bytes{whence} to rank {receiver}"
+    first_sender, first_receiver, n_bytes = next(iter(unmatched))
+    whence = "" if first_sender == MISSING else f" from rank {first_sender}"
+    first = f"{n_bytes} bytes{whence} to rank {first_receiver}"
     _log.warning(
         "%d sends have no receive of the same size, and count all the same; the first is of %s",
         unmatched.total(),

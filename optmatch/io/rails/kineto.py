@@ -24,10 +24,13 @@ from optmatch.io.rails.chakra import (
     LARGEST,
     MISSING,
     Members,
-    NodeRow,
-    Trace,
+    Node,
+    NodeBuilder,
+    Nodes,
     TraceOptions,
     add_up,
+    join,
+    make_node,
     step_of,
 )
 from optmatch.io.text import (
@@ -1160,8 +1163,8 @@ def read_kineto_step(
     left out, and its lines go to `skipped` of the step, too.
     """
     recordings = _read_all_ranks(paths, groups, skipped)
-    traces, members = make_traces(recordings, skipped)
-    step = step_of(traces, members, options or TraceOptions())
+    nodes, members = make_nodes(recordings, skipped)
+    step = step_of(nodes, members, options or TraceOptions())
     return replace(step, skipped=tuple(skipped)) if skipped else step
 
 
@@ -1169,7 +1172,7 @@ def read_kineto_demand(
     paths: Paths, groups: Members | None = None, *, skipped: list[str] | None = None
 ) -> Matrix:
     """Return ``matrix[source, destination]``: the bytes that ranks sent in recordings."""
-    return add_up(*make_traces(_read_all_ranks(paths, groups, skipped), skipped))
+    return add_up(*make_nodes(_read_all_ranks(paths, groups, skipped), skipped))
 
 
 def list_calls(recordings: Iterable[Recording]) -> list[Listed]:
@@ -1281,14 +1284,14 @@ def _read_all_ranks(
     return sorted(recordings, key=lambda recording: recording.rank)
 
 
-def make_traces(
+def make_nodes(
     recordings: Sequence[Recording], skipped: list[str] | None
-) -> tuple[list[Trace], dict[str, tuple[int, ...]]]:
-    """Return ``traces[rank]`` of all ranks, and the ranks of each group by its name in them.
+) -> tuple[Nodes, dict[str, tuple[int, ...]]]:
+    """Return the nodes of all ranks, and the ranks of each group by its name in them.
 
     A name may stand for several groups of different ranks, which get their first rank behind it:
     two groups "tp" of the ranks 0, 1 and 2, 3 become "tp.0" and "tp.2". A rank without a file has
-    an empty trace. `skipped` receives a line for each thing that is left out; with None such a
+    no nodes. `skipped` receives a line for each thing that is left out; with None such a
     thing is an error.
     """
     n_ranks = max([len(recordings), *(recording.world for recording in recordings)])
@@ -1302,7 +1305,7 @@ def make_traces(
         for name, ranks in recording.members.items():
             members_by_name[name].add(ranks or all_ranks)
 
-    # A rank without a file has an empty trace, so that traces are counted by ranks.
+    # A rank without a file has no nodes.
     recording_of_rank = {recording.rank: recording for recording in recordings}
     members: dict[str, tuple[int, ...]] = {}
     traces = []
@@ -1319,8 +1322,8 @@ def make_traces(
                 rule = f"group {name}: its ranks differ from those at another rank of it"
                 where = "/distributedInfo/pg_config"
                 raise FormatError(rule, where=where, path=recording.path)
-        traces.append(_trace_of_recording(recording, unique_names, skipped))
-    return traces, members
+        traces.append(_nodes_of_recording(recording, unique_names, skipped))
+    return join(traces), members
 
 
 def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None) -> None:
@@ -1359,15 +1362,14 @@ _SORT_OF_KIND = {"COMPUTE": "computation", "SEND": "message", "RECV": "message"}
 """Whether a step is computation or a message; the others are collectives."""
 
 
-def _trace_of_recording(
+def _nodes_of_recording(
     recording: Recording, unique_names: Mapping[str, str], skipped: list[str] | None
-) -> Trace:
-    """Turn the recording of one rank into a trace; ``unique_names[name]`` is a group's name in it.
+) -> Nodes:
+    """Turn the recording of one rank into nodes; ``unique_names[name]`` is a group's name in them.
 
-    Its nodes are calls and parts of the computation (`_cut_computation`), by begin; a part has the
+    They are calls and parts of the computation (`_cut_computation`), by begin; a part has the
     microseconds for which the device was busy. A node waits, in each stream of the rank, for the
-    last node that had ended before it began. ``parents[first_parent[k]:first_parent[k + 1]]`` are
-    the nodes that node k waits for. `skipped` goes into the trace, for what is left out later.
+    last node that had ended before it began. `skipped` is for what is left out later.
     """
     steps = [*_cut_computation(recording), *recording.calls]
     steps.sort(key=lambda step: (step.start_us, step.end_us, step.event))
@@ -1375,45 +1377,30 @@ def _trace_of_recording(
     # Computation is a stream, and so are the collectives of a group, and its messages. A step
     # waits for the last one of each stream that had ended; earlier steps of a stream ended
     # before it.
-    rows = []
-    parents: list[int] = []
-    first_parent = [0]
-    sent_bytes = {}
+    builder = NodeBuilder()
     ended_of_stream = defaultdict[tuple[str, str], list[tuple[float, int]]](list)
     for place, step in enumerate(steps):
         # Ends of a stream are kept in their order: the last one before the begin of this step is
         # what it waits for.
+        parents = []
         for ended in ended_of_stream.values():
             n_ended = bisect_right(ended, (step.start_us, place))
             if n_ended:
                 parents.append(ended[n_ended - 1][1])
-        first_parent.append(len(parents))
-
         sort = _SORT_OF_KIND.get(step.kind, "collective")
         ended = ended_of_stream[sort, step.group]
         ended.insert(bisect_right(ended, (step.end_us, place)), (step.end_us, place))
-        if step.sent_bytes:
-            sent_bytes[place] = step.sent_bytes
-        rows.append(
-            NodeRow(
-                node_id=step.event,
-                operation=step.kind,
-                duration_us=step.busy_us,
-                size_bytes=step.size_bytes,
-                group=unique_names.get(step.group, ""),
-                peer=step.peer,
-                root=step.root,
+
+        node = Node(step.event, duration_us=step.busy_us)
+        if step.kind != "COMPUTE":
+            group = unique_names[step.group]
+            node = make_node(
+                step.event, step.kind, step.size_bytes, group, peer=step.peer, root=step.root
             )
-        )
-    return Trace.of_rows(
-        rows,
-        path=recording.path,
-        parents=np.array(parents, dtype=np.int64),
-        first_parent=np.array(first_parent),
-        sent_bytes=sent_bytes,
-        noun="event",
-        skipped=skipped,
-    )
+        builder.append(node._replace(parents=parents))
+        if step.sent_bytes:
+            builder.sent_bytes[step.event] = step.sent_bytes
+    return builder.build(recording.rank, recording.path, "event", skipped)
 
 
 def _cut_computation(recording: Recording) -> list[Call]:

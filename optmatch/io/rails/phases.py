@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from optmatch.io.fields import Record, check_names, csv_records, list_records, shorten
 from optmatch.io.matrices import EXACT
-from optmatch.io.rails.chakra import MISSING, NodeRow, Trace, TraceOptions, step_of
+from optmatch.io.rails.chakra import (
+    MISSING,
+    Node,
+    NodeBuilder,
+    Nodes,
+    TraceOptions,
+    join,
+    make_node,
+    step_of,
+)
 from optmatch.io.text import (
     check_content,
     decode,
@@ -70,7 +79,7 @@ def read_phase_list(
                 check_names("key", list(record.entries), _COLUMNS, record.place)
         else:
             raise FormatError(f"suffix {suffix!r}: phases are in .csv or .json")
-    rows_of_rank: dict[int, list[NodeRow]] = defaultdict(list)
+    rows_of_rank: dict[int, list[Node]] = defaultdict(list)
     n_operations = 0
     with naming(file):
         for record in records:
@@ -85,13 +94,11 @@ def read_phase_list(
     ranks_of_groups = [rank for ranks in groups.values() for rank in ranks]
     n_ranks = 1 + max([*rows_of_rank, *ranks_of_groups], default=-1)
     check_content("ranks", n_ranks, file)
-    traces = [_chain((), noun, file)] * n_ranks
-    for rank, rows in rows_of_rank.items():
-        traces[rank] = _chain(rows, noun, file)
-    return step_of(traces, groups, options or TraceOptions())
+    traces = [_chain(rows_of_rank[rank], rank, noun, file) for rank in range(n_ranks)]
+    return step_of(join(traces), groups, options or TraceOptions())
 
 
-def _read_line(record: Record, where: str) -> list[NodeRow]:
+def _read_line(record: Record, where: str) -> list[Node]:
     """Read one line of a list of phases as nodes, and check the values that its operation needs.
 
     Messages call it ``line 3`` of CSV or ``entry 3`` of JSON (`where`).
@@ -110,31 +117,26 @@ def _read_line(record: Record, where: str) -> list[NodeRow]:
     # A computation has no size and no group, and only messages have another rank.
     if not communicates:
         compute_s = _read_number(row, "compute_s", None, where, is_whole=False)
-        return [NodeRow(record.number, "COMPUTE", duration_us=compute_s * 1e6)]
+        return [Node(record.number, duration_us=compute_s * 1e6)]
     peer = MISSING
     if is_message:
         peer = int(_read_number(row, "peer", None, where))
-    communication = NodeRow(
-        node_id=record.number,
-        operation=operation.replace("-", "_").upper(),
-        size_bytes=int(_read_number(row, "size_bytes", None, where)),
-        group=str(row.get("group", "")),
-        peer=peer,
-    )
+    size_bytes = int(_read_number(row, "size_bytes", None, where))
+    verb = operation.replace("-", "_").upper()
+    group = str(row.get("group", ""))
+    communication = make_node(record.number, verb, size_bytes, group, peer=peer)
     count = int(_read_number(row, "count", 1, where))
     compute_s = _read_number(row, "compute_s", 0.0, where, is_whole=False)
     return _repeat_after(compute_s, communication, count, where)
 
 
-def _repeat_after(
-    compute_s: float, communication: NodeRow, count: int, where: str
-) -> list[NodeRow]:
+def _repeat_after(compute_s: float, communication: Node, count: int, where: str) -> list[Node]:
     """List the nodes of a line: a computation, if it takes time, and `count` communications."""
     if count > _MOST_REPEATS:
         raise FormatError(f"{count} operations: at most {_MOST_REPEATS}", where=where)
     rows = [communication] * count
     if compute_s:
-        rows.insert(0, NodeRow(communication.node_id, "COMPUTE", duration_us=compute_s * 1e6))
+        rows.insert(0, Node(communication.id, duration_us=compute_s * 1e6))
     return rows
 
 
@@ -161,20 +163,16 @@ def _read_number(
     return number
 
 
-def _chain(rows: Sequence[NodeRow], noun: str, path: str) -> Trace:
-    """Make the trace of a rank whose nodes each wait for the one before.
+def _chain(rows: Iterable[Node], rank: int, noun: str, path: str) -> Nodes:
+    """Return the nodes of a rank, each of which waits for the one before.
 
     `path` is the file, and `noun` the word for a line, in messages.
     """
-    # The parents of node k are ``parents[first_parent[k]:first_parent[k + 1]]``, with 0, 1, 2, ...
-    # in `parents` and 0, 0, 1, 2, ... in `first_parent`.
-    return Trace.of_rows(
-        rows,
-        path=path,
-        parents=np.arange(len(rows) - 1),
-        first_parent=np.maximum(np.arange(len(rows) + 1) - 1, 0),
-        noun=noun,
-    )
+    builder = NodeBuilder()
+    for place, row in enumerate(rows):
+        previous = [place - 1] if place > 0 else []
+        builder.append(row._replace(parents=previous))
+    return builder.build(rank, path, noun, None)
 
 
 _RECORD = re.compile(
@@ -337,7 +335,7 @@ def read_recorded_step(
             dimension = record.dimension.lower()
             if dimension in DIMENSIONS:
                 dimensions.setdefault(group, dimension)
-            row = NodeRow(record.line, "ALL_GATHER", size_bytes=collective_bytes, group=group)
+            row = make_node(record.line, "ALL_GATHER", collective_bytes, group)
 
             # A phase of a pipeline does not say with which rank it is: there may be one other.
             if _is_message(record):
@@ -348,13 +346,13 @@ def read_recorded_step(
                         path=f"{file}:{record.line}",
                     )
                 verb = "SEND" if groups[group][0] == rank else "RECV"
-                row = row._replace(operation=verb, size_bytes=message_bytes, peer=peers[0])
+                row = make_node(record.line, verb, message_bytes, group, peer=peers[0])
             with naming(file):
                 rows += _repeat_after(
                     float(window_before_s[phase]), row, record.n_operations, f"line {record.line}"
                 )
-        traces.append(_chain(rows, "line", file))
-    return step_of(traces, groups, replace(options, dimensions=dimensions))
+        traces.append(_chain(rows, rank, "line", file))
+    return step_of(join(traces), groups, replace(options, dimensions=dimensions))
 
 
 def _find_files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:

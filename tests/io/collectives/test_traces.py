@@ -10,7 +10,7 @@ import pytest
 import optmatch as om
 from optmatch.io import read_chakra
 from optmatch.io.exports import export, exported
-from optmatch.io.rails.chakra import read_traces
+from optmatch.io.rails.chakra import read_trace
 from tests.helpers.readers import check_trace, circuit_schedules
 
 RATE = 25e9
@@ -39,12 +39,11 @@ def test_traces_send_what_the_plan_sends(
     wanted = np.zeros((n, n))
     np.add.at(wanted, tuple(plan.sends[:, 1:3].T), plan.chunk_bytes[plan.sends[:, 3]])
     assert np.array_equal(read_chakra(paths), wanted)
-    for trace in read_traces(paths):
+    for trace in map(read_trace, paths):
         assert len(trace.tag) == 2 * len(np.unique(plan.sends[:, :3], axis=0)) / n
         for node, turn in enumerate(trace.tag.tolist()):
-            first, end = trace.first_parent[node : node + 2]
             last = trace.tag[trace.tag < turn].max(initial=-1)
-            assert set(trace.parents[first:end]) == set(np.flatnonzero(trace.tag == last))
+            assert set(trace.parent[trace.child == node]) == set(np.flatnonzero(trace.tag == last))
 
 
 def test_circuits_have_the_rate_of_the_problem_and_ports_their_rank() -> None:

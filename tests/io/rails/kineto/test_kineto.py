@@ -17,7 +17,7 @@ from optmatch.io.rails.kineto import (
     Call,
     Recording,
     list_calls,
-    make_traces,
+    make_nodes,
     measure,
     read_kineto_demand,
     read_kineto_step,
@@ -329,7 +329,7 @@ def recordings(draw: st.DrawFn) -> Recording:
 @given(recordings())
 def test_parts_wait_for_what_had_ended(recording: Recording) -> None:
     """Just that: ticks of an oracle tell what ended before what began."""
-    (trace,), _ = make_traces([recording], None)
+    trace, _ = make_nodes([recording], None)
     by_event: dict[int, Activity | Call] = {one.event: one for one in recording.calls}
     by_event |= {one.event: one for one in recording.computing}
     order = [by_event[int(event)] for event in trace.node_id]
@@ -340,7 +340,7 @@ def test_parts_wait_for_what_had_ended(recording: Recording) -> None:
         parts[ran[begin].event] = ran[begin:end]
     assert sum(map(len, parts.values())) == len(ran)
     for node, one in enumerate(order):
-        known = set(trace.parents[trace.first_parent[node] : trace.first_parent[node + 1]])
+        known = set(trace.parent[trace.child == node])
         for before, other in enumerate(order):
             last = max((a.end_us for a in parts.get(other.event, ())), default=0)
             ends = max(last, other.end_us)
