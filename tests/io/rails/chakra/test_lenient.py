@@ -206,3 +206,16 @@ def test_sizes_are_told_and_lengths_are_whole(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"\x80")
     with pytest.raises(om.FormatError, match="node number 1, after node 1, is cut off"):
         read_step(path)
+
+
+def test_a_group_without_a_whole_collective_is_named(tmp_path: Path) -> None:
+    """Groups that overlap are refused by their first node, also if no collective is left."""
+    ranks = [
+        [collective(k, "ALL_REDUCE", 8, pg_name=name) for k, name in ((1, "a"), (2, "b"))],
+        [],
+        [],
+    ]
+    trace(tmp_path, *ranks)
+    groups = put(tmp_path, "groups.json", groups_text({"a": (0, 1), "b": (0, 1, 2)}))
+    with pytest.raises(om.FormatError, match=r"run\.0\.et: node 2: rank 0 is in the groups a and"):
+        read_step(tmp_path / "run", groups, skipped=[])
