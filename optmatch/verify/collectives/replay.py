@@ -573,12 +573,16 @@ def _check_planes(
         n_rounds = len(np.asarray(problem.steps))
         ready_s = np.zeros(n_rounds)
         hops = np.ones(n_rounds, dtype=np.int64)
-        findings.expect("steps from outside have no sends", "sends", len(plan.sends), 0)
-        findings.expect("nor circuits of their own", "circuits", plan.n_epochs, 0)
-        findings.expect("nor rounds", "epoch_of_round", len(plan.epoch_of_round), 0)
-        findings.expect("nor chunks", "chunk_bytes", len(plan.chunk_bytes), 0)
-        findings.expect("nor links of sends", "links", len(plan.links), 0)
-        findings.expect("nor ranks that stand for others", "stored_ranks", plan.stored_ranks, 0)
+        n_of_plan = {
+            "sends": len(plan.sends),
+            "circuits": plan.n_epochs,
+            "epoch_of_round": len(plan.epoch_of_round),
+            "chunk_bytes": len(plan.chunk_bytes),
+            "links": len(plan.links),
+            "stored_ranks": plan.stored_ranks,
+        }
+        for name, number in n_of_plan.items():
+            findings.expect("a plan of given steps has shares alone", name, number, 0)
     else:
         n_rounds = len(loads.busiest_bytes)
         ready_s = loads.ready_s
@@ -632,8 +636,12 @@ def _check_planes(
     # Late enough, all shares could be over in less than the rounding of their times.
     longest_s = float(duration_s.max(initial=0.0, where=is_used))
     if longest_s and slack_s > _MOST_ROUNDING * longest_s:
-        rule = "times are early enough to tell shares apart"
-        findings.refuse(rule, "end_s", float(plan.end_s.max()), f"shares of up to {longest_s:g} s")
+        findings.refuse(
+            "times are early enough to tell shares apart",
+            "end_s",
+            float(plan.end_s.max()),
+            f"shares of up to {longest_s:g} s",
+        )
     is_short = is_used & (plan.end_s - plan.start_s < duration_s - slack_s)
     rule = "a share takes its time"
     findings.expect_none(rule, is_short, _ROUND_AND_PLANE, plan.start_s, rule)

@@ -563,13 +563,14 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
     for name, first_s in (("starts_s", starts_s[0]), ("asked_s", asked_s[0])):
         findings.expect("the first state is there", f"{where}.{name}[0]", float(first_s), 0.0)
     wrong = (asked_s < 0) | (asked_s > starts_s + rounding(starts_s))
-    for state in np.flatnonzero(wrong)[:MOST_TOLD]:
-        findings.refuse(
-            "a state is asked for before it is set up",
-            f"{where}.asked_s[{state}]",
-            float(asked_s[state]),
-            f"from 0 to {starts_s[state]:g}",
-        )
+    findings.expect_none(
+        "a state is asked for before it is set up",
+        wrong,
+        f"{where}.asked_s[{{}}]",
+        asked_s,
+        "from 0 to its start",
+        most=MOST_TOLD,
+    )
 
     # ``earliest_s[state]`` is one delay after the start of the state before. The first two states
     # are free of this: the first one is there, and the change to the second one follows none.
@@ -1413,6 +1414,8 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     next_entry = order[np.searchsorted(key[order][:-1], next_key)]
     leads_inside = key[next_entry] == next_key
     next_entry = np.where(leads_inside, next_entry, entries)
+
+    # Where each entry is reached once, the way from entry to entry comes back: it is a cycle.
     reached_once = np.bincount(next_entry, minlength=len(entries)) == 1
 
     # The number of rounds is enough to go once round the largest group: with 8 members it is 4,
@@ -1421,16 +1424,11 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     for _ in range(int(n_members.max(initial=1)).bit_length()):
         lowest = np.minimum(lowest, lowest[next_entry])
         next_entry = next_entry[next_entry]
-    _, ring_number, n_entries = np.unique(ring, return_inverse=True, return_counts=True)
-    ring_number = ring_number.reshape(-1)
-    lowest_of_ring = np.full(len(n_entries), len(entries))
-    np.minimum.at(lowest_of_ring, ring_number, entries)
 
-    # One cycle through all members: on each entry's cycle the lowest entry is the lowest one of
-    # the whole ring, and there are as many entries as members.
-    one_cycle = lowest == lowest_of_ring[ring_number]
-    has_all = n_entries[ring_number] == n_members
-    makes_ring = leads_inside & reached_once & one_cycle & has_all
+    # One cycle through all members: as many entries as members know the same lowest entry, since
+    # no entry leads to another ring.
+    n_in_cycle = np.bincount(lowest, minlength=len(entries))[lowest]
+    makes_ring = leads_inside & reached_once & (n_in_cycle == n_members)
     context.refuse(
         "the circuits of a collective make one ring over its group",
         operation,

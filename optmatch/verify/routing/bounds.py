@@ -197,16 +197,13 @@ def chip_figures(
 def count_slots(fabric: Fabric) -> int:
     """Count the slots that all pairs of live ports need at least; a slot holds one matching.
 
-    N bidirectional ports have N (N - 1) / 2 pairs, N / 2 in a slot; others N (N - 1), N in a slot.
+    Each of N ports meets N - 1 others, one in a slot. Of an odd number of bidirectional ports one
+    is idle in each slot, and as each is idle once, they need N.
     """
     n_live = fabric.n_ports - len(fabric.dead_ports)
-    if fabric.bidirectional:
-        n_pairs = n_live * (n_live - 1) // 2
-        pairs_per_slot = n_live // 2
-    else:
-        n_pairs = n_live * (n_live - 1)
-        pairs_per_slot = n_live
-    return n_pairs // max(pairs_per_slot, 1)
+    if fabric.bidirectional and n_live % 2 and n_live > 1:
+        return n_live
+    return max(n_live - 1, 0)
 
 
 def bound_objective(problem: AllToAll | Routing) -> float:
