@@ -100,10 +100,10 @@ class Ranks(NamedTuple):
     taken: NDArray[np.int64]
     """Whether a rank has a partner in this round already: 1 or 0."""
     bucket: NDArray[np.int64]
-    """``bucket[class, place]``, shape (q + 3, ranks): the ranks that give the chunk of a class.
-    The last three rows are scratch of `_pair_rest`."""
+    """``bucket[class, place]``, shape (q + 2, ranks): the ranks that give the chunk of a class.
+    The last two rows are scratch of `_pair_rest`."""
     size: NDArray[np.int64]
-    """``size[class]``, shape (q + 3,): how many ranks a bucket has."""
+    """``size[class]``, shape (q + 2,): how many ranks a bucket has."""
 
 
 class SendLog(NamedTuple):
@@ -149,8 +149,8 @@ def new_ranks(n_active: int, n_ranks: int) -> Ranks:
         gives=of_ranks(),
         mate=of_ranks(),
         taken=of_ranks(),
-        bucket=np.empty((n_active + 3, n_ranks), dtype=np.int64),
-        size=np.empty(n_active + 3, dtype=np.int64),
+        bucket=np.empty((n_active + 2, n_ranks), dtype=np.int64),
+        size=np.empty(n_active + 2, dtype=np.int64),
     )
 
 
@@ -424,52 +424,37 @@ def _pair_rest(n_active, ranks):
     ranks 1 and 2 take class 1.
 
     `n_active` is q: classes are 0 to q - 1. Writes ``ranks.mate`` of the receivers, and uses up
-    the three last rows of ``ranks.bucket`` and ``ranks.size``; False if a giver is left without a
+    the two last rows of ``ranks.bucket`` and ``ranks.size``; False if a giver is left without a
     partner.
     """
     bucket = ranks.bucket
     size = ranks.size
     oldest_class = n_active - 1
 
-    # Free receivers are kept in three stacks, in the buckets behind those of the classes: ranks
-    # that have not met the late rank; of the others, those that have missed a chunk, as they faced
-    # the absent rank; and those that have missed none. ``bucket[stack, size[stack] - 1]`` is taken
+    # Free receivers are kept in two stacks, in the buckets behind those of the classes: ranks that
+    # have met the late rank, and those that have not. ``bucket[stack, size[stack] - 1]`` is taken
     # first.
     not_met = n_active
-    met_and_missed = n_active + 1
-    met_all = n_active + 2
+    has_met = n_active + 1
     size[n_active:] = 0
     for index in range(size[oldest_class]):
         rank = bucket[oldest_class, index]
         if not ranks.taken[rank]:
-            stack = met_all
-            if not ranks.met[rank]:
-                stack = not_met
-            elif ranks.missed[rank]:
-                stack = met_and_missed
+            stack = not_met
+            if ranks.met[rank]:
+                stack = has_met
             bucket[stack, size[stack]] = rank
             size[stack] += 1
 
     for given_class in range(oldest_class - 1, -1, -1):
-        # Among ranks that have met the late rank, those that have missed a chunk come first; but
-        # last for class q - 3. A rank that takes it gives class q - 2 in the next round. One of
-        # the ranks that do so faces the absent rank then (`_face_absent`), and it should not be
-        # one that has missed a chunk before.
-        second = met_and_missed
-        third = met_all
-        if given_class == n_active - 3:
-            second = met_all
-            third = met_and_missed
         for index in range(size[given_class]):
             giver = bucket[given_class, index]
             if ranks.taken[giver]:
                 continue
-            # The receiver comes from the first stack that is not empty.
-            stack = third
-            if size[not_met] > 0:
-                stack = not_met
-            elif size[second] > 0:
-                stack = second
+            # Receivers that have not met the late rank come first.
+            stack = not_met
+            if size[not_met] == 0:
+                stack = has_met
             if size[stack] == 0:
                 return False
             size[stack] -= 1
