@@ -92,7 +92,7 @@ _LEAST_MOVE_WORK = 1e8
 choices."""
 _MOST_RINGS = 3
 """A move adds a ring while fewer than so many may change; after that it replaces one of them."""
-_MOST_PERTURB = 0.3
+_MOST_REVERSE = 0.3
 _MOST_REPLACE = 0.36
 _MOST_ROUTE = 0.72
 """Moves by the number that draws them, each up to its limit: the order of a ring (30 %), a ring
@@ -650,7 +650,7 @@ class Search:
     def _move(self, choice: RailChoice) -> RailChoice:
         """Apply the move in whose interval a number from 0 to 1 lies; `choice` itself stays.
 
-        The constants from `_MOST_PERTURB` to `_MOST_ROUTE` are the upper ends of the intervals, so
+        The constants from `_MOST_REVERSE` to `_MOST_ROUTE` are the upper ends of the intervals, so
         that the share of a move is the difference of two. The initial rings of chords keep their
         circuits; a choice of chords alone gets another ring instead.
         """
@@ -663,8 +663,8 @@ class Search:
             if ring >= len(stride) or stride[ring] == 0
         ]
         move = self.rng.random()
-        if move < _MOST_PERTURB and movable:
-            return self._perturb_ring(choice, movable)
+        if move < _MOST_REVERSE and movable:
+            return self._reverse_part(choice, movable)
         if move < _MOST_REPLACE:
             return self._replace_ring(choice, movable)
         if move < _MOST_ROUTE:
@@ -677,28 +677,18 @@ class Search:
         priority[moved] = np.nextafter(priority[other], self.rng.choice((-np.inf, np.inf)))
         return choice._replace(priority=priority)
 
-    def _perturb_ring(self, choice: RailChoice, movable: Sequence[int]) -> RailChoice:
-        """Change the order of one ring: exchange two seats, turn a part around, or move a seat.
+    def _reverse_part(self, choice: RailChoice, movable: Sequence[int]) -> RailChoice:
+        """Turn around a random part of the order of one ring (2-opt).
 
-        With the order a b c d e f and the places 1 and 4, an exchange gives a e c d b f, turning
-        the part around a e d c b f, and moving its last seat to its front a e b c d f. Each cycle
-        keeps its seats. `movable` are the numbers of rings that may change, at least one. `choice`
+        With the order a b c d e f and the places 1 and 4, it becomes a e d c b f. Each cycle keeps
+        its seats. `movable` are the numbers of rings that may change, at least one. `choice`
         itself stays.
         """
         layout = choice.layout
         ring = movable[self._draw(len(movable))]
         order = layout.order.copy()
         low, high = sorted((self._draw(order.shape[1]), self._draw(order.shape[1])))
-        part = order[ring, low : high + 1]
-
-        # The three kinds of changes are equally likely.
-        kind = self._draw(3)
-        if kind == 0:
-            part[[0, -1]] = part[[-1, 0]]
-        elif kind == 1:
-            part[:] = part[::-1].copy()
-        else:
-            part[:] = np.roll(part, 1)
+        order[ring, low : high + 1] = order[ring, low : high + 1][::-1].copy()
         next_seat = layout.next_seat.copy()
         next_seat[ring] = close_ring(order[ring], layout.cycle[ring])
         return choice._replace(layout=layout._replace(order=order, next_seat=next_seat))

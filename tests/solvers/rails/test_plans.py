@@ -127,7 +127,7 @@ def test_a_plan_beyond_the_limit_is_the_first_alone(monkeypatch: pytest.MonkeyPa
         raise AssertionError("a further rule is drawn though the time is up")
 
     monkeypatch.setattr(methods, "plan_programs", no_further_rule)
-    found = om.solve(small_job(4, 1, 2, delay_s=1e-3), seed=0, time_limit_s=1e-9)
+    found = om.solve(small_job(4, 1, 2, delay_s=0.1), seed=0, time_limit_s=1e-9)
     assert found.limit is om.Limit.TIME
     assert found.status is Status.FEASIBLE
 

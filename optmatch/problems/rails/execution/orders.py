@@ -13,9 +13,7 @@ s triggers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,36 +38,32 @@ from optmatch.problems.rails.execution.uses import (
     touched,
 )
 from optmatch.problems.rails.problem import RailJob
-from optmatch.problems.rails.training.step import Step
 from optmatch.problems.rails.training.times import Events, ends_s
 
 
-class Parts(NamedTuple):
-    """The parts of each event, in order: the first is the event itself.
+class Pauses(NamedTuple):
+    """Where communications pause for triggers: *cuts*, by event and share, and rows of triggers.
 
-    An event that does not pause has one part. Parts are counted from 0. Both columns have an
-    entry for each event: ``number[event]`` counts its parts, each of which is a node, and
-    ``further[event]`` is the node of its second part.
+    At each cut of an event one of its parts ends and the next one begins. Part 0 is the node of
+    the event itself; the part behind cut c is the node `n_events` + c.
     """
 
-    number: Ints
-    """The number of nodes."""
-    further: Ints
-    """The node of the second part; others follow."""
-
-    def node(self, event: Any, part: Any) -> Ints:
-        """Return the node of a part of an event; part 0 is the event itself."""
-        nodes: Ints = np.where(np.equal(part, 0), event, self.further[event] + part - 1)
-        return nodes
-
-    def of(self, event: int) -> list[int]:
-        """List the nodes of an event, part by part."""
-        return [event, *(self.further[event] + np.arange(self.number[event] - 1)).tolist()]
-
-    @property
-    def last(self) -> Ints:
-        """By event the node of its last part."""
-        return self.node(np.arange(len(self.number), dtype=np.int32), self.number - 1)
+    event: Ints
+    """``event[cut]``, ascending."""
+    share: NDArray[np.float64]
+    """``share[cut]``: how much of the event is over then; ascending for each event."""
+    part: Ints
+    """``part[cut]``: the part that ends there."""
+    before: Ints
+    """``before[cut]``: its node."""
+    after: Ints
+    """``after[cut]``: the node of the next part."""
+    rail: Ints
+    """``rail[row]``: the rail of a row of `TriggerPlan.pauses`."""
+    trigger: Ints
+    """``trigger[row]``: the trigger that its communication waits for."""
+    cut: Ints
+    """``cut[row]``: the cut at which it does."""
 
 
 class Graph(NamedTuple):
@@ -98,11 +92,6 @@ def _pair_nodes(before: Any, after: Any, ago: Any = 0) -> NDArray[np.int32]:
     return np.stack([before, after]).astype(np.int32)[:, is_in_step]
 
 
-Paused = Mapping[int, Mapping[float, Sequence[int]]]
-"""``paused[event][share]``: the states of its rail that an event waits for when this share of it
-is over. Events and shares ascend; those that do not pause are left out."""
-
-
 class _Linking(NamedTuple):
     """The things that all rails of a plan have in common while it is linked."""
 
@@ -110,11 +99,10 @@ class _Linking(NamedTuple):
     plan: TriggerPlan
     find: Finder
     """Finds the operations that rows name, and names them."""
-    parts: Parts
-    """The nodes of all parts of each event."""
+    pauses: Pauses
+    """Where events pause."""
     last: Ints
     """``last[event]``: the node of its last part."""
-    paused: Paused
 
 
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
@@ -137,14 +125,31 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
 
     # The nodes of events and of their further parts, and the pairs that hold for any circuits: an
     # event waits for the last part of another one, and each part for the part before it.
-    paused = _number_parts(job, plan, find)
-    parts, places, durations_s = _cut_events(job, plan, paused)
-    n_nodes = sum(map(len, places))
-    linking = _Linking(job, plan, find, parts, parts.last, paused)
-    pairs = [_pair_nodes(linking.last[events.before], events.after)]
-    chained = [pair for event in paused for pair in pairwise(parts.of(event))]
-    chains = np.array(chained, np.int64).reshape(-1, 2)
-    pairs.append(_pair_nodes(chains[:, 0], chains[:, 1]))
+    pauses = _list_pauses(job, plan, find)
+    last = np.arange(len(events.part))
+    last[pauses.event] = pauses.after  # the last of several cuts stays
+    linking = _Linking(job, plan, find, pauses, last)
+    pairs = [
+        _pair_nodes(last[events.before], events.after),
+        _pair_nodes(pauses.before, pauses.after),
+    ]
+
+    # An event lasts up to its first cut, and each further part from its cut to the next one, the
+    # last part up to share 1. A part has the place of the last trigger that it waits for.
+    next_share = np.ones(len(pauses.share))
+    goes_on = pauses.part[1:] > 0
+    next_share[:-1][goes_on] = pauses.share[1:][goes_on]
+    whole_s = plan.lasts_s[events.part]
+    first_s = whole_s.copy()
+    is_first = pauses.part == 0
+    first_s[pauses.event[is_first]] *= pauses.share[is_first]
+    durations_s = [first_s, whole_s[pauses.event] * (next_share - pauses.share)]
+    place_of_part = np.zeros(len(pauses.event), np.int32)
+    for rail in plan.rails:
+        rows = np.flatnonzero(pauses.rail == rail.rail)
+        np.maximum.at(place_of_part, pauses.cut[rows], rail.place[pauses.trigger[rows]])
+    places = [plan.place[events.part], place_of_part]
+    n_nodes = len(last) + len(place_of_part)
 
     # Trigger k of a rail gets the nodes `begin[k]`, which takes no time, and `begin[k] + 1`, which
     # lasts as long as its ports are dark. Both have the place of the trigger. `_link_rail` adds
@@ -175,45 +180,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     # Only the nodes that are events themselves have a first operation.
     part = np.concatenate([events.part, np.full(n_nodes - len(events.part), -1)])
     nodes = Events(events.event_of, part, before, after, np.concatenate(durations_s))
-    return replace(plan, rails=tuple(rails)), Graph(nodes, linking.last, tuple(begins))
-
-
-def _cut_events(
-    job: RailJob, plan: TriggerPlan, paused: Paused
-) -> tuple[Parts, list[NDArray[np.int32]], list[NDArray[np.float64]]]:
-    """Cut events that pause into parts; list the places and durations of all nodes of events.
-
-    ``paused[event][share]`` are the states that the event waits for at that share. The event
-    itself stays node `event`, its part 0; further parts are nodes from ``parts.further[event]``
-    on. Example: an event of 3 s with a pause at 1/3 becomes a node of 1 s and one of 2 s.
-
-    The lists of places and durations have an array for all events, then one for the further parts
-    of each event that pauses.
-    """
-    # At first each event has one part. ``events.part[event]`` is one operation of the event.
-    step = job.step()
-    events = job.events()
-    n_events = len(events.part)
-    n_nodes = n_events
-    parts = Parts(np.ones(n_events, np.int32), np.zeros(n_events, np.int32))
-    places = [plan.place[events.part]]
-    durations_s = [plan.lasts_s[events.part]]
-    for event, states_of_share in paused.items():
-        parts.number[event] = 1 + len(states_of_share)
-        parts.further[event] = n_nodes
-        n_nodes += len(states_of_share)
-
-        # The event itself lasts up to the first share, and each further part from its share to
-        # the next one, the last part up to 1. State s is reached by trigger s - 1.
-        total_s = durations_s[0][event]
-        durations_s[0][event] *= min(states_of_share)
-        durations_s.append(total_s * np.diff([*states_of_share, 1.0]))
-        rail = _rail_of(plan, step, int(events.part[event]))
-        last_triggers = [
-            max(rail.place[state - 1] for state in states) for states in states_of_share.values()
-        ]
-        places.append(np.array(last_triggers, np.int32))
-    return parts, places, durations_s
+    return replace(plan, rails=tuple(rails)), Graph(nodes, last, tuple(begins))
 
 
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
@@ -315,36 +282,44 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
         )
 
 
-def _rail_of(plan: TriggerPlan, step: Step, operation: int) -> RailTriggers:
-    """Return the rail of an operation."""
-    return next(rail for rail in plan.rails if rail.rail == step.rail[operation])
-
-
-def _number_parts(
-    job: RailJob, plan: TriggerPlan, find: Finder
-) -> dict[int, dict[float, list[int]]]:
-    """List by event that pauses, and by share, the states that it waits for then; both ascend.
+def _list_pauses(job: RailJob, plan: TriggerPlan, find: Finder) -> Pauses:
+    """List the cuts of all events that pause, and the triggers that they wait for.
 
     Rows of ``plan.pauses`` are rank, group, number and state, and ``plan.shares`` has an entry for
-    each. Refuses a state that the rail of the operation does not have.
+    each; state k + 1 is that after trigger k. Refuses a state that the rail of the operation does
+    not have. Example: rows of event 7 with the shares 1/3, 2/3 and 1/3 make two cuts.
     """
-    paused: dict[int, dict[float, list[int]]] = {}
-    step = job.step()
-    event_of = job.events().event_of
+    # States of a rail are counted by its triggers; an operation inside a server has none.
     operations = find(plan.pauses, "pauses")
-    rows = zip(operations.tolist(), plan.pauses[:, 3].tolist(), plan.shares.tolist(), strict=True)
-    for row, (operation, state, share) in enumerate(rows):
-        # States of a rail are counted by its triggers; an operation inside a server has none.
-        n_triggers = 0
-        if step.rail[operation] >= 0:
-            n_triggers = len(_rail_of(plan, step, operation).place)
-        if not 1 <= state <= n_triggers:
-            raise InputError(
-                f"pauses[{row}]: state {state}, the rail has 1 to {n_triggers}",
-                where=f"pauses[{row}]",
-            )
-        paused.setdefault(int(event_of[operation]), {}).setdefault(share, []).append(state)
-    return {event: dict(sorted(shares.items())) for event, shares in sorted(paused.items())}
+    rail_of_row = job.step().rail[operations].astype(np.int64)
+    trigger = plan.pauses[:, 3].astype(np.int64) - 1
+    n_triggers = np.zeros(len(trigger), np.int64)
+    for rail in plan.rails:
+        n_triggers[rail_of_row == rail.rail] = len(rail.place)
+    for row in np.flatnonzero((trigger < 0) | (trigger >= n_triggers))[:1].tolist():
+        raise InputError(
+            f"pauses[{row}]: state {trigger[row] + 1}, the rail has 1 to {n_triggers[row]}",
+            where=f"pauses[{row}]",
+        )
+
+    # Rows of one event with one share are one cut; parts of an event count from its first cut.
+    event_of_row = job.events().event_of[operations]
+    cuts, cut_of_row = np.unique(
+        np.stack([event_of_row, plan.shares], axis=1), axis=0, return_inverse=True
+    )
+    event = cuts[:, 0].astype(np.int64)
+    part = np.arange(len(event)) - np.searchsorted(event, event)
+    after = len(job.events().part) + np.arange(len(event))
+    return Pauses(
+        event=event,
+        share=cuts[:, 1],
+        part=part,
+        before=np.where(part == 0, event, after - 1),
+        after=after,
+        rail=rail_of_row,
+        trigger=trigger,
+        cut=cut_of_row.reshape(-1),
+    )
 
 
 def _link_rail(
@@ -362,29 +337,30 @@ def _link_rail(
     event_of = job.events().event_of
     table = _tabulate_ports(linking, rail, uses)
 
+    # ``cut_of[event, trigger]``: the cut at which an event on this rail pauses for a trigger.
+    pauses = linking.pauses
+    rows = np.flatnonzero(pauses.rail == rail.rail)
+    events = pauses.event[pauses.cut[rows]].tolist()
+    pairs_of_rows = zip(events, pauses.trigger[rows].tolist(), strict=True)
+    cut_of = dict(zip(pairs_of_rows, pauses.cut[rows].tolist(), strict=True))
+
     # 1. Sends of each port follow one after the other.
     send_before, send_after, ago = table.pair(use=True, after_use=True)
     pairs.append(_pair_nodes(linking.last[event_of[send_before]], event_of[send_after], ago))
 
     # 2. A trigger waits for the last part of each send before it, unless the communication pauses
-    # for just this trigger: then for the part up to this pause. Parts are numbered from 0;
-    # ``part_of_cut[event, trigger]`` is the one after which the event pauses for it.
+    # for just this trigger: then for the part up to this pause. If an event pauses at cut 0 for
+    # trigger 4 and at cut 1 for trigger 6, these two triggers wait for its parts 0 and 1, and all
+    # other triggers for part 2.
     send, trigger, ago = table.pair(use=True, after_use=False)
-    part_of_cut = {
-        (event, state - 1): number
-        for event, states_of_share in linking.paused.items()
-        for number, states in enumerate(states_of_share.values())
-        for state in states
-    }
-    part = linking.parts.number[event_of[send]] - 1
-    if part_of_cut:
-        # If an event pauses after part 0 for trigger 4 and after part 1 for trigger 6, these two
-        # triggers wait for part 0 and part 1, and all other triggers for part 2.
-        rows = zip(event_of[send].tolist(), trigger.tolist(), part.tolist(), strict=True)
-        part = np.array(
-            [part_of_cut.get((event, k), last_part) for event, k, last_part in rows], np.int64
-        )
-    pairs.append(_pair_nodes(linking.parts.node(event_of[send], part), begin[trigger], ago))
+    send_event = event_of[send]
+    node = linking.last[send_event]
+    part = np.bincount(pauses.event, minlength=len(linking.last))[send_event]
+    for (event, k), cut in cut_of.items():
+        is_cut = (send_event == event) & (trigger == k)
+        node[is_cut] = pauses.before[cut]
+        part[is_cut] = pauses.part[cut]
+    pairs.append(_pair_nodes(node, begin[trigger], ago))
     after = find.name(send, part, ago, trigger)
 
     # 3. Nothing is sent before its circuits are up, which is when the second node of the trigger
@@ -393,17 +369,15 @@ def _link_rail(
     needs = [find.name(send, 0, trigger + 1, ago)]
     pairs.append(_pair_nodes(begin[trigger] + 1, event_of[send], ago))
 
-    # Further parts wait for the triggers of their pauses that change ports of their own. A trigger
-    # may also be one of another rail with the same number: then the event has no uses here.
+    # Further parts wait for the triggers of their pauses that change ports of their own.
     trigger_of_change, changed_port = touched(job, rail)
-    for (event, k), last_part in part_of_cut.items():
+    for (event, k), cut in cut_of.items():
         own_uses = np.flatnonzero(event_of[uses.operation] == event)
         is_changed = np.isin(uses.port[own_uses], changed_port[trigger_of_change == k])
         operations = uses.operation[own_uses[is_changed]]
         if len(operations):
-            needs.append(find.name(operations, last_part + 1, k + 1, 0))
-            node = linking.parts.node(event, np.array([last_part + 1]))
-            pairs.append(_pair_nodes(begin[[k]] + 1, node))
+            needs.append(find.name(operations, pauses.part[cut] + 1, k + 1, 0))
+            pairs.append(_pair_nodes(begin[[k]] + 1, pauses.after[[cut]]))
 
     # 4. Triggers with a port in common keep their order: one begins after the other has begun or,
     # on a switch that stops as a whole, after the other is up.

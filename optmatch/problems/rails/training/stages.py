@@ -60,9 +60,9 @@ def build_step(
     sent: dict[int, list[_Message]] = {stage: [] for stage in range(split.pp)}
     for stage, order in enumerate(passes):
         for one_pass in order:
-            for message in _messages(split, stage, one_pass, batches):
-                if message.source == stage:
-                    sent[message.destination].append(message)
+            message = _find_message(split, stage, one_pass, batches, leaves=True)
+            if message is not None:
+                sent[message.destination].append(message)
 
     # One program for each stage. Its communications are then cut into those inside servers and
     # those over rails, and the programs are copied to the ranks.
@@ -90,38 +90,35 @@ class _Message(NamedTuple):
     tag: int
 
 
-def _messages(split: Parallelism, stage: int, one_pass: Pass, batches: int) -> list[_Message]:
-    """List the messages of a pass at a stage: the one that comes in, then the one that leaves.
+def _find_message(
+    split: Parallelism, stage: int, one_pass: Pass, batches: int, *, leaves: bool
+) -> _Message | None:
+    """Find the message of a pass that leaves a stage, or else the one that comes in.
 
-    Their tags are unique between two stages. `batches` is the number of micro-batches. Weights
-    (W) need no message, nor do parts whose neighbour is at the same stage.
+    Tags are unique between two stages. `batches` is the number of micro-batches. Weights (W) need
+    no message, nor do parts whose neighbour is at the same stage.
     """
     if one_pass.kind == "W":
-        return []
-    where = find_part(split.schedule, split.pp, stage, one_pass.part)
+        return None
+
+    # A part has two boundaries: boundary `low` is between the parts low and low + 1. Forward the
+    # pass leaves over the second one, backward over the first; the model has none outside.
     is_forward = one_pass.kind == "F"
+    low = find_part(split.schedule, split.pp, stage, one_pass.part)
+    if leaves != is_forward:
+        low -= 1
+    if not 0 <= low < split.n_parts - 1:
+        return None
+    low_stage = find_stage(split.schedule, split.pp, low, one_pass.part)
+    high_stage = find_stage(split.schedule, split.pp, low + 1, one_pass.part)
+    if low_stage == high_stage:
+        return None
 
-    # A part has two boundaries: boundary `low` is between the parts low and low + 1. The pass
-    # comes in over the first one listed and leaves over the second; the model has none outside.
-    boundaries = [where - 1, where]
-    if not is_forward:
-        boundaries.reverse()
-    messages = []
-    for low in boundaries:
-        if not 0 <= low < split.n_parts - 1:
-            continue
-        low_stage = find_stage(split.schedule, split.pp, low, one_pass.part)
-        high_stage = find_stage(split.schedule, split.pp, low + 1, one_pass.part)
-        if low_stage == high_stage:
-            continue
-
-        # Two tags for each boundary and micro-batch: forward and backward.
-        tag = (low * batches + one_pass.batch) * 2
-        if is_forward:
-            messages.append(_Message(low_stage, high_stage, tag))
-        else:
-            messages.append(_Message(high_stage, low_stage, tag + 1))
-    return messages
+    # Two tags for each boundary and micro-batch: forward and backward.
+    tag = (low * batches + one_pass.batch) * 2
+    if is_forward:
+        return _Message(low_stage, high_stage, tag)
+    return _Message(high_stage, low_stage, tag + 1)
 
 
 class _Program:
@@ -534,23 +531,23 @@ class _Program:
 
     def _receive(self, one_pass: Pass) -> None:
         """Receive the message of a pass, and those that were sent before it."""
-        for message in _messages(self.split, self.stage, one_pass, self.micro_batches):
-            if message.destination != self.stage:
-                continue
+        message = _find_message(self.split, self.stage, one_pass, self.micro_batches, leaves=False)
+        if message is None:
+            return
 
-            # Messages up to this one are received now. It may have been received before, if it was
-            # sent before one that was needed earlier.
-            queue = self.incoming[message.source]
-            while message.tag not in self.received:
-                (self.received[queue[0].tag],) = self._message(RECV, queue[0], ())
-                queue.popleft()
-            self.arrived = (self.received[message.tag],)
+        # Messages up to this one are received now. It may have been received before, if it was
+        # sent before one that was needed earlier.
+        queue = self.incoming[message.source]
+        while message.tag not in self.received:
+            (self.received[queue[0].tag],) = self._message(RECV, queue[0], ())
+            queue.popleft()
+        self.arrived = (self.received[message.tag],)
 
     def _send(self, one_pass: Pass, after: tuple[int, ...]) -> None:
-        """Send the messages of a pass."""
-        for message in _messages(self.split, self.stage, one_pass, self.micro_batches):
-            if message.source == self.stage:
-                self._message(SEND, message, after)
+        """Send the message of a pass."""
+        message = _find_message(self.split, self.stage, one_pass, self.micro_batches, leaves=True)
+        if message is not None:
+            self._message(SEND, message, after)
 
     def _message(self, kind: int, message: _Message, after: tuple[int, ...]) -> tuple[int, ...]:
         """Write one end of a message: `kind` is `SEND` or `RECV`."""
