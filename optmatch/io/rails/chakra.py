@@ -676,8 +676,8 @@ class NodeBuilder:
         )
 
 
-def join(traces: Sequence[Nodes]) -> Nodes:
-    """Put the nodes of all ranks together, from ``traces[rank]``."""
+def join(traces: Sequence[Nodes], n_ranks: int) -> Nodes:
+    """Put the nodes of ranks together, given by ascending rank; absent ranks have none."""
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(trace, name) for trace in traces])
         for name in (*_NODE_COLUMNS, "is_control")
@@ -696,9 +696,12 @@ def join(traces: Sequence[Nodes]) -> Nodes:
         numbers = [*(number_of_group[name] for name in trace.group_names), MISSING]
         groups.append(np.array(numbers)[trace.group])
     columns["group"] = np.concatenate(groups)
+    path_of_rank = dict.fromkeys(range(n_ranks), "")
+    for trace in traces:
+        path_of_rank |= trace.path_of_rank
     return traces[0]._replace(
         group_names=group_names,
-        path_of_rank={rank: path for trace in traces for rank, path in trace.path_of_rank.items()},
+        path_of_rank=path_of_rank,
         sent_bytes={key: sent for trace in traces for key, sent in trace.sent_bytes.items()},
         **columns,
     )
@@ -769,7 +772,8 @@ def read_traces(
             f"ranks {sorted(path_of_rank)}: a file for each of 0 .. {len(paths) - 1}"
         )
     ranks = range(len(paths))
-    return join([read_trace(path_of_rank[rank], skipped=skipped) for rank in ranks])
+    traces = [read_trace(path_of_rank[rank], skipped=skipped) for rank in ranks]
+    return join(traces, len(paths))
 
 
 def siblings(path: str | os.PathLike[str]) -> list[Path]:

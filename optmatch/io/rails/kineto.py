@@ -1305,13 +1305,9 @@ def make_nodes(
         for name, ranks in recording.members.items():
             members_by_name[name].add(ranks or all_ranks)
 
-    # A rank without a file has no nodes.
-    recording_of_rank = {recording.rank: recording for recording in recordings}
     members: dict[str, tuple[int, ...]] = {}
     traces = []
-    for rank in range(n_ranks):
-        recording = recording_of_rank.get(rank, Recording("", rank, n_ranks))
-
+    for recording in recordings:
         # Groups of one name with different ranks get the least rank as a part of their names.
         unique_names = {}
         for name, told_ranks in recording.members.items():
@@ -1323,7 +1319,7 @@ def make_nodes(
                 where = "/distributedInfo/pg_config"
                 raise FormatError(rule, where=where, path=recording.path)
         traces.append(_nodes_of_recording(recording, unique_names, skipped))
-    return join(traces), members
+    return join(traces, n_ranks), members
 
 
 def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None) -> None:

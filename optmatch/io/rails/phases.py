@@ -94,8 +94,10 @@ def read_phase_list(
     ranks_of_groups = [rank for ranks in groups.values() for rank in ranks]
     n_ranks = 1 + max([*rows_of_rank, *ranks_of_groups], default=-1)
     check_content("ranks", n_ranks, file)
-    traces = [_chain(rows_of_rank[rank], rank, noun, file) for rank in range(n_ranks)]
-    return step_of(join(traces), groups, options or TraceOptions())
+    traces = [_chain((), 0, noun, file)]
+    for rank, rows in sorted(rows_of_rank.items()):
+        traces.append(_chain(rows, rank, noun, file))
+    return step_of(join(traces, n_ranks), groups, options or TraceOptions())
 
 
 def _read_line(record: Record, where: str) -> list[Node]:
@@ -352,7 +354,7 @@ def read_recorded_step(
                     float(window_before_s[phase]), row, record.n_operations, f"line {record.line}"
                 )
         traces.append(_chain(rows, rank, "line", file))
-    return step_of(join(traces), groups, replace(options, dimensions=dimensions))
+    return step_of(join(traces, len(traces)), groups, replace(options, dimensions=dimensions))
 
 
 def _find_files(prefix: str | os.PathLike[str], options: TraceOptions) -> dict[int, str]:
