@@ -76,7 +76,6 @@ _SECONDS = {
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
 }
 _PREFIXES = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-_LONG_PREFIXES = {"kilo": "k", "mega": "m", "giga": "g", "tera": "t", "peta": "p"}
 _SIZE = re.compile(
     r"(?P<prefix>kilo|mega|giga|tera|peta|[kmgtp]?)(?P<binary>i|bi)?"
     r"(?P<unit>bits?|bytes?|octets?|b)"
@@ -117,25 +116,21 @@ def size_unit(word: str, place: str) -> Unit | None:
     match = _SIZE.fullmatch(word)
     if match is None:
         return None
-    prefix = match["prefix"].lower()
-    prefix = _LONG_PREFIXES.get(prefix, prefix)
-    factor = float((1024 if match["binary"] else 1000) ** _PREFIXES[prefix])
-    unit = match["unit"]
-    is_rate = match["rate"] is not None
 
     # One letter: b is bits and B is bytes, where capitals are used at all.
-    is_bits = unit.lower().startswith("bit")
-    if unit == "b":
-        has_capitals = match["prefix"][:1].isupper() or match["binary"] is not None
-        if not has_capitals and match["rate"] != "ps":
-            raise FormatError(
-                f"{shorten(word)} could be bits or bytes: write {prefix}bits or {prefix}bytes",
-                path=place,
-            )
-        is_bits = True
-    if is_rate:
+    prefix = match["prefix"][:1]
+    has_capitals = prefix.isupper() or match["binary"] is not None
+    if match["unit"] == "b" and not has_capitals and match["rate"] != "ps":
+        raise FormatError(
+            f"{shorten(word)} could be bits or bytes: write {prefix}bits or {prefix}bytes",
+            path=place,
+        )
+    if match["rate"] is not None:
         return Unit(word, 1.0, True)
-    return Unit(word, factor / 8 if is_bits else factor, False)
+    factor = float((1024 if match["binary"] else 1000) ** _PREFIXES[prefix.lower()])
+    if match["unit"] == "b" or match["unit"].lower().startswith("bit"):
+        factor /= 8
+    return Unit(word, factor, False)
 
 
 def traffic_unit(header: str, place: str) -> Unit | None:
@@ -143,18 +138,16 @@ def traffic_unit(header: str, place: str) -> Unit | None:
 
     A header without a unit, such as ``demand``, means bytes.
     """
-    unit = None
-    for word in _words_of(header):
+    unit = BYTES
+    words = _words_of(header)
+    for word in words:
         named = size_unit(word, place)
-        if named is not None and unit is not None:
-            raise FormatError(f"{shorten(header)} names two units", path=place)
-        if named is not None:
-            unit = named
-        elif word.lower() not in _AMOUNT_WORDS:
+        if named is None and word.lower() not in _AMOUNT_WORDS:
             return None
-    if unit is None and not _words_of(header):
-        return None
-    return unit or BYTES
+        if named is not None and unit is not BYTES:
+            raise FormatError(f"{shorten(header)} names two units", path=place)
+        unit = named or unit
+    return unit if words else None
 
 
 def unit_in_words(text: str, place: str) -> Unit | None:
@@ -184,18 +177,14 @@ def seconds_each(header: str, known_words: frozenset[str]) -> float | None:
 
     ``time`` and ``time_s`` are in seconds, ``arrival_ms`` in milliseconds.
     """
-    factor = None
-    is_time = False
-    for word in _words_of(header):
-        if word.lower() in known_words:
-            is_time = True
-        elif word.lower() in _SECONDS and factor is None:
-            factor = _SECONDS[word.lower()]
-        else:
-            return None
-    if not is_time:
+    words = [word.lower() for word in _words_of(header)]
+    units = [word for word in words if word in _SECONDS]
+    other_words = set(words).difference(units)
+    if not other_words or not other_words <= known_words or len(units) > 1:
         return None
-    return 1.0 if factor is None else factor
+    if not units:
+        return 1.0
+    return _SECONDS[units[0]]
 
 
 def account_for_unit(unit: Unit) -> None:
@@ -431,6 +420,19 @@ def stated_unit(content: bytes, path: str) -> Unit:
     return unit
 
 
+def _lines(content: bytes, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each line that is not blank."""
+    text = io.StringIO(decode(content, path), newline=None)
+    for number, line in enumerate(text, start=1):
+        if line.strip():
+            yield f"{path}:{number}", line
+
+
+def split_words(content: bytes, path: str) -> list[Row]:
+    """Split a text into lines of words between blanks, without empty lines."""
+    return [Row(place, line.split()) for place, line in _lines(content, path)]
+
+
 def split_rows(content: bytes, path: str) -> list[Row]:
     """Split a text into lines of fields, without comments and empty lines.
 
@@ -438,10 +440,10 @@ def split_rows(content: bytes, path: str) -> list[Row]:
     blanks. With semicolons or tabs, numbers may have decimal commas.
     """
     lines = []
-    for number, line in enumerate(decode(content, path).splitlines(), start=1):
+    for place, line in _lines(content, path):
         without_comment = re.sub(r"(^|\s)#.*", "", line).rstrip()
-        if without_comment.strip():
-            lines.append((f"{path}:{number}", without_comment))
+        if without_comment:
+            lines.append((place, without_comment))
     separator = next((mark for mark in ";\t," if any(mark in line for _, line in lines)), None)
 
     rows = []
@@ -614,7 +616,7 @@ def _header_of_edges(header: Row, body: Sequence[list[str]]) -> _EdgeColumns | N
         return None
 
     others = [column for column in range(len(words)) if column not in (*sources, *destinations)]
-    if others[0] == 0 and words[0] == "" and _counts([row[0] for row in body]):
+    if len(others) > 1 and words[0] == "" and _counts([row[0] for row in body]):
         others = others[1:]
 
     # A matrix of numbers may have ports of these names, if no column is called traffic.
@@ -692,9 +694,10 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
     # A first line that is no edge names the columns; without known names they are in this order.
     columns = _header_of_edges(rows[0], [row.fields for row in rows[1:]])
     width = 3
+    body = rows
     if columns is not None:
         width = len(rows[0].fields)
-        rows = rows[1:]
+        body = rows[1:]
     elif not is_number(rows[0].fields[-1]):
         # Without known names of columns the last one has the amounts.
         name = rows[0].fields[-1]
@@ -702,8 +705,7 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
         if named_unit is None:
             assume(f"column {shorten(name)} is read as bytes")
         columns = _EdgeColumns(0, 1, 2, named_unit or BYTES)
-        width = len(rows[0].fields)
-        rows = rows[1:]
+        body = rows[1:]
 
     # Without a header the columns are source, destination and amount.
     source, destination, amount, unit = columns or _EdgeColumns(0, 1, 2, stated)
@@ -717,9 +719,9 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
                 " among them",
                 path=row.place,
             )
-    amounts = [unit.bytes_each * read_number(row.fields[amount], row.place) for row in rows]
+    amounts = [unit.bytes_each * read_number(row.fields[amount], row.place) for row in body]
     source_ports, destination_ports, names = number_ports(
-        [row.fields[source] for row in rows], [row.fields[destination] for row in rows], path
+        [row.fields[source] for row in body], [row.fields[destination] for row in body], path
     )
     shape = (len(names), len(names))
     matrix = sparse_matrix(source_ports, destination_ports, amounts, shape, path)
@@ -871,57 +873,49 @@ def read_flows(path: str | os.PathLike[str]) -> FlowList:
     # ``weight`` and ``deadline``. Flows with one label in ``coflow`` belong together; without
     # the column each flow is a coflow of its own.
     column_of = _find_columns(rows[0])
-    for row in rows[1:]:
+    flow_rows = rows[1:]
+    for row in flow_rows:
         if len(row.fields) != len(rows[0].fields):
             raise FormatError(
                 f"{len(row.fields)} fields, but {len(rows[0].fields)} columns", path=row.place
             )
+    texts = {
+        role: [row.fields[column.number] for row in flow_rows]
+        for role, column in column_of.items()
+    }
 
-    def texts(column: str) -> list[str]:
-        """Return the fields of a column, line by line."""
-        return [row.fields[column_of[column].number] for row in rows[1:]]
-
-    def numbers(column: str) -> list[float]:
-        """Return the amounts of a column in seconds or bytes, line by line."""
-        places = [row.place for row in rows[1:]]
-        factor = column_of[column].factor
-        fields = zip(texts(column), places, strict=True)
-        return [factor * _amount(text, place) for text, place in fields]
-
-    # Ports are numbered by their names.
-    size_bytes = np.array(numbers("bytes"), dtype=np.float64)
-    source, destination, names = number_ports(texts("source"), texts("destination"), name)
-
-    # Flows with the same label are one coflow; coflows are numbered as they come.
-    coflows = np.arange(len(rows) - 1)
-    if "coflow" in column_of:
-        number_of = {label: k for k, label in enumerate(dict.fromkeys(texts("coflow")))}
-        coflows = np.array([number_of[label] for label in texts("coflow")], dtype=np.int64)
-
-    # Weights are above 0; the first that is not is named.
-    weight = None
-    if "weight" in column_of:
-        weight = np.array(numbers("weight"))
+    # Times in seconds and sizes in bytes; an empty deadline is none, which is infinite.
+    numbers = {}
+    for role in ("time", "bytes", "weight", "deadline"):
+        if role in column_of:
+            numbers[role] = np.full(len(flow_rows), np.inf)
+            for flow, text in enumerate(texts[role]):
+                if text or role != "deadline":
+                    amount = _amount(text, flow_rows[flow].place)
+                    numbers[role][flow] = column_of[role].factor * amount
+    weight = numbers.get("weight")
+    if weight is not None:
         for flow in np.flatnonzero(weight == 0)[:1]:
-            raise FormatError("weight 0: > 0 is expected", path=rows[1 + flow].place)
-    deadline_s = None
-    if "deadline" in column_of:
-        # An empty field is no deadline, which is infinite.
-        deadline_s = np.full(len(rows) - 1, np.inf)
-        for flow, (text, row) in enumerate(zip(texts("deadline"), rows[1:], strict=True)):
-            if text:
-                deadline_s[flow] = column_of["deadline"].factor * _amount(text, row.place)
+            raise FormatError("weight 0: > 0 is expected", path=flow_rows[flow].place)
+
+    # Ports are numbered by their names. Flows with the same label are one coflow; coflows are
+    # numbered as they come.
+    source, destination, names = number_ports(texts["source"], texts["destination"], name)
+    coflows = np.arange(len(flow_rows))
+    if "coflow" in column_of:
+        number_of = {label: k for k, label in enumerate(dict.fromkeys(texts["coflow"]))}
+        coflows = np.array([number_of[label] for label in texts["coflow"]], dtype=np.int64)
     return _in_order(
         FlowList(
-            time_s=np.array(numbers("time")),
+            time_s=numbers["time"],
             source=source,
             destination=destination,
-            size_bytes=size_bytes,
+            size_bytes=numbers["bytes"],
             coflow=coflows,
             n_ports=len(names),
             names=names_of_ports(names),
             weight=weight,
-            deadline_s=deadline_s,
+            deadline_s=numbers.get("deadline"),
         )
     )
 
@@ -1019,20 +1013,17 @@ def read_coflow_benchmark(content: bytes, path: str) -> FlowList:
     coflow 7, which arrives after 500 ms: 2 mappers, racks 0 and 3, send 10 megabytes in all to 1
     reducer, rack 5. Racks, which are ports, count from 0. Each mapper and reducer have a flow.
     """
-    numbered = enumerate(decode(content, path).splitlines(), start=1)
-    lines = [(f"{path}:{number}", line.split()) for number, line in numbered if line.strip()]
-    n_ports, n_coflows = (int(word) for word in lines[0][1])
+    header, *rows = split_words(content, path)
+    n_ports, n_coflows = map(int, header.fields)
     check_content("ports", n_ports, path)
-    if len(lines) - 1 != n_coflows:
-        raise FormatError(
-            f"{len(lines) - 1} coflows, but {n_coflows} are announced", path=lines[0][0]
-        )
+    if len(rows) != n_coflows:
+        raise FormatError(f"{len(rows)} coflows, but {n_coflows} are announced", path=header.place)
     # A row for each flow, that is for each mapper and reducer of a coflow: when it arrives, the
     # number of its coflow, source and destination rack, and bytes.
     flows: list[tuple[float, int, int, int, float]] = []
-    for coflow, (place, words) in enumerate(lines[1:]):
-        arrival_s = _amount(words[1], place) / 1e3 if len(words) > 1 else 0.0
-        for mapper, reducer, size_bytes in _coflow_flows(words, n_ports, place):
+    for coflow, row in enumerate(rows):
+        arrival_s = _amount(row.fields[1], row.place) / 1e3 if len(row.fields) > 1 else 0.0
+        for mapper, reducer, size_bytes in _coflow_flows(row.fields, n_ports, row.place):
             flows.append((arrival_s, coflow, mapper, reducer, size_bytes))
     columns = np.array(flows, dtype=np.float64).reshape(-1, 5).T
     return _in_order(
@@ -1205,10 +1196,13 @@ def _traffic_of_nodes(
             raise FormatError(rule, path=path)
         account_for_unit(size)
         bytes_each = size.bytes_each
+    if len(set(nodes)) != len(nodes):
+        raise FormatError("two nodes have the same id", path=path)
+    port_of = {node: port for port, node in enumerate(nodes)}
 
-    # Only demands of which a unit takes the capacity 1 are read.
-    amounts = []
-    for place, _, _, amount, routing_unit in demands:
+    # Nodes are ports, in their order. Only demands of which a unit takes the capacity 1 are read.
+    sources, targets, amounts = [], [], []
+    for place, source, target, amount, routing_unit in demands:
         if routing_unit.strip() and read_number(routing_unit.strip(), place) != 1.0:
             raise FormatError(
                 f"routing unit {shorten(routing_unit.strip())}: only demands of the routing unit 1"
@@ -1216,17 +1210,11 @@ def _traffic_of_nodes(
                 path=place,
             )
         amounts.append(bytes_each * read_number(amount, place))
-
-    # Nodes are ports, in their order.
-    if len(set(nodes)) != len(nodes):
-        raise FormatError("two nodes have the same id", path=path)
-    port_of = {node: port for port, node in enumerate(nodes)}
-    for place, source, target, *_ in demands:
         for node in (source, target):
             if node not in port_of:
                 raise FormatError(f"{shorten(node)}: no node of this network", path=place)
-    sources = [port_of[demand[1]] for demand in demands]
-    targets = [port_of[demand[2]] for demand in demands]
+        sources.append(port_of[source])
+        targets.append(port_of[target])
     matrix = sparse_matrix(sources, targets, amounts, (len(nodes), len(nodes)), path)
     return Traffic(matrix, tuple(nodes))
 
@@ -1246,29 +1234,22 @@ def read_repetita(content: bytes, path: str) -> Traffic:
     .. [1] Gay, Schaus and Vissicchio (2017). REPETITA: Repeatable experiments for performance
        evaluation of traffic-engineering algorithms. https://arxiv.org/abs/1710.08665
     """
-    lines = [
-        (f"{path}:{number}", line.split())
-        for number, line in enumerate(decode(content, path).splitlines(), start=1)
-        if line.strip()
-    ]
-    if not lines or lines[0][1][0].upper() != "DEMANDS":
+    rows = split_words(content, path)
+    if not rows or rows[0].fields[0].upper() != "DEMANDS":
         raise FormatError("DEMANDS and their number are expected", path=f"{path}:1")
-    header = lines[0][1]
-    body = [(place, words) for place, words in lines[1:] if words[0].lower() != "label"]
-    for place, words in lines[1:]:
-        if words[0].lower() == "label" and [word.lower() for word in words] != _REPETITA_COLUMNS:
-            raise FormatError(
-                f"columns {shorten(' '.join(words))}: {' '.join(_REPETITA_COLUMNS)} are expected",
-                path=place,
-            )
-    if len(header) > 1 and (not is_whole(header[1]) or int(header[1]) != len(body)):
-        raise FormatError(
-            f"{len(body)} demands, but {shorten(header[1])} are announced", path=lines[0][0]
-        )
+
     # Each line: a label, source, target, bandwidth.
     nodes = _repetita_labels(path)
     sources, targets, amounts = [], [], []
-    for place, words in body:
+    for place, words in rows[1:]:
+        if words[0].lower() == "label":
+            if [word.lower() for word in words] != _REPETITA_COLUMNS:
+                raise FormatError(
+                    f"columns {shorten(' '.join(words))}: {' '.join(_REPETITA_COLUMNS)} are"
+                    " expected",
+                    path=place,
+                )
+            continue
         if len(words) != 4 or not (is_whole(words[1]) and is_whole(words[2])):
             raise FormatError(
                 f"{shorten(' '.join(words))}: a label, two numbers of nodes and a bandwidth are"
@@ -1280,13 +1261,19 @@ def read_repetita(content: bytes, path: str) -> Traffic:
         sources.append(words[1])
         targets.append(words[2])
         amounts.append(read_number(words[3], place))
+
+    header = rows[0].fields
+    if len(header) > 1 and (not is_whole(header[1]) or int(header[1]) != len(amounts)):
+        raise FormatError(
+            f"{len(amounts)} demands, but {shorten(header[1])} are announced", path=rows[0].place
+        )
     source_ports, target_ports, numbers = number_ports(sources, targets, path)
-    n_ports = len(numbers if nodes is None else nodes)
+    n_ports = len(nodes or numbers)
     matrix = sparse_matrix(source_ports, target_ports, amounts, (n_ports, n_ports), path)
-    return Traffic(matrix, None if nodes is None else tuple(nodes))
+    return Traffic(matrix, nodes)
 
 
-def _repetita_labels(path: str) -> list[str] | None:
+def _repetita_labels(path: str) -> tuple[str, ...] | None:
     """Return the labels of nodes, by number, in the graph beside a file; None without a graph."""
     stem = file_path(path).name.partition(".")[0]
     graph = file_path(path).with_name(f"{stem}.graph")
@@ -1296,14 +1283,14 @@ def _repetita_labels(path: str) -> list[str] | None:
 
     # The first line is ``NODES 11``; a line of column names may follow, then a line for each node
     # that begins with its label.
-    lines = decode(read_bytes(graph), name).splitlines()
-    words = lines[0].split() if lines else []
+    rows = split_words(read_bytes(graph), name)
+    words = rows[0].fields if rows else []
     if len(words) != 2 or words[0].upper() != "NODES" or not is_whole(words[1]):
         raise FormatError("NODES and their number are expected", path=f"{name}:1")
-    rows = [line.split() for line in lines[1:] if line.strip()]
-    if rows and rows[0][0].lower() == "label":
-        rows = rows[1:]
-    labels = [row[0] for row in rows[: int(words[1])]]
+    first_words = [row.fields[0] for row in rows[1:]]
+    if first_words and first_words[0].lower() == "label":
+        first_words = first_words[1:]
+    labels = tuple(first_words[: int(words[1])])
     if len(labels) < int(words[1]) or len(set(labels)) < len(labels):
         raise FormatError(f"{words[1]} nodes of different labels are expected", path=name)
     return labels
@@ -1312,16 +1299,13 @@ def _repetita_labels(path: str) -> list[str] | None:
 _HEADER = "%%MatrixMarket matrix coordinate|array real|integer|pattern general|symmetric"
 _FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
 
-_Line = tuple[str, list[str]]
-"""The place of a line that is no comment, and its words."""
-
 
 def read_market(content: bytes, path: str) -> Any:
     """Read a matrix in the format Matrix Market: sparse of coordinates, else full.
 
-    Entries that occur twice add up, as the format wants it. The first line names the layout, the
-    type of the entries and the symmetry; lines that begin with ``%`` are comments, and the first
-    other line has the sizes. `content` is the file, and `path` its name in errors.
+    The first line names the layout, the type of the entries and the symmetry; lines that begin
+    with ``%`` are comments, and the first other line has the sizes. `content` is the file, and
+    `path` its name in errors.
     """
     numbered = enumerate(decode(content, path).split("\n"), start=1)
     lines = [(f"{path}:{number}", line) for number, line in numbered if line.strip()]
@@ -1340,13 +1324,10 @@ def read_market(content: bytes, path: str) -> Any:
     if layout not in ("coordinate", "array") or (layout, field) == ("array", "pattern"):
         raise FormatError(f"{layout} {field}: {_HEADER} is expected", path=place)
 
-    # Of a symmetric matrix one half is stated. The line of sizes has rows, columns, and of
-    # coordinates the number of entries.
-    is_symmetric = symmetry == "symmetric"
+    # The line of sizes has rows, columns, and of coordinates the number of entries.
     body = [(place, line.split()) for place, line in lines[1:] if line.lstrip()[:1] != "%"]
     if not body:
         raise FormatError("the line with the size is missing", path=f"{path}:{len(lines) + 1}")
-
     unit = stated_unit(content, path)
     if unit is not BYTES:
         raise FormatError(f"the entries are in {unit.text}: bytes are expected", path=path)
@@ -1359,28 +1340,48 @@ def read_market(content: bytes, path: str) -> Any:
     if max(map(len, sizes)) > 18:
         raise FormatError(f"{shorten(max(sizes, key=len))}: a size far too large", path=place)
 
-    # Only a square matrix can be symmetric, and its parts are as many as announced.
-    rows, columns, *count = map(int, sizes)
-    if is_symmetric and rows != columns:
-        raise FormatError(f"{rows} x {columns}: symmetric, but not square", path=place)
-    if layout == "array":
-        check_content("entries", rows * columns, path)
-        return _read_array(body[1:], (rows, columns), is_symmetric, path)
-    check_content("entries", count[0], path)
-    n_words = 2 if field == "pattern" else 3
-    entries = _counted(body[1:], count[0], path)
-    return _read_coordinates(entries, (rows, columns), n_words, is_symmetric, path)
+    # Only a square matrix can be symmetric. Of it one half is stated, without its upper part.
+    n_rows, n_columns = int(sizes[0]), int(sizes[1])
+    is_symmetric = symmetry == "symmetric"
+    if is_symmetric and n_rows != n_columns:
+        raise FormatError(f"{n_rows} x {n_columns}: symmetric, but not square", path=place)
+    check_content("entries", int(sizes[2]) if layout == "coordinate" else n_rows * n_columns, path)
+    if layout == "coordinate":
+        _check_count([place for place, _words in body[1:]], int(sizes[2]), path)
+        is_pattern = field == "pattern"
+        return _read_coordinates(body[1:], (n_rows, n_columns), is_pattern, is_symmetric, path)
+
+    # An array has its values column by column, any number of them on a line.
+    places = [place for place, words in body[1:] for _word in words]
+    n_values = n_rows * (n_rows + 1) // 2 if is_symmetric else n_rows * n_columns
+    _check_count(places, n_values, path)
+    values_as_text = [word for _place, words in body[1:] for word in words]
+    values = np.array(list(map(read_number, values_as_text, places)))
+    if not is_symmetric:
+        return values.reshape(n_rows, n_columns, order="F")
+    matrix = np.zeros((n_rows, n_rows))
+    # The lower half by columns is, transposed, the upper half by rows.
+    row_of, column_of = np.triu_indices(n_rows)
+    matrix[row_of, column_of] = values
+    matrix[column_of, row_of] = values
+    return matrix
 
 
 def _read_coordinates(
-    lines: Sequence[_Line], shape: tuple[int, int], n_words: int, is_symmetric: bool, path: str
+    lines: Sequence[tuple[str, list[str]]],
+    shape: tuple[int, int],
+    is_pattern: bool,
+    is_symmetric: bool,
+    path: str,
 ) -> Any:
     """Read entries by row and column, both from 1; of a symmetric matrix one half.
 
-    A line has `n_words`: row, column, and value; entries of a pattern have no value, and are 1.
-    The result is a sparse matrix of this `shape`.
+    A line is its place and its words: row, column and value; entries of a pattern have no value,
+    and are 1. Entries that occur twice add up, as the format wants it. The result is a sparse
+    matrix of this `shape`.
     """
-    places: list[tuple[int, int]] = []
+    n_words = 2 if is_pattern else 3
+    indices: list[int] = []
     values: list[float] = []
     for place, words in lines:
         if len(words) != n_words:
@@ -1390,55 +1391,24 @@ def _read_coordinates(
                 raise FormatError(
                     f"{shorten(word)}: rows or columns are 1 .. {largest_index}", path=place
                 )
-        row = int(words[0]) - 1
-        column = int(words[1]) - 1
-        value = 1.0 if n_words == 2 else read_number(words[2], place)
+            indices.append(int(word) - 1)
+        values.append(1.0 if is_pattern else read_number(words[2], place))
 
-        # An entry beside the diagonal of a symmetric matrix counts at two places.
-        places.append((row, column))
-        values.append(value)
-        if is_symmetric and row != column:
-            places.append((column, row))
-            values.append(value)
-
-    # Entries of one place add up.
-    pairs = np.array(places, dtype=np.int64).reshape(-1, 2)
-    return sparse_matrix(pairs[:, 0], pairs[:, 1], np.array(values), shape, path)
+    # An entry beside the diagonal of a symmetric matrix counts at two places.
+    places = np.array(indices, dtype=np.int64).reshape(-1, 2)
+    amounts = np.array(values)
+    if is_symmetric:
+        beside = places[:, 0] != places[:, 1]
+        places = np.concatenate([places, places[beside, ::-1]])
+        amounts = np.concatenate([amounts, amounts[beside]])
+    return sparse_matrix(places[:, 0], places[:, 1], amounts, shape, path)
 
 
-def _read_array(
-    lines: Sequence[_Line], shape: tuple[int, int], symmetric: bool, path: str
-) -> NDArray[np.float64]:
-    """Read a full matrix column by column; a symmetric one has columns from the diagonal on.
-
-    A line is its place, for messages, and its words; there may be any number of values on a line.
-    `shape` are the rows and columns that the file announces. A file of 2 x 2 with the values 1, 2,
-    3 and 4 has the rows 1 3 and 2 4; a symmetric one with 1, 2 and 3 has 1 2 and 2 3.
-    """
-    rows, columns = shape
-    needed = rows * (rows + 1) // 2 if symmetric else rows * columns
-    entries = [(place, word) for place, words in lines for word in words]
-    values = np.array(
-        [read_number(word, place) for place, word in _counted(entries, needed, path)]
-    )
-    if not symmetric:
-        return values.reshape(rows, columns, order="F")
-    matrix = np.zeros((rows, rows))
-    # The lower half by columns is, transposed, the upper half by rows.
-    row_of, column_of = np.triu_indices(rows)
-    matrix[row_of, column_of] = values
-    matrix[column_of, row_of] = values
-    return matrix
-
-
-def _counted(
-    entries: Sequence[tuple[str, Any]], count: int, path: str
-) -> Sequence[tuple[str, Any]]:
-    """Return entries, each with its place in front, if they are as many as were announced."""
-    if len(entries) != count:
-        place = entries[count][0] if len(entries) > count else path
-        raise FormatError(f"{len(entries)} entries, but {count} are announced", path=place)
-    return entries
+def _check_count(places: Sequence[str], count: int, path: str) -> None:
+    """Refuse entries of Matrix Market, by their places, if not as many are announced."""
+    if len(places) != count:
+        place = places[count] if len(places) > count else path
+        raise FormatError(f"{len(places)} entries, but {count} are announced", path=place)
 
 
 STDIN = "-"

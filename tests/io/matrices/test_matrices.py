@@ -131,6 +131,7 @@ BROKEN = [
     ("a.csv", "x;y\n0;1,234\n2,345;0\n", "could be 1.234 .* or 1234 with a comma before"),
     ("a.csv", "time,src,dst,bytes\n0,1,0,5\n", "a list of flows .*read_flows"),
     ("a.csv", "src,dst,bytes\n0,1\n", ":2: 2 fields: an edge has 3"),
+    ("a.csv", ",dst,src\n", "column '' is no traffic"),
     ("a.csv", "src,dst,bytes\n0,1,x\n", ":2: 'x': a number is expected"),
     ("a.csv", "src,dst,bytes\n0,9999999999,1\n", "10000000000 ports: at most"),
     ("a.csv", "src,dst,size_gb\na,b,5\n", "'gb' could be bits or bytes"),
@@ -154,6 +155,13 @@ def test_broken_files_are_named(
     with pytest.raises(om.FormatError, match=message) as caught:
         read_matrix(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["x,y\na,b\n", "x,y,z,more\na,b,1,2\n", "x,y\na,b,1\n"])
+def test_edges_without_known_names_have_three_fields(tmp_path: Path, text: str) -> None:
+    """Nothing stands behind the amounts that could be dropped; and the names are as many."""
+    with pytest.raises(om.FormatError, match=r":1: [24] fields: an edge has 3"):
+        read_matrix(put(tmp_path, "a.csv", text), layout="edges")
 
 
 def test_other_mistakes(tmp_path: Path) -> None:
