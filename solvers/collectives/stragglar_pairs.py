@@ -341,12 +341,8 @@ def _face_absent(turn, ranks):
 
     Sets ``ranks.taken`` of this rank, and counts the chunk that it misses in ``ranks.missed``;
     before round q there is none to miss, and before round q - 1 nobody has to be chosen. False if
-    nobody can be. It is the double whose move is `LOSE` or `REST`, if there is one. Otherwise, of
-    the ranks that give class q - 2, it is the one
-
-    1. that has missed the fewest chunks before;
-    2. of equals, that is no double;
-    3. of equals, that has met the late rank, which all ranks have to meet once.
+    nobody can be. It is the double whose move is `LOSE` or `REST`, if there is one. Otherwise,
+    of the ranks that give class q - 2, it is one that has missed the fewest chunks before.
     """
     n_doubles = len(turn.moves)
     if turn.absent < 0 or turn.number < turn.n_active - 1:
@@ -358,15 +354,8 @@ def _face_absent(turn, ranks):
         if turn.moves[double] == LOSE or turn.moves[double] == REST:
             loser = double
 
-    # Otherwise the rank with the least key.
     if loser < 0:
-        for rank in range(len(ranks.key)):
-            # The least key is chosen. One missed chunk counts 4, and more than both other reasons
-            # together: being a double counts 2, and not having met the late rank 1.
-            ranks.key[rank] = 4 * ranks.missed[rank] - ranks.met[rank]
-            if rank < n_doubles:
-                ranks.key[rank] += 2
-        loser = _choose_rank(ranks, turn.n_active - 2, ranks.key)
+        loser = _choose_rank(ranks, turn.n_active - 2, ranks.missed)
     if loser < 0:
         return False
     # Before round q there is no oldest chunk that could be missed.
