@@ -528,8 +528,6 @@ _MOST_SHOWN_EPOCHS = 9
 _ROUND_AND_PLANE = "round {}, plane {}"
 _ROUNDINGS = 8
 """Units in the last place by which a time may be off after the few sums that it comes from."""
-_MOST_ROUNDING = 1e-3
-"""How much of the longest share may be lost in rounding."""
 
 
 class RoundLoads(NamedTuple):
@@ -632,16 +630,6 @@ def _check_planes(
     # over one port. A plane without a share has 0 as its start and end.
     duration_s = plan.shares_bytes / (problem.ports * problem.rate_bytes_per_s)
     duration_s += problem.alpha_s + (problem.hop_s or 0.0) * hops[:, None]
-
-    # Late enough, all shares could be over in less than the rounding of their times.
-    longest_s = float(duration_s.max(initial=0.0, where=is_used))
-    if longest_s and slack_s > _MOST_ROUNDING * longest_s:
-        findings.refuse(
-            "times are early enough to tell shares apart",
-            "end_s",
-            float(plan.end_s.max()),
-            f"shares of up to {longest_s:g} s",
-        )
     is_short = is_used & (plan.end_s - plan.start_s < duration_s - slack_s)
     rule = "a share takes its time"
     findings.expect_none(rule, is_short, _ROUND_AND_PLANE, plan.start_s, rule)

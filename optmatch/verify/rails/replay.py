@@ -59,10 +59,10 @@ _ROUNDING = 512
 Each of a hundred additions rounds by half a unit at most, of the largest time that it meets: one
 that is counted back from a later time is off by some units of that.
 """
-_MOST_ROUNDING = 0.01
+_MOST_ROUNDING = 0.02
 """How much of the longest operation may be lost in rounding.
 
-A step may then last some 1e11 times as long as its longest operation.
+A step may then last some 1.7e11 times as long as its longest operation.
 """
 
 

@@ -115,3 +115,10 @@ def test_too_many_parts_are_shared_evenly(planes: int, monkeypatch: pytest.Monke
     assert om.verify(problem, solution).ok
     for shares in solution.answer.shares_bytes:
         assert np.allclose(shares[shares > 0], shares.max(), rtol=1e-12)
+
+
+def test_a_rank_that_is_very_late_leaves_a_valid_plan() -> None:
+    """Shares of picoseconds at a million seconds are lost in rounding, and nothing is wrong."""
+    fields: dict[str, Any] = {"rate_bytes_per_s": 1e12, "delay_s": 1e3, "late_s": {0: 1e6}}
+    late = om.Collective("all-reduce", 4, 8, planes=2, **fields)
+    assert om.solve(late, method="overlap").objective == pytest.approx(1e6, rel=1e-12)

@@ -980,12 +980,6 @@ ROWS = [
     Row("a plan of given steps has shares alone", STEPS, planes(**PARTED, stored_ranks=3),
         "stored_ranks: a plan of given steps has shares alone: got 3, expected 0"),
     Row(
-        "times are early enough to tell shares apart",
-        STEPS,
-        planes([[4, 0], [0, 4]], [[1e18, 0], [0, 1e18]], [[1e18, 0], [0, 1e18]], 1e18),
-        "end_s: times are early enough to tell shares apart: got 1e+18",
-    ),
-    Row(
         "a round starts after the one before, and when ranks are ready",
         STEPS,
         planes(**PARTED | {"starts": [[0, 0], [0, 4]]}),
