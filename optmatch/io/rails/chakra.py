@@ -853,6 +853,8 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
             flaw = "is cut off" if is_cut else "is damaged, or this is no Chakra trace"
             rule = f"byte {length_start}: node number {n_nodes}{after} {flaw}"
             error = FormatError(rule, path=path)
+
+            # What stands before a cut is read where parts may be left out.
             if not is_cut:
                 raise error from exc
             if skipped is None:
@@ -878,6 +880,7 @@ def _read_node(message: Any, attribute_names: set[bytes]) -> Node:
     attributes: dict[str, bool | int | str] = {}
     involved: list[bool] = []
     for attribute in message.attr:
+        # Names of all attributes are kept, also of those that are not read.
         encoded_name = attribute.name
         if encoded_name == b"involved_dim":
             involved = list(attribute.bool_list.values)
@@ -1145,6 +1148,7 @@ class _Draft:
         self.match = np.full(n_operations, MISSING)
         """A number that the parts of one communication have in common."""
         self.n_matches = 0
+
         self.size_bytes = nodes.size_bytes.copy()
         self.takes_no_time = nodes.kind == COLLECTIVE
         """A collective takes the time of its circuits, or none if its group is left out. What the
@@ -1387,6 +1391,8 @@ def _order_rank(nodes: Nodes, first: int, end: int) -> list[int]:
     for waiting, awaited in zip(child, parent, strict=True):
         children[awaited].append(waiting)
         n_waiting_for[waiting] += 1
+
+    # A node is ready when all that it waits for are in the order.
     ready = [node for node, n_parents in enumerate(n_waiting_for) if n_parents == 0]
     order = []
     while ready:
@@ -1819,6 +1825,8 @@ def _add_messages(matrix: NDArray[np.float64], nodes: Nodes, groups: Members) ->
     # does not say its source, sends and receives are compared by destination and size alone.
     if is_send.all():
         return
+
+    # Sends that no receive answers, by sender, receiver and size in bytes.
     sender = source
     if (source[~is_send] == MISSING).any():
         sender = np.full(len(source), MISSING)
