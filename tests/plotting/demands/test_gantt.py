@@ -209,7 +209,7 @@ def test_labels_are_everywhere(tmp_path: Path, source: Any) -> None:
     problem = source(tmp_path)
     om.save(problem, tmp_path / "p.json")
     loaded: Any = om.load(tmp_path / "p.json")
-    solution = om.solve(loaded, seed=0, time_limit_s=0.1)
+    solution = om.solve(loaded, seed=0)
     om.save(solution, tmp_path / "s.json")
     for name in ("s.svg", "s.html"):
         save_picture(solution, tmp_path / name)
