@@ -561,23 +561,19 @@ def verify(
     # A class of somebody's own could say anything of its parts, such as how many there are.
     findings = Findings()
     for where, part in _list_parts(subject):
-        cls = type(part)
-        if not _is_own(cls):
+        if not _is_own(type(part)):
             findings.refuse(
                 "an answer is of its class, not of one that is derived from it",
                 where or "answer",
-                cls.__name__,
-                cls.__mro__[1].__name__,
+                type(part).__name__,
+                type(part).__mro__[1].__name__,
             )
-
-    # Nor may the problem of a solution say of itself that it is equal to this one.
-    if isinstance(subject, Solution) and subject.problem is not problem:
-        is_same = _list_classes(subject.problem) == _list_classes(problem)
-        findings.expect("the solution is one of this problem", "problem", is_same, True)
 
     # The verifier of the kind adds what it finds. An exception that is no rule of a verifier says
     # that the answer does not even have the form that its rules are about.
     try:
+        if isinstance(subject, Solution) and subject.problem is not problem:
+            _check_problem(problem, subject.problem, findings)
         with unlimited():
             kind.verify(problem, subject, findings)
         if isinstance(subject, Solution):
@@ -597,13 +593,15 @@ def verify(
 
 def _is_own(cls: type) -> bool:
     """Tell whether a class is of Python, NumPy or this library, and not only says so of itself."""
-    # Arrays of derived classes, such as masked ones, compare in ways of their own.
-    if issubclass(cls, np.ndarray):
-        return cls is np.ndarray
     package = cls.__module__.partition(".")[0]
     stands_there = getattr(sys.modules.get(cls.__module__), cls.__name__, None)
     is_there = stands_there is cls or cls in (NoneType, MappingProxyType)
-    return package in ("optmatch", "numpy", "builtins") and is_there
+    # Arrays of derived classes, such as masked ones, compare in ways of their own.
+    return (
+        package in ("optmatch", "numpy", "builtins")
+        and is_there
+        and np.ndarray not in cls.__mro__[1:]
+    )
 
 
 def _list_parts(answer: Any) -> list[tuple[str, Any]]:
@@ -619,10 +617,18 @@ def _list_parts(answer: Any) -> list[tuple[str, Any]]:
         elif type(value) is FrozenMap:
             parts += [(f"{where}[{key!r}]", part) for key, part in value.items()]
         elif is_dataclass(value):
-            fields_given = [field.name for field in fields(value) if field.init]
-            names = [name for name in fields_given if name != "problem"]
-            parts += [(f"{where}.{name}".lstrip("."), getattr(value, name)) for name in names]
+            given = [field for field in fields(value) if field.init and field.name != "problem"]
+            parts += [(f"{where}.{f.name}".lstrip("."), getattr(value, f.name)) for f in given]
     return parts[::-1]
+
+
+def _check_problem(problem: Any, stated: Any, findings: Findings) -> None:
+    """Check that the problem that a solution states is equal to the one that is asked.
+
+    All parts have the same classes, since one of somebody's own could say that it is equal.
+    """
+    is_same = _list_classes(stated) == _list_classes(problem) and stated == problem
+    findings.expect("the solution is one of this problem", "problem", is_same, True)
 
 
 def _list_classes(problem: Any) -> list[tuple[str, type]]:

@@ -12,6 +12,7 @@ from optmatch.model import Limit, Status, VerificationError
 from optmatch.problems import LoadProof, RoutingProof
 from optmatch.problems.sharing.problem import Assignment
 from optmatch.problems.sharing.resources import Jobs, Resources
+from optmatch.verify.routing.bounds import route_lengths
 
 FEW_SLOTS = om.AllToAll(om.HexMesh(1, 2, ports=[0, 1, 3, 10]))
 """Counting says three slots; a certificate says six."""
@@ -189,3 +190,9 @@ def test_no_array_of_an_answer_hides_entries_from_comparisons() -> None:
     masked.flags.writeable = False
     with pytest.raises(om.InputError, match=r"durations_s\[0\] is masked"):
         om.Schedule(matchings=[[1, 0]], durations_s=masked)
+
+
+def test_lengths_that_are_kept_cannot_be_written() -> None:
+    for fabric in (om.HexMesh(1, 1, ports=[0, 1]), om.IdealSwitch(2)):
+        with pytest.raises(ValueError, match="read-only"):
+            route_lengths(fabric)[0, 1] = 0.0
