@@ -571,6 +571,7 @@ def verify(
 
     # The verifier of the kind adds what it finds. An exception that is no rule of a verifier says
     # that the answer does not even have the form that its rules are about.
+    failure: tuple[str, str] | None = None
     try:
         if isinstance(subject, Solution) and subject.problem is not problem:
             _check_problem(problem, subject.problem, findings)
@@ -578,17 +579,28 @@ def verify(
             kind.verify(problem, subject, findings)
         if isinstance(subject, Solution):
             check_stated_proof(subject, findings)
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as exc:
-        where, got = _find_misfit(subject) or ("subject", f"{type(exc).__name__}: {exc}")
+    except _NO_RULES as exc:
+        failure = "subject", f"{type(exc).__name__}: {exc}"
+
+    # Fields may have changed since their class has checked them: what breaks no rule has to have
+    # the form that rules rely on.
+    if failure is not None or not findings.violations:
+        failure = _find_misfit(subject) or failure
+    if failure is not None:
+        where, got = failure
         findings.refuse("an answer can be replayed to its end", where, got, "a whole replay")
     return findings.report()
+
+
+_NO_RULES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions of a replay, or of a class, where an answer does not even have the form of one."""
 
 
 def _is_own(cls: type) -> bool:
@@ -646,13 +658,16 @@ def _list_classes(problem: Any) -> list[tuple[str, type]]:
 def _find_misfit(subject: Any) -> tuple[str, str] | None:
     """Find a part of an answer that its class refuses, and why; None if there is none.
 
-    Each part is made anew, those inside it first.
+    Each part is made anew, those inside it first. What a solution claims beside its answer has
+    rules of its own.
     """
     for where, part in _list_parts(subject):
-        if not is_dataclass(part):
+        if not is_dataclass(part) or isinstance(part, Solution):
             continue
         try:
             replace(part)  # type: ignore[type-var]  # a value, no class
         except InputError as exc:
             return f"{where}.{exc.where}".strip(".") or "subject", exc.message
+        except _NO_RULES as exc:
+            return where or "subject", f"{type(exc).__name__}: {exc}"
     return None
