@@ -104,6 +104,8 @@ NO_LEAK_DB = 1000.0
 
 Loss = Annotated[float, Range(0, 1000)]
 """The loss of a part in a problem, in dB: what loses more passes no light."""
+Power = Annotated[float, Range(0, 1e12)]
+"""The power of a heater, in mW, that adds up over all cells and slots."""
 
 _Slope = Annotated[float, Range(-0.5, 0.5)]
 _Share = Annotated[float, Range(0, 1)]
@@ -193,7 +195,7 @@ class Device(Value):
     cell_length_m: Amount = 0.0
     cell_delay_s: Amount = 0.0
     access_delay_s: Amount = 0.0
-    heater_mw_per_pi: Amount = 0.0
+    heater_mw_per_pi: Power = 0.0
     settling_s: Amount = 0.0
     thermal_crosstalk: Amount = 0.0
     thermal_decay_cells: Positive = 1.0
@@ -501,6 +503,7 @@ ON_CHIP = ("worst-loss-db", "worst-snr-db", "power-mw")
 
 Losses = Annotated[NDArray[np.float64], Range(0, 1000)]
 Amounts = Annotated[NDArray[np.float64], Range(0)]
+Powers = Annotated[NDArray[np.float64], Range(0, 1e12)]
 
 CELL_FIELDS = (
     "bar_loss_db",
@@ -573,7 +576,7 @@ class CellDevice(Value):
     bar_extinction_db: Losses
     cross_extinction_db: Losses
     phase_offset_rad: NDArray[np.float64]
-    heater_mw_per_pi: Amounts
+    heater_mw_per_pi: Powers
     settling_s: Amounts
     arm_1_error_rad: NDArray[np.float64] | None = field(default=None, metadata={"brief": True})
     arm_2_error_rad: NDArray[np.float64] | None = field(default=None, metadata={"brief": True})

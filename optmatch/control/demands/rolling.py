@@ -392,9 +392,9 @@ class RollingSchedule:
 
         The circuits of the port are down, also in slots that are committed. The spare takes over
         what waits for the port, with weights, deadlines and waits so far, and on an ideal switch
-        its name too, as its fibre is moved. Without a spare this demand is taken out of the queue,
-        as by `take_back`. The call takes as long as `save`, some 0.1 s where thousands of flows
-        wait.
+        its name too, as its fibre is moved. Without a spare this demand is taken out of the queue
+        as by `take_back`, and counts as complete then (`figures`). The call takes as long as
+        `save`, some 0.1 s where thousands of flows wait.
 
         Parameters
         ----------

@@ -275,6 +275,12 @@ class Demand(_InTicks):
                     f" {first_s:g} s: an exact decomposition needs equal sums, or stuffing first",
                     where="demand_bytes",
                 )
+        if self.packet_bytes_per_s > 0 and not 1e-100 <= self.packet_share <= 1e100:
+            raise InputError(
+                f"packet_bytes_per_s = {self.packet_bytes_per_s:g}: {self.packet_share:g} times"
+                " rate_bytes_per_s; 1e-100 to 1e+100 times are allowed",
+                where="packet_bytes_per_s",
+            )
         check_groups(self)
         # Whoever gets the ticks cannot change what is asked.
         self._scaled.demand.flags.writeable = False
@@ -880,6 +886,18 @@ def check_groups(problem: Demand) -> None:
     # Weights and deadlines are given for all groups, or for none.
     for name in ("weights", "deadlines_s"):
         check_length(name, getattr(problem, name) or None, n_groups, "groups")
+
+    # One entry after another is the longest time; no group may be later than a number can hold.
+    n_entries = int(np.count_nonzero(problem.demand_bytes))
+    longest_ticks = float(problem.ticks.sum(dtype=float)) + n_entries * problem.delay_ticks
+    weights, _ = weigh_groups(problem)
+    for group, weight in enumerate(weights.tolist()):
+        if not weight * n_groups * longest_ticks * float(problem.tick_s) < inf:
+            raise InputError(
+                f"weights[{group}] = {weight:g}: times the seconds of the whole demand it is more"
+                " than a number can hold",
+                where=f"weights[{group}]",
+            )
 
 
 def weigh_groups(problem: Demand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

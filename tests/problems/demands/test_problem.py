@@ -69,6 +69,9 @@ def test_noise_of_floats_is_no_tick(ticks: list[int], quantum_s: float, noise: f
     assert more.ticks[0, : len(small)].tolist() == [count + 1 for count in small]
 
 
+GROUPED = {"objective": "weighted-completion-s", "groups": [[0]]}
+
+
 @pytest.mark.parametrize(
     ("matrix", "options", "message"),
     [
@@ -80,6 +83,13 @@ def test_noise_of_floats_is_no_tick(ticks: list[int], quantum_s: float, noise: f
         ([[1.0]], {"delay_s": 1e308}, "^delay_s = 1e.308: .* slots take more than 1e.305 s"),
         ([[1.0]], {"min_slot_s": 1e308}, "^min_slot_s = 1e.308: .* slots take more than"),
         ([[1.0]], {"delay_s": np.ones(2)}, "^delay_s = "),
+        ([[1.0]], {"packet_bytes_per_s": 1e-101}, "^packet_bytes_per_s = 1e-101: .* 1e-100 to"),
+        ([[1.0]], {"packet_bytes_per_s": 1e101}, "^packet_bytes_per_s = 1e.101: .* 1e-100 to"),
+        (
+            [[4.0]],
+            {**GROUPED, "weights": (1e308,)},
+            r"^weights\[0\] = 1e.308: .* a number can hold",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("error")
