@@ -208,13 +208,13 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
     nothing up and lose nothing, so it is enough to know in which round each *piece* of the data
     first comes to each rank. A piece is a part of a chunk that no send cuts.
     """
-    kind = plan.sends[:, 4]
+    kind = plan.sends[:, 4]  # COPY, or a kind that adds up
     rule = f"{problem.operation} adds nothing up"
     findings.expect_none(rule, kind != COPY, "sends[{}, 4]", kind, COPY)
 
-    # Column 4 of sends is their kind. ``owner[piece]``: the rank that has it at the beginning.
-    # Chunks are numbered owner by owner, equally many of each. In an all-to-all each block is one
-    # chunk: that of rank r for rank d is chunk ``r * n_ranks + d``.
+    # ``owner[piece]``: the rank that has it at the beginning. Chunks are numbered owner by owner,
+    # equally many of each; owners are the first `stored_ranks`, or all ranks if that is 0. In an
+    # all-to-all each block is one chunk: that of rank r for rank d is chunk ``r * n_ranks + d``.
     pieces = _list_pieces(plan)
     sends = pieces.sends
     n_pieces = len(pieces.chunk)
@@ -244,7 +244,7 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
         findings.refuse("who sends a chunk has it", where, f"no chunk {chunk}", "the chunk")
 
     # In the end each rank has all that it wants, in whichever round it came: everything, or of an
-    # all-to-all what is for it.
+    # all-to-all what is for it. There the bytes by source and destination, flat, are by chunk.
     if problem.operation == "all-to-all":
         is_wanted = _wanted_blocks(problem, n_owners).reshape(-1)[pieces.chunk] > 0
         destination = pieces.chunk % problem.n_ranks

@@ -141,17 +141,15 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
     Only all-to-alls of n > 2 ranks over a rail take longer than with circuits to all. The faster
     one of two ways counts:
 
-    * Around a ring: a circuit carries n / 2 times the bytes that a rank sends.
+    * Around a ring: parts go 1, 2, ... or n - 1 hops, n / 2 on average, and a circuit carries as
+      many times the bytes that a rank sends.
     * Over m strides, circuits that lead different numbers of places further on. After exactly h
       hops at most C(h + m - 1, h) parts have arrived (multisets of h strides): with 2 strides,
       2 parts make one hop, 3 make two. The p ports of a GPU hold p strides at the start, and each
       further one is a change of one port. These m - p changes cost least if all ports share them
       evenly: (m - p) / p delays.
 
-    Parameters
-    ----------
-    operations
-        Some operations of the job, ascending; the result has a row for each.
+    `operations` ascend, and the result has a row for each.
     """
     # ``work.full_s[row]`` is how long an operation lasts over all its ports at once, and
     # ``work.latency_s[row]`` the latency of all its messages, a part of that; both in seconds.
@@ -168,17 +166,16 @@ def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
     least_s = work.full_s.copy()
     for n in np.unique(n_members[in_ring_or_stages]).tolist():
         rows = np.flatnonzero(in_ring_or_stages & (n_members == n))
-        # Around a ring: n / 2 times the bytes, with the latency of all messages once.
+        # Around a ring.
         latency_s = work.latency_s[rows]
         send_s = work.full_s[rows] - latency_s
         part_s = work.full_s[rows] / (n - 1)  # one part over one hop, with its latency
         fastest_s = send_s * n / 2 + latency_s
 
-        # With several strides: the n - 1 parts take the shortest ways that there can be. No more
-        # than ``n_ways[h - 1]`` of them make h hops: the hops 1, 2, ... are each listed so often,
-        # and the first n - 1 of the list are the fewest that all parts can make. With 2 strides
-        # and 5 members, the list 1, 1, 2, 2, 2, ... is cut to 1, 1, 2 and 2. More than n - 1
-        # strides are of no use.
+        # Over several strides, at least those of the ports: one alone makes a ring, and with n - 1
+        # each part makes one hop. All parts make the fewest hops if as many as can make one, then
+        # as many as can make two, and so on: with 2 strides and 5 members, the first n - 1 of the
+        # list 1, 1, 2, 2, 2, ... are 1, 1, 2 and 2. ``n_ways[h - 1]`` parts can make h hops.
         n_ports = job.network.ports_per_gpu
         for n_strides in range(max(n_ports, 2), max(n_ports + 1, n)):
             # Capped before they go into an array: from 35 members on, some exceed an int64.
@@ -263,41 +260,37 @@ def bound_staying(job: RailJob) -> float:
     operations = np.arange(step.n_operations)
     work = measure_work(job, operations)
     graph = _build_graph(step, operations, work.full_s)
-    n_events = len(graph.lasts_s)
     head_s = _find_earliest(graph.lasts_s, graph.before, graph.after)
     tail_s = _find_earliest(graph.lasts_s, graph.after, graph.before)
 
-    # `riding` are the operations on rails, and ``port[row]`` is the port that ``riding[row]``
-    # uses, from 0 on: a pair of rail and rank is one port. Ports that take part in one
-    # communication are on one ring, which also is the ring of the event. One that takes no time
-    # needs no circuits, and joins nobody.
+    # `riding` are the operations on rails; one that takes no time needs no circuits, and joins
+    # nobody. By row of it: the event, and the port, from 0 on, where a pair of rail and rank is
+    # one port. Ports that take part in one event are on one ring, which also is that of the event.
     riding = np.flatnonzero((step.rail >= 0) & (work.full_s > 0))
+    event_of_row = graph.event[riding]
     port_key = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
     _, first_of_port, port = np.unique(port_key, return_index=True, return_inverse=True)
-    ring_of_event = _join_rings(port, graph.event[riding], n_events)
+    ring_of_event = _join_rings(port, event_of_row, len(graph.lasts_s))
 
-    # By event its duration on the ring. In an all-to-all of n members, parts go 1, 2, ... or
-    # n - 1 hops around the ring: a circuit carries n / 2 times the bytes that a member sends.
+    # By event its duration on the ring; that of an all-to-all as in `_measure_with_few_ports`.
     n_members = np.array([len(group.ranks) for group in step.groups])[step.group[riding]]
     is_all_to_all = step.kind[riding] == ALL_TO_ALL
     around_bytes = work.sent_bytes[riding] * n_members / 2
     around_s = around_bytes / job.network.port_bytes_per_s + work.latency_s[riding]
     duration_s = graph.lasts_s.copy()
-    duration_s[graph.event[riding[is_all_to_all]]] = around_s[is_all_to_all]
+    duration_s[event_of_row[is_all_to_all]] = around_s[is_all_to_all]
 
     # The longest way between members has (ports of the ring) / (members) hops at least. One hop
     # is in the duration already; each further one adds its latency to every message. To count the
-    # ports of a ring, each port is looked up once: its first operation, the event of that, and the
-    # ring of this event.
-    ring_of_port = ring_of_event[graph.event[riding[first_of_port]]]
-    n_ports_of_ring = np.bincount(ring_of_port)
-    least_hops = np.ceil(n_ports_of_ring[ring_of_event[graph.event[riding]]] / n_members)
-    added_latency_s = np.zeros(n_events)
-    added_latency_s[graph.event[riding]] = (least_hops - 1) * work.latency_s[riding]
-    duration_s += added_latency_s
+    # ports of a ring, each port is looked up at its first row. All rows of an event add the same,
+    # and assignment by index adds it once.
+    ring_of_row = ring_of_event[event_of_row]
+    n_ports_of_ring = np.bincount(ring_of_row[first_of_port])
+    least_hops = np.ceil(n_ports_of_ring[ring_of_row] / n_members)
+    duration_s[event_of_row] += (least_hops - 1) * work.latency_s[riding]
 
     # Each ring is a machine, and its collectives are the jobs. Messages have kinds from `SEND` on.
-    collectives = np.unique(graph.event[riding[step.kind[riding] < SEND]])
+    collectives = np.unique(event_of_row[step.kind[riding] < SEND])
     bound_s = 0.0
     for ring in np.unique(ring_of_event[collectives]).tolist():
         jobs = collectives[ring_of_event[collectives] == ring]

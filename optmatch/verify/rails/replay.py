@@ -1575,7 +1575,7 @@ def _check_chords(context: Context, rail: Rail, operations: Places) -> Places:
 def _find_over_chords(
     context: Context, rail: Rail, operations: Places, routes: ChordRoutes
 ) -> tuple[Places, Places]:
-    """Find the all-to-alls with as many members, and ports of the strides, as a table.
+    """Find the all-to-alls over the chords of a table: of its number of members and its strides.
 
     ``routes.strides[k]`` is the stride of the k-th port that a member uses, ports ascending: an
     operation with the ports 0b1011 is compared at the ports 0, 1 and 3. Returns the operations,
@@ -1849,9 +1849,9 @@ def lets_pool(job: RailJob) -> bool:
 def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> bool:
     """Check that a plan may let data change rail, and that all rails do the same.
 
-    The rails do the same if their GPUs are in the same servers, and have operations of the same
-    kinds, sizes, times and ports; one rail can then stand for all. ``ranks_of_rail[rail]`` has the
-    ranks on it, ascending. False, with the rule that is broken in the findings, if not.
+    They do if their GPUs are in the same servers, and their loads are equal.
+    ``ranks_of_rail[rail]`` has the ranks on it, ascending. False, with the rule that is broken in
+    the findings, if not.
     """
     job = context.job
     n_rails = job.network.gpus_per_server
@@ -1869,13 +1869,11 @@ def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]])
     if not findings.expect(RAILS_ARE_ALIKE, "rails", [*ranks_of_rail], [*range(n_rails)]):
         return False
 
-    # Each rail is compared with the first one, by its load and the servers of its GPUs. Loads are
-    # arrays without names of ranks or groups; the groups of all rails are numbered together.
-    # `place_ranks` lists the GPU of each rank, and those of a server have consecutive numbers.
+    # Each rail is compared with the first one. `place_ranks` lists the GPU of each rank, and those
+    # of a server have consecutive numbers. `_describe_load` adds the groups of ranks that it
+    # meets: by dimension and GPUs their number.
     server_of_rank = place_ranks(job.parallelism) // n_rails
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
-
-    # All rails have the load of the first one, in the same servers.
     for rail, ranks in ranks_of_rail.items():
         riding = np.flatnonzero(context.step.rail == rail)
         load = chain(
@@ -1963,8 +1961,8 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     operation on a rail has the circuits that it needs for as long as it needs them. Broken rules
     and figures go into `findings`, and where a step cannot be made, ``findings.skipped`` says why.
     """
-    # Form. A timeline is the states of a switch over time; rails that do the same share one, and
-    # together the timelines name each rail once.
+    # Form. Files alone leave out ranks that are `like` others. A timeline is the states of a
+    # switch over time; rails that do the same share one, and together they name each rail once.
     step = job.step()
     if not isinstance(plan, RailPlan):
         findings.refuse("the answer is a plan", "answer", type(plan).__name__, "RailPlan")
@@ -1987,10 +1985,9 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     # Times. An operation with rail -1 is beside all rails, and may use no port.
     context = Context(job, step, plan, findings)
     _check_times(context)
-    wrong = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
-    context.refuse(
-        "what rides no rail uses no port", wrong, np.full(len(wrong), True), plan.ports[wrong], 0
-    )
+    off_rails = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
+    ports = plan.ports[off_rails]
+    context.refuse("what rides no rail uses no port", off_rails, ports != 0, ports, 0)
 
     # Switches. All timelines are checked, also after a wrong one.
     fits = [
@@ -2000,8 +1997,7 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     if not all(fits):
         findings.skipped.append("circuits: states that are no matchings of a rail define none")
         return False
-    # In a pooled plan data change rail inside a server: each GPU sends over all ports of its
-    # server, of which it has equal shares. This is allowed only if all rails do the same.
+    # In a pooled plan data change rail inside a server.
     if plan.pooled and not _check_pooled(context, ranks_of_rail):
         findings.skipped.append("circuits: rails that may not be used together")
         return False
@@ -2041,8 +2037,7 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
 
     ``ranks_of_rail[rail]`` lists the ranks on it. Only rails of one timeline are compared.
     """
-    # A group of ranks is known by its dimension and by the places of its GPUs on their rail; equal
-    # ones get one number on all rails (`_describe_load`).
+    # `_describe_load` adds the groups of ranks that it meets: by dimension and GPUs their number.
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
     for timeline in context.plan.rails:
         checked_load: tuple[NDArray[np.generic], ...] = ()

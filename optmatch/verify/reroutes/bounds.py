@@ -268,13 +268,13 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     stated_losses = round_losses(problem.fabric)
     end_units = problem.circuits[hit].astype(np.int64) // failure.per_unit  # (circuits, 2)
 
-    # The handovers to be tried: for each one, the units that replace the lost ones. At first each
-    # lost unit stands for itself. That is enough where no light passes through servers: a rack
-    # moves as a whole to a spare one, and its chips stay as far apart as before. It is also enough
-    # with too many handovers: in the tables each lost unit then gets the least length from and to
-    # any spare, which no handover goes below.
+    # The handovers to be tried: for each one, the units that replace the lost ones. Where light
+    # may not pass servers (`through`), a rack moves as a whole to a spare one, and its chips stay
+    # as far apart as before: then it is enough that each lost unit stands for itself.
     handovers: Iterable[tuple[int, ...]] = [tuple(lost)]
     if problem.units.through:
+        # It is also enough with too many handovers, after each lost unit has got the least length
+        # from and to any spare in the tables, which no handover goes below.
         if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
             lengths = RouteLengths(
                 _shorten_to_any(lengths.cells, lost, spares),

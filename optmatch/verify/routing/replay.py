@@ -292,14 +292,14 @@ def count_toggles(schedule: Schedule) -> int:
 
 
 def check_proof(
-    problem: AllToAll | Routing, findings: Findings, proof: Any, claimed_slots: Any = None
+    problem: AllToAll | Routing, findings: Findings, proof: object, claimed_slots: object = None
 ) -> float:
     """Check the link prices of a certificate, and return the bound (cells or dB).
 
     0 if it says nothing about this objective, infinite if a routing has no answer; a wrong one is
     a `ProofError`. A proof of all pairs may raise the figure ``slots_lower_bound``, which has to
-    be set, unless the solution states just this figure as its own bound (`claimed_slots`, None if
-    it states none).
+    be set. The figure stays if `claimed_slots`, what the solution states as this bound, is no more
+    than that: then it claims less than its prices prove.
     """
     # Prices are prices of links between cells.
     graph = problem.fabric.graph
@@ -326,7 +326,7 @@ def _check_prices_of_pairs(
     checker: ProofChecker,
     findings: Findings,
     proof: RoutingProof,
-    claimed_slots: Any,
+    claimed_slots: object,
 ) -> float:
     """Check the prices of an all-to-all, and return the bound of its cells, 0 if they show none.
 

@@ -5,6 +5,9 @@
    and jobs (max-flow, min-cut).
 3. Better answers (`check_bound`): a cut shows that what a better answer has to give, by level or
    to the job that is worst off, is more than there is.
+
+Of `Jobs`, ``bounds``, ``arrivals_s``, ``whole`` and ``shares`` are the fields `public`,
+`arrival_s`, `all_or_nothing` and `fair_share`, with what counts for those that are left out.
 """
 
 from __future__ import annotations
@@ -92,35 +95,32 @@ class Supply:
             counts.append(0 if gets_nothing else count)
         return counts
 
-    def cut(self, proof: Any, demand: ArrayLike) -> int:
+    def cut(self, proof: object, demand: ArrayLike) -> int:
         """Bound how many resources jobs get together, by a cut of the flow (max-flow, min-cut).
 
-        Where ``proof.tight[job, plane]`` is 1, the cap or the demand of the job counts; where it
-        is 0, all resources of the plane that may serve the job do, each once. With two jobs that
-        want 3 and 9, of which only the second is not tight, and 4 resources that may serve it, the
-        jobs get 3 + 4 = 7 at most. A cut of another shape is a `ProofError`.
-
-        Parameters
-        ----------
-        demand
-            ``demand[job]``: how many the job takes at most.
+        Where ``proof.tight[job, plane]`` is 1, what the job gets of the plane is counted at the
+        job; where it is 0, at the resources. With two jobs that want 3 and 9, of which only the
+        first is tight, and 4 resources that may serve the second, they get 3 + 4 = 7 at most.
+        ``demand[job]`` is how many the job takes at most. A cut of another shape is a
+        `ProofError`.
         """
         demands = np.asarray(demand, dtype=np.int64)
         shape = (len(demands), 1 if self.caps is None else self.caps.shape[1])
         if not isinstance(proof, SupplyProof) or proof.tight.shape != shape:
             raise ProofError(f"a cut says something of {shape[0]} jobs and {shape[1]} planes")
-        # On its tight planes together a job gets no more than the sum of its caps there, nor than
-        # its demand. All that jobs get on planes that are not tight are resources of cells that
-        # serve one of these jobs there.
+        # At jobs: on its tight planes together a job gets no more than the sum of its caps there,
+        # nor than its demand.
         tight = proof.tight == 1
         if self.caps is None:
             at_jobs = demands[tight[:, 0]].sum()
         else:
             capped = (self.caps * tight).sum(axis=1)
             at_jobs = np.minimum(demands, capped).sum()
-        not_cut = ~tight[:, self.plane].T & (demands > 0)  # (cells, jobs)
-        cut_cells = (self.serves & not_cut).any(axis=1)
-        return int(at_jobs) + int(self.counts[cut_cells].sum())
+
+        # At resources: all of a cell count, once, if any job may get some that is not tight there.
+        serves_others = self.serves & ~tight[:, self.plane].T & (demands > 0)  # [cell, job]
+        at_resources = self.counts[serves_others.any(axis=1)].sum()
+        return int(at_jobs) + int(at_resources)
 
 
 def _count_cells(
@@ -178,18 +178,14 @@ def check_bound(
     supply: Supply,
     served: NDArray[np.int64] | None,
     counted: Score,
-    certificate: Any,
+    certificate: object,
 ) -> Score:
     """Return the better one of the counted bound and the one that a certificate shows.
 
     It is a cut of the flow from resources to jobs; for "lexicographic", a tuple with a cut or None
     for each job by rank. For "min-jct" the bound is infinite if the cut is below the demand. A
-    part that is no cut, or a bound of a missing answer, is a `ProofError`.
-
-    Parameters
-    ----------
-    served
-        ``served[job]``: the resources that each job has in the answer; None if there is none.
+    part that is no cut, or a bound of a missing answer, is a `ProofError`. ``served[job]`` counts
+    the resources of each job in the answer; None if there is none.
     """
     demand = problem.jobs.demand
     total = int(demand.sum())
@@ -225,7 +221,7 @@ def _check_levels(
     problem: PortSharing,
     supply: Supply,
     served: NDArray[np.int64],
-    certificate: Any,
+    certificate: object,
     counted: Any,
 ) -> Score:
     """Bound from below what each job lacks, in the order in which jobs are served.
@@ -234,15 +230,8 @@ def _check_levels(
     before it as much. A cut shows this by the max-flow min-cut theorem: if the first job has 5
     resources, and the second one 3 of 6, a cut of 8 around both proves that the second one gets no
     more than 3 beside the 5. From the first job on without such a cut, counted levels remain.
-
-    Parameters
-    ----------
-    served
-        ``served[job]``: the resources of each job in the answer.
-    certificate
-        A tuple with the cut of each rank, as `Supply.cut` takes it, or None: by rank.
-    counted
-        A tuple of what each job lacks by counting alone, by rank.
+    `served` is by job; by rank are `certificate`, a tuple of cuts or None, and `counted`, a tuple
+    of what each job lacks by counting alone.
     """
     order = rank_jobs(problem)
     if not isinstance(certificate, tuple) or len(certificate) != len(order):

@@ -118,8 +118,9 @@ def _check_rings(steering: Steering, findings: Findings) -> bool:
         return False
     n_rings = len(steering.rings)
     n_chips = 1 + max((chip for ring in steering.rings for chip in ring), default=-1)
-    n_described, n_shares = steering.shares.shape
-    fits = bool(n_described >= n_chips and n_shares == len(steering.units) == n_rings)
+    # ``shares[chip, ring]`` may also describe chips on no ring.
+    n_described, n_columns = steering.shares.shape
+    fits = bool(n_described >= n_chips and n_columns == len(steering.units) == n_rings)
     expected = f"those of {n_rings} rings of {n_chips} chips"
     if not fits:
         rule = "shares and units are those of the rings"
