@@ -337,7 +337,7 @@ def _print_solution(
     for key, value in solution.stats.items():
         if key in ("reason", "slots", "compile_s"):
             continue
-        if verbose or isinstance(value, int | float) or key == "fewest_slots":
+        if verbose or type(value) in (int, float) or key == "fewest_slots":
             rows[key] = value
     print_rows(rows)
 

@@ -410,7 +410,8 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
         print_object("report", content)
     else:
         # The report comes first, and below it the optics of what is valid.
-        _print_report(name_of(file), report, unit_of(solution.problem))
+        unit = unit_of(solution.problem)
+        _print_report(name_of(file), report, unit, budget_is_kept=budget_is_kept)
         if optics is not None:
             fabric = solution.problem.fabric
             _print_optics(optics, margins, fabric, per_slot=options["per_slot"])
@@ -422,13 +423,13 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
     return SOLVED if report.ok else UNPROVED
 
 
-def _print_report(name: str, report: Report, unit: str) -> None:
+def _print_report(name: str, report: Report, unit: str, *, budget_is_kept: bool) -> None:
     """Print a report: the verdict, violations, figures, and what is unproved.
 
     `name` is that of the file, and `unit` that of the objective. Unproved are claims of a search
-    that has no certificate.
+    that has no certificate. An optical budget that is not kept is a failed check, too.
     """
-    if not report.valid:
+    if not (report.valid and budget_is_kept):
         verdict = paint("FAILED", False)
     elif report.ok:
         verdict = paint("ok", True)

@@ -94,4 +94,5 @@ from .solution import (
     Stats as Stats,
     Status as Status,
     describe_claims as describe_claims,
+    schedule_of as schedule_of,
 )

@@ -133,18 +133,22 @@ def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
     unit
         Its unit, empty for a plain number.
     digits
-        How many digits are shown that count; whole numbers keep all of theirs.
+        How many digits are shown that count; all of those before the point are.
 
     Examples
     --------
     >>> write_amount(0.003514, "s"), write_amount(3e9, "B"), write_amount(1234567.0, "cells")
     ('3.514 ms', '3 GB', '1,234,567 cells')
+    >>> write_amount(9723.4, "%", digits=2), write_amount(math.inf, "cells")
+    ('9,723 %', 'infinite')
     """
+    if value == math.inf:
+        return "infinite"
     scale, name = scale_of(value, unit)
     amount = value / scale
     text = f"{amount:,.{digits}g}"
-    if math.isfinite(amount) and amount == round(amount) and abs(amount) < 1e15:
-        text = f"{amount:,.0f}"  # whole numbers keep all their digits
+    if (amount % 1 == 0 or abs(amount) >= 10.0**digits) and abs(amount) < 1e15:
+        text = f"{amount:,.0f}"  # an exponent would hide digits before the point
     return f"{text} {name}".rstrip()
 
 

@@ -483,6 +483,15 @@ class Solution(Value, Generic[Answer]):
         return gap_between(self.objective, self.lower_bound)
 
 
+def schedule_of(subject: Schedule | Solution) -> Schedule | Missing:
+    """Return a schedule itself, or that of a solution; a solution without an answer is refused."""
+    if not isinstance(subject, Solution):
+        return subject
+    if subject.objective is None:
+        raise InputError(f"status {subject.status.value}: there is no schedule")
+    return subject.schedule
+
+
 def describe_claims(solution: Solution) -> dict[str, str]:
     """Return what a solution claims, in words: objective, bound, gap, figures and proof."""
     unit = unit_of(solution.problem)

@@ -27,6 +27,7 @@ from optmatch.model import (
     cells_of,
     frozen,
     integer,
+    schedule_of,
 )
 from optmatch.model.device import DEFAULT_DEVICE
 from optmatch.optics.figures import Loop, Optics
@@ -241,7 +242,7 @@ def _schedule_of(fabric: Fabric, subject: Schedule | Solution) -> Schedule:
     """Return the schedule whose light is to be measured, if it fits the fabric."""
     if fabric.graph is None:
         raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
-    schedule = subject.schedule if isinstance(subject, Solution) else subject
+    schedule = schedule_of(subject)
     if not isinstance(schedule, Schedule):
         raise InputError("optics need a schedule; of several planes, one at a time")
     if schedule.n_ports != fabric.n_ports or schedule.cell_states is None:

@@ -17,6 +17,7 @@ from optmatch.plotting.drawing import (
     Axes,
     Figure,
     axes_of,
+    axes_within,
     blank_figure,
     choose_evenly,
     count,
@@ -83,7 +84,7 @@ def draw_bars_by_label(
     """
     width_inches = 12.0 if len(panel.labels) > 9 else 5.0
     font = max(8.0, 0.64 * width_inches)
-    ax = axes_of(ax if fig is None else fig.add_subplot(), width_inches, 4.0)
+    ax = axes_of(axes_within(fig, ax), width_inches, 4.0)
     n_series = len(panel.series)
     bar_width = 0.8 / max(1, n_series)
     for k, (name, values) in enumerate(panel.series.items()):
@@ -646,7 +647,7 @@ def plot_variation(
         Axes that span more than a factor of 30 are logarithmic. Values that are no numbers stand
         beside each other in their order.
     """
-    ax = axes_of(ax if fig is None else fig.add_subplot(), 6.4, 4.0)
+    ax = axes_of(axes_within(fig, ax), 6.4, 4.0)
     words, unit_of_field = split_unit(field)
 
     # Values that are no numbers are drawn at their places, with their names below.

@@ -71,6 +71,13 @@ def axes_of(ax: Axes | None, width_inches: float, height_inches: float) -> Axes:
     return ax
 
 
+def axes_within(fig: Figure | None, ax: Axes | None) -> Axes | None:
+    """Return `ax`, or axes that fill an empty figure; None for neither, and both are refused."""
+    if fig is not None and ax is not None:
+        raise InputError("either fig or ax", where="ax")
+    return ax if fig is None else fig.add_subplot()
+
+
 def row_of_axes(
     ax: Axes | None, n_axes: int, width_inches: float, height_inches: float
 ) -> list[Axes]:

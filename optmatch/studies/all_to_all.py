@@ -28,6 +28,7 @@ from optmatch.model import (
     VerificationError,
     ignore,
     integer,
+    schedule_of,
 )
 from optmatch.model.declarations import Amount, form_of
 from optmatch.problems import AllToAll, Routing
@@ -35,6 +36,7 @@ from optmatch.studies.outcome import Row, Study
 from optmatch.sweeps.processes import Submits, in_order
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PART = 250
@@ -333,13 +335,15 @@ class YieldStudy(Value, Study):
             "cells": cells,
         }
 
-    def plot(self, *, fig: Figure | None = None) -> Figure:
+    def plot(self, *, fig: Figure | None = None, ax: Axes | None = None) -> Figure:
         """Draw the chip, each cell in the colour of the share of samples that are lost with it.
 
         Parameters
         ----------
         fig
             An empty figure to draw in; None makes a new one.
+        ax
+            Axes to draw in instead.
 
         Returns
         -------
@@ -347,16 +351,11 @@ class YieldStudy(Value, Study):
             The figure.
         """
         from optmatch.plotting import plot_heat
+        from optmatch.plotting.drawing import axes_within, figure_of
 
         label = "share of samples lost with this cell broken"
-        ax = plot_heat(
-            self.fabric,
-            self.share_lost(),
-            label=label,
-            ax=None if fig is None else fig.add_subplot(),
-        )
-        figure: Figure = ax.get_figure(root=True)  # type: ignore[assignment]
-        return figure
+        drawn = plot_heat(self.fabric, self.share_lost(), label=label, ax=axes_within(fig, ax))
+        return figure_of(drawn)
 
     def _broken_cells(self) -> list[int]:
         """Return the cells that a sample has broken, in the order of their ranking."""
@@ -580,8 +579,6 @@ def _solve_subject(subject: Any, seed: int | None) -> Solution:
         solution = solve(subject, seed=seed)
         if solution.limit is Limit.INTERRUPTED:
             raise KeyboardInterrupt
-    if solution.schedule is None:
-        raise InputError(f"status {solution.status.value}: there is no schedule to study")
-    if solution.schedule.cell_states is None:
+    if schedule_of(solution).cell_states is None:
         raise InputError("a switch without cells has no cells that break", where="fabric")
     return solution

@@ -83,10 +83,12 @@ class FabricComparison(RowsStudy[FabricRow]):
         rows = [{name: getattr(row, name) for name in _FABRIC_COLUMNS} for row in self]
         return {"fabrics": rows}
 
-    def plot(self, *, fig: Figure | None = None) -> Figure:
+    def plot(self, *, fig: Figure | None = None, ax: Axes | None = None) -> Figure:
         """Draw losses and crosstalk of all circuits, cells, area and toggles of each fabric."""
         from optmatch.plotting import plot_fabrics
 
+        if ax is not None:
+            raise InputError("fabrics take four axes: give an empty figure, fig", where="ax")
         return plot_fabrics(self, fig=fig)
 
 
@@ -418,7 +420,7 @@ class MethodComparison(RowsStudy[Row]):
                 values = self._values[row.name]
                 words = ", ".join(_describe_value(name, value) for name, value in values.items())
                 share = float(row.objective) / step_s - 1
-                text = f"{100 * share:.2g} % at {words}"
+                text = f"{write_amount(100 * share, '%', digits=2)} at {words}"
                 shares_of_method.setdefault(row.method, []).append(text)
         for method, shares in shares_of_method.items():
             sentence = f"{method}: a step is longer than with all links by"
@@ -459,9 +461,6 @@ class MethodComparison(RowsStudy[Row]):
             A title above.
         """
         from optmatch.plotting import comparison
-
-        if fig is not None and ax is not None:
-            raise InputError("either fig or ax", where="ax")
 
         # Lines of fields that vary, profiles of many problems, or bars of a few.
         if self._values:

@@ -11,6 +11,7 @@ from optmatch.io.text import plain
 from optmatch.model.display import dataframe, html_table, write_table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 T = TypeVar("T")
@@ -83,13 +84,15 @@ class Study(ABC):
         return html_table(self.written_rows()) + reasons
 
     @abstractmethod
-    def plot(self, *, fig: Figure | None = None) -> Figure:
+    def plot(self, *, fig: Figure | None = None, ax: Axes | None = None) -> Figure:
         """Draw the study.
 
         Parameters
         ----------
         fig
             An empty figure to draw in; None makes a new one.
+        ax
+            Axes to draw in instead, where one panel shows it all.
 
         Returns
         -------

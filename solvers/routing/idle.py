@@ -40,6 +40,7 @@ from optmatch.model import (
     Schedule,
     Solution,
     cells_of,
+    schedule_of,
 )
 
 if TYPE_CHECKING:
@@ -581,7 +582,7 @@ def settle(
     """
     fabric = problem.fabric
     graph: CellGraph | None = fabric.graph
-    schedule = subject.schedule if isinstance(subject, Solution) else subject
+    schedule = schedule_of(subject)
     if graph is None:
         raise InputError(f"a fabric of type {fabric.type} has no cells, and no optics")
     if schedule is None or schedule.cell_states is None:

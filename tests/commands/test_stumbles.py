@@ -502,7 +502,7 @@ def test_at_takes_the_schedule_as_it_is(options: tuple[str, ...]) -> None:
     write_demand()
     call("solve", "demand.json", "-o", "demand.schedule.json")
     command = ("simulate", "demand.schedule.json", "--at", "1s", *options)
-    refused("--at takes the schedule as it is", *command)
+    refused("--at takes the schedule as it is: not with --flows, nor", *command)
 
 
 def test_options_that_a_rail_job_would_ignore_are_refused() -> None:

@@ -101,3 +101,29 @@ def test_figures_are_said_in_words(tmp_path: Path) -> None:
     ):
         (line,) = [line for line in shown.splitlines() if words in line]
         assert line.endswith(f"(slot 0, port {circuit[0]} to port {circuit[1]})")
+
+
+def test_a_budget_that_fails_is_told_in_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    om.save(om.solve(om.Routing(om.Benes(4), [1, 0, 3, 2]), seed=0), path)
+    for limit_db, code, verdict in ((0, 5, "FAILED"), (100, 0, "ok")):
+        done = call("verify", path, "--optics", "--max-loss-db", limit_db, code=code)
+        assert done.stdout.splitlines()[0] == f"{path}: {verdict}"
+        assert f"budget {verdict}: " in done.stdout
+
+
+def test_an_infeasible_answer_is_told_as_such(tmp_path: Path) -> None:
+    """Nothing is said of its optics, of causes that it does not have, and of cells without end."""
+    mesh = om.Faulty(om.HexMesh(3, 3, ports=8), dead_cells=[3])
+    problem = om.Routing(mesh, [4, 5, 6, 7, 0, 1, 2, 3])
+    om.save(problem, tmp_path / "h.json")
+    path = tmp_path / "s.json"
+    solved = call("solve", tmp_path / "h.json", "--seed", 0, "-o", path, code=None).stdout
+    assert "without faults it cannot be done either" in solved
+    assert "causes minimal" not in solved
+
+    shown = call("verify", path).stdout.splitlines()
+    assert "  lower bound by counting or certificate  infinite" in shown
+    for idle in ("cross", "least-leak"):
+        options = ("--optics", "--idle", idle)
+        refused("s.json: status infeasible: there is no schedule", "verify", path, *options)

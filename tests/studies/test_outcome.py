@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import optmatch as om
 from optmatch.plotting import methods_data, plot_methods
@@ -36,6 +37,13 @@ def test_a_study_has_tables_an_object_and_a_picture(name: str) -> None:
         assert len({tuple(row) for row in rows}) <= 1, "rows of a table have the same columns"
     assert json.loads(json.dumps(study.to_object(), allow_nan=False))
     assert study.plot().get_axes()
+    axes = Figure().subplots()
+    if name == "fabrics":
+        with pytest.raises(om.InputError, match="four axes: give an empty figure"):
+            study.plot(ax=axes)
+    else:
+        assert study.plot(ax=axes) is axes.get_figure()
+        assert axes.has_data()
     first = next(iter(study.tables.values()))
     table = study.to_dataframe()
     assert (len(table), list(table)) == (len(first), list(first[0]))

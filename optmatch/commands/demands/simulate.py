@@ -166,7 +166,10 @@ def simulate(
         problem = content.problem if isinstance(content, Solution) else content
         if at_s is not None:
             if changed_fields or has_rail_options or flows:
-                raise InputError("--at takes the schedule as it is: only with -o and --json")
+                raise InputError(
+                    "--at takes the schedule as it is: not with --flows, nor with options that"
+                    " change the problem or are for rail jobs; only with -o and --json"
+                )
             return _print_left(file, as_solution(content, file), at_s, matrix_file, force, as_json)
 
         # A step of a rail job, or the schedule of a demand.

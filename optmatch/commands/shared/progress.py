@@ -22,6 +22,7 @@ from optmatch.model import (
     Tick,
     gap_between,
     ignore,
+    is_known,
     write_score,
 )
 from optmatch.model.limits import current_stopwatch
@@ -142,12 +143,12 @@ class Progress:
 
         if self.best is not None:
             parts.append(f"best {write_score(self.best, self.unit())}")
-        if self.bound is not None:
+        if is_known(self.bound):
             parts.append(f"at least {write_score(self.bound, self.unit())}")
         if self.terminal and self.best is not None and self.bound is not None:
             gap = gap_between(self.best, self.bound)
             if gap < math.inf:
-                parts.append(f"gap {100 * gap:.2g} %")
+                parts.append(f"gap {100 * gap:.3g} %")
         self._show(", ".join(parts), stays=stays)
 
     def _show(self, line: str, *, stays: bool) -> None:

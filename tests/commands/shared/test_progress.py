@@ -171,6 +171,15 @@ def test_progress_on_a_file_is_a_line_every_five_seconds(
     ]
 
 
+def test_a_bound_that_no_answer_reaches_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    progress = Progress("mesh", clock=clock, unit=lambda: "cells")
+    progress(Bound(float("inf")))
+    clock.now = 5.0
+    progress(Tick("negotiate", 8, 40))
+    assert capsys.readouterr().err == "mesh: 5 s, negotiate 8 of 40\n"
+
+
 def test_progress_on_a_terminal_is_one_line_that_goes_away(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
