@@ -465,10 +465,13 @@ class RollingSchedule:
                 where="spare",
             )
 
-        # All that can fail comes before the first change: the demand has to fit the new fabric.
-        remaining_bytes = np.where(is_lost, 0.0, self.queued_bytes)
-        self._check_demand(remaining_bytes[np.ix_(place, place)], fabric)
-        lost_bytes = np.where(is_lost, self.queued_bytes, 0.0)
+        # All that can fail comes before the first change: the new fabric has to connect who waits.
+        queued_bytes = self.queued_bytes
+        remaining_bytes = np.where(is_lost, 0.0, queued_bytes)
+        least_bytes = remaining_bytes.min(initial=np.inf, where=remaining_bytes > 0)
+        connected_bytes = np.minimum(remaining_bytes, least_bytes)
+        self._check_demand(connected_bytes[np.ix_(place, place)], fabric)
+        lost_bytes = np.where(is_lost, queued_bytes, 0.0)
         for source, destination in np.argwhere(is_lost).tolist():
             lost_place = (source, destination)
             self._queue.take_back(lost_place, self._queue.total(lost_place), self._now)

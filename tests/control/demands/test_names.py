@@ -111,6 +111,14 @@ def test_a_failed_port_without_a_spare_tells_what_is_lost() -> None:
         rolling.add("a", "b", 1.0)
 
 
+def test_a_port_fails_however_long_the_queue_is() -> None:
+    rolling = om.RollingSchedule(om.IdealSwitch(4), delay_s=1e-6)
+    for _ in range(2):
+        rolling.add(0, 1, 6e9)
+    assert not rolling.fail(3).any()
+    assert rolling.fail(1)[0, 1] == 1.2e10
+
+
 def test_a_slot_that_is_committed_loses_the_failed_port_alone() -> None:
     """What it would have carried over the port waits for the spare, and is served there once."""
     rolling = om.RollingSchedule(NAMED, delay_s=0.5, planes=2, aim="completion")
