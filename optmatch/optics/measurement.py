@@ -94,7 +94,7 @@ def measure_optics(
         A schedule with cell states, or a solution that has one.
     device
         What cells and waveguides do to light: one device for all cells, the name of a preset, or
-        a device for each cell; ``"smartlight"`` as in `optmatch verify --optics`.
+        a device for each cell. None: those that the problem states, or ``"smartlight"``.
     idle
         Into which state free cells are put: ``"cross"`` (the passive state of an interferometer),
         ``"bar"``, ``"keep"`` (as they were last driven; before that, cross), or the states of all
@@ -147,15 +147,17 @@ def measure_optics(
     """
     # A solution has its problem with it, and a device as the second argument.
     answer: Any = subject
-    chosen_device: Any = DEFAULT_DEVICE if device is None else device
+    chosen_device: Any = device
     if isinstance(problem, Solution):
         if subject is not None and device is not None:
             raise InputError("a solution and two devices", where="device")
-        chosen_device = chosen_device if subject is None else subject
+        chosen_device = device if subject is None else subject
         answer = problem
         problem = problem.problem
     if not isinstance(problem, Problem):
         raise InputError(f"problem of type {type(problem).__name__}", where="problem")
+    if chosen_device is None:
+        chosen_device = getattr(problem, "cells", None) or DEFAULT_DEVICE
 
     # The chip, and the states of all its cells in each slot.
     fabric = problem.fabric

@@ -635,3 +635,38 @@ def test_a_dead_port_is_named_by_either_of_its_ends() -> None:
     netlist: Any = om.read_netlist("chip.yml")
     for name in ("in1", "out1", "1"):
         assert om.Faulty(netlist, dead_ports=[name]).dead_ports == (1,)
+
+
+MESH = ("generate", "routing", "--rows", "4", "--cols", "4", "--ports", "8")
+MATCHING = ("--matching", "1,0,5,7,6,2,4,3", "--objective", "worst-loss-db", "-o", "a.json")
+
+
+def test_losses_of_all_cells_alike_count_on_a_chip() -> None:
+    call(*MESH, *MATCHING, "--bar-loss-db", "5")
+    problem: Any = om.load("a.json")
+    mesh = om.HexMesh(4, 4, ports=8)
+    fields: Any = {"objective": "worst-loss-db", "bar_loss_db": 5.0}
+    told = om.Routing(mesh, [1, 0, 5, 7, 6, 2, 4, 3], **fields)
+    assert problem.lower_bound() == told.lower_bound()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--objective", "total-cells"), "does not matter for --objective total-cells"),
+        (("--device", "mems-crossbar"), "not with --device or --device-cells"),
+    ],
+)
+def test_losses_that_would_be_ignored_are_refused(options: Any, told: str) -> None:
+    result = call(*MESH, *MATCHING, "--cross-loss-db", "1", *options, code=2)
+    assert f"--cross-loss-db: {told}" in " ".join(result.stderr.split())
+
+
+def test_optics_are_those_of_the_device_that_the_problem_states() -> None:
+    call(*MESH, *MATCHING, "--device", "mems-crossbar")
+    call("solve", "a.json", "--seed", "0", "-o", "a.schedule.json")
+    solution: Any = om.load("a.schedule.json")
+    worst_db = om.measure_optics(solution).figures["worst_insertion_loss_db"]
+    assert worst_db == pytest.approx(solution.objective)
+    assert worst_db != om.measure_optics(solution, "smartlight").figures["worst_insertion_loss_db"]
+    assert "optics of mems-crossbar" in call("verify", "a.schedule.json", "--optics").stdout

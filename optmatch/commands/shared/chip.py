@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from optmatch.commands.shared.options import take
 from optmatch.fabrics import Fabric
@@ -44,6 +45,13 @@ def choose_device(name: str | None) -> Device:
     return find_device(name or DEFAULT_DEVICE)
 
 
+def cells_of_problem(problem: Any, name: str | None, table: str | None) -> CellDevice:
+    """Choose the device of each cell: a named one, a table, or those that the problem states."""
+    if name is None and table is None and getattr(problem, "cells", None) is not None:
+        return problem.cells
+    return choose_cells(name, table, problem.fabric)
+
+
 def choose_cells(name: str | None, table: str | None, fabric: Fabric | None) -> CellDevice:
     """Return the devices that a name and a table give the cells of a fabric.
 
@@ -76,6 +84,20 @@ def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevi
     delay_is_of_cells = options.get("delay_s") == "cells"
     needs_cells = objective in ON_CHIP or delay_is_of_cells
 
+    # Losses of all cells alike stand in the place of a device.
+    context = click.get_current_context()
+    losses = [
+        name
+        for name in ("bar_loss_db", "cross_loss_db")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if losses:
+        option = f"--{losses[0].replace('_', '-')}"
+        if chip["device"] is not None or chip["device_cells"] is not None:
+            raise click.UsageError(f"{option}: not with --device or --device-cells, which say it")
+        if objective == "total-cells":
+            raise click.UsageError(f"{option}: does not matter for --objective {objective}")
+
     cells = None
     if chip["device_cells"] is not None:
         cells = choose_cells(chip["device"], chip["device_cells"], fabric)
@@ -84,7 +106,7 @@ def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevi
             f"--device: does not matter for --objective {objective}; it needs --device-cells, or"
             f" one of the objectives {', '.join(ON_CHIP)}"
         )
-    elif needs_cells and fabric.n_cells:
+    elif needs_cells and fabric.n_cells and not losses:
         cells = choose_cells(chip["device"], None, fabric)
 
     min_extinction_db = chip["min_extinction_db"]

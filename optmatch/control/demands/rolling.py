@@ -467,9 +467,8 @@ class RollingSchedule:
 
         # All that can fail comes before the first change: the new fabric has to connect who waits.
         queued_bytes = self.queued_bytes
-        remaining_bytes = np.where(is_lost, 0.0, queued_bytes)
-        least_bytes = remaining_bytes.min(initial=np.inf, where=remaining_bytes > 0)
-        connected_bytes = np.minimum(remaining_bytes, least_bytes)
+        small_bytes = max(self.delay_s, 1e-6) * self.rate_bytes_per_s
+        connected_bytes = np.where((queued_bytes > 0) & ~is_lost, small_bytes, 0.0)
         self._check_demand(connected_bytes[np.ix_(place, place)], fabric)
         lost_bytes = np.where(is_lost, queued_bytes, 0.0)
         for source, destination in np.argwhere(is_lost).tolist():

@@ -1741,7 +1741,8 @@ def _check_times(context: Context) -> None:
         )
 
     # Ranks wait for operations of their own alone: some after the others, to bound memory.
-    longest_s = 0.0  # the most work of an operation
+    has_work = False
+    longest_s = 0.0  # the time of the longest operation
     n_chunks = 1 + step.n_operations // _N_COMPARED
     for ranks in np.array_split(np.arange(step.n_ranks), n_chunks):
         operations = list_operations(step, ranks)
@@ -1759,7 +1760,8 @@ def _check_times(context: Context) -> None:
         # circuits decide; but nothing ends before it starts, even if it sends no bytes.
         duration_s = end_s - start_s
         full_s = measure_work(context.job, operations).full_s
-        longest_s = max(longest_s, float(full_s.max(initial=0.0)))
+        has_work |= bool(full_s.any())
+        longest_s = max(longest_s, float(duration_s.max(initial=0.0)))
         is_wrong = np.abs(duration_s - full_s) > rounding(end_s)
         off = np.where(step.rail[operations] < 0, is_wrong, duration_s < 0)
         context.refuse(
@@ -1787,7 +1789,7 @@ def _check_times(context: Context) -> None:
 
     # Rounding grows with times: in a step that ends at 1e12 s all work of milliseconds could take
     # no time. It has to stay far below the longest operation.
-    if longest_s and rounding(last_s) > _MOST_ROUNDING * longest_s:
+    if has_work and rounding(last_s) > _MOST_ROUNDING * longest_s:
         context.findings.refuse(
             "times are early enough to tell operations apart",
             "step_s",
