@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from optmatch.model import Limits, ignore, uncounted
+from optmatch.model import Limits, TimeUp, ignore, uncounted
 from optmatch.problems import AllToAll, Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.problems.collectives.steps import (
@@ -178,7 +178,8 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
         # The routes of these pairs, and how long they take.
         peer_by_round = np.array(pairs)[:, None]
         routes = find_level_routes(problem, peer_by_round, distance, Limits().start())
-        assert routes is not None
+        if routes is None:
+            raise TimeUp(f"no time for routes over {len(pairs)} rounds of pairs")
         circuit_bytes = routes.busiest_bytes / problem.lanes
         n_changes = len(pairs) - 1
         seconds = seconds_of(problem, len(pairs), circuit_bytes, n_changes=n_changes)

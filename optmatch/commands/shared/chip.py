@@ -47,8 +47,9 @@ def choose_device(name: str | None) -> Device:
 
 def cells_of_problem(problem: Any, name: str | None, table: str | None) -> CellDevice:
     """Choose the device of each cell: a named one, a table, or those that the problem states."""
-    if name is None and table is None and getattr(problem, "cells", None) is not None:
-        return problem.cells
+    stated: CellDevice | None = getattr(problem, "cells", None)
+    if name is None and table is None and stated is not None:
+        return stated
     return choose_cells(name, table, problem.fabric)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.solvers.collectives import algorithms
 from optmatch.solvers.collectives.algorithms import list_algorithm_rounds, list_gossip_pairs
 from optmatch.solvers.collectives.plans import lay
 
@@ -94,3 +95,10 @@ def test_partners_of_swing_and_halving_doubling_are_the_published_ones() -> None
     for name, partners in partners_of.items():
         rounds = list_algorithm_rounds(om.Collective("reduce-scatter", 16, 16.0), name)
         assert np.array_equal(list(rounds.partners(16)), partners)
+
+
+def test_a_search_for_routes_that_has_no_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithms, "find_level_routes", lambda *_: None)
+    problem = om.Collective("all-to-all", 6, 6.0, two_way=True)
+    stopped = om.solve(problem, "knodel", time_limit_s=1.0)
+    assert (stopped.answer, stopped.limit) == (None, om.Limit.TIME)
