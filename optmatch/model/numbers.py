@@ -29,7 +29,7 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     ndim
         The number of dimensions it must have.
     dtype
-        The NumPy type of the result. ``[1.5]`` is not rounded to an integer type but refused.
+        The NumPy type of the result.
 
     Returns
     -------
@@ -132,21 +132,8 @@ def plain_array(name: str, value: Any) -> NDArray[Any]:
 
     A frozen copy of one type is `frozen`, which goes through this door too. What an array says
     beside its numbers is used, or the array is refused: masked entries, units, labels in another
-    order.
-
-    Parameters
-    ----------
-    name
-        The name of the array in messages.
-    value
-        An array, nested sequences, a DataFrame or a Series of pandas, or a sparse matrix of
-        SciPy, which becomes full.
-
-    Raises
-    ------
-    InputError
-        If rows have different lengths, an entry is masked, the numbers have a unit, or the labels
-        of rows and columns, or of entries, are in different orders.
+    order. It may be nested sequences, an array or a table of another library, or a sparse matrix
+    of SciPy, which becomes full.
 
     Examples
     --------
@@ -278,20 +265,7 @@ def _check_order(name: str, value: Any) -> None:
 
 
 def real_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
-    """Return numbers of any shape as float64; NaN, for what is not known, is a number too.
-
-    Parameters
-    ----------
-    name
-        The name of the array in messages.
-    value
-        Numbers, nested sequences or an array.
-
-    Raises
-    ------
-    InputError
-        If `value` is no array of numbers.
-    """
+    """Return numbers of any shape as float64; NaN, for what is not known, is a number too."""
     return np.asarray(_cast(name, value, np.float64)[1])
 
 
@@ -302,19 +276,8 @@ _LARGEST_INTEGER = 10**38
 def list_entries(name: str, values: Any, wanted: str) -> list[Any]:
     """Return the entries of any collection that is no text.
 
-    Parameters
-    ----------
-    name
-        The argument, for messages.
-    values
-        A list, a tuple, a set, an array with axes, or anything else that can be gone through.
-    wanted
-        What the entries are, for messages: ``"names of kinds"``.
-
-    Raises
-    ------
-    InputError
-        If it is a text, or cannot be gone through.
+    For messages, `name` is that of the argument, and `wanted` what the entries are: ``"names of
+    kinds"``.
     """
     try:
         if not isinstance(values, str | bytes):
@@ -335,11 +298,6 @@ def integer(name: str, value: Any, *, at_least: int | None) -> int:
         Whatever a caller has given; true and false are no numbers.
     at_least
         The least value; None for any.
-
-    Returns
-    -------
-    int
-        The number as one of Python.
 
     Raises
     ------
@@ -371,11 +329,6 @@ def number(name: str, value: Any, *, at_least: float = 0.0) -> float:
         Whatever a caller has given; true and false are no numbers.
     at_least
         The least value.
-
-    Returns
-    -------
-    float
-        The number as one of Python.
 
     Raises
     ------
@@ -462,15 +415,13 @@ def check_size(kind: str, count: int, where: str) -> None:
     ----------
     kind
         A row of `SIZES`.
-    count
-        How many there would be.
-    where
-        The field or file that says so.
+    count, where
+        How many there would be, and the field or file that says so.
 
     Raises
     ------
     InputError
-        Naming the field, the size, the limit, and the variable that raises it.
+        With the limit, and the variable that raises it.
 
     Examples
     --------
@@ -499,24 +450,7 @@ def check_seconds(name: str, end_s: float) -> None:
 
 
 def check_length(name: str, entries: Sized | None, expected: int, nouns: str) -> None:
-    """Refuse a field that has not one entry for each thing.
-
-    Parameters
-    ----------
-    name
-        The field, for messages.
-    entries
-        Its entries; None for a field that is left out, which has the right ones.
-    expected
-        How many things there are.
-    nouns
-        The name of these things.
-
-    Raises
-    ------
-    InputError
-        Naming both numbers.
-    """
+    """Refuse a field that has not one entry for each thing; None, of a field left out, passes."""
     if entries is not None and len(entries) != expected:
         raise InputError(
             f"{name} has {len(entries)} entries, there are {expected} {nouns}", where=name
@@ -526,25 +460,10 @@ def check_length(name: str, entries: Sized | None, expected: int, nouns: str) ->
 def check_below(
     name: str, numbers: ArrayLike, count: int, what: str, *, at_least: int | None = None
 ) -> None:
-    """Refuse numbers that are too large to index something, or too small.
+    """Refuse numbers that are not below `count`, or, if it is given, below `at_least`.
 
-    Parameters
-    ----------
-    name
-        The field, for messages.
-    numbers
-        Whole numbers of any shape, perhaps none.
-    count
-        Each has to be less.
-    what
-        The kind of thing that a number stands for, for messages.
-    at_least
-        Each has to be this or more; None where lower ones are allowed, such as -1 for none.
-
-    Raises
-    ------
-    InputError
-        Naming the field, and its largest or smallest number.
+    They are whole numbers of any shape, perhaps none; `what` is the kind of thing that they stand
+    for, for messages. Where -1 stands for none, `at_least` is left out.
     """
     array = np.asarray(numbers)
     if not array.size:

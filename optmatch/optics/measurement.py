@@ -373,25 +373,25 @@ def cell_matrices(
 
     Terminals 0 and 1 of a cell are its side a, 2 and 3 its side b. ``states[..., cell]`` is 0 for
     bar and 1 for cross, never free. A device states losses, leaks and phase errors of an ideal
-    cell. Where the circuit of a cell is known (the parts that it is made of), its matrix takes the
-    place of the ideal one, and the effect of the device is multiplied with it. ``errors_rad[cell,
+    cell. Where the parts of a cell are known (its `CellCircuit`), its matrix takes the place of
+    the ideal one, and the effect of the device is multiplied with it. ``errors_rad[cell,
     arm]`` are errors of phases; `coupling_change` is the share of the power, as .01, that crosses
     in each coupler beyond the half that does at the central wavelength.
     """
     device_matrices = cells.cell(states, errors_rad)
     detuned = detune_couplers(device_matrices, coupling_change)
-    circuits = circuit_matrices(fabric, coupling_change)
-    if circuits is None:
+    known = circuit_matrices(fabric, coupling_change)  # [cell, state, b side, a side]
+    if known is None:
         return detuned
     # The effect of the device on an ideal cell is its matrix times the inverse of the ideal one:
-    # that is unitary and symmetric, and its inverse is its conjugate. Circuits are given with the
-    # couplers of this wavelength already.
-    numbers = np.arange(len(circuits))
+    # that is unitary and symmetric, and its inverse is its conjugate. Known matrices are those
+    # with the couplers of this wavelength already.
     ideal_by_state = np.stack([ideal_matrix(BAR), ideal_matrix(CROSS)])
     factor = device_matrices @ ideal_by_state[states].conj()
-    matrices: NDArray[np.complex128] = factor @ circuits[numbers, states]
+    matrices: NDArray[np.complex128] = factor @ known[np.arange(len(known)), states]
 
-    # Light that leaks towards a terminal that a cell does not have is lost in its coupler.
+    # Light that leaks towards a terminal that a cell does not have, one without a pin of its
+    # circuit, is lost in its coupler.
     for cell, circuit in enumerate(cell_circuits(fabric)):
         if circuit is None:
             matrices[..., cell, :, :] = detuned[..., cell, :, :]

@@ -341,9 +341,8 @@ def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]
         else:
             peer_of_bit.append((ranks + (1 << bit)) % n)
 
-    # An order is an array bits[configuration, lane]. In the first one all lanes have the same bit.
-    # In the second one bits are dealt to lanes like cards: with 2 lanes and 3 bits 0 1, 2 0, 1 2,
-    # and then 0 1 again. `period`, here 3, is how many rows there are before they come again.
+    # An order, bits[configuration, lane], is a row of the table above. Bits that are dealt in turn
+    # begin again after `period` configurations.
     orders = [np.repeat(np.arange(n_bits)[:, None], lanes, axis=1)]
     if 1 < lanes < n_bits:
         period = n_bits // math.gcd(n_bits, lanes)
@@ -351,7 +350,7 @@ def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]
 
     # A piece has to go over the circuits of all bits. If the lanes of a configuration have k
     # different bits, that takes n_bits / k configurations, each of which stays for `held` rounds.
-    for bits in orders:  # bits[configuration, lane]
+    for bits in orders:
         peer = np.array(peer_of_bit)[bits]
         depth = math.ceil(n_bits / len(np.unique(bits[0])))
         for held in (1, 2, 4) if problem.delay_s else (1,):

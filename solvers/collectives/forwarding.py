@@ -457,12 +457,13 @@ def _load_blocks(
     so a circuit of rank 0 carries what the blocks of rank 0 put on all circuits of its shift.
     """
     n = problem.n_ranks
-    alike = receipts.n_turns > 1
+    alike = receipts.n_turns > 1  # all ranks do the same, and rank 0 stands for all
     ends = relay.sequence.ends if alike else relay.sequence.ends_by_rank
-    n_senders = 1 if alike else n  # ranks whose circuits are looked at
+    n_senders = 1 if alike else n
     sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
+    # An entry for each link of each send: the place of the send in `exchanged`, link and round.
     send, link = list_links(receipts, exchanged.receipt)
-    round_of_link = receipts.turn[exchanged.receipt][send]
+    round_of_link = receipts.turn[exchanged.receipt[send]]
 
     load = np.zeros(len(relay.strides))
     for turn, config in enumerate(receipts.config_of_round.tolist()):
@@ -477,8 +478,9 @@ def _load_blocks(
         sent_bytes = np.zeros((n_senders, n))
         np.add.at(sent_bytes, (source, target), sizes[send[is_in_round]])
         n_circuits = np.zeros((n_senders, n))
-        lane, sender = np.nonzero(ends.peer[config][:, :n_senders] >= 0)
-        np.add.at(n_circuits, (sender, ends.peer[config][lane, sender]), 1)
+        peer = ends.peer[config][:, :n_senders]  # [lane, sender], -1 if the port is dark
+        lane, sender = np.nonzero(peer >= 0)
+        np.add.at(n_circuits, (sender, peer[lane, sender]), 1)
         is_used = sent_bytes > 0
         load[turn] = (sent_bytes[is_used] / n_circuits[is_used]).max(initial=0.0)
     return load

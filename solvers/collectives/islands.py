@@ -415,7 +415,8 @@ def _line_up_phases(
         if together and phase < phases - 1:
             groups = [all_waves]
         for waves in groups:  # waves that travel in the same round
-            # Islands can prepare a phase when the phase before has brought the data.
+            # Islands can prepare a phase when the phase before has brought the data. For the first
+            # phase they are there: a wave is prepared while rails carry the wave before.
             prepared_in = max(last_turn, 0)
             if phase:
                 prepared_in = int(rail_turn[phase - 1, waves].max()) + 1

@@ -246,8 +246,9 @@ class SplitSearch:
         matching of senders and receivers. A maximum-weight matching is taken, lane after lane:
 
         - a circuit is worth what is left of the data from its sender to its receiver. It is taken
-          to carry no more of them than an even part of all work: what the busiest rank sends or
-          receives in all, over the number of sets of circuits, times `SLACK`;
+          to carry no more of them than an even part of all work: the seconds for which the busiest
+          rank sends or receives on each lane (`least_s`), over the number of configurations, times
+          `SLACK`;
         - it counts up to three times if its ranks have as much left to do as the busiest ones.
 
         The data that a chosen circuit carries are taken off those that are left.
@@ -272,10 +273,9 @@ class SplitSearch:
             receive_urgency = _part_of_busiest(left_s.sum(axis=0)) ** 4
             value *= 1 + send_urgency[:, None] + receive_urgency
 
-            # Circuits of late ranks are worth nothing before these are ready.
+            # Circuits of late ranks are worth nothing before these are ready. A matching joins all
+            # ranks, so they are removed afterwards.
             is_early = number < n_early * lanes
-
-            # A matching joins all ranks, so circuits of late ranks are removed afterwards.
             if is_early:
                 value[~self.prompt] = 0.0
                 value[:, ~self.prompt] = 0.0
@@ -741,8 +741,9 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     price = np.ones(sequence.shape)
     loads = np.zeros(sequence.shape)
     for draw in range(DRAWS):
-        # Backwards from the targets: a block came over a circuit of the round if that made its
-        # path cheaper, over the lane of the cheapest one.
+        # Backwards from the targets: ``rank[block]`` is where the block is after a round. It came
+        # over a circuit of the round if that made its path cheaper than the rounds before alone,
+        # ``cost[turn]``, over the lane of the cheapest one, and was at the sender before.
         cost = find_cheapest_paths(sequence, price)
         if not np.isfinite(cost[-1, source, target]).all():
             return None

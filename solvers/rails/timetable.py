@@ -318,13 +318,12 @@ def list_timelines(
         np.minimum.at(asked_s, np.searchsorted(times_s, start_s), changes.asked_s[here])
 
         # A switch has a port for each port of a GPU; a fabric may have more, some of them dead.
+        # ``alike.seat`` has an entry for each GPU.
         n_ports = len(alike.seat) * seats.job.network.ports_per_gpu
-        live_ports = np.arange(n_ports)
         if seats.job.fabric is not None:
             n_ports = seats.job.fabric.n_ports
-            live_ports = seats.job.fabric.live_ports
         new = here[changes.receiver[here] != IDLE]
-        circuits = _join_ports(seats, alike, changes, new, bundles, live_ports, duplex=duplex)
+        circuits = _join_ports(seats, alike, changes, new, bundles, duplex=duplex)
 
         # The states of the rail, of which state k begins at ``times_s[kept[k]]``. The first one is
         # that of the beginning, 0 s in the plan. An all-stop switch has a state for each time.
@@ -347,21 +346,23 @@ def _join_ports(
     changes: Changes,
     new: Ints,
     bundles: Sequence[tuple[int, int, int]],
-    live_ports: Ints,
     *,
     duplex: bool,
 ) -> _PortCircuits:
     """Write the changes `new`, which set up circuits, as circuits of ports of a switch.
 
-    Port p of GPU g is port ``live_ports[g * ports_per_gpu + p]``. Seats become GPUs of the rail,
+    Port p of GPU g is live port ``g * ports_per_gpu + p``. Seats become GPUs of the rail,
     and each change is made in all replicas: with 2 replicas of 4 seats whose GPUs are 0 to 3 and 4
     to 7, a circuit from seat 1 to 6, which is seat 2 of the next replica, leads from GPU 1 to 6,
-    and from GPU 5 to 2. Each of `bundles` is (bundle, port of a GPU where a circuit begins, port
-    where it ends); with (1, 2, 3), a circuit of bundle 1 from GPU 5 to GPU 2 joins port 2 of GPU 5
-    to port 3 of GPU 2, and if `duplex` port 3 of GPU 2 to port 2 of GPU 5 as well.
+    and from GPU 5 to 2. With (1, 2, 3) in `bundles`, as of `list_timelines`, a circuit of bundle 1
+    from GPU 5 to GPU 2 joins port 2 of GPU 5 to port 3 of GPU 2, and if `duplex` port 3 of GPU 2
+    to port 2 of GPU 5 as well.
     """
-    # The GPU of each seat in each replica.
+    # The ports of the switch, and the GPU of each seat in each replica.
     ports_per_gpu = seats.job.network.ports_per_gpu
+    live_ports = np.arange(len(alike.seat) * ports_per_gpu)
+    if seats.job.fabric is not None:
+        live_ports = seats.job.fabric.live_ports
     gpu_of = np.empty((seats.n_replicas, seats.n_seats), np.int64)
     gpu_of[alike.replica, alike.seat] = np.arange(len(alike.seat))
 

@@ -357,22 +357,7 @@ class RackFabric(Fabric):
         return server * self.chips_per_server + number_of(place_in_server.tolist(), self.server)
 
     def describe_unit(self, unit: int) -> str:
-        """Return a chip for messages, with its place.
-
-        Parameters
-        ----------
-        unit
-            The number of the chip.
-
-        Returns
-        -------
-        str
-            Its number, rack, place (x, y, z) in the rack in chips, and server.
-
-        Raises
-        ------
-        InputError
-            If there is no such chip.
+        """Return the chip of a number for messages: with its rack, place there, and server.
 
         Examples
         --------

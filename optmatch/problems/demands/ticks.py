@@ -222,7 +222,8 @@ def scale_amounts(
         rule = f"{placed.n_ports} slots take more than {_LARGEST:g} s"
         raise InputError(f"{name} = {float(longer):g}: {rule}", where=name)
 
-    # How long the busiest line takes, in seconds of a circuit.
+    # A slot may carry the whole busiest line: the seconds of a circuit for it have to be a float
+    # that tells how many ticks they are. A count of given quanta that is almost whole is whole.
     line_s = Fraction(placed.largest_sum) / times.rate
     if quantum_s is not None:
         tick = _fraction(quantum_s)
@@ -235,7 +236,8 @@ def scale_amounts(
     if scaled_exactly is not None:
         return scaled_exactly
 
-    # No tick divides everything: a tick of 1e-12 of the longest time, which divides the delay.
+    # No tick divides everything: a tick of 1e-12 of the longest time, which divides the delay. Of
+    # 1e12 ticks `_NOISE` would be a thousand, so that none is left to it.
     tick = max(line_s, times.delay, times.min_slot) / _ROUNDED_TICKS
     if times.delay:
         tick = times.delay / ceil(times.delay / tick)
@@ -243,10 +245,9 @@ def scale_amounts(
 
 
 def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -> None:
-    """Refuse a line that is so many times the delay or the quantum that floats cannot tell.
+    """Refuse a line of more delays or quanta than a float64 of its seconds can tell apart.
 
-    A slot may carry a whole line, and its duration is written in seconds, as a float64: it has to
-    tell how many ticks that are. No tick is longer than the delay.
+    No tick is longer than the delay.
     """
     if line_s < _WHOLE * unit_s:
         return

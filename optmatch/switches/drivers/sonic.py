@@ -107,6 +107,8 @@ class SonicSwitch:
         Without the package redis: ``pip install 'optmatch[switches]'``.
     SwitchError
         If the database cannot be reached or refuses the password.
+    InputError
+        If the address is none of a Redis database.
     """
 
     def __init__(
@@ -116,24 +118,6 @@ class SonicSwitch:
 
         One is to CONFIG_DB, which says what circuits the switch is to hold, the other to STATE_DB,
         which says what it holds. Nothing is asked yet, so that a wrong address shows at first use.
-
-        Parameters
-        ----------
-        url
-            The address of the database, such as ``redis://127.0.0.1:6379``.
-        one_transaction
-            Whether a change is always one transaction, also where a side moves from one circuit to
-            another; by default the removals are then sent first, in a transaction of their own.
-        patience_s
-            How long a database that cannot be reached is asked again, in seconds; None:
-            `PATIENCE_S`.
-
-        Raises
-        ------
-        SolverUnavailable
-            If the package redis is not installed.
-        InputError
-            If the address is none of a Redis database, or an argument is of another type.
         """
         url = form_of(str).check("url", url)
         patience_s = form_of(Amount | None).check("patience_s", patience_s)

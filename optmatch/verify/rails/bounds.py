@@ -84,8 +84,7 @@ class _EventGraph(NamedTuple):
     lasts_s: Column
     """``lasts_s[event]``: at least, with all links up."""
     before: Places
-    """Pairs of events: ``before[pair]`` ends before ``after[pair]`` begins."""
-    # The second event of each pair.
+    """``before[pair]``: an event that ends before ``after[pair]`` begins."""
     after: Places
 
 

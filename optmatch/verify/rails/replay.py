@@ -187,8 +187,8 @@ class InRounds(NamedTuple):
     between places of such a group.
     """
 
-    # Indices of the operations in ``job.step()``, ascending.
     operations: NDArray[np.int64]
+    """Indices of the operations in ``job.step()``, ascending."""
     rounds: list[Transfers]
 
 
@@ -296,10 +296,10 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
 class Precedence(NamedTuple):
     """Pairs of operations, by their places in a list: one ends before the other starts."""
 
-    # ``before[pair]``: the place of the operation that ends first.
     before: NDArray[np.int64]
-    # ``after[pair]``: the place of the operation that starts then.
+    """``before[pair]``: the place of the operation that ends first."""
     after: NDArray[np.int64]
+    """``after[pair]``: the place of the operation that starts then."""
 
 
 def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
@@ -719,7 +719,7 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     now_s = plan.start_s[first_operation].copy()
     end_after_stop_s = now_s
     for transfers in group.rounds:
-        # The senders of this round, and to which rank they send. By place the place that receives
+        # The entries that send in this round, and to which rank. By place the place that receives
         # from it; -1 where it does not send: its ports are left out.
         receiver_of_place = np.full(members.shape[1], -1)
         for transfer in transfers:
@@ -1933,8 +1933,8 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     n_gpus = timeline_of_rail[0].matchings.shape[1] // k
     shares = np.full((len(starts_s), n_gpus, n_rails, k), IDLE, np.int64)
     for rail, timeline in timeline_of_rail.items():
-        # The state of this rail at each of these times. The receiver, port p of GPU g on this
-        # rail, gets the number that the docstring gives it on the joined switch.
+        # The state of this rail at each of these times; the first one even if it changes at 0 s.
+        # The receiver, port p of GPU g on this rail, gets its number on the joined switch.
         state = np.searchsorted(timeline.starts_s, starts_s, side="right") - 1
         state[0] = 0
         receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)

@@ -117,18 +117,18 @@ def _find_lost_racks(failure: Failure) -> None:
     circuits are hit.
     """
     problem = failure.problem
-    chips = range(problem.units.n_units)
+    units = problem.units
+    chips = range(units.n_units)
     failed_fibres = set(problem.failed_fibres)
 
     # The racks at the ends of failed fibres. An end of an edge is a server, or a switch that joins
     # racks, which is in none: switches have the numbers after those of servers.
-    units = problem.units
     chips_per_server = units.n_units // units.n_servers
     racks_of_fibre: dict[int, set[int]] = {}
     for fibre in failed_fibres:
         servers = [end for end in units.edges[units.edge_of_fibre[fibre]] if end < units.n_servers]
-        racks = {_rack_of(problem, int(server) * chips_per_server) for server in servers}
-        racks_of_fibre[fibre] = racks
+        first_chips = [int(server) * chips_per_server for server in servers]
+        racks_of_fibre[fibre] = {_rack_of(problem, chip) for chip in first_chips}
     racks_of_dead_ports = {_rack_of(problem, failure.unit(port)) for port in failure.dead_ports}
 
     lost_racks = set[int]()
@@ -198,7 +198,8 @@ def _find_hit_circuits(failure: Failure) -> None:
     states = problem.cell_states
     assert states is not None  # there are cells
     starts = problem.fabric.source_terminals[problem.circuits[:, 0]].astype(np.int64)
-    light = trace(failure.graph, states[None], starts[None])  # in slot 0; beam k is circuit k
+    light = trace(failure.graph, states[None], starts[None])
+    # By entry, a cell that a beam passes; beam k is circuit k.
     cells = light.entered // 4
     hit = states[cells] != failure.states[cells]
     hit |= np.isin(failure.fibre_of_terminal[light.entered], problem.failed_fibres)
@@ -228,10 +229,11 @@ class UpCircuit(NamedTuple):
 def _replay_steps(failure: Failure, transition: Transition, findings: Findings) -> bool:
     """Take all steps of a transition, one after another, and check the circuits after each.
 
-    Circuits that the failure hit are dark at first, all others are up. A step sets a cell, or
-    drops or raises a circuit; one that may not be taken is a violation, and changes nothing. In
-    the end all circuits are up, on their new ports and routes. Sets the figure ``dark_steps``;
-    returns whether all steps can be taken, and lead to the new circuits.
+    Circuits that the failure hit are dark at first, all others are up. A step (kind, target,
+    state) sets the cell `target`, or drops or raises the circuit of that number; one that may not
+    be taken is a violation, and changes nothing. In the end all circuits are up, on their new
+    ports and routes. Sets the figure ``dark_steps``; returns whether all steps can be taken, and
+    lead to the new circuits.
     """
     violations_before = len(findings.violations)
     problem = failure.problem
@@ -241,7 +243,7 @@ def _replay_steps(failure: Failure, transition: Transition, findings: Findings) 
     healthy = set(range(len(problem.circuits))) - failure.hit
     old_ports = {circuit: problem.circuits[circuit].tolist() for circuit in sorted(healthy)}
     old_routes = dict(enumerate(problem.routes))
-    user_of: dict[UsedPart, int] = {}  # the circuit that uses a part
+    user_of: dict[UsedPart, int] = {}  # the circuit that uses a part; `_raise_circuits` adds to it
     up = _raise_circuits(
         failure, states, old_ports, old_routes, user_of, "the beginning", findings
     )

@@ -73,9 +73,7 @@ def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -
 def measure(shape: Shape, server: Shape, twisted: bool = False) -> Torus:
     """Count the circuits between the slots of a slice; those within a server are not counted.
 
-    `shape` is that of the slice in chips and `server` that of a server. Weights are
-    ``weights[slot, slot]``, circuits one way; `even` tells whether servers fill each side without
-    a rest.
+    `shape` is that of the slice in chips, and `server` that of a server.
     """
     sides = _sides(shape, server)
     weights: dict[tuple[int, int], int] = {}
@@ -283,10 +281,9 @@ class _Attempt:
         self.servers = servers
         room = np.minimum(limit, problem.fabric.edge_fibres) - problem.loads
         self.room: list[int] = room.tolist()
-        """``room[edge]``: how many circuits still fit."""
         self.server_of_slot: list[int] = []
 
-        # Circuits of each slot that have no route yet.
+        # At first no circuit has a route.
         self.owed_out = [0] * torus.slots
         self.owed_in = [0] * torus.slots
         for (source, destination), weight in torus.weights.items():
