@@ -629,8 +629,12 @@ def _list_parts(answer: Any) -> list[tuple[str, Any]]:
         elif type(value) is FrozenMap:
             parts += [(f"{where}[{key!r}]", part) for key, part in value.items()]
         elif is_dataclass(value):
-            given = [field for field in fields(value) if field.init and field.name != "problem"]
-            parts += [(f"{where}.{f.name}".lstrip("."), getattr(value, f.name)) for f in given]
+            input_fields = [
+                field for field in fields(value) if field.init and field.name != "problem"
+            ]
+            parts += [
+                (f"{where}.{f.name}".lstrip("."), getattr(value, f.name)) for f in input_fields
+            ]
     return parts[::-1]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import numpy as np
 
-from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, cells_of_problem
+from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_cells
 from optmatch.commands.shared.options import (
     FORCE,
     RATE,
@@ -151,7 +151,7 @@ def export(
     # Options that are not set are left out, since most formats take none of them.
     format_options = without_none({**options, "component": component or None, "pins": pins})
     if device is not None or device_cells is not None:
-        format_options["cells"] = cells_of_problem(solution.problem, device, device_cells)
+        format_options["cells"] = choose_cells(device, device_cells, solution.problem.fabric)
     # A format of one file can go to stdout.
     with naming(name_of(file)):
         if output == STDIN:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, cells_of_problem
+from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_cells
 from optmatch.commands.shared.options import (
     AMOUNTS,
     JSON_LINES,
@@ -95,7 +95,12 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
 
     use_one_thread()
     problem = solution.problem
-    cells = cells_of_problem(problem, options["device"], options["device_cells"])
+    cells = choose_cells(
+        options["device"],
+        options["device_cells"],
+        problem.fabric,
+        getattr(problem, "cells", None),
+    )
 
     # Optical frequencies at which light is measured, in Hz from that of the device.
     frequencies_hz = options["frequencies"] or [0.0]

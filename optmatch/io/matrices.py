@@ -1398,9 +1398,9 @@ def _read_coordinates(
     places = np.array(indices, dtype=np.int64).reshape(-1, 2)
     amounts = np.array(values)
     if is_symmetric:
-        beside = places[:, 0] != places[:, 1]
-        places = np.concatenate([places, places[beside, ::-1]])
-        amounts = np.concatenate([amounts, amounts[beside]])
+        is_off_diagonal = places[:, 0] != places[:, 1]
+        places = np.concatenate([places, places[is_off_diagonal, ::-1]])
+        amounts = np.concatenate([amounts, amounts[is_off_diagonal]])
     return sparse_matrix(places[:, 0], places[:, 1], amounts, shape, path)
 
 

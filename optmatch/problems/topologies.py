@@ -235,8 +235,8 @@ def list_carried(solution: Solution) -> tuple[TimedCircuits, NDArray[np.float64]
             # Each port of a schedule is a node.
             of_switch = np.flatnonzero(circuits.switch == place)
             is_kept = stays[circuits.state[of_switch], circuits.source[of_switch]]
-            kept = of_switch[is_kept]
-            circuits.start_s[kept] = system.switches[place].starts_s[circuits.state[kept]]
+            listed = of_switch[is_kept]
+            circuits.start_s[listed] = system.switches[place].starts_s[circuits.state[listed]]
     circuits = circuits.in_order(np.argsort(circuits.start_s, kind="stable"))
 
     # ``turn[circuit]``: how many circuits of the same pair of ports come before it. Circuits of

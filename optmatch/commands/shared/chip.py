@@ -45,24 +45,23 @@ def choose_device(name: str | None) -> Device:
     return find_device(name or DEFAULT_DEVICE)
 
 
-def cells_of_problem(problem: Any, name: str | None, table: str | None) -> CellDevice:
-    """Choose the device of each cell: a named one, a table, or those that the problem states."""
-    stated: CellDevice | None = getattr(problem, "cells", None)
-    if name is None and table is None and stated is not None:
-        return stated
-    return choose_cells(name, table, problem.fabric)
-
-
-def choose_cells(name: str | None, table: str | None, fabric: Fabric | None) -> CellDevice:
+def choose_cells(
+    name: str | None,
+    table: str | None,
+    fabric: Fabric | None,
+    stated: CellDevice | None = None,
+) -> CellDevice:
     """Return the devices that a name and a table give the cells of a fabric.
 
     Each is that of a name or of a JSON file (None: the default one), but for what `table` says of
-    single cells, a file that may call them by name; None for none. A fabric without cells is an
-    `InputError`.
+    single cells, a file that may call them by name; None for none. Without both they are those
+    that a problem has `stated`, if it has. A fabric without cells is an `InputError`.
     """
     from optmatch.fabrics.netlists.circuits import find_differences
     from optmatch.io.cells import read_cells
 
+    if name is None and table is None and stated is not None:
+        return stated
     device = choose_device(name)
     if fabric is None or not fabric.n_cells:
         raise InputError("a fabric without cells has no device", where="device")

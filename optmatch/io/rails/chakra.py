@@ -1707,21 +1707,23 @@ def add_up(nodes: Nodes, groups: Members) -> NDArray[np.float64]:
     # Collectives of one rank, group, kind and root are counted together, as there may be
     # thousands.
     for _, members, places in list_collectives(nodes, groups):
-        for alike in group_alike(nodes.collective[places], nodes.root[places]):
-            same = places[alike]
-            rank = int(nodes.rank[same[0]])
-            root = int(nodes.root[same[0]])
+        for rows in group_alike(nodes.collective[places], nodes.root[places]):
+            equal_places = places[rows]
+            rank = int(nodes.rank[equal_places[0]])
+            root = int(nodes.root[equal_places[0]])
 
             # Without its root, a collective from or to one rank cannot be counted.
-            name = COLLECTIVES[nodes.collective[same[0]]]
+            name = COLLECTIVES[nodes.collective[equal_places[0]]]
             if name in FROM_ROOT + _TO_ROOT and root == MISSING:
-                for place in same.tolist():
+                for place in equal_places.tolist():
                     nodes.skip(place, f"collective {name}: the trace does not tell its root")
                 continue
             # Parts that differ are added one by one.
             total_bytes = 0.0
-            node_ids = nodes.node_id[same].tolist()
-            for node_id, size_bytes in zip(node_ids, nodes.size_bytes[same].tolist(), strict=True):
+            node_ids = nodes.node_id[equal_places].tolist()
+            for node_id, size_bytes in zip(
+                node_ids, nodes.size_bytes[equal_places].tolist(), strict=True
+            ):
                 uneven = nodes.sent_bytes.get((rank, node_id))
                 if uneven is None:
                     total_bytes += size_bytes
@@ -1742,8 +1744,8 @@ def list_collectives(
     with a rank without a trace, and collectives without a size.
     """
     collectives = np.flatnonzero(nodes.kind == COLLECTIVE)
-    for alike in group_alike(nodes.rank[collectives], nodes.group[collectives]):
-        places = collectives[alike]
+    for rows in group_alike(nodes.rank[collectives], nodes.group[collectives]):
+        places = collectives[rows]
         first = int(places[0])
         name = nodes.group_name(first) or ALL_RANKS
         if name in leave_out:
