@@ -110,8 +110,7 @@ def _check_rings(steering: Steering, findings: Findings) -> bool:
     All that follows divides by demands and ports, and looks up the chips of rings.
     """
     try:
-        demands = steering.demands.tolist()
-        check_rings(steering.rings, demands, steering.ports, steering.link_units)
+        check_rings(steering.rings, steering.demands.tolist(), steering.ports, steering.link_units)
     except InputError as error:
         rule = "rings have chips with ports, and demands above 0"
         findings.refuse(rule, error.where or "rings", error.message, "possible ones")
