@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -310,11 +311,23 @@ def check_method_name(name: str, kind: str | None = None, where: str = "method")
     raise InputError(f"method = {name!r:.60}: {nothing} has this name; {hint}", where=where)
 
 
+def _list_obstacles(problem: Any, methods: list[Method]) -> list[str]:
+    """List fields that keep methods away: with the default of one of them, a method would fit."""
+    obstacles = []
+    for field in fields(problem):
+        # A default may contradict another field, and fields that are required have none.
+        with suppress(InputError):
+            changed = replace(problem, **{field.name: field.default})
+            if any(method.takes(changed) for method in methods):
+                obstacles.append(field.name)
+    return obstacles
+
+
 def find_method(name: str, problem: Problem) -> Method:
     """Return a method that takes a problem by its name, ours before one of a plugin.
 
-    Methods of several kinds may share a name. The `InputError` of one that does not fit lists
-    those that do.
+    Methods of several kinds may share a name. The `InputError` of one that does not fit names the
+    fields that keep it away, and lists the methods that do.
     """
     # Ours come first, so that a solve does not look at other installed packages.
     for method in kind_of(problem).methods:
@@ -330,10 +343,14 @@ def find_method(name: str, problem: Problem) -> Method:
     # No method fits. The message says why: the name, the kind of the problem, or its fabric.
     if not named:
         check_method_name(name, problem.kind)  # raises, with the names of this kind
-    if not any(isinstance(problem, method.solves) for method in named):
+    of_kind = [method for method in named if isinstance(problem, method.solves)]
+    if not of_kind:
         reason = f"does not accept {problem.kind} problems; these do"
     else:
         form = f"on {problem.fabric.title}" if problem.fabric else "of this form"
-        reason = f"not for {problem.kind} {form}; these are"
+        obstacles = _list_obstacles(problem, of_kind)
+        if obstacles:
+            form += f", because of its {' or its '.join(obstacles)}"
+        reason = f"{of_kind[0].summary}; not for {problem.kind} {form}; these are"
     fitting = sorted(method.name for method in all_methods() if method.takes(problem))
     raise InputError(f"method = {name!r}: {reason}: {', '.join(fitting)}", where="method")

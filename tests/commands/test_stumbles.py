@@ -670,3 +670,29 @@ def test_optics_are_those_of_the_device_that_the_problem_states() -> None:
     assert worst_db == pytest.approx(solution.objective)
     assert worst_db != om.measure_optics(solution, "smartlight").figures["worst_insertion_loss_db"]
     assert "optics of mems-crossbar" in call("verify", "a.schedule.json", "--optics").stdout
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "told"),
+    [
+        (
+            "ring",
+            {"two_way": True, "late_s": {5: 2e-3}},
+            "; not for collective on ideal switch, because of its two_way; these are: best, ",
+        ),
+        (
+            "stragglar",
+            {"two_way": True, "late_s": {5: 0.0}},
+            "an all-reduce around a late rank: the others reduce while they wait; not for",
+        ),
+    ],
+)
+def test_a_method_that_does_not_fit_says_why(
+    method: str, fields: dict[str, Any], told: str
+) -> None:
+    """A newcomer who compares both needs to know which field keeps one of them away."""
+    problem = om.Collective("all-reduce", 16, 256e6, alpha_s=3e-6, **fields)
+    with pytest.raises(om.InputError, match=re.escape(told)):
+        om.solve(problem, method)
+    (row,) = om.compare_methods([problem], [method])
+    assert told in str(row.reason)
