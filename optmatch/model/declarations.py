@@ -350,7 +350,8 @@ class Mapped:
         """Return the mapping; its keys are texts and its parts are checked."""
         if not self.takes(value) or not all(isinstance(key, str) for key in value):
             raise InputError(
-                f"{name} = {shorten(value)}: a mapping of texts is expected", where=name
+                f"{name} = {shorten(value)}: a mapping is expected, as {{'key': value}}",
+                where=name,
             )
         for key, entry in value.items():
             self.part.check(f"{name}[{key}]", entry)

@@ -84,6 +84,7 @@ def draw_bars_by_label(
     """
     width_inches = 12.0 if len(panel.labels) > 9 else 5.0
     font = max(8.0, 0.64 * width_inches)
+    is_new = ax is None
     ax = axes_of(axes_within(fig, ax), width_inches, 4.0)
     n_series = len(panel.series)
     bar_width = 0.8 / max(1, n_series)
@@ -100,8 +101,11 @@ def draw_bars_by_label(
     ax.set_ylabel(panel.ylabel, fontsize=font)
     ax.tick_params(labelsize=font)
     ax.set_ylim(bottom=0.0)
-    if n_series > 1:
+    # Only a figure of our own has room beside the axes.
+    if n_series > 1 and is_new:
         ax.legend(fontsize=font, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    elif n_series > 1:
+        ax.legend(fontsize=font)
     return figure_of(ax)
 
 
@@ -606,6 +610,14 @@ class Line(NamedTuple):
 
 class _Crossed(Protocol):
     @property
+    def before(self) -> str:
+        """The method that is lower at smaller values."""
+
+    @property
+    def after(self) -> str:
+        """The method that is lower at larger values."""
+
+    @property
     def last_value(self) -> float:
         """The last value before two lines cross."""
 
@@ -691,9 +703,9 @@ def plot_variation(
         last = crossing.last_value
         ax.axvspan(last, crossing.next_value, color=palette.CELL_FILL, zorder=0)
         ends = (last, crossing.next_value)
-        text = " to ".join(write_amount(end, unit_of_field, digits=3) for end in ends)
+        span = " to ".join(write_amount(end, unit_of_field, digits=3) for end in ends)
         ax.annotate(
-            text,
+            f"{crossing.before}, then {crossing.after}: {span}",
             (last, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(3, -3 - 10 * (number % 4)),  # below each other, as they may be near

@@ -203,13 +203,14 @@ def test_a_free_port_takes_over_the_name_and_the_demand_of_a_dead_one(caplog: An
     to = ("export", "after.schedule.json", "--to", "sonic-cli")
     named = call(*to, "--ports", "ports.csv")
     assert named.stdout == call(*to).stdout and "2A" not in named.stdout and "4A" in named.stdout
-    assert "ports.csv: the sides 2A and 2B of 3 are those of a port that has failed" in caplog.text
+    assert "ports.csv: the sides 2A and 2B of 3 are taken for those of a port" in caplog.text
 
     # A table of before the failure is told apart by the sides that it has for the dead port; one
     # by numbers has the places of ports, also where a port has digits for a name.
     Path("old.csv").write_text("port,A,B\nrack-9,1A,1B\nrack-10,2A,2B\nrack-11,3A,3B\n3,4A,4B\n")
     call(*to, "--ports", "old.csv")
-    assert "old.csv: the sides 4A and 4B of 3 are those of a port that has failed" in caplog.text
+    assert "old.csv: the sides 4A and 4B of 3 are taken for those of a port" in caplog.text
+    assert "from before the failure, they are those of the free port, which works" in caplog.text
     Path("places.csv").write_text("port,A,B\n0,1A,1B\n1,2A,2B\n2,3A,3B\n3,4A,4B\n")
     assert call(*to, "--ports", "places.csv").stdout == named.stdout
 
@@ -552,7 +553,7 @@ def test_a_dead_port_needs_no_sides(caplog: pytest.LogCaptureFixture) -> None:
 
     Path("sides.csv").write_text(SIDES + "d,2A,2B\n")
     exported(solution, "sonic-ocs", ports="sides.csv", slot=0)
-    assert "the sides 2A and 2B of d are those of a port that has failed" in caplog.text
+    assert "the sides 2A and 2B of d are taken for those of a port that has failed" in caplog.text
     Path("sides.csv").write_text(SIDES.replace("c,3A,3B\n", ""))
     with pytest.raises(om.FormatError, match="port c is missing"):
         exported(solution, "sonic-ocs", ports="sides.csv", slot=0)

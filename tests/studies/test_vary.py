@@ -61,6 +61,13 @@ def test_every_row_is_the_solve_of_its_problem() -> None:
         assert row["lower_bound"] == solution.lower_bound
 
 
+def test_a_band_where_lines_cross_names_both_methods() -> None:
+    study = om.vary(GATHER, {"delay_s": [1e-6, 1e-4]}, ["ring", "bruck"])
+    (crossing,) = study.crossings()
+    (note,) = study.plot().axes[0].texts
+    assert note.get_text() == f"{crossing.before}, then {crossing.after}: 1 µs to 100 µs"
+
+
 def test_a_line_for_each_value_of_further_fields() -> None:
     study = om.vary(GATHER, {"size_bytes": [1e3, 1e6], "delay_s": [1e-6, 1e-4]}, ["ring", "bruck"])
     labels = [line.label for line in study.lines()]
@@ -302,6 +309,9 @@ def test_a_variation_is_drawn_into_axes_of_somebody() -> None:
         assert study.plot(ax=second, title="mine") is second.get_figure()
         assert second.get_title() == "mine"
         assert second.has_data()
+        legend: Any = second.get_legend()
+        box, room = legend.get_window_extent(), second.get_window_extent()
+        assert box.x1 <= room.x1, "beside axes of somebody there may be no room"
         assert not first.has_data()
         with pytest.raises(om.InputError, match="either fig or ax"):
             study.plot(fig=Figure(), ax=first)

@@ -479,9 +479,10 @@ def name_switches(
             sides = switch.ports.sides[port]
             if sides.a_side:
                 _log.warning(
-                    "%s: the sides %s and %s of %s are those of a port that has failed, and stay"
-                    " dark: a fibre that was moved away from it has to stand there with its new"
-                    " sides",
+                    "%s: the sides %s and %s of %s are taken for those of a port that has failed,"
+                    " and stay dark. If the table is from before the failure, they are those of"
+                    " the free port, which works: write them in the row of the port whose fibre"
+                    " was moved there, in place of its old sides",
                     path_name(ports),
                     sides.a_side,
                     sides.b_side,

@@ -42,6 +42,7 @@ from tests.helpers import collectives
         ({"size_bytes": 1e-320}, "size_bytes = 1e-320: what lasts 1e-30 s at least"),
         ({"steps": [[1, 1e-320]]}, "steps = 1e-320: what lasts 1e-30 s at least"),
         ({"align_bytes": 10**400}, "align_bytes: a whole number of more than 38 digits"),
+        ({"late_s": [0.0, 0.1]}, "a mapping is expected, as {'key': value}"),
         ({"late_s": {1: 1e13}}, "late_s[1] = 1e+13: from 0 to 1e+12"),
         ({"two_way": 1}, "two_way = 1: true or false"),
         ({"start": "lit"}, "start = 'lit': free or dark, or circuits"),

@@ -302,7 +302,7 @@ def test_rounds_on_fabrics_with_cells(fabric: om.Fabric, algorithm: str) -> None
         ({"dp": "halving"}, "group dp.0 has 6 members, halving needs a power of two"),
         ({"dp": "halves"}, r"collectives\[dp\] = 'halves': one of ring, halving, tree"),
         ({"zp": "ring"}, "zp = 'ring': one of"),
-        ("halving", "a mapping of texts is expected"),
+        ("halving", "a mapping is expected, as {'key': value}"),
     ],
 )
 def test_what_cannot_be_done_is_refused(collectives: Any, message: str) -> None:
