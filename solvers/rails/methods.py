@@ -255,7 +255,7 @@ def _list_plans(
 
     # Now the best straight plan, which a fabric holds even if it holds none of these.
     if problem.fabric is not None:
-        known_s = straight_s
+        known_s = np.inf
     best = choose_straight(drafts)
     if best is not None and best.step_s < known_s:
         known_s = best.step_s
