@@ -19,10 +19,10 @@ from optmatch.model import FREE, IDLE, InputError, Schedule
 class Light(NamedTuple):
     """The ways of many beams: an entry for each cell that a beam passes, in this order."""
 
-    # The row of states in which the beam is followed.
     slot: NDArray[np.int64]
-    # The number of the beam in its slot.
+    """The row of states in which the beam is followed."""
     beam: NDArray[np.int64]
+    """The number of the beam in its slot."""
     entered: NDArray[np.int64]
     """The terminal at which the cell is entered."""
     left: NDArray[np.int64]

@@ -316,12 +316,11 @@ def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]
     Example: 8 ranks with two lanes, hence the bits 0, 1 and 2. Circuits go through a row of this
     table from left to right, and then begin again. The digits are the bits of lane 0 and lane 1::
 
-        sets of circuits    0    1    2
+        configuration       0    1    2
         lanes alike         00   11   22
         bits dealt in turn  01   20   12
 
-    In the first row data get over all bits within three sets of circuits, in the second row within
-    two.
+    In the first row data get over all bits within three configurations, in the second within two.
 
     One-way circuits of ranks that are no power of two lead 2^b places onward instead, around the
     ring of all ranks. Yields about how many rounds a piece takes to all ranks, and the circuits.
