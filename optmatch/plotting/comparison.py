@@ -608,29 +608,11 @@ class Line(NamedTuple):
         return ", ".join(filter(None, (self.method, self.others)))
 
 
-class _Crossed(Protocol):
-    @property
-    def before(self) -> str:
-        """The method that is lower at smaller values."""
-
-    @property
-    def after(self) -> str:
-        """The method that is lower at larger values."""
-
-    @property
-    def last_value(self) -> float:
-        """The last value before two lines cross."""
-
-    @property
-    def next_value(self) -> float:
-        """The next value, after that."""
-
-
 def plot_variation(
     lines: Sequence[Line],
     field: str,
     unit: str,
-    crossings: Sequence[_Crossed] = (),
+    crossings: Sequence[Any] = (),
     *,
     fig: Figure | None = None,
     ax: Axes | None = None,
@@ -647,7 +629,8 @@ def plot_variation(
     unit
         The unit of objectives.
     crossings
-        Where lines cross: a band from value to value, with both of them.
+        Where lines cross, of `MethodComparison.crossings`: a band from value to value,
+        with both of them.
     fig
         An empty figure to draw in; None makes a new one.
     ax
