@@ -87,9 +87,9 @@ def measure_optics(
     Parameters
     ----------
     problem
-        The problem, of which only the fabric matters. Whether the schedule is right, `verify`
-        tells; here it is taken as it is. A solution stands for its problem and its schedule: then
-        the device comes next.
+        The problem, of which the fabric and its device matter. Whether the schedule is right,
+        `verify` tells; here it is taken as it is. A solution stands for its problem and its
+        schedule: then the device comes next.
     subject
         A schedule with cell states, or a solution that has one.
     device

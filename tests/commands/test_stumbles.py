@@ -669,6 +669,8 @@ def test_optics_are_those_of_the_device_that_the_problem_states() -> None:
     solution: Any = om.load("a.schedule.json")
     worst_db = om.measure_optics(solution).figures["worst_insertion_loss_db"]
     assert worst_db == pytest.approx(solution.objective)
+    stated = om.settle_free_cells(solution.problem, solution, solution.problem.cells)
+    assert np.array_equal(om.settle_free_cells(solution.problem, solution), stated)
     assert worst_db != om.measure_optics(solution, "smartlight").figures["worst_insertion_loss_db"]
     assert "optics of mems-crossbar" in call("verify", "a.schedule.json", "--optics").stdout
 

@@ -564,7 +564,7 @@ def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
 def settle_free_cells(
     problem: Problem,
     subject: Schedule | Solution,
-    device: Device | CellDevice | str = DEFAULT_DEVICE,
+    device: Device | CellDevice | str | None = None,
     *,
     frequencies_hz: Sequence[float] = (0.0,),
     seed: int | None = None,
@@ -574,11 +574,12 @@ def settle_free_cells(
     Parameters
     ----------
     problem
-        The problem, of which only the fabric matters.
+        The problem, of which the fabric and the device matter.
     subject
         A schedule with cell states, or a solution that has one.
     device
-        What cells do to light, the name of a preset, or a device for each cell.
+        What cells do to light, the name of a preset, or a device for each cell. None: those that
+        the problem states, or ``"smartlight"``.
     frequencies_hz
         Distances from the central frequency at which crosstalk counts, as of `measure_optics`; but
         couplers are taken as they are at the central one.
@@ -629,4 +630,7 @@ def settle_free_cells(
     frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
     if not len(frequencies):
         raise InputError("frequencies_hz: one number at least is expected", where="frequencies_hz")
-    return settle(problem, subject, device, tuple(frequencies.tolist()), seed)
+    chosen_device: Any = device
+    if chosen_device is None:
+        chosen_device = getattr(problem, "cells", None) or DEFAULT_DEVICE
+    return settle(problem, subject, chosen_device, tuple(frequencies.tolist()), seed)
