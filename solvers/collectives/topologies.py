@@ -84,6 +84,10 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
             shift_sets.append((1,))
     else:
         shift_sets = list(list_shift_sets(n, problem.lanes, two_way=problem.two_way))
+        # Large blocks go round rings of the same shift over all lanes without loss, also where
+        # cycles of other shifts are odd and do not fit on two planes.
+        if problem.two_way:
+            shift_sets.append((1,))
     # Topologies are equal if each rank leads to the same ranks, equally often, over whichever
     # ports. Between 3 ranks with two-way circuits, for example, all sets of shifts are rings.
     seen = set[bytes]()

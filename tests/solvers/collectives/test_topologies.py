@@ -384,3 +384,12 @@ def test_circuits_of_the_start_are_kept_for_late_ranks(
         solution = om.solve(problem, seed=0)
         assert om.verify(problem, solution).ok
         assert solution.objective is not None and solution.objective < 1.0
+
+
+def test_rings_of_one_shift_are_tried_over_odd_ports_of_two_planes() -> None:
+    """Cycles of three ranks do not fit on two planes; three duplex rings carry large blocks."""
+    problem = om.Collective(
+        "all-gather", 12, 1e8, rate_bytes_per_s=5e10, delay_s=1e-4, ports=3, planes=2, two_way=True
+    )
+    solution = om.solve(problem, "topologies", seed=0)
+    assert solution.objective == pytest.approx(problem.lower_bound(), rel=1e-9)
