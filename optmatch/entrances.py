@@ -571,7 +571,6 @@ def verify(
 
     # The verifier of the kind adds what it finds. An exception that is no rule of a verifier says
     # that the answer does not even have the form that its rules are about.
-    failure: tuple[str, str] | None = None
     try:
         if isinstance(subject, Solution) and subject.problem is not problem:
             _check_problem(problem, subject.problem, findings)
@@ -580,14 +579,7 @@ def verify(
         if isinstance(subject, Solution):
             check_stated_proof(subject, findings)
     except _NO_RULES as exc:
-        failure = "subject", f"{type(exc).__name__}: {exc}"
-
-    # Fields may have changed since their class has checked them: what breaks no rule has to have
-    # the form that rules rely on.
-    if failure is not None or not findings.violations:
-        failure = _find_misfit(subject) or failure
-    if failure is not None:
-        where, got = failure
+        where, got = _find_misfit(subject) or ("subject", f"{type(exc).__name__}: {exc}")
         findings.refuse("an answer can be replayed to its end", where, got, "a whole replay")
     return findings.report()
 
@@ -662,11 +654,10 @@ def _list_classes(problem: Any) -> list[tuple[str, type]]:
 def _find_misfit(subject: Any) -> tuple[str, str] | None:
     """Find a part of an answer that its class refuses, and why; None if there is none.
 
-    Each part is made anew, those inside it first. What a solution claims beside its answer has
-    rules of its own.
+    Each part is made anew, those inside it first.
     """
     for where, part in _list_parts(subject):
-        if not is_dataclass(part) or isinstance(part, Solution):
+        if not is_dataclass(part):
             continue
         try:
             replace(part)  # type: ignore[type-var]  # a value, no class
