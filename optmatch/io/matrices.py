@@ -1347,6 +1347,7 @@ def read_market(content: bytes, path: str) -> Any:
         raise FormatError(f"{n_rows} x {n_columns}: symmetric, but not square", path=place)
     check_content("entries", int(sizes[2]) if layout == "coordinate" else n_rows * n_columns, path)
     if layout == "coordinate":
+        check_content("ports", max(n_rows, n_columns), path)
         _check_count([place for place, _words in body[1:]], int(sizes[2]), path)
         is_pattern = field == "pattern"
         return _read_coordinates(body[1:], (n_rows, n_columns), is_pattern, is_symmetric, path)

@@ -147,7 +147,7 @@ def read_number(value: Any) -> float | None:
     """Return a finite number, or a text that is one; None for anything else."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
     return number if math.isfinite(number) and not isinstance(value, bool) else None
 

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Netlist, NetlistError, netlist_from_tree
+from optmatch.fabrics.netlists.components import read_number
 from optmatch.model import BAR, CROSS
 from optmatch.verify.light import circuit_matrices, find_wrong_states
 from tests.fabrics.netlists.chips import DrawnChip, flatten, port_amplitudes
@@ -121,3 +122,7 @@ def test_drawn_interferometers_are_what_their_light_does() -> None:
         check_cell(flat, power, fabric)
         n_cells += 1
     assert n_cells > 150 and n_refused > 50
+
+
+def test_a_setting_that_no_float_can_hold_is_no_number() -> None:
+    assert read_number(10**400) is None

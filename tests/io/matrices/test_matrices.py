@@ -110,6 +110,7 @@ BROKEN = [
     ("a.mtx", MARKET + "2 -2 1\n", ":2: '2 -2 1': 3 whole numbers"),
     ("a.mtx", MARKET + "2 2 1\n1 1 1e999\n", "a number is finite"),
     ("a.mtx", MARKET + f"{10**20} 2 1\n", "a size far too large"),
+    ("a.mtx", MARKET + f"{10**9} 3 1\n1 1 1\n", "1000000000 ports: at most"),
     ("a.mtx", MARKET + "1000000 1000000 1\n1 1 1\n", "1000000000000 entries: at most"),
     ("a.mtx", MARKET + "2 2 9000000000\n1 1 1\n", "9000000000 entries: at most"),
     (
