@@ -111,9 +111,9 @@ def take_best_offer(
 
     There is no plan if none takes less than `below_s` seconds.
     """
-    # Collect offers that may be fast enough, and one of few sends however short the time is; where
-    # any plan will do the smallest one of those until the time was up. Finding them takes time as
-    # well: it ends when there is just time left to lay out the best one.
+    # Collect offers that may be fast enough and for which there is time; the first of few sends is
+    # taken however short the time is. If there is none and any plan will do, it is the smallest
+    # one. Finding offers ends when there is just time left to lay out the best one.
     waiting = list[Offer[Laid]]()
     promised: Offer[Laid] | None = None  # the first one with the least promise
     smallest: Offer[Laid] | None = None

@@ -699,3 +699,10 @@ def test_a_method_that_does_not_fit_says_why(
         om.solve(problem, method)
     (row,) = om.compare_methods([problem], [method])
     assert told in str(row.reason)
+
+
+def test_a_delay_of_cells_is_told_in_words() -> None:
+    size = ("--rows", "4", "--cols", "4", "--ports", "8")
+    result = call("generate", "all-to-all", *size, "--delay", "cells", "-o", "a.json")
+    assert "delay of its cells" in result.stderr
+    assert om.load("a.json").delay_s == "cells"  # type: ignore[union-attr]

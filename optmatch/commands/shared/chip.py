@@ -85,11 +85,11 @@ def take_chip(fabric: Fabric, options: dict[str, Any]) -> tuple[Fabric, CellDevi
     needs_cells = objective in ON_CHIP or delay_is_of_cells
 
     # Losses of all cells alike stand in the place of a device.
-    context = click.get_current_context()
+    source_of = click.get_current_context().get_parameter_source
     losses = [
         name
         for name in ("bar_loss_db", "cross_loss_db")
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if source_of(name) is ParameterSource.COMMANDLINE
     ]
     if losses:
         option = f"--{losses[0].replace('_', '-')}"

@@ -887,7 +887,8 @@ def describe_problem(problem: Problem) -> str:
         parts.append(f"rate {write_amount(rate_bytes_per_s, 'B')}/s")
     delay_s = getattr(problem, "delay_s", None)
     if delay_s is not None:
-        parts.append(f"delay {write_amount(delay_s, 's')}")
+        delay = "of its cells" if delay_s == "cells" else write_amount(delay_s, "s")
+        parts.append(f"delay {delay}")
     return ", ".join([*parts, bound])
 
 

@@ -448,9 +448,10 @@ class RollingSchedule:
         return number_of_port
 
     def _move_ports(self, dead: int, place: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Go on without the port `dead`, where ``place[port]`` is the port with its demand now.
+        """Go on without the port `dead`; the demand of `port` is at ``place[port]`` from now on.
 
-        Returns the bytes that are lost, which are those of the dead port if it has no other place.
+        The dead port and its spare change places; without a spare all stay where they are, and the
+        bytes of the dead port are returned as lost. Circuits of committed slots do not move.
         """
         fabric = with_moved_names(fail_ports(self.fabric, [dead]), place)
         waits = self._queue.left > 0
@@ -465,7 +466,8 @@ class RollingSchedule:
                 where="spare",
             )
 
-        # All that can fail comes before the first change: the new fabric has to connect who waits.
+        # All that can fail comes before the first change: the new fabric has to connect all that
+        # waits, however many bytes; those of one delay stand for each entry.
         queued_bytes = self.queued_bytes
         small_bytes = max(self.delay_s, 1e-6) * self.rate_bytes_per_s
         connected_bytes = np.where((queued_bytes > 0) & ~is_lost, small_bytes, 0.0)

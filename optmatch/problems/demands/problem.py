@@ -887,7 +887,8 @@ def check_groups(problem: Demand) -> None:
     for name in ("weights", "deadlines_s"):
         check_length(name, getattr(problem, name) or None, n_groups, "groups")
 
-    # One entry after another is the longest time; no group may be later than a number can hold.
+    # No schedule need take longer than one entry after another; weights times that time, summed
+    # over all groups, have to fit a number.
     n_entries = int(np.count_nonzero(problem.demand_bytes))
     longest_ticks = float(problem.ticks.sum(dtype=float)) + n_entries * problem.delay_ticks
     weights, _ = weigh_groups(problem)

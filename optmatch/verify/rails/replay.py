@@ -2110,10 +2110,9 @@ def _check_sends(
     over_chords = _check_chords(context, rail, scattered)
     scattered = scattered[~np.isin(scattered, over_chords)]
 
-    # These are checked by rules of their own: over chords, whose circuits stay but carry parts to
-    # several members; in rounds of an algorithm, and all-to-alls in rounds and in stages, whose
-    # circuits change. If one member of an all-to-all uses stages, all others have to, hence all of
-    # them are checked as such: a member in rounds would not forward.
+    # All-to-alls in rounds are checked as they are told from those in stages. If one member uses
+    # stages, all others have to, since a member in rounds would not forward: all of them are
+    # checked as staged.
     in_rounds, in_stages = _check_exchanges(context, rail, scattered)
     staged = scattered[np.isin(step.match[scattered], step.match[in_stages])]
     if len(staged):
