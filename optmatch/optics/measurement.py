@@ -29,7 +29,7 @@ from optmatch.model import (
     integer,
     schedule_of,
 )
-from optmatch.model.device import DEFAULT_DEVICE
+from optmatch.model.device import DEFAULT_DEVICE, frequency_of_nm
 from optmatch.optics.figures import Loop, Optics
 from optmatch.verify.light import circuit_matrices, ideal_matrix
 
@@ -167,6 +167,12 @@ def measure_optics(
     frequencies = frozen("frequencies_hz", frequencies_hz, 1, np.float64)
     if not len(frequencies):
         raise InputError("frequencies_hz: at least one", where="frequencies_hz")
+    center_hz = frequency_of_nm(cells.device.wavelength_nm)
+    if frequencies.min() <= -center_hz:
+        raise InputError(
+            f"frequencies_hz: {frequencies.min():g} from a light of {center_hz:g}: none is left",
+            where="frequencies_hz",
+        )
     states = _settle_free_cells(graph, np.asarray(schedule.cell_states), idle)
 
     # The phase errors of this chip, and the amplitude that is left behind each waveguide.

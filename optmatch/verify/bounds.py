@@ -104,7 +104,7 @@ def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int |
 
     Both are numbers or levels. Levels, such as (0, 5, 2) < (1, 0, 0), and whole multiples of
     `step` are compared exactly; without a step, numbers that differ by rounding are equal. None if
-    the claim is no number, or levels of another length.
+    one is no number, or they are levels of different lengths.
     """
     if is_levels(claimed) and isinstance(recomputed, tuple):
         if len(claimed) != len(recomputed):
@@ -115,7 +115,7 @@ def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int |
     mixed = is_levels(claimed) or isinstance(recomputed, tuple)
     number = 0.0 if is_levels(claimed) else as_number(claimed)
     other = 0.0 if isinstance(recomputed, tuple) else recomputed
-    if math.isnan(number):
+    if math.isnan(number) or math.isnan(other):
         return None
     if mixed and math.isfinite(number) and math.isfinite(other):
         return None

@@ -70,7 +70,7 @@ def plan_and_reroute(
     plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
     planning_end = PlanningEnd(clock)
     planned = plan(plain, limits, rng, planning_end, **options)
-    if planning_end.has_ended:
+    if planning_end.has_ended and planned.limit is not None:
         planned = replace(planned, limit=Limit.TIME)
 
     # For few cells the plan is the answer, but for ties and for the order of its slots. Among

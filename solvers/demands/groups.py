@@ -181,16 +181,16 @@ class _GroupPlan(NamedTuple):
 class _OrderSearch:
     """Local search over orders of the entries of one demand.
 
-    ``_weights[group]`` and ``_deadlines_s[group]`` are those of groups, 1 and 0 where none are
-    given. The entries are ``_source``, ``_destination``, ``_ticks`` and ``_group``, shape
-    (entries,), row by row; an order lists their numbers in these arrays.
+    ``_weights[group]`` and ``_due[group]``, a deadline in ticks, are 1 and 0 where none are given.
+    The entries are ``_source``, ``_destination``, ``_ticks`` and ``_group``, shape (entries,), row
+    by row; an order lists their numbers in these arrays.
     """
 
     def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
         """List the entries of a demand and their groups, for a search over orders of service."""
         self._problem = problem
         self._rng = rng
-        self._weights, self._deadlines_s = weigh_groups(problem)
+        self._weights, self._due = weigh_groups(problem)
         self._source, self._destination = np.nonzero(problem.ticks)
         self._ticks = problem.ticks[self._source, self._destination]
         groups = np.asarray(problem.groups)[self._source, self._destination]
@@ -218,9 +218,9 @@ class _OrderSearch:
         n_slots = _serve_in_order(
             entries, self._problem.delay_ticks, self._problem.min_slot_ticks, bonus, slots
         )
-        late_s = np.maximum(slots.ends * self._problem.tick_s - self._deadlines_s, 0)
+        late = np.maximum(slots.ends - np.array(self._due, dtype=np.float64), 0)
         plan = Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
-        return _GroupPlan(float((self._weights * late_s).sum()), plan)
+        return _GroupPlan(float((self._weights * late).sum()) * self._problem.tick_s, plan)
 
     def _first_orders(self, former: Plan | None) -> Iterator[NDArray[np.int64]]:
         """Yield some good orders of service, from which a local search begins.
@@ -244,9 +244,8 @@ class _OrderSearch:
             yield np.lexsort((-self._ticks, last_slot[self._source, self._destination]))
 
         # The rule also returns a bound on the cost, which is not needed here.
-        due_ticks = self._deadlines_s / self._problem.tick_s
-        relaxed, _ = order_groups(*load_lines(self._problem), self._weights, due_ticks)
-        for groups in (relaxed, np.argsort(due_ticks, kind="stable")):
+        relaxed, _ = order_groups(*load_lines(self._problem), self._weights, self._due)
+        for groups in (relaxed, np.argsort(self._due, kind="stable")):
             # The place of each group in the order, by which its entries are sorted.
             rank_of_group = np.empty(len(self._weights), dtype=np.int64)
             rank_of_group[groups] = np.arange(len(groups))

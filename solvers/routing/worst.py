@@ -305,6 +305,9 @@ def cell_costs(fabric: Fabric, cells: CellDevice, objective: str) -> NDArray[np.
 _ROUNDING = 1e-9
 """Objectives that differ by this share are equal: they are sums of the same parts."""
 
+_MOST_RATIO_DB = 3000.0
+"""Powers that differ by more count as this far apart: no float holds 10**309."""
+
 _NODES_PER_LOOK = 1024
 """Nodes of the search between two looks at the clock."""
 
@@ -608,7 +611,8 @@ class _Search:
                     continue
                 cell = entered // 4
                 share = self.leak[cell][self.set[cell]]
-                ratio += share * 10 ** ((loss_db - neighbour[1]) / 10)
+                ratio_db = min(loss_db - neighbour[1], _MOST_RATIO_DB)
+                ratio += share * 10 ** (ratio_db / 10)
             worst = max(worst, ratio)
         return worst
 

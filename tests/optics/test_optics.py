@@ -306,6 +306,7 @@ def test_budgets_name_the_worst_circuit() -> None:
         ({"idle": "open"}, "idle = 'open': cross, bar, keep or states of all cells"),
         ({"frequencies_hz": []}, "frequencies_hz: at least one"),
         ({"frequencies_hz": [float("nan")]}, "not a finite number"),
+        ({"frequencies_hz": [0.0, -1e15]}, "frequencies_hz: -1e+15 from a light of 1.93414e+14"),
         ({"seed": -1}, "seed = -1: must be >= 0"),
     ],
 )
@@ -386,6 +387,7 @@ def test_the_command_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--per-slot"], "--per-slot: only with --optics"),
         (["--max-loss-db", "0"], "--max-loss-db: only with --optics"),
         (["--optics", "--frequencies", "0,x"], "numbers, separated by commas"),
+        (["--optics", "--wavelengths", "1550,-5"], "none is left"),
         (["--optics", "--device", "glass"], "device = 'glass': unknown"),
         (["--optics", "--device", "absent.json"], "absent.json: cannot be read"),
     ],

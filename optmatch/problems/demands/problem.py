@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import floor, inf
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -50,7 +50,7 @@ from optmatch.problems.demands.matrices import (
     order_by_names,
     plain_matrix,
 )
-from optmatch.problems.demands.ticks import Scaled, even_out, scale
+from optmatch.problems.demands.ticks import Scaled, even_out, place_deadline, scale
 from optmatch.problems.demands.traffic import check_entries
 
 _log = logging.getLogger("optmatch")
@@ -532,6 +532,11 @@ class Demand(_InTicks):
         return max(1, self._scaled.min_slot)
 
     @property
+    def due_ticks(self) -> tuple[float, ...]:
+        """The deadline of each group in ticks, whole or between two; empty if none are given."""
+        return tuple(place_deadline(due_s, self.tick_s) for due_s in self.deadlines_s)
+
+    @property
     def packet_share(self) -> float:
         """The load that the packet network carries per tick of one port, in ticks of a circuit."""
         return self.packet_bytes_per_s / self.rate_bytes_per_s
@@ -901,13 +906,12 @@ def check_groups(problem: Demand) -> None:
             )
 
 
-def weigh_groups(problem: Demand) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return weight and deadline in seconds of each group, 1 and 0 where none are given."""
+def weigh_groups(problem: Demand) -> tuple[NDArray[np.float64], tuple[float, ...]]:
+    """Return weight and deadline in ticks of each group, 1 and 0 where none are given."""
     assert problem.groups is not None
     n_groups = int(problem.groups.max(initial=-1)) + 1
     weights = np.array(problem.weights or (1.0,) * n_groups)
-    deadlines_s = np.array(problem.deadlines_s or (0.0,) * n_groups)
-    return weights, deadlines_s
+    return weights, problem.due_ticks or (0.0,) * n_groups
 
 
 def load_lines(problem: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -938,9 +942,9 @@ def bound_groups(problem: Demand) -> float:
     The bound is that of a relaxation in which each port serves its own groups, whatever other
     ports do (`order_groups`).
     """
-    weights, deadlines_s = weigh_groups(problem)
+    weights, due = weigh_groups(problem)
     served, delayed = load_lines(problem)
-    _, bound_ticks = order_groups(served, delayed, weights, deadlines_s / problem.tick_s)
+    _, bound_ticks = order_groups(served, delayed, weights, due)
     return bound_ticks * float(problem.tick_s)
 
 
@@ -948,7 +952,7 @@ def order_groups(
     served: NDArray[np.int64],
     delayed: NDArray[np.int64],
     weights: NDArray[np.float64],
-    due: NDArray[np.float64],
+    due: Sequence[float],
 ) -> tuple[list[int], float]:
     """Order groups of transfers to be late as little as possible, and bound what any order costs.
 
@@ -988,7 +992,7 @@ def order_groups(
         Ticks of delays that it needs there: one delay for each of its entries.
     weights : array, shape (groups,)
         The cost of a tick of lateness.
-    due : array, shape (groups,)
+    due : sequence of int or float, shape (groups,)
         The deadlines in ticks.
 
     Returns
@@ -1004,6 +1008,11 @@ def order_groups(
        completion times in a concurrent open shop, doi 10.1016/j.orl.2010.04.011.
     """
     unpaid_weights = weights.astype(np.float64)
+    # Sums of squares and of deadlines may be equal but for the last of forty digits: they are of
+    # Python integers, of whole ticks and of the parts of a tick apart.
+    due_ticks = np.array(due, dtype=np.float64)
+    whole_due = np.array([floor(ticks) for ticks in due], dtype=np.object_)
+    part_due = due_ticks % 1
     bound = 0.0
     unordered = np.arange(len(weights))
     last_first: list[int] = []
@@ -1023,10 +1032,12 @@ def order_groups(
 
         # All groups pay the price for their time on the machine, the last one with all its weight.
         # One machine has the same cost in every order if weights are proportional to times.
-        cost_of_any_order = (times.sum() ** 2 + (times**2).sum()) / 2
-        payment = price * (cost_of_any_order - times @ due[unordered])
+        ticks = times.astype(np.object_)
+        twice_the_cost = ticks.sum() ** 2 + (ticks**2).sum()
+        twice_late = twice_the_cost - 2 * (ticks @ whole_due[unordered])
+        payment = price * (twice_late / 2 - times @ part_due[unordered])
         own_time = served[group].max() + delayed[group].max()
-        own_cost = unpaid_weights[group] * max(0.0, own_time - due[group])
+        own_cost = unpaid_weights[group] * max(0.0, own_time - due_ticks[group])
         if payment >= own_cost:
             paid = price * times
             unpaid_weights[unordered] = np.maximum(unpaid_weights[unordered] - paid, 0.0)
@@ -1035,7 +1046,7 @@ def order_groups(
         unordered = np.delete(unordered, place)
 
     order, cost = _order_exactly(
-        served[unordered], delayed[unordered], unpaid_weights[unordered], due[unordered]
+        served[unordered], delayed[unordered], unpaid_weights[unordered], due_ticks[unordered]
     )
     first_groups = unordered[order].tolist()
     return [*first_groups, *reversed(last_first)], bound + cost

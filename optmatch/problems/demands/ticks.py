@@ -484,6 +484,17 @@ def _largest_common_divisor(*numbers: Fraction) -> Fraction:
     return Fraction(gcd(*(int(number * denominator) for number in numbers)), denominator)
 
 
+def place_deadline(deadline_s: float, tick_s: float) -> float:
+    """Return a deadline in ticks, which may lie between two of them: 4.3 s is 43 times 0.1 s.
+
+    A number within a relative 1e-9 of a whole number is that number, as a Python integer. No
+    schedule lasts as long as the latest deadline that is told apart, 2**63 ticks.
+    """
+    ticks = min(deadline_s / tick_s, 2.0**63)
+    nearest = round(ticks)
+    return nearest if abs(ticks - nearest) <= nearest * _NOISE else ticks
+
+
 def _fraction(value: float) -> Fraction:
     """Return a number as its printed decimal digits say: 0.1 is one tenth."""
     return Fraction(repr(value))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.cellgraph import state_between
-from optmatch.model import FREE, IDLE, RTOL
+from optmatch.model import FREE, IDLE
 from optmatch.problems import ConfigurationProof, CountProof, Demand
 from optmatch.verify.light import find_over_budget
 from optmatch.verify.report import Findings, ProofError
@@ -515,8 +515,7 @@ def add_group_figures(
     ends = end_groups(problem, matchings, ticks)
     findings.figures["objective"] = weigh_ends(problem, ends)
     if problem.deadlines_s:
-        earliest_s = np.array(ends) * problem.tick_s * (1 - RTOL)
-        findings.figures["groups_late"] = int((earliest_s > problem.deadlines_s).sum())
+        findings.figures["groups_late"] = int(np.greater(ends, problem.due_ticks).sum())
 
 
 def end_groups(
@@ -529,7 +528,7 @@ def end_groups(
     over 2 ticks after the next slot that has it begins to carry.
     """
     assert problem.groups is not None
-    ends = np.zeros(int(problem.groups.max()) + 1)
+    last_ticks = np.zeros(int(problem.groups.max()) + 1, dtype=np.int64)
     missing = problem.directed_ticks.copy()  # 0 or less once an entry is complete
     clock = 0
     for matching, length in zip(matchings, ticks.tolist(), strict=True):
@@ -542,11 +541,13 @@ def end_groups(
         needed = missing[source, destination]
         is_missing = needed > 0
         group = problem.groups[source, destination]
-        np.maximum.at(ends, group[is_missing], clock + needed[is_missing])
+        np.maximum.at(last_ticks, group[is_missing], clock + needed[is_missing])
         missing[source, destination] = needed - length
         clock += length
-    ends[problem.groups[missing > 0]] = math.inf
-    return ends.tolist()
+    unfinished = set(problem.groups[missing > 0].tolist())
+    return [
+        math.inf if group in unfinished else end for group, end in enumerate(last_ticks.tolist())
+    ]
 
 
 def weigh_ends(problem: Demand, ends: list[float]) -> float:
@@ -555,12 +556,13 @@ def weigh_ends(problem: Demand, ends: list[float]) -> float:
     A group without weight costs nothing, even if it never ends.
     """
     weights = problem.weights or (1.0,) * len(ends)
-    due_s = problem.deadlines_s or (0.0,) * len(ends)
-    return math.fsum(
-        weight * max(0.0, end * problem.tick_s - due)
-        for weight, end, due in zip(weights, ends, due_s, strict=True)
+    due_ticks = problem.due_ticks or (0,) * len(ends)
+    cost_ticks = math.fsum(
+        weight * max(0, end - due)
+        for weight, end, due in zip(weights, ends, due_ticks, strict=True)
         if weight > 0
     )
+    return cost_ticks * problem.tick_s
 
 
 def bound_weighted(problem: Demand) -> float:
@@ -587,7 +589,7 @@ def bound_weighted(problem: Demand) -> float:
     for line in (source, problem.fabric.n_ports + destination):
         np.add.at(sent, (group_of_entry, line), problem.directed_ticks[source, destination])
         np.add.at(delays, (group_of_entry, line), problem.delay_ticks)
-    due = [due_s / problem.tick_s for due_s in problem.deadlines_s] or [0.0] * n_groups
+    due = problem.due_ticks or (0,) * n_groups
 
     # The rest of the budget of each group, and the bound so far.
     budgets = list(problem.weights or (1.0,) * n_groups)
@@ -614,8 +616,11 @@ def bound_weighted(problem: Demand) -> float:
         # sum p C >= ((sum p)**2 + sum p**2) / 2 (Queyranne 1993). Lateness is C less the deadline.
         squares = sum(ticks_of_group.values()) ** 2
         squares += sum(ticks**2 for ticks in ticks_of_group.values())
-        weighted_due = math.fsum(ticks_of_group[group] * due[group] for group in remaining)
-        paid = price * (squares / 2 - weighted_due)
+        # Both sums may have forty digits and differ in the last few: of whole ticks they are sums
+        # of integers, and parts of ticks are added up apart.
+        whole_due = sum(ticks_of_group[group] * math.floor(due[group]) for group in remaining)
+        parts_due = math.fsum(ticks_of_group[group] * (due[group] % 1) for group in remaining)
+        paid = price * ((squares - 2 * whole_due) / 2 - parts_due)
 
         # The leaver may cost more than what all pay, if it is taken alone with all that is left of
         # its budget: it ends no sooner than its ticks on one line and its delays on another one

@@ -77,17 +77,20 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     # For each passage (`receiver`) the one, if any, that enters the same cell beside it
     # (`leaker`): in the same slot, at the other side of the same end. `place` is one number for a
     # slot and a terminal, and ``place ^ 1`` that of the terminal beside it: 7 beside 6, 6 beside
-    # 7. A beam that meets itself makes no crosstalk.
+    # 7. A beam that meets itself makes no crosstalk, nor does a cell that leaks nothing.
     place = light.slot * (4 * cells.n_cells) + light.entered
     _, receiver, leaker = np.intersect1d(place, place ^ 1, assume_unique=True, return_indices=True)
-    different = beam[leaker] != beam[receiver]
-    leaker = leaker[different]
-    receiver = receiver[different]
+    leak = cells.leak[cell[leaker], state[leaker]]
+    is_counted = (beam[leaker] != beam[receiver]) & (leak > 0)
+    leaker = leaker[is_counted]
+    receiver = receiver[is_counted]
 
-    # Both beams start with the same power; their losses before the cell decide the ratio.
-    power_ratio = 10 ** ((before_db[receiver] - before_db[leaker]) / 10)
+    # Both beams start with the same power; their losses before the cell decide the ratio. One of
+    # more than 3,000 dB, which no float may hold, counts as 3,000 dB.
+    ratio_db = np.minimum(before_db[receiver] - before_db[leaker], 3000.0)
+    power_ratio = 10 ** (ratio_db / 10)
     crosstalk = np.zeros_like(total_db)
-    np.add.at(crosstalk, beam[receiver], cells.leak[cell[leaker], state[leaker]] * power_ratio)
+    np.add.at(crosstalk, beam[receiver], leak[is_counted] * power_ratio)
     return Quality(total_db.reshape(shape), crosstalk.reshape(shape))
 
 

@@ -85,3 +85,20 @@ def test_an_interrupted_plan_is_routed_for_the_objective(objective: Any) -> None
     assert found.limit is Limit.TIME
     assert found.schedule is not None and whole.schedule is not None
     assert found.schedule.n_slots == whole.schedule.n_slots == problem.min_slots
+
+
+def test_a_plan_that_is_proved_when_its_time_ends_has_no_limit() -> None:
+    """A solution that is optimal cannot have one: this once ended with an InputError."""
+    fabric = om.Benes(8)
+    cells = CellDevice.of("ideal", fabric.n_cells)
+    problem = om.AllToAll(fabric, objective="worst-loss-db", cells=cells)
+
+    def plan(
+        problem: om.AllToAll, limits: Limits, rng: np.random.Generator, on_event: OnEvent
+    ) -> Solution:
+        assert isinstance(on_event, PlanningEnd)
+        on_event.has_ended = True
+        return om.solve(problem, seed=0)
+
+    found = plan_and_reroute(plan, problem, Limits(), np.random.default_rng(0), ignore)
+    assert found.status is om.Status.OPTIMAL and found.limit is None

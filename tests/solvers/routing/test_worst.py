@@ -104,6 +104,37 @@ def test_the_model_is_that_of_the_optics() -> None:
     assert loss == pytest.approx(figures["worst_loss_db"], abs=1e-3)
 
 
+@pytest.mark.parametrize(("extinction_db", "ratio"), [(1000.0, 0.0), (30.0, 1e297)])
+def test_powers_may_differ_by_more_than_a_float_holds(extinction_db: float, ratio: float) -> None:
+    """Light of 4,000 dB less meets other light: where a cell leaks nothing, that is nothing."""
+    cells = [f"m{k}" for k in range(5)]
+    joined = {f"m{k},b1": f"m{k + 1},a1" for k in range(4)}
+    pins = {"i0": "m0,a1", "i1": "m4,a2", "o0": "m4,b1", "o1": "m4,b2"}
+    open_pins = [f"m{k},{side}" for k in range(4) for side in ("a2", "b2")]
+    fabric = om.Netlist(
+        cells, joined, [*pins.items()], tx=["i0", "i1"], rx=["o0", "o1"], open_pins=open_pins
+    )
+    chip = replace(
+        CellDevice.of("smartlight", 5),
+        bar_loss_db=np.array([1000.0] * 4 + [0.5]),
+        bar_extinction_db=np.full(5, extinction_db),
+    )
+    problem = om.Routing(fabric, [0, 1], objective=SNR, cells=chip)
+    for method in ("ilp", "negotiated"):
+        solution = om.solve(problem, method, seed=0)
+        assert solution.objective == pytest.approx(ratio)
+        for claimed in (77.0, 1e9):
+            wrong = om.Solution(
+                problem=problem,
+                schedule=solution.schedule,
+                status=om.Status.OPTIMAL,
+                objective=claimed,
+                lower_bound=claimed,
+                method=method,
+            )
+            assert not om.verify(problem, wrong).valid
+
+
 @pytest.mark.parametrize("objective", [LOSS, SNR])
 def test_a_chip_of_perfect_cells_has_no_crosstalk(objective: Any) -> None:
     """Nothing is lost and nothing leaks: zero, proved."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 import optmatch as om
 from optmatch.verify.demands import bounds
@@ -80,3 +81,53 @@ def test_of_so_many_numbers_all_groups_are_tried(
     """Of more, each group is taken to have three; no three of these add up to nothing."""
     monkeypatch.setattr(bounds, "MOST_NUMBERS", most)
     assert count_groups([1, 1, 7, -3, -3, -3]) == groups
+
+
+def from_one_port(seconds: Any, **options: Any) -> om.Demand:
+    """Give a demand of port 0 alone, each entry of which is a group."""
+    n = len(seconds)
+    groups, matrix = np.full((n, n), -1, dtype=np.int32), np.zeros((n, n))
+    groups[0], matrix[0] = np.arange(n), seconds
+    return om.Demand(
+        om.IdealSwitch(n), matrix, objective="weighted-completion-s", groups=groups, **options
+    )
+
+
+@given(k=st.integers(2, 10**6), tick=st.sampled_from([0.1, 0.3, 0.7, 1e-9, 3e-7]))
+def test_a_deadline_that_is_met_exactly_costs_nothing(k: int, tick: float) -> None:
+    problem = from_one_port([(k - 1) * tick], delay_s=tick, deadlines_s=(k * tick,))
+    assert om.solve(problem, seed=0).objective == problem.lower_bound() == 0.0
+    problem = from_one_port([(k - 1) * tick], delay_s=tick, deadlines_s=((k - 0.25) * tick,))
+    assert om.solve(problem, seed=0).objective == pytest.approx(tick / 4)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_long_groups_are_bounded_exactly(seed: int) -> None:
+    """Sums of forty digits differ in the last few: without deadlines int64 overflows, too."""
+    rng = np.random.default_rng(seed)
+    scale = 10 ** int(rng.integers(6, 13))
+    ticks = rng.integers(scale, 2 * scale, EXACT + 1)
+    # A part of a tick counts where it is more than a billionth of the deadline.
+    early = int(10 ** rng.uniform(0, 4)) + 0.25 * (scale < 10**8)
+    ends = np.cumsum(ticks)
+    options: dict[str, Any] = {"weights": tuple(ticks.astype(float).tolist()), "quantum_s": 1.0}
+    for late, due in ((ends, ()), (np.full(len(ends), early), tuple((ends - early).tolist()))):
+        problem = from_one_port(ticks, delay_s=0.0, deadlines_s=due, **options)
+        one_by_one = [[k] + [-1] * EXACT for k in range(EXACT + 1)]
+        report = om.verify(problem, problem.schedule(one_by_one, ticks))
+        cost = float((ticks.astype(object) * late).sum())
+        assert report.figures["objective"] == pytest.approx(cost, rel=1e-12)
+        assert 0 < bound_weighted(problem) <= cost * (1 + 1e-12)
+        assert problem.lower_bound() == pytest.approx(bound_weighted(problem), rel=1e-12)
+
+
+def test_a_deadline_after_all_schedules_proves_nothing() -> None:
+    n = EXACT + 2
+    dues, weights = (1e300, *[0.0] * (n - 1)), (0.0, *[1.0] * (n - 1))
+    problem = from_one_port([1.0] * n, deadlines_s=dues, weights=weights, quantum_s=1e-9)
+    cost = (n - 1) * n / 2
+    assert bound_weighted(problem) == pytest.approx(problem.lower_bound()) == pytest.approx(cost)
+    claim = om.Solution(
+        problem=problem, status=om.Status.INFEASIBLE, lower_bound=np.inf, method="none"
+    )
+    assert not om.verify(problem, claim).valid
