@@ -18,7 +18,7 @@ from optmatch.model import InfeasibleError
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.reroutes.running import Damage
 from optmatch.problems.reroutes.transition import DROP, RAISE, SET
-from optmatch.solvers.reroutes.impossible import explain_bound
+from optmatch.solvers.reroutes.impossible import explain_shortage
 from optmatch.solvers.reroutes.repair import Recovery
 from optmatch.solvers.reroutes.routing_state import (
     DESTINATION,
@@ -311,7 +311,7 @@ def replace_racks(state: Reroute, damage: Damage) -> tuple[Transition, Levels]:
     lost = damage.lost[::per_rack]
     free = damage.spares[::per_rack]
     if len(lost) > len(free):
-        raise InfeasibleError(explain_bound(len(damage.lost), len(damage.spares)))
+        raise InfeasibleError(explain_shortage(len(damage.lost), len(damage.spares)))
 
     # How many racks further on the rack is that takes over, by lost rack.
     shift = np.zeros(n_racks, dtype=np.int64)  # in racks

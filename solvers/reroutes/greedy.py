@@ -96,8 +96,7 @@ def answer_at_once(problem: Reroute, method: str, bound: Score, clock: Clock) ->
     `bound` the least that its five levels can be, infinite if there are too few spares.
     """
     if not isinstance(bound, tuple):
-        reason = explain_bound(len(problem.lost), len(problem.live_spares))
-        return refuse(problem, method, reason)
+        return refuse(problem, method, explain_bound(problem))
     if not problem.units.through:
         answer, levels = replace_racks(problem, problem.damage)
         return conclude(problem, method, levels, bound, Limit.EXHAUSTED, answer=answer)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.fabrics import RackFabric, Units
+from optmatch.fabrics import UNREACHED, RackFabric, Units, units_of
+from optmatch.fabrics.units import measure_reach
 from optmatch.model import IDLE, Clock, Limits, Status, check_time, ignore, uncounted
 from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingProof
 from optmatch.solvers.reroutes.routing_state import HitCircuits, RoutingState, spread
@@ -163,11 +164,40 @@ def prove_handovers(
     return tuple(proofs)
 
 
-def explain_bound(lost: int, spares: int) -> str:
-    """Say why the bound of a problem is infinite, from the numbers of lost units and spares."""
-    if lost > spares:
-        return f"{lost} units with circuits are lost, {spares} live spares are there"
-    return "a circuit has no route, or none within its budget, between its ends or their spares"
+def explain_shortage(lost: int, spares: int) -> str:
+    """Say that fewer spares are live than units are lost."""
+    return f"{lost} units with circuits are lost, {spares} live spares are there"
+
+
+def explain_bound(problem: Reroute) -> str:
+    """Say why the bound of a problem is infinite: too few spares, or a circuit without any route.
+
+    The circuit is named, and so is an end of it that nothing reaches though it has not failed: a
+    spare takes over for units that are reported as failed alone.
+    """
+    lost = problem.lost
+    spares = problem.live_spares
+    if len(lost) > len(spares):
+        return explain_shortage(len(lost), len(spares))
+
+    # A lost unit may be replaced by any spare. Both arrays are of units, by source and
+    # destination.
+    units = units_of(problem.broken_fabric)
+    has_route = measure_reach(units, problem.loss_units).length < UNREACHED
+    meets_other = has_route & ~np.eye(len(has_route), dtype=bool)
+    for source, destination in (problem.circuits[problem.hit] // units.ports_per_unit).tolist():
+        sources = spares if source in lost else (source,)
+        destinations = spares if destination in lost else (destination,)
+        if has_route[np.ix_(sources, destinations)].any():
+            continue
+        ends = f"{units.describe_unit(source)} to {units.describe_unit(destination)}"
+        text = f"the circuit from {ends} has no route, or none within its link budget"
+        for unit in {source, destination}.difference(lost):
+            if not (meets_other[unit].any() or meets_other[:, unit].any()):
+                name = units.describe_unit(unit)
+                text += f"; {name} is cut off: reported as failed, it may go to a spare"
+        return text
+    return "no choice of spares gives each circuit a route within its link budget"
 
 
 def explain(problem: Reroute, certificate: Any) -> str:

@@ -231,7 +231,12 @@ def _search_transition(
     replaces each rack that has a failure. Only ``snapshot.spaces`` changes.
     """
     from optmatch.solvers.reroutes.changes import make_transition, replace_racks
-    from optmatch.solvers.reroutes.impossible import explain, explain_bound, find_cut
+    from optmatch.solvers.reroutes.impossible import (
+        explain,
+        explain_bound,
+        explain_shortage,
+        find_cut,
+    )
     from optmatch.solvers.reroutes.repair import Recovery, repair
     from optmatch.solvers.reroutes.routing_state import HitCircuits
 
@@ -262,7 +267,7 @@ def _search_transition(
     hit = tuple(np.flatnonzero(damage.hit).tolist())
     case = HitCircuits(hit, damage.lost, spares, state.owners, priorities=snapshot.priorities)
     if len(case.lost) > len(case.spares):
-        raise InfeasibleError(explain_bound(len(case.lost), len(case.spares)))
+        raise InfeasibleError(explain_shortage(len(case.lost), len(case.spares)))
 
     def prove() -> Any:
         """Look for a cut, a proof that no way over the failure exists; None if there is none."""
@@ -280,10 +285,16 @@ def _search_transition(
     # Nothing was found. The bound of a problem is a tuple of levels, or infinite as a number: then
     # it proves that there is nothing.
     check_time()
-    bound = _relax_problem(state, failure, closed, case).lower_bound()
-    if not isinstance(bound, tuple):
-        raise InfeasibleError(explain_bound(len(case.lost), len(case.spares)))
-    raise LimitReached("no way over the failure was found; method ilp settles it")
+    relaxed = _relax_problem(state, failure, closed, case)
+    if not isinstance(relaxed.lower_bound(), tuple):
+        raise InfeasibleError(explain_bound(relaxed))
+    failed_fields = ", ".join(
+        f"{field}={parts}" for field, parts in relaxed.failed._asdict().items() if parts
+    )
+    raise LimitReached(
+        "no way over the failure was found, and none ruled out: to settle it,"
+        f" om.solve(dataclasses.replace(state, {failed_fields}), 'ilp')"
+    )
 
 
 def _relax_problem(

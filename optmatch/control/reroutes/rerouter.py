@@ -697,14 +697,15 @@ class Rerouter:
         Raises
         ------
         InputError
-            If a process has it open, or there is neither a file nor a state.
+            If it is open already, here or in another process, or there is neither a file nor a
+            state.
         StoreError
             If the file is no controller, or is damaged.
         FormatError
             Naming the record that is not what was written.
         """
         if state is None and not file_path(path).exists():
-            raise InputError("is not there: a state to begin with", path=path_name(path))
+            raise InputError("is not there: no state to begin with", path=path_name(path))
 
         # The file is locked from here on, so that whatever fails has to release it.
         file = RecordFile(path, durable=durable)
@@ -714,7 +715,7 @@ class Rerouter:
                 controller = cls.__new__(cls)
                 controller._begin(records, history, on_event, priorities)
             elif state is None:
-                raise InputError("is empty: a state to begin with", path=path_name(path))
+                raise InputError("is empty: no state to begin with", path=path_name(path))
             else:
                 controller = cls(state, history=history, on_event=on_event, priorities=priorities)
                 file.write([controller._now.record])

@@ -49,7 +49,7 @@ def test_a_restart_knows_each_change(tmp_path: Path, durable: Any) -> None:
 def test_an_empty_file_needs_a_state(tmp_path: Path) -> None:
     path = tmp_path / "controller.json"
     path.touch()
-    with pytest.raises(om.InputError, match="is empty: a state to begin with"):
+    with pytest.raises(om.InputError, match="is empty: no state to begin with"):
         om.Rerouter.open(path)
     om.Rerouter.open(path, mesh_state()).close()
     om.Rerouter.open(path).close()
@@ -57,7 +57,7 @@ def test_an_empty_file_needs_a_state(tmp_path: Path) -> None:
 
 def test_a_second_controller_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "controller.json"
-    with pytest.raises(om.InputError, match="is not there: a state to begin with"):
+    with pytest.raises(om.InputError, match="is not there: no state to begin with"):
         om.Rerouter.open(path)
     first = om.Rerouter.open(path, mesh_state())
     code = f"import optmatch as om; om.Rerouter.open({str(path)!r})"

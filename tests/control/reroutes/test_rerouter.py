@@ -334,3 +334,32 @@ def test_jobs_of_low_priority_give_way_first() -> None:
     assert disturbed and spared
     with pytest.raises(om.InputError, match="priorities"):
         om.Rerouter(state, priorities={0: "high"})  # type: ignore[dict-item]
+
+
+def cut_off_port() -> om.Reroute:
+    """Give a mesh with one circuit, all of whose light passes cell 57, and with free ports."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    routed = om.solve(om.Routing(mesh, [4, -1, -1, -1, 0, -1, -1, -1]), seed=0).schedule
+    assert routed is not None and routed.cell_states is not None
+    return om.Reroute(mesh, [(0, 4)], spares=(1, 2, 3), cell_states=routed.cell_states[0])
+
+
+def test_who_is_cut_off_is_told_that_spares_take_over_for_failed_ports_alone() -> None:
+    reason = "the circuit from port 0 .* has no route.*; port 0 .* is cut off: reported as failed"
+    with pytest.raises(InfeasibleError, match=reason):
+        om.Rerouter(cut_off_port()).fail(cell=57)
+    problem = replace(cut_off_port(), dead_cells=(57,))
+    assert re.match(reason, om.solve(problem, seed=0).stats["reason"])
+    moves = om.Rerouter(cut_off_port()).fail(cell=57, port=0).transition.moves
+    assert moves[:, 0].tolist() == [0]
+
+
+def test_what_was_not_found_is_told_with_the_call_that_settles_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("optmatch.solvers.reroutes.repair.repair", lambda *_, **__: None)
+    call = (
+        r"om.solve\(dataclasses.replace\(state, failed_ports=\(0,\), dead_cells=\(57,\)\), 'ilp'\)"
+    )
+    with pytest.raises(LimitReached, match=call):
+        om.Rerouter(cut_off_port()).fail(cell=57, port=0)
