@@ -68,7 +68,9 @@ class Relay(NamedTuple):
     """One configuration that stays, or one for each round."""
     strides: tuple[int, ...]
     """By round: the ranks whose distance from the owner around the ring of all ranks is a multiple
-    of this number have the block after the round. The last stride is 1."""
+    of this number have the block after the round. The last stride is 1. If strides ascend from 1
+    instead, the ranks that are nearer than the stride of the next round have it, and all of them
+    after the last round."""
 
     @property
     def name(self) -> str:
@@ -80,6 +82,8 @@ class Relay(NamedTuple):
 
         The owner itself, at offset 0, has it before all rounds: -1.
         """
+        if len(self.strides) > 1 and self.strides[0] == 1:
+            return np.searchsorted(self.strides, offset, side="right") - 1
         arrives = np.full(offset.shape, len(self.strides) - 1)
         for turn in range(len(self.strides) - 1, -1, -1):
             arrives[offset % self.strides[turn] == 0] = turn
@@ -173,13 +177,12 @@ def find_routes(
     same bytes, where a block has `block_bytes`; or if the time of `clock` is too short for the
     links of all routes.
 
-    `owners` are the ranks whose blocks spread, each cut into so many `pieces`. After each round of
-    the relay, the ranks whose distance from the owner is a multiple of its stride have the block.
-    A rank that is new in a round gets each piece from the nearest rank that had it before the
-    round, over a shortest route; routes are chosen so that the busiest circuit of the round
-    carries little. Where all ranks do the same, the routes of rank 0 stand for those of all. The
-    `sequence` is that of the relay, or the same with all circuits turned around. Blocks of an
-    uneven all-to-all weigh as much as their bytes; all others weigh 1.
+    `owners` are the ranks whose blocks spread, each cut into so many `pieces`. The `relay` tells
+    in which round each rank gets the block. A rank that is new in a round gets each piece from the
+    nearest rank that had it before the round, over a shortest route; routes are chosen so that the
+    busiest circuit of the round carries little. Where all ranks do the same, the routes of rank 0
+    stand for those of all. The `sequence` is that of the relay, or the same with all circuits
+    turned around. Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
 
     Example: 4 ranks on a ring of one-way circuits, strides 2 and 1. The block of rank 0 comes to
     rank 2 in round 0, over the links 0-1 and 1-2, and to the ranks 1 and 3 in round 1, from 0 and
@@ -308,7 +311,8 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
       all-to-all takes the strides of one round alone, as more rounds only add start-ups.
     - With new circuits in each round: circulants whose shifts are multiples of the stride of the
       round. They suit collectives in which all ranks do the same, so an uneven all-to-all has
-      none.
+      none. Where the problem begins with circuits, which often lead to neighbours, also the other
+      way round: first nearby, and then as far onward as blocks have come.
     - Of a broadcast over one-way circuits also rings that stay for several rounds of doubling.
     """
     n = problem.n_ranks
@@ -332,10 +336,14 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
         base = max(
             -(-before // stride) for before, stride in zip((n, *strides), strides, strict=False)
         )
-        for _, topologies in list_scaled_circulants(problem, base, strides):
-            held = (1,) * len(strides)
-            sequence = CircuitSequence.of(topologies, held, two_way=problem.two_way)
-            yield Relay(sequence, strides)
+        orders = [strides]
+        if not isinstance(problem.start, str):
+            orders.append(strides[::-1])
+        for order in orders:
+            for _, topologies in list_scaled_circulants(problem, base, order):
+                held = (1,) * len(order)
+                sequence = CircuitSequence.of(topologies, held, two_way=problem.two_way)
+                yield Relay(sequence, order)
 
     # Example of 256 ranks and two rings: the strides 128, 64, 32 and 16 over a ring that leads 16
     # ranks onward, then 8, 4, 2 and 1 over the ring of all ranks.

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optmatch.fabrics import FeedForward, IdealSwitch
+from optmatch.fabrics import IdealSwitch
 from optmatch.model import (
     LONGEST_S,
     RTOL,
@@ -149,17 +149,14 @@ def suits(problem: Collective, name: str) -> bool:
     if name in ALGORITHMS:
         return fits(problem, name)
 
-    # Two-way circuits of one port join pairs, which can be a torus of powers of two alone. Graphs
-    # and paths of several circuits are laid where a switch holds any of them, as a mesh may not.
-    # Blocks of an uneven all-to-all may be cut (`is_cut`) if chunks may have any size.
+    # Two-way circuits of one port join pairs, which can be a torus of powers of two alone. Blocks
+    # of an uneven all-to-all may be cut (`is_cut`) if chunks may have any size.
     n = problem.n_ranks
     flow = problem.flow
     is_sum = flow.sums_for_all and n > 1
     is_one_way_exchange = flow.has_pairs and not problem.two_way and n > 1
     is_even = problem.demand_bytes is None
     is_cut = not is_even and not problem.align_bytes
-    holds_any = problem.fabric.graph is None or isinstance(problem.fabric, FeedForward)
-    has_graphs = n > 2 and holds_any
     is_started = not isinstance(problem.start, str)
     conditions = {
         "overlap": problem.planes > 1,
@@ -169,10 +166,10 @@ def suits(problem: Collective, name: str) -> bool:
         "circulant": is_one_way_exchange and is_even,
         "split": is_one_way_exchange and is_cut and n <= MOST_SPLIT_RANKS,
         "skewed": is_one_way_exchange and is_cut,
-        "topologies": has_graphs
+        "topologies": n > 2
         and not flow.from_root
         and (problem.lanes > 1 or is_started or not is_even),
-        "pipelined": has_graphs and flow.from_root,
+        "pipelined": n > 2 and flow.from_root,
         "forwarding": n > 2
         and problem.hop_s is not None
         and (problem.lanes > 1 or not problem.two_way),
@@ -603,8 +600,8 @@ def _try_method(
     if plan.limit is Limit.TIME:
         tries.left_out[name] = "had too little time to end"
 
-    # A mesh may hold no ring over which data are forwarded, and yet the circuits of other plans.
-    if name == "forwarding" and plan.laid is not None and not can_hold(problem, plan.laid):
+    # A mesh may hold no graph or ring of these searches, and yet the circuits of other plans.
+    if name in GRAPH_SEARCHES and plan.laid is not None and not can_hold(problem, plan.laid):
         return FoundPlan(None, {})
     return keep_to_budgets(problem, plan, clock) if within_budgets else plan
 
@@ -689,6 +686,8 @@ BROADCAST_PIECES = 64
 LONG_SEARCHES = ("forwarding", "skewed", "topologies", "split")
 """Searches that may take all the time they get: over many graphs, in many sweeps, and by many
 programmes."""
+GRAPH_SEARCHES = ("forwarding", "topologies", "pipelined")
+"""Searches over graphs of several circuits of each rank, which not every mesh of cells holds."""
 PLANS_OF_SEARCH = {"composed": 6.0, "overlap": 12.0, "split": 60.0}
 """About how many plans a search makes: `overlap` plans all known algorithms, `composed` searches
 for two or three operations. The first programme of `split` takes as long as so many plans; its

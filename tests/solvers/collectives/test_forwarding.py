@@ -7,7 +7,8 @@ import pytest
 
 import optmatch as om
 from optmatch.problems.collectives.fields import OPERATIONS
-from optmatch.solvers.collectives.forwarding import list_forwarding_offers, list_strides
+from optmatch.solvers.collectives.forwarding import Relay, list_forwarding_offers, list_strides
+from optmatch.solvers.collectives.spreading import CircuitSequence
 from tests.helpers.collectives import compute
 from tests.helpers.modes import compiled_only
 
@@ -42,12 +43,41 @@ def test_a_small_all_to_all_of_one_port_takes_one_round() -> None:
     assert solution.status is om.Status.OPTIMAL
 
 
+def test_blocks_come_to_near_or_to_far_ranks_first() -> None:
+    sequence = CircuitSequence.onward("rings", 6, [1, 3], (1, 1))
+    offsets = np.arange(6)
+    assert Relay(sequence, (3, 1)).rounds_of_arrival(offsets).tolist() == [-1, 1, 1, 0, 1, 1]
+    assert Relay(sequence, (1, 3)).rounds_of_arrival(offsets).tolist() == [-1, 0, 0, 1, 1, 1]
+
+
 def test_strides_descend_to_one() -> None:
     for n in (3, 8, 17, 100):
         strides = list(list_strides(n))
         assert strides[0] == (1,)
         assert all(each[-1] == 1 and list(each) == sorted(each, reverse=True) for each in strides)
         assert max(len(each) for each in strides) >= (n - 1).bit_length() - 1
+
+
+@compiled_only
+@pytest.mark.parametrize(
+    ("operation", "size", "delay_s", "blocks"),
+    [("all-to-all", 1e6, 1e-4, 448), ("all-gather", 1e4, 3e-5, 252)],
+)
+def test_a_ring_that_is_there_carries_data_nearby_before_circuits_lead_far(
+    operation: Any, size: float, delay_s: float, blocks: int
+) -> None:
+    """Up to seven ranks onward over the ring, then 8, 16, ... 56 over eight rings of 8 ranks.
+
+    Before, the plans took 8 and 41 % longer, as circuits were set up for their first rounds.
+    """
+    ring = np.roll(np.arange(64), -1)[None]
+    costs: dict[str, Any] = {"alpha_s": 1.7e-6, "hop_s": 1e-6, "rate_bytes_per_s": 50e9}
+    problem = om.Collective(operation, 64, size, delay_s=delay_s, start=ring, **costs)
+    solution = om.solve(problem, seed=0)
+    sent_s = blocks * problem.block_bytes / 50e9
+    assert solution.objective <= (2 * 1.7e-6 + 14 * 1e-6 + delay_s + sent_s) * (1 + 1e-9)
+    assert om.verify(problem, solution).valid
+    assert compute(problem, solution.answer)
 
 
 REWIRED_US = [
@@ -68,7 +98,7 @@ pays, by delay: 1 s, 1 us, 10 us, 100 us, 1 ms and 10 ms. A ring is there at fir
 @compiled_only
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "size", "operation", "times_us"), REWIRED_US)
-def test_known_algorithms_with_the_best_changes_of_circuits_are_no_faster_by_6_percent(
+def test_known_algorithms_with_the_best_changes_of_circuits_are_no_faster(
     n: int, size: float, operation: Any, times_us: tuple[int, ...]
 ) -> None:
     ring = np.roll(np.arange(n), -1)[None]
@@ -77,4 +107,4 @@ def test_known_algorithms_with_the_best_changes_of_circuits_are_no_faster_by_6_p
         problem = om.Collective(
             operation, n, size, alpha_s=1.7e-6, hop_s=1e-6, delay_s=delay_s, start=ring
         )
-        assert om.solve(problem, seed=0).objective * 1e6 <= 1.06 * time_us + 0.5
+        assert om.solve(problem, seed=0).objective * 1e6 <= time_us + 0.5
