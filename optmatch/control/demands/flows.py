@@ -100,6 +100,8 @@ class Waiting:
     """The tick by which it should be complete; None if there is none."""
     flows: int = 0
     """How many of its flows wait."""
+    has_lost: bool = False
+    """Whether a port that failed has lost a flow of it, so that it can never be complete."""
 
 
 class Urgency(NamedTuple):
@@ -182,6 +184,9 @@ class FlowQueue:
 
         # Demands of which flows wait, by the numbers that callers give them.
         self.waiting: dict[int, Waiting] = {}
+
+        # Demands of which nothing waits, but a part was lost.
+        self.n_lost = 0
 
         # Statistics of the demands that are complete, in ticks.
         self.completed = 0  # how many
@@ -453,6 +458,12 @@ class FlowQueue:
         self._note(place)
         return ticks - ticks_left
 
+    def lose(self, place: Place, now_tick: int) -> None:
+        """Take all flows of a circuit out of the queue: their demands can never be complete."""
+        for flow in self._flows[place]:
+            self.waiting[flow.demand].has_lost = True
+        self.take_back(place, self.total(place), now_tick)
+
     def _take(self, flow: Flow, ticks: int, now_tick: int) -> None:
         """Shorten a flow, which is complete at `now_tick` if nothing is left.
 
@@ -482,16 +493,19 @@ class FlowQueue:
             self._close(flow.demand)
 
     def _close(self, number: int) -> None:
-        """Note that a demand is complete, if none of its flows waits any more.
+        """Take a demand out of `waiting` if none of its flows waits any more.
 
-        Adds it to the statistics, in ticks, and takes it out of `waiting`.
+        It is complete then, and added to the statistics in ticks, or a part of it was lost.
         """
         demand = self.waiting[number]
         if demand.flows:
             return
+        del self.waiting[number]
+        if demand.has_lost:
+            self.n_lost += 1
+            return
 
         # The sums of all complete demands, and the list of whoever records completions.
-        del self.waiting[number]
         wait = demand.done - demand.added
         self.completed += 1
         self.wait += wait

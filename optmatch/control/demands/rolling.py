@@ -392,9 +392,10 @@ class RollingSchedule:
 
         The circuits of the port are down, also in slots that are committed. The spare takes over
         what waits for the port, with weights, deadlines and waits so far, and on an ideal switch
-        its name too, as its fibre is moved. Without a spare this demand is taken out of the queue
-        as by `take_back`, and counts as complete then (`figures`). The call takes as long as
-        `save`, some 0.1 s where thousands of flows wait.
+        its name too, as its fibre is moved. Without a spare this demand is taken out of the queue,
+        and each demand that has lost flows so is never complete: `figures` counts it as lost once
+        none of its other flows waits. The call takes as long as `save`, some 0.1 s where thousands
+        of flows wait.
 
         Parameters
         ----------
@@ -474,8 +475,7 @@ class RollingSchedule:
         self._check_demand(connected_bytes[np.ix_(place, place)], fabric)
         lost_bytes = np.where(is_lost, queued_bytes, 0.0)
         for source, destination in np.argwhere(is_lost).tolist():
-            lost_place = (source, destination)
-            self._queue.take_back(lost_place, self._queue.total(lost_place), self._now)
+            self._queue.lose((source, destination), self._now)
 
         # The schedule begins anew from its own state, on the new fabric and without a plan.
         state = self._snapshot()
@@ -686,7 +686,8 @@ class RollingSchedule:
             long these took on average and at most, ``mean_wait_s`` and ``max_wait_s``; when the
             last one was complete, ``completion_s``; the mean of their waits by weight,
             ``weighted_wait_s``; how many of them had a deadline, ``with_deadline``, and were
-            complete after it, ``late``; ``slots`` committed so far;
+            complete after it, ``late``; ``lost``, demands of which `fail` has taken out a part and
+            nothing else waits; ``slots`` committed so far;
             ``calls[call, outcome]``, and ``call_s[call]``, how long they took.
         """
         queue = self._queue
@@ -701,6 +702,7 @@ class RollingSchedule:
             "weighted_wait_s": counts.weighted_wait / (counts.weight or 1.0) / TICKS_PER_S,
             "with_deadline": counts.with_deadline,
             "late": counts.late,
+            "lost": queue.n_lost,
             "slots": self._n_slots,
             **self._tally.figures(),
         }

@@ -94,6 +94,10 @@ class RollingState:
     """Of complete demands: their weights together, and their weights times waits."""
     deadlines_done: tuple[Index, Index] = (0, 0)
     """Of complete demands: those that had a deadline, and those that were complete after it."""
+    lost: tuple[Index, ...] = ()
+    """The numbers of waiting demands of which a failed port has lost a part."""
+    n_lost: Index = 0
+    """Demands of which nothing waits, but a part was lost."""
     # By plane: the last committed matching, shape (planes, n), the states of the cells, shape
     # (planes, cells), and the tick from which the plane is free. Then the slots that are not over.
     held: Annotated[NDArray[np.int32], Axes(2)] | None = None
@@ -164,6 +168,8 @@ class RollingState:
             raise InputError("waiting: numbers of demands are below the next one", where="waiting")
         if {flow[2] for flow in self.flows} != numbers:
             raise InputError("flows: each waiting demand has flows, and no other", where="flows")
+        if not numbers.issuperset(self.lost):
+            raise InputError("lost: a demand that does not wait", where="lost")
         for name in ("weights", "deadlines"):
             values = getattr(self, name) or None
             check_length(name, values, len(self.waiting), "waiting demands")
@@ -180,6 +186,7 @@ class RollingState:
         # one in ticks, the tick of the last completion; the sums by weight, and of deadlines.
         queue.completed, queue.wait, queue.longest_wait, queue.last_done = self.done
         queue.counts = Counts(*self.weighted_done, *self.deadlines_done)
+        queue.n_lost = self.n_lost
         urgency_of_demand: dict[int, Urgency] = {}
 
         # A row of `waiting`: the demand, the tick at which it came, and that of its last
@@ -190,7 +197,7 @@ class RollingState:
                 self.deadlines[row] if self.deadlines else None,
             )
             urgency_of_demand[number] = urgency
-            queue.waiting[number] = Waiting(added, served, *urgency)
+            queue.waiting[number] = Waiting(added, served, *urgency, has_lost=number in self.lost)
         for source, destination, demand, ticks, due in self.flows:
             place = (source, destination)
             queue.append(Flow(place, demand, ticks, due, *urgency_of_demand[demand]))
@@ -212,6 +219,8 @@ class RollingState:
             deadlines=() if set(deadlines) <= {None} else deadlines,
             weighted_done=(counts.weight, counts.weighted_wait),
             deadlines_done=(counts.with_deadline, counts.late),
+            lost=tuple(k for k, demand in queue.waiting.items() if demand.has_lost),
+            n_lost=queue.n_lost,
             waiting=tuple((k, demand.added, demand.done) for k, demand in queue.waiting.items()),
             flows=tuple((*f.place, f.demand, f.ticks, f.due) for f in queue.flows()),
             done=(queue.completed, queue.wait, queue.longest_wait, queue.last_done),

@@ -1,5 +1,6 @@
 """Where flows are queued, ports have names, and labels of tables are not passed over."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,12 +104,32 @@ def test_a_failed_port_without_a_spare_tells_what_is_lost() -> None:
     lost = rolling.fail(1)
     assert np.argwhere(lost).tolist() == [[0, 1]]
     assert lost[0, 1] == 3.0
-    assert completions == [(0, 1_500_000_000_000_000)]
+    assert completions == []
+    figures = rolling.figures()
+    assert (figures["waiting"], figures["completed"], figures["lost"]) == (1, 0, 1)
     rolling.advance(slot.end_s)
     assert rolling.queued_bytes.sum() == 3.0 - (slot.end_s - 0.5)
     assert rolling.figures()["calls"]["fail", "done"] == 1
     with pytest.raises(om.InputError, match="dead"):
         rolling.add("a", "b", 1.0)
+
+
+def test_a_demand_that_has_lost_a_flow_is_never_complete(tmp_path: Path) -> None:
+    """It waits for its other flows, also through a file, and counts as lost after them."""
+    rolling = om.RollingSchedule(om.IdealSwitch(4), delay_s=0.5)
+    rolling.add([[0, 4, 0, 0], [0, 0, 0, 0], [0, 0, 0, 2], [0, 0, 0, 0]], deadline_s=1.0)
+    rolling.add(2, 0, 1.0)
+    rolling.fail(1)
+    rolling.save(tmp_path / "rolling.json")
+    rolling = om.RollingSchedule.load(tmp_path / "rolling.json")
+    completions = rolling.record_completions()
+    assert (rolling.figures()["waiting"], rolling.figures()["lost"]) == (2, 0)
+    while rolling.next_slot() is not None:
+        rolling.advance(rolling.next_free_s)
+    figures = rolling.figures()
+    assert [number for number, _ in completions] == [1]
+    assert (figures["waiting"], figures["completed"], figures["lost"]) == (0, 1, 1)
+    assert (figures["with_deadline"], figures["max_wait_s"]) == (0, figures["completion_s"])
 
 
 def test_a_port_fails_however_long_the_queue_is() -> None:
