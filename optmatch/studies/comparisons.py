@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from itertools import combinations, product
@@ -244,6 +246,10 @@ def _measure_fabric(
 
 _ALL_LINKS = "all links at once"
 """The line of steps on rails where nothing has to change."""
+_N_HALVINGS = 3
+"""How often `vary` halves the distance of values around a crossing: of decades factors of 1.3.
+
+Each takes a solve by both methods."""
 _MOST_BARS = 12
 """The most problems that are drawn as bars; more of them are a performance profile."""
 
@@ -262,7 +268,10 @@ class Crossing(NamedTuple):
     others: str
     """The values of the other fields that vary, in words; empty if there are none."""
     last_value: float
-    """The last value that was solved with `before` no higher than `after`."""
+    """The last value that was solved with `before` no higher than `after`.
+
+    `vary` solves further values between those that were asked for, to narrow a crossing down.
+    """
     next_value: float
     """The next one, with `after` below `before`."""
 
@@ -283,9 +292,12 @@ class MethodComparison(RowsStudy[Row]):
     details
         Further columns, by the key of a row: the algorithm of the answer of a collective, and how
         long a step on rails takes with all links there at once.
+    between
+        Further rows, of values around crossings that nobody asked for: points of lines, and no
+        rows of the table.
     """
 
-    __slots__ = ("_details", "_units", "_values")
+    __slots__ = ("_between", "_details", "_units", "_values")
 
     def __init__(
         self,
@@ -295,8 +307,10 @@ class MethodComparison(RowsStudy[Row]):
         units: Mapping[str, str] | None = None,
         values: Mapping[str, Mapping[str, Any]] | None = None,
         details: Mapping[str, Mapping[str, Any]] | None = None,
+        between: Sequence[Row] = (),
     ) -> None:
         super().__init__(rows, complete=complete)
+        self._between = between
         self._units = units or {}
         self._values = values or {}
         self._details = details or {}
@@ -353,14 +367,13 @@ class MethodComparison(RowsStudy[Row]):
         from optmatch.plotting.comparison import Line
 
         rows_of_line: dict[tuple[str, str], list[Row]] = {}
-        for row in self:
-            if row.name in self._values and isinstance(row.objective, int | float):
-                words = ", ".join(
-                    _describe_value(name, value)
-                    for name, value in self._values[row.name].items()
-                    if name != field
-                )
-                rows_of_line.setdefault((row.method, words), []).append(row)
+        for row in [*self, *self._between]:
+            if row.name not in self._values or not isinstance(row.objective, int | float):
+                continue
+            line = (row.method, _describe_others(self._values[row.name], field))
+            # Values in between of other fields are no lines over this one.
+            if line in rows_of_line or row not in self._between:
+                rows_of_line.setdefault(line, []).append(row)
 
         # A line for each method, and the steps with all links over the same values.
         lines = []
@@ -441,6 +454,33 @@ class MethodComparison(RowsStudy[Row]):
                     found += _cross(first, second, field)
             crossings += sorted(found)
         return crossings
+
+    def _values_between(self, crossing: Crossing) -> dict[str, Any]:
+        """Return values of all fields, that in which lines cross halfway between its two values.
+
+        The middle of values > 0 is their geometric mean; that of whole numbers is rounded.
+        """
+        last, following = crossing.last_value, crossing.next_value
+        middle = math.sqrt(last * following) if last > 0 else (last + following) / 2
+        if isinstance(last, int) and isinstance(following, int):
+            middle = round(middle)
+        return next(
+            {**values, crossing.field: middle}
+            for values in self._values.values()
+            if values[crossing.field] == last
+            and _describe_others(values, crossing.field) == crossing.others
+        )
+
+    def _narrowed_by(self, other: MethodComparison) -> MethodComparison:
+        """Return this study, with the rows of another one as further points of its lines."""
+        return MethodComparison(
+            self,
+            complete=other.complete,
+            units=self._units,
+            values={**self._values, **other._values},
+            details={**self._details, **other._details},
+            between=[*self._between, *other],
+        )
 
     def plot(
         self, *, fig: Figure | None = None, ax: Axes | None = None, title: str | None = None
@@ -604,7 +644,8 @@ def vary(
 
     The result says how the objective depends on the field, and where one method falls below
     another: from which delay on fixed circuits are better, or which algorithm of a collective is
-    the fastest for which size.
+    the fastest for which size. Where lines of two methods cross, both solve three values more in
+    between, by bisection. These have no rows.
 
     Parameters
     ----------
@@ -651,6 +692,8 @@ def vary(
     [('ring', 24.5), ('bruck', 22.5), ('ring', 24.5), ('bruck', 220.5)]
     >>> [(f"{crossing.value:.2g} s", crossing.after) for crossing in study.crossings()]
     [('2e-06 s', 'ring')]
+    >>> [(f"{c.last_value:.2g} s", f"{c.next_value:.2g} s") for c in study.crossings()]
+    [('1.8e-06 s', '3.2e-06 s')]
     """
     form_of(Problem).check("problem", problem)
     checked = form_of(Mapping[str, Sequence[Any]]).check("fields", fields)
@@ -659,27 +702,53 @@ def vary(
     paths = {name: find_field(problem, name) for name in checked}
     named_methods: Sequence[str | None] = _check_methods(methods) or [None]
 
-    values_of_name: dict[str, dict[str, Any]] = {}
+    # All combinations of values, by each method.
+    base = Task(problem, seed=seed, limits=Limits(time_s=time_limit_s))
+    options = {"store": store, "executor": executor, "n_workers": n_workers, "on_event": on_event}
+    solves = [
+        (dict(zip(checked, combination, strict=True)), method)
+        for combination in product(*checked.values())
+        for method in named_methods
+    ]
+    study = _solve_for_values(base, paths, solves, options)
+
+    # Where lines cross, both methods solve a value in between, which nobody asked for, again and
+    # again. There is none between neighbouring whole numbers, and the problem may refuse it.
+    for _ in range(_N_HALVINGS):
+        solves_between: list[tuple[dict[str, Any], str]] = []
+        for crossing in study.crossings():
+            values = study._values_between(crossing)
+            if values in study._values.values():
+                continue
+            with suppress(InputError):
+                _with_values(problem, paths, values)
+                solves_between += [(values, crossing.before), (values, crossing.after)]
+        if not study.complete or not solves_between:
+            break
+        study = study._narrowed_by(_solve_for_values(base, paths, solves_between, options))
+    return study
+
+
+def _solve_for_values(
+    base: Task,
+    paths: Mapping[str, Sequence[str]],
+    solves: Sequence[tuple[dict[str, Any], str | None]],
+    options: Mapping[str, Any],
+) -> MethodComparison:
+    """Solve a problem with other values of its fields: for each of `solves`, values and a method.
+
+    `base` has the problem, the seed and limits; ``paths[name]`` leads to the field of a name, as
+    `find_field` returns it. `options` are those of a sweep.
+    """
     tasks = []
-    for combination in product(*checked.values()):
-        values = dict(zip(checked, combination, strict=True))
-        varied: Any = problem
-        for name, value in values.items():
-            varied = _with_field(varied, paths[name], value)
+    values_of_name: dict[str, dict[str, Any]] = {}
+    for values, method in solves:
         task_name = ", ".join(f"{name}={value}" for name, value in values.items())
         values_of_name[task_name] = values
-        tasks += [
-            Task(varied, method, seed=seed, limits=Limits(time_s=time_limit_s), name=task_name)
-            for method in named_methods
-        ]
-    return _solve_in_order(
-        tasks,
-        values=values_of_name,
-        store=store,
-        executor=executor,
-        n_workers=n_workers,
-        on_event=on_event,
-    )
+        if method != _ALL_LINKS:  # a step with all links at once needs no solve
+            varied = _with_values(base.problem, paths, values)
+            tasks.append(replace(base, problem=varied, method=method, name=task_name))
+    return _solve_in_order(tasks, values=values_of_name, **options)
 
 
 def _solve_in_order(
@@ -766,6 +835,15 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
     raise InputError(f"{name!r}: no field of this problem; {hint}", where="fields")
 
 
+def _with_values(
+    problem: Problem, paths: Mapping[str, Sequence[str]], values: Mapping[str, Any]
+) -> Problem:
+    """Return a problem with other values of fields, to which ``paths[name]`` leads."""
+    for name, value in values.items():
+        problem = _with_field(problem, paths[name], value)
+    return problem
+
+
 def _with_field(record: Any, path: Sequence[str], value: Any) -> Any:
     """Return a record with another value of a field, which may be one of its parts' fields.
 
@@ -777,6 +855,13 @@ def _with_field(record: Any, path: Sequence[str], value: Any) -> Any:
     if rest:
         value = _with_field(getattr(record, first), rest, value)
     return replace(record, **{first: value})
+
+
+def _describe_others(values: Mapping[str, Any], field: str) -> str:
+    """Return the values of all fields but one, in words."""
+    return ", ".join(
+        _describe_value(name, value) for name, value in values.items() if name != field
+    )
 
 
 def _describe_value(name: str, value: Any) -> str:

@@ -65,7 +65,7 @@ def test_a_band_where_lines_cross_names_both_methods() -> None:
     study = om.vary(GATHER, {"delay_s": [1e-6, 1e-4]}, ["ring", "bruck"])
     (crossing,) = study.crossings()
     (note,) = study.plot().axes[0].texts
-    assert note.get_text() == f"{crossing.before}, then {crossing.after}: 1 µs to 100 µs"
+    assert note.get_text() == f"{crossing.before}, then {crossing.after}: 1.78 µs to 3.16 µs"
 
 
 def test_a_line_for_each_value_of_further_fields() -> None:
@@ -224,7 +224,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("vary", "gather.json", "--field", "delay_s", "--values", "1us,10us,...,1ms")
     done = call(*words, "--method", "ring,bruck", "-o", "x.svg", "--store", "s.sqlite", "-q")
     assert done.stdout.splitlines()[1].split()[:3] == ["1", "µs", "ring"]
-    between = "break-even: between delay_s = 1 µs and 10 µs, ring falls below bruck"
+    between = "break-even: between delay_s = 1.78 µs and 2.37 µs, ring falls below bruck"
     assert f"{between} (on straight lines at 2 µs)" in done.stdout
     assert "lower bound" in Path("x.svg").read_text("utf-8")
     call("report", "s.sqlite")
@@ -253,28 +253,57 @@ def test_an_entry_of_a_field_varies() -> None:
 
 
 def test_lines_that_are_equal_at_first_cross_where_they_part() -> None:
-    study = om.vary(JOB, {"delay_s": [1e-6, 0.1]}, ["provisioned", "prefetch"])
+    study = om.vary(GATHER, {"delay_s": [1e-7, 1e-4]}, ["bruck", "best"])
     (crossing,) = study.crossings()
-    assert (crossing.value, crossing.before, crossing.after) == (1e-6, "provisioned", "prefetch")
-    assert (crossing.last_value, crossing.next_value) == (1e-6, 0.1)
-    (sentence, *_) = study.conclusions()
-    between = "break-even: between delay_s = 1 µs and 100 ms"
-    assert sentence == f"{between}, prefetch falls below provisioned"
+    assert (crossing.before, crossing.after) == ("bruck", "best")
+    assert crossing.value == crossing.last_value
+    bruck, best = om.vary(GATHER, {"delay_s": [crossing.last_value]}, ["bruck", "best"])
+    assert bruck.objective == best.objective
+    (sentence,) = study.conclusions()
+    assert sentence.startswith("break-even: between delay_s = ")
+    assert sentence.endswith(", best falls below bruck"), "no straight lines to cross"
 
 
 def test_a_break_even_is_between_values_that_were_solved() -> None:
     """Straight lines may cross elsewhere: a solve at both ends is what is known."""
     delays_s = [1e-6, 1e-5, 1e-4, 1e-3, 0.1]
-    for problem, methods in ((JOB, ["provisioned", "prefetch"]), (GATHER, ["ring", "bruck"])):
-        study = om.vary(problem, {"delay_s": delays_s}, methods)
-        objective_of: Any = {(row.method, row.name): row.objective for row in study}
+    for methods in (["best", "bruck"], ["ring", "bruck"]):
+        study = om.vary(GATHER, {"delay_s": delays_s}, methods)
+        assert len(study) == len(delays_s) * len(methods), "what was asked for"
         (crossing,) = study.crossings()
+        last: Any
+        following: Any
         last, following = (
-            [objective_of[method, f"delay_s={value}"] for method in crossing[1:3]]
+            [row.objective for row in om.vary(GATHER, {"delay_s": [value]}, crossing[1:3])]
             for value in (crossing.last_value, crossing.next_value)
         )
         assert last[0] <= last[1] * (1 + 1e-9)
         assert following[1] < following[0]
+
+
+def test_solves_in_between_narrow_a_break_even_down() -> None:
+    """Lines bend: straight ones between two distant values cross where nothing changes."""
+    broadcast = om.Collective("broadcast", 8, 1e6, alpha_s=1e-6, rate_bytes_per_s=50e9)
+    for values, step in (([8.0, 8e6], 1.0), ([8, 8_000_000], 1)):
+        study = om.vary(broadcast, {"size_bytes": values}, ["bruck", "pipelined"])
+        (crossing,) = study.crossings()
+        assert isinstance(crossing.last_value, type(step))
+        assert crossing.next_value / crossing.last_value == pytest.approx(1e6 ** (1 / 8), 1e-3)
+        assert study.lines()[0].values[:2] == values
+        assert len(study) == len(study.to_dataframe()) == 4, "solves in between have no rows"
+
+
+def test_values_in_between_that_a_problem_refuses_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse_others(problem: Any, paths: Any, values: Any) -> Any:
+        if values["delay_s"] not in DELAYS:
+            raise om.InputError("refused")
+        return replace(problem, **values)
+
+    monkeypatch.setattr("optmatch.studies.comparisons._with_values", refuse_others)
+    (crossing,) = om.vary(GATHER, {"delay_s": DELAYS}, ["ring", "bruck"]).crossings()
+    assert (crossing.last_value, crossing.next_value) == (1e-6, 1e-5)
 
 
 def test_steps_that_leave_all_links_have_no_break_even() -> None:
@@ -292,7 +321,7 @@ def test_steps_that_leave_all_links_have_no_break_even() -> None:
     )
     study = om.vary(job, {"delay_s": [1e-3, 1e-2]}, ["provisioned"])
     (sentence, *_) = study.conclusions()
-    between = "between delay_s = 1 ms and 10 ms"
+    between = "between delay_s = 4.22 ms and 5.62 ms"
     begins = "a step by provisioned begins to take longer than with all links"
     assert sentence == f"{between} {begins}"
 
