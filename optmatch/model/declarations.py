@@ -268,15 +268,14 @@ class Array:
     def _is_frozen(self, value: Any) -> bool:
         """Tell whether a value is what `check` would return, so that it need not be copied.
 
-        It is if it has the wanted type and axes, is read-only, contiguous and no view of another
-        array, and has finite numbers alone.
+        It is if it has the wanted type and axes, is contiguous, has finite numbers alone, and is a
+        view of bytes, which nothing changes.
         """
         return (
             type(value) is np.ndarray  # a masked array would hide entries from comparisons
             and value.dtype == self.dtype
             and value.ndim == self.axes.count
-            and value.base is None
-            and not value.flags.writeable
+            and type(value.base) is bytes
             and value.flags.c_contiguous
             and (not value.size or bool(np.isfinite(value.min()) and np.isfinite(value.max())))
         )

@@ -34,7 +34,7 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     Returns
     -------
     NDArray
-        A new array in the order of C, read-only; -0.0 has become 0.0.
+        A new array in the order of C, read-only for ever; -0.0 has become 0.0.
 
     Raises
     ------
@@ -67,8 +67,8 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
         _refuse_changed_entries(name, value, source, array)
 
     array += np.zeros(1, dtype=dtype)  # -0.0 becomes 0.0: one content, one digest
-    array.flags.writeable = False
-    return array
+    # A view of bytes stays read-only: NumPy does not let its owner make it writeable again.
+    return np.ndarray(array.shape, array.dtype, array.tobytes())
 
 
 def _cast(

@@ -54,6 +54,8 @@ GONE = Sharing(
 ONE = Sharing(Resources([[2.0]]), Jobs([1, 1], [[2.0, 2.0]]), "lexicographic")
 """The second job has what the first one could have."""
 LOOSE = Sharing(Resources([[1.0] * 3]), Jobs([1, 4], [[1.0, 1.0]]), "lexicographic")
+HUGE = Sharing(Resources([[1.0]]), Jobs([10**10], [[1.0]]), "max-min")
+"""One resource is so small a part of what the job is due that rounding would hide it."""
 WHOLE = Sharing(
     Resources([[2.0] * 3]), Jobs([2, 2], [[2.0, 2.0]], all_or_nothing=[1, 1]), "max-min"
 )
@@ -276,6 +278,12 @@ ROWS = [
         ),
     ),
     Row("the lower bound is supported", FAIR, fair(lower_bound=0.5)),
+    Row(
+        "the lower bound is supported",
+        HUGE,
+        claim(HUGE, answer=Assignment([-1]), objective=1.0, lower_bound=1.0),
+    ),
+    Row(None, HUGE, claim(HUGE, answer=Assignment([0]), objective=1 - 1e-10, lower_bound=0.0)),
     Row(None, FAIR, fair(lower_bound=0.5, certificate=cut([0], [0]))),
     Row("the lower bound is supported", FAIR, fair(lower_bound=0.5, certificate=cut([1], [1]))),
     Row(None, UNMET, hopeless(UNMET)),

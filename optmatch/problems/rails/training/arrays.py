@@ -23,16 +23,14 @@ def list_ranges(first: NDArray[Any], count: NDArray[Any]) -> Ints:
 def copy_ranges(values: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) -> NDArray[Any]:
     """Copy the ``count[k]`` values from ``values[first[k]]`` on, of all k one after another.
 
-    The result cannot be written to. Ranges are copied one by one, as a plan has 30 million values,
-    and their numbers would take more memory than these.
+    The result is a view of bytes, which a plan takes without a copy. Ranges are copied one by one,
+    as a plan has 30 million values, and their numbers would take more memory than these.
     """
-    copies = np.empty(int(count.sum()), values.dtype)
-    end = 0
-    for begin, length in zip(first.tolist(), count.tolist(), strict=True):
-        copies[end : end + length] = values[begin : begin + length]
-        end += length
-    copies.flags.writeable = False  # a plan does not copy it
-    return copies
+    ranges = [
+        values[begin : begin + length]
+        for begin, length in zip(first.tolist(), count.tolist(), strict=True)
+    ]
+    return np.frombuffer(b"".join(ranges), values.dtype)
 
 
 def join_members(n: int, member: NDArray[Any], owner: NDArray[Any]) -> Ints:
