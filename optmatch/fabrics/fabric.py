@@ -568,8 +568,8 @@ class IdealSwitch(Fabric):
     names
         The names of the ports, each once; None: their numbers.
     loss_db
-        ``loss_db[source, destination]``: the insertion loss of each circuit, in dB, >= 0; float64,
-        shape (ports, ports). None if it is not known.
+        ``loss_db[source, destination]``: the insertion loss of each circuit, in dB, 0 to 1e9;
+        float64, shape (ports, ports). None if it is not known.
     budget_db
         The most that a circuit may lose, in dB: one number for all, or one for the transceiver of
         each port, of which a circuit keeps to the smaller one of its ends. None: no limit. A
@@ -607,7 +607,7 @@ class IdealSwitch(Fabric):
 
     n: Count
     names: tuple[str, ...] | None = field(default=None, repr=False, metadata={"brief": True})
-    loss_db: Annotated[GivenOrNone[np.float64], Axes(2), Range(0)] = given(
+    loss_db: Annotated[GivenOrNone[np.float64], Axes(2), Range(0, 1e9)] = given(
         default=None, kw_only=True, metadata={"brief": True}
     )
     budget_db: Amount | Sequence[Amount] | None = field(

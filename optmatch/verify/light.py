@@ -228,8 +228,11 @@ def ideal_matrix(state: int) -> NDArray[np.complex128]:
 
 
 @lru_cache(maxsize=64)
-def find_wrong_states(fabric: Fabric) -> list[tuple[int, int]]:
-    """List the states of cells, as (cell, state), in which light does not go where they say.
+def find_wrong_states(fabric: Fabric) -> list[tuple[int, int, NDArray[np.float64]]]:
+    """List the states of cells in which light does not go where they say.
+
+    Each comes as (cell, state, power): of light of power 1 that enters at a side a, so much leaves
+    at each side b, ``power[b side, a side]``.
 
     Where the light of a cell goes follows from its parts (`circuit_matrices`); cells whose parts
     are not known are left out. In bar light has to go from a1 to b1 and from a2 to b2, in cross
@@ -252,7 +255,7 @@ def find_wrong_states(fabric: Fabric) -> list[tuple[int, int]]:
         # that is not so, nothing tells which of the two states is wrong.
         if has_a.sum() == has_b.sum() == 1:
             if power[CROSS].sum() > MAX_LEAK * power[BAR].sum():
-                wrong += [(cell, BAR), (cell, CROSS)]
+                wrong += [(cell, state, power[state]) for state in (BAR, CROSS)]
             continue
 
         # The light that should pass is there, and outweighs all leaks in its row and its column.
@@ -265,7 +268,7 @@ def find_wrong_states(fabric: Fabric) -> list[tuple[int, int]]:
                 if has_b[b_side] and (passed <= 0 or leaked > MAX_LEAK * passed):
                     holds = False
             if not holds:
-                wrong.append((cell, state))
+                wrong.append((cell, state, power[state]))
     return wrong
 
 
@@ -417,9 +420,7 @@ def _trace_cells(
         expected,
         most=None,
     )
-    matrices = circuit_matrices(fabric)
-    if matrices is not None:
-        check_parts(fabric, matrices, states, findings)
+    check_parts(fabric, states, findings)
 
     # Which cells have light, by slot and cell.
     lit = np.zeros(states.shape, dtype=bool)
@@ -429,26 +430,19 @@ def _trace_cells(
 
 
 def check_parts(
-    fabric: Fabric,
-    matrices: NDArray[np.complex128],
-    states: NDArray[np.int8],
-    findings: Findings,
-    *,
-    when: str = "slot {}",
+    fabric: Fabric, states: NDArray[np.int8], findings: Findings, *, when: str = "slot {}"
 ) -> None:
-    """Check that the parts of each cell lead light as its state says.
+    """Check that the parts of each cell lead light as ``states[slot, cell]`` says.
 
-    `matrices` are those of `circuit_matrices`, for ``states[slot, cell]``; a cell that is free
-    leads no light. `when` names the slot in messages.
+    A cell that is free leads no light. `when` names the slot in messages.
     """
-    for cell, state in find_wrong_states(fabric):
+    for cell, state, power in find_wrong_states(fabric):
         slots = np.flatnonzero(states[:, cell] == state)
         if len(slots):
-            power = np.round(np.abs(matrices[cell, state]) ** 2, 3).tolist()
             findings.refuse(
                 "a cell has the state that it is in, by its parts",
                 f"{when.format(slots[0])}, cell {fabric.cell_names[cell]}",
-                f"power {power} from (a1, a2) to (b1, b2)",
+                f"power {power.round(3).tolist()} from (a1, a2) to (b1, b2)",
                 ("bar", "cross")[state],
             )
 

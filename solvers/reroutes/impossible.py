@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, RackFabric, Units, units_of
+from optmatch.fabrics.feedforward.networks import FeedForward
 from optmatch.fabrics.units import measure_reach
 from optmatch.model import IDLE, Clock, Limits, Status, check_time, ignore, uncounted
 from optmatch.problems import BlockProof, CutProof, Reroute, Routing, RoutingProof
@@ -56,6 +57,10 @@ def find_cut(problem: Reroute) -> CutProof | None:
     nodes = int(rack.edges.max(initial=n - 1)) + 1
     fibres = np.zeros((nodes, nodes), dtype=np.float32)
     fibres[tuple(rack.edges.T)] = live
+    # Cells that lead light both ways may send it through a fibre backwards too.
+    interposer = getattr(rack, "interposer", None)
+    if not isinstance(interposer, FeedForward | None):
+        fibres += fibres.T
     n_fibres = ((sides @ fibres[:n, :n]) * (1 - sides)).sum(axis=1)
     if nodes > n:
         n_fibres += np.minimum(sides @ fibres[:n, n:], (1 - sides) @ fibres[n:, :n].T).sum(axis=1)

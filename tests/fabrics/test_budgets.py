@@ -48,6 +48,7 @@ def test_the_verifier_counts_the_same_pairs_by_its_own_code(seed: int) -> None:
     [
         ({"loss_db": [[1.0, 2.0]]}, "loss_db has shape 1 x 2"),
         ({"loss_db": [[1.0, -2.0], [1.0, 1.0]]}, r"loss_db\[0, 1\]"),
+        ({"loss_db": [[1.0, 1e30], [1.0, 1.0]]}, r"loss_db\[0, 1\] = 1e\+30: from 0 to 1e\+09"),
         ({"budget_db": 3.0}, "budget_db: only with loss_db"),
         ({"loss_db": np.ones((2, 2)), "budget_db": [1.0, 2.0, 3.0]}, "budget_db has 3 entries"),
         ({"loss_db": np.ones((2, 2)), "budget_db": -1.0}, "budget_db"),

@@ -192,6 +192,22 @@ def test_no_array_of_an_answer_hides_entries_from_comparisons() -> None:
         om.Schedule(matchings=[[1, 0]], durations_s=masked)
 
 
+def test_no_array_of_an_answer_can_be_made_writeable() -> None:
+    schedule = om.Schedule(matchings=[[1, 0]], durations_s=np.ones(1))
+    for array in (schedule.matchings, schedule.durations_s):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+
+    # A read-only array whose owner may write again is copied; one of a schedule is not.
+    durations_s = np.ones(1)
+    durations_s.flags.writeable = False
+    copied = om.Schedule(matchings=schedule.matchings, durations_s=durations_s)
+    durations_s.flags.writeable = True
+    durations_s[0] = 2.0
+    assert copied.durations_s.tolist() == [1.0]
+    assert copied.matchings is schedule.matchings
+
+
 def test_lengths_that_are_kept_cannot_be_written() -> None:
     for fabric in (om.HexMesh(1, 1, ports=[0, 1]), om.IdealSwitch(2)):
         with pytest.raises(ValueError, match="read-only"):

@@ -161,6 +161,9 @@ def cell_circuits(fabric: Fabric) -> tuple[CellCircuit | None, ...]:
     below = getattr(fabric, "fabric", None)
     if isinstance(below, Fabric):
         return cell_circuits(below)
+    interposer = getattr(fabric, "interposer", None)
+    if isinstance(interposer, Fabric):  # a rack has its cells once for each server
+        return cell_circuits(interposer) * (fabric.n_cells // interposer.n_cells)
     circuits: Sequence[CellCircuit | None] = getattr(fabric, "circuits", ())
     return tuple(circuits) or (None,) * fabric.n_cells
 

@@ -324,7 +324,7 @@ class RackFabric(Fabric):
 
     @property
     def fibre_of_terminal(self) -> NDArray[np.int32]:
-        """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
+        """``fibre_of_terminal[terminal]``: the fibre that ends there, or -1."""
         return np.empty(0, np.int32) if self.interposer is None else self._cells.fibre_of_terminal
 
     def chip_at(self, x: int, y: int, z: int, rack: int = 0) -> int:

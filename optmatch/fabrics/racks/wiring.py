@@ -44,7 +44,7 @@ class Cells(NamedTuple):
     # ``destinations[port]``: the terminal at which light for a port leaves.
     destinations: NDArray[np.int32]
     fibre_of_terminal: NDArray[np.int32]
-    """``fibre_of_terminal[terminal]``: the fibre whose light enters here, or -1."""
+    """``fibre_of_terminal[terminal]``: the fibre that ends here, or -1."""
 
 
 def number_of(place: Sequence[int], sides: Sequence[int]) -> int:
@@ -235,7 +235,7 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
         - ``graph``: the large mesh;
         - ``sources``, ``destinations``: the terminals at which light of each chip's port enters
           and leaves, server by server;
-        - ``fibre_of_terminal``: the fibre by which light enters at a terminal, -1 for none.
+        - ``fibre_of_terminal``: the fibre that ends at a terminal, -1 for none.
     """
     # A copy of the interposer for each server; its terminals are shifted by those before.
     cells: Any = interposer.graph
@@ -251,8 +251,10 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
     into = enters[heads, inner + rank_in_group(heads)]
     mate[out_of] = into
     mate[into] = out_of
+    # Cells that lead light both ways may send it back through a fibre: it is known at both ends.
     fibre_of_terminal = np.full(len(mate), -1)
     fibre_of_terminal[into] = np.arange(len(into))
+    fibre_of_terminal[out_of] = np.arange(len(out_of))
 
     # Servers are drawn in rows, with room between them.
     free = (first[:, None] + cells.perimeter).ravel()

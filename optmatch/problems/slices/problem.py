@@ -96,7 +96,7 @@ class SliceAllocation(Displayed):
     Parameters
     ----------
     fabric
-        The racks.
+        The racks, with ideal interposers.
     shape
         The chips of the slice along x, y and z; it may be turned.
     placed
@@ -161,6 +161,12 @@ class SliceAllocation(Displayed):
         if self.fabric.ports_per_chip < 6:
             raise InputError(
                 f"ports_per_chip = {self.fabric.ports_per_chip}: a chip of a torus needs 6",
+                where="fabric",
+            )
+        if self.fabric.interposer is not None:
+            raise InputError(
+                "fabric: racks with ideal interposers are expected, as a slice sets no cells;"
+                " leave interposer out",
                 where="fabric",
             )
         check_size("ports", math.prod(self.shape), "shape")

@@ -1077,8 +1077,6 @@ def _forward_hops(
 # The plan as a whole, and the claims of a solution
 
 Seconds = NDArray[np.float64]
-_TINY_S = 1e-18
-"""Times that differ by less are equal, whatever their size."""
 
 SUMS = ("all-reduce", "reduce-scatter")
 """The collectives in which ranks add up what comes."""
@@ -1291,7 +1289,7 @@ def _conclude(
         "rounds": plan.n_rounds,
         "rounds_late": n_rounds_late,
     }
-    if not math.isclose(plan.time_s, end_s, rel_tol=RTOL, abs_tol=_TINY_S):
+    if not math.isclose(plan.time_s, end_s, rel_tol=RTOL):
         findings.refuse("the time is that of the replay", "time_s", plan.time_s, end_s)
     findings.expect(
         "rounds after the last late rank is ready are counted",
@@ -1341,7 +1339,7 @@ def _check_schedule(
     free_delay_s = problem.delay_s * _first_is_free(problem, plan)
     wanted_s = ends_s[last_round_of_epoch] + free_delay_s
     slot_ends_s = np.cumsum(schedule.durations_s + problem.delay_s)
-    is_equal = np.isclose(slot_ends_s, wanted_s, rtol=RTOL, atol=_TINY_S)
+    is_equal = np.isclose(slot_ends_s, wanted_s, rtol=RTOL, atol=0.0)
     findings.expect_none(
         "a slot ends with the rounds of its circuits",
         ~is_equal,

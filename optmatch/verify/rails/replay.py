@@ -1926,26 +1926,34 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     n_rails = job.network.gpus_per_server
     k = job.network.ports_per_gpu
     timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
-    # After the first state one begins whenever some rail changes, at 0 s perhaps: circuits that
-    # change then have not been up before. shares[state, GPU, rail, port] is where that port leads
-    # to in it.
-    changes_s = np.unique(np.concatenate([timeline.starts_s[1:] for timeline in plan.rails]))
-    starts_s = np.append(0.0, changes_s)
+    # A state begins with each change of some rail, at 0 s perhaps. A circuit that a rail gives up
+    # and sets up at one time is a new one, so each of several changes at one time counts: a row of
+    # `changes` is the time of a change, and how many its rail has before it at that time.
+    changes: list[NDArray[np.float64]] = []
+    for timeline in plan.rails:
+        changes_s = timeline.starts_s[1:]
+        n_before = np.arange(len(changes_s)) - np.searchsorted(changes_s, changes_s)
+        changes.append(np.stack([changes_s, n_before], axis=1))
+    change_s, n_before_at_once = np.unique(np.concatenate(changes), axis=0).T
+
+    # ``shares[state, GPU, rail, port]`` is where that port leads to.
     n_gpus = timeline_of_rail[0].matchings.shape[1] // k
-    shares = np.full((len(starts_s), n_gpus, n_rails, k), IDLE, np.int64)
+    shares = np.full((1 + len(change_s), n_gpus, n_rails, k), IDLE, np.int64)
     for rail, timeline in timeline_of_rail.items():
-        # The state of this rail at each of these times; the first one even if it changes at 0 s.
-        # The receiver, port p of GPU g on this rail, gets its number on the joined switch.
-        state = np.searchsorted(timeline.starts_s, starts_s, side="right") - 1
-        state[0] = 0
+        # The state of this rail after each change, in front of them the first one. The receiver,
+        # port p of GPU g on this rail, gets its number on the joined switch.
+        n_earlier = np.searchsorted(timeline.starts_s[1:], change_s)
+        n_until = np.searchsorted(timeline.starts_s[1:], change_s, side="right")
+        state_after = np.minimum(n_earlier + 1 + n_before_at_once.astype(np.int64), n_until)
+        state = np.append(0, state_after)
         receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)
         share = receiver // k * (n_rails * k) + rail * k + receiver % k
         shares[:, :, rail] = np.where(receiver == IDLE, IDLE, share)
     return RailTimeline(
         rails=tuple(range(n_rails)),
-        matchings=shares.reshape(len(starts_s), -1).astype(np.int32),
-        asked_s=starts_s,
-        starts_s=starts_s,
+        matchings=shares.reshape(1 + len(change_s), -1).astype(np.int32),
+        asked_s=np.append(0.0, change_s),
+        starts_s=np.append(0.0, change_s),
     )
 
 

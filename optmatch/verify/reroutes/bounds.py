@@ -28,7 +28,7 @@ from optmatch.verify.bounds import check_solution
 from optmatch.verify.light import round_losses
 from optmatch.verify.report import Findings, ProofError
 from optmatch.verify.reroutes.replay import Failure, assess_failure, replay_transition
-from optmatch.verify.routing.bounds import Circuit, ProofChecker, route_lengths
+from optmatch.verify.routing.bounds import Circuit, ProofChecker, leads_one_way, route_lengths
 
 _Length = TypeVar("_Length", np.int32, np.int64)
 
@@ -85,14 +85,21 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
     inside = np.isin(np.arange(n_servers), proof.servers)  # by server
     is_inside: list[bool] = inside.tolist()
     failed = list(failure.problem.failed_fibres)
-    ends = np.delete(units.edges[units.edge_of_fibre], failed, axis=0).tolist()
+    ends = np.delete(units.edges[units.edge_of_fibre], failed, axis=0)
+    # Cells may send light through a fibre backwards too, unless all links and inputs lead it from
+    # ends a of cells (terminals 0 and 1 of four) to ends b.
+    interposer = getattr(failure.problem.fabric, "interposer", None)
+    if interposer is not None:
+        enters_at_b = interposer.source_terminals % 4 >= 2
+        if enters_at_b.any() or not leads_one_way(interposer.graph):
+            ends = np.concatenate([ends, ends[:, ::-1]])
 
     # Each fibre that works leads from its tail to its head, a row of `ends`. Nodes from n_servers
     # on are switches between racks, which are on neither side.
     n_leaving = 0
     fibres_to_switch = Counter[int]()  # from servers inside
     fibres_from_switch = Counter[int]()  # to servers outside
-    for tail, head in ends:
+    for tail, head in ends.tolist():
         if head >= n_servers:
             fibres_to_switch[head] += is_inside[tail]
         elif tail >= n_servers:
@@ -156,13 +163,14 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
     lost = sorted(failure.lost)
     if failure.graph is None or failure.per_unit != 1:
         raise ProofError("proofs of routings, where ports are not what spares replace")
-    handovers = list(permutations(sorted(failure.spares), len(lost)))
-    if len(handovers) != len(proofs):
-        raise ProofError(f"{len(proofs)} proofs for {len(handovers)} handovers")
+    n_handovers = math.perm(len(failure.spares), len(lost))
+    if n_handovers != len(proofs):
+        raise ProofError(f"{len(proofs)} proofs for {n_handovers} handovers")
 
     checker = ProofChecker(break_cells(failure.graph, failure.faults))
     starts = fabric.source_terminals.tolist()
     ends = fabric.destination_terminals.tolist()
+    handovers = permutations(sorted(failure.spares), len(lost))
     for handover, proof in zip(handovers, proofs, strict=True):
         spare_of = dict(zip(lost, handover, strict=True))
         # The circuits after this handover; of a bidirectional one the smaller port is the source.
@@ -188,8 +196,8 @@ def _check_block(failure: Failure, proof: BlockProof) -> None:
     """
     fabric = failure.problem.fabric
     chips = set(proof.chips.tolist())
-    if failure.graph is None or failure.per_unit == 1:
-        raise ProofError("a block of chips, where there is no rack with cells")
+    if failure.graph is None:
+        raise ProofError("a block of chips, where there are no cells")
     for chip in sorted(chips):
         if not 0 <= chip < failure.problem.units.n_units or chip in failure.lost:
             raise ProofError(f"chip {chip}: is none, or is lost")

@@ -29,7 +29,6 @@ from optmatch.verify.light import (
     check_arrival,
     check_light,
     check_parts,
-    circuit_matrices,
     round_losses,
 )
 from optmatch.verify.report import Findings
@@ -50,7 +49,7 @@ class Failure:
     states: NDArray[np.int8]
     """``states[cell]``: those of stuck cells as they are, dead ones free: light is lost there."""
     fibre_of_terminal: NDArray[np.int32]
-    """``fibre_of_terminal[terminal]``: the fibre whose light enters there, or -1."""
+    """``fibre_of_terminal[terminal]``: the fibre that ends there, or -1."""
     per_unit: int
     """Ports of a unit."""
     dead_ports: set[int] = field(default_factory=set)
@@ -382,13 +381,11 @@ def _trace_light(
         findings,
         when=where,
     )
-    matrices = circuit_matrices(fabric)
-    if matrices is not None:
-        # Cells without light may be in any state.
-        cells = light.entered // 4
-        lit_states = np.full((1, fabric.n_cells), FREE, dtype=np.int8)
-        lit_states[0, cells] = states[cells]
-        check_parts(fabric, matrices, lit_states, findings, when=where)
+    # Cells without light may be in any state.
+    cells = light.entered // 4
+    lit_states = np.full((1, fabric.n_cells), FREE, dtype=np.int8)
+    lit_states[0, cells] = states[cells]
+    check_parts(fabric, lit_states, findings, when=where)
     fibre = failure.fibre_of_terminal[light.entered]
     for entry in np.flatnonzero(np.isin(fibre, failure.problem.failed_fibres)):
         got = f"circuit from port {light.beam[entry]}: fibre {fibre[entry]}"

@@ -299,7 +299,7 @@ def _count_passed_twice(problem: Routing) -> int:
     graph = fabric.graph
     if graph is None or fabric.bidirectional or (problem.matching < 0).any():
         return 0
-    if not _leads_one_way(graph):
+    if not leads_one_way(graph):
         return 0
 
     # ``lit[terminal]``: light enters there in any case. It grows by the terminals that are joined
@@ -317,7 +317,7 @@ def _count_passed_twice(problem: Routing) -> int:
         lit[next_terminals] = True
 
 
-def _leads_one_way(graph: CellGraph) -> bool:
+def leads_one_way(graph: CellGraph) -> bool:
     """Tell whether links join ends a of cells to ends b alone: light never comes back over a link.
 
     Terminals of cell c are 4 c and 4 c + 1 (ends a), 4 c + 2 and 4 c + 3 (ends b).
@@ -365,7 +365,7 @@ def route_lengths(fabric: Fabric, faults: tuple[int, ...] | None = None) -> NDAr
         cells, entered = _search_breadth_first(graph, starts[rows])
         cells_to_ends = cells[:, ends]
         lengths[rows] = np.where(cells_to_ends > 0, cells_to_ends, math.inf)
-        if _leads_one_way(graph):
+        if leads_one_way(graph):
             continue
         passes_twice = _passes_a_link_twice(graph, entered, ends) & ~same_terminal[rows]
         for source, destination in np.argwhere(passes_twice):

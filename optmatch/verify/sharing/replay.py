@@ -106,9 +106,11 @@ def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray
         findings.expect_none(
             "no job exceeds its cap", taken > caps, "job {}, plane {}", taken, caps, most=MOST_TOLD
         )
-    findings.figures["used"] = len(used)
-    findings.figures["jobs_served"] = int((served >= problem.jobs.demand).sum())
-    findings.figures["objective"] = _measure_objective(problem, job_of, served, findings)
+    findings.figures |= {
+        "used": len(used),
+        "jobs_served": int((served >= problem.jobs.demand).sum()),
+        "objective": _measure_objective(problem, job_of, served, findings),
+    }
     return served
 
 

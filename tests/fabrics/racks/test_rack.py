@@ -142,21 +142,24 @@ def test_no_server_is_further_than_four_fibres() -> None:
 
 
 def test_cells_of_servers_are_joined_by_their_fibres() -> None:
-    """Light that leaves by a fibre of one server enters the neighbour that the edge names."""
+    """A fibre ends at an output of one server, and at an input of the one its edge names."""
     interposer = om.Benes(12)
     rack = om.RackFabric((6, 2, 1), (2, 2, 1), fibres=1, ports_per_chip=2, interposer=interposer)
     graph = rack.graph
     assert graph is not None
     assert graph.n_cells == rack.n_cells == 3 * interposer.n_cells
     per_server = 4 * interposer.n_cells
-    seen = set()
+    inputs = set(interposer.source_terminals.tolist())
+    seen = []
     for terminal, fibre in enumerate(rack.fibre_of_terminal.tolist()):
         if fibre >= 0:
             tail, head = rack.edges[rack.edge_of_fibre[fibre]].tolist()
-            assert terminal // per_server == head
-            assert graph.mate[terminal] // per_server == tail
-            seen.add(fibre)
-    assert seen == set(range(rack.n_fibres))
+            enters = terminal % per_server in inputs
+            assert terminal // per_server == (head if enters else tail)
+            assert graph.mate[terminal] // per_server == (tail if enters else head)
+            assert rack.fibre_of_terminal[graph.mate[terminal]] == fibre
+            seen.append(fibre)
+    assert sorted(seen) == sorted([*range(rack.n_fibres)] * 2)
     ends = np.concatenate([rack.source_terminals, rack.destination_terminals])
     assert (graph.mate[ends] < 0).all()
     assert len(set(ends.tolist())) == 2 * rack.n_ports

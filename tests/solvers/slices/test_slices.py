@@ -57,6 +57,14 @@ def occupied(seed: int = 1, fibres: int = 4) -> om.SliceAllocation:
         ({"reserved": (16,)}, r"reserved\[0\]: server 16: there are 16"),
         ({"routes": 0}, "routes = 0: must be >= 1"),
         ({"fabric": om.RackFabric(ports_per_chip=4)}, "a chip of a torus needs 6"),
+        (
+            {
+                "fabric": om.RackFabric(
+                    (1, 1, 2), (1, 1, 1), fibres=1, wrap=False, interposer=om.Benes(7)
+                )
+            },
+            "racks with ideal interposers are expected",
+        ),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], text: str) -> None:

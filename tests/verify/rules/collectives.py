@@ -53,6 +53,8 @@ BACK_CROSSWISE = ask(
 """From rank 0 light goes between equal ports alone, and back between different ones."""
 PAIR, ONCE, THERE = ask("broadcast", 2), [[0, 0, 1, 0, COPY]], [[[1, -1]]]
 RIGHT = plan(ONCE, THERE, 5.0)
+SHORT = ask("broadcast", 2, alpha_s=0.0, delay_s=0.0, rate_bytes_per_s=1e20)
+"""All is over after 4e-20 s."""
 LATE = ask("broadcast", 2, late_s={1: 7.0})
 THREE = ask("broadcast", 3)
 """Two rounds over one line, or over two configurations."""
@@ -792,6 +794,10 @@ ROWS = [
     Row(None, PAIR, plan(ONCE, THERE, 6.0, epoch_of_round=[0, 0])),
     Row("the time is that of the replay", PAIR, plan(ONCE, THERE, 4.999)),
     Row("the time is that of the replay", PAIR, plan(ONCE, THERE, 5.001)),
+    Row("the time is that of the replay", SHORT, plan(ONCE, THERE, 8e-20)),
+    Row(None, SHORT, plan(ONCE, THERE, 4e-20)),
+    Row(ENDS, SHORT, claim(SHORT, answer=plan(ONCE, THERE, 4e-20), objective=4e-20,
+        lower_bound=0.0, schedule=schedule([[1, -1]], [8e-20]))),
     Row(None, ask("broadcast", 2, start="dark"), plan(ONCE, THERE, 15.0)),
     Row(None, there(THERE[0]), RIGHT),
     Row(None, there([[-1, -1]]), plan(ONCE, THERE, 15.0)),

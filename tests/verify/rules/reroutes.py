@@ -227,6 +227,39 @@ CUT_OFF = replace(LOST, failed_fibres=(0, 1))
 DEAD = replace(PORT, dead_cells=(0,))
 ONE_WAY = hold(om.Benes(4), [[2, 1]], [-1, 0, 1, -1, 1, -1], dead_cells=(1,))
 """Light from port 2 enters a dead cell; from port 1 to port 2 there would be a way."""
+BOTH_WAYS = om.RackFabric(
+    (1, 1, 2),
+    (1, 1, 1),
+    fibres=1,
+    ports_per_chip=2,
+    wrap=False,
+    interposer=om.SquareMesh(2, 2, tx=[0, 4, 8], rx=[2, 6, 10]),
+)
+"""Fibre 0 leads from chip 0 to chip 1, fibre 1 back; cells lead light out of inputs, too."""
+_BACKWARDS = np.full(BOTH_WAYS.n_cells, -1)
+_BACKWARDS[[1, 4, 6, 10, 12, 13, 14, 15, 16, 17]] = [0, 1, 1, 1, 1, 1, 0, 0, 0, 1]
+BACKWARDS = hold(BOTH_WAYS, [[1, 3]], _BACKWARDS, failed_fibres=(1,))
+"""A circuit from chip 0 to chip 1 that passes fibre 1 against its direction."""
+ONE_PORT = hold(
+    om.RackFabric((1, 1, 2), (1, 1, 1), fibres=1, ports_per_chip=1, wrap=False,
+                  interposer=om.Benes(2)),
+    [[0, 0], [1, 1]],
+    [0, 1],
+    dead_cells=(0,),
+)  # fmt: skip
+"""Each chip has one port, and one cell: that of the first chip is dead."""
+MANY = hold(
+    om.SpankeBenes(32),
+    [[k, k] for k in range(8)],
+    np.zeros(om.SpankeBenes(32).n_cells),
+    spares=tuple(range(8, 32)),
+    failed_ports=tuple(range(8)),
+)
+"""Far too many handovers to list them."""
+PARTS = om.RackFabric((1, 1, 2), (1, 1, 1), fibres=1, ports_per_chip=2, wrap=False,
+    interposer=replace(ALWAYS_CROSS, tx=("w1", "w2", "w3"), rx=("e1", "e2", "e3")))  # fmt: skip
+"""Cell 1 of both servers crosses with the phase of bar as well."""
+NOTHING = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])
 
 
 def free(links: int) -> RoutingProof:
@@ -248,12 +281,27 @@ ROWS = [
         "steps[1], cell m: a cell has the state that it is in, by its parts: got power",
         stops=True,
     ),
+    Row(
+        "a cell has the state that it is in, by its parts",
+        hold(PARTS, [[0, 1]], [-1, 1, -1, -1], failed_ports=(1,)),
+        Transition(
+            moves=[],
+            changed=[0],
+            circuits=[[0, 0]],
+            routes=((4,),),
+            steps=[[SET, 1, 0], [RAISE, 0, -1]],
+        ),
+        "steps[1], cell",
+        stops=True,
+    ),
     Row(None, LOST, answer(), figures={"objective": (0, 2, 0, 720, 4), "dark_steps": 0}),
     Row(None, LOSSY, switched(routes=((),), steps=[[RAISE, 0, -1]]),
         figures={"objective": (0, 1, 0, 300, 0)}),
     Row(None, FIRST_OUT_OF_REACH, claim(FIRST_OUT_OF_REACH, lower_bound=(0, 1, 0, 96, 2)),
         figures={"lower_bound_checked": (0, 1, 0, 96, 2)}),
     Row(None, PORT, switched(), figures={"objective": (0, 1, 2, 96, 2), "cells_set": 2}),
+    Row("at the end every circuit is up", BACKWARDS, NOTHING, stops=True),
+    Row(None, replace(BACKWARDS, failed_fibres=(0,)), NOTHING),
     Row(
         "the answer is a transition",
         LOST,
@@ -542,9 +590,11 @@ ROWS = [
     shown(ask([[0, 12]], [[1, 7]], spares=(), failed_chips=(), failed_fibres=(1, 3)), cut(0, 1)),
     unproved(LOST, cut(4), "server 4: servers are 0 .. 3"),
     unproved(replace(LOST, failed_fibres=(0,)), cut(0), "1 circuits must leave"),
+    unproved(replace(BACKWARDS, failed_fibres=(0,)), cut(0), "1 circuits must leave"),
     shown(cells(dead_cells=(0,)), block([0], [])),
-    unproved(LOST, block([0], []), "a block of chips, where there is no rack with cells"),
-    unproved(PORT, block([0], []), "a block of chips, where there is no rack with cells"),
+    unproved(LOST, block([0], []), "a block of chips, where there are no cells"),
+    unproved(PORT, block([0], []), "around the links"),
+    shown(ONE_PORT, block([0], [])),
     unproved(cells(dead_cells=(0,)), block([2], []), "chip 2: is none, or is lost"),
     unproved(cells(failed_chips=(0,)), block([0], []), "chip 0: is none, or is lost"),
     unproved(cells(), block([0], []), "around the links"),
@@ -557,6 +607,7 @@ ROWS = [
         "proofs of routings, where ports are not what spares replace",
     ),
     unproved(DEAD, (), "0 proofs for 1 handovers"),
+    unproved(MANY, (), f"0 proofs for {math.perm(24, 8)} handovers"),
     unproved(DEAD, (None,), "the proof for the handover (2,) does not hold"),
     unproved(PORT, (free(9),), "circuits pay 0 more than all links are worth"),
     shown(DEAD, (free(11),)),
