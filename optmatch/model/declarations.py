@@ -275,7 +275,7 @@ class Array:
             type(value) is np.ndarray  # a masked array would hide entries from comparisons
             and value.dtype == self.dtype
             and value.ndim == self.axes.count
-            and type(value.base) is bytes
+            and isinstance(value.base, bytes)
             and value.flags.c_contiguous
             and (not value.size or bool(np.isfinite(value.min()) and np.isfinite(value.max())))
         )

@@ -259,7 +259,7 @@ MANY = hold(
 PARTS = om.RackFabric((1, 1, 2), (1, 1, 1), fibres=1, ports_per_chip=2, wrap=False,
     interposer=replace(ALWAYS_CROSS, tx=("w1", "w2", "w3"), rx=("e1", "e2", "e3")))  # fmt: skip
 """Cell 1 of both servers crosses with the phase of bar as well."""
-NOTHING = Transition(moves=[], changed=[], circuits=[], routes=[], steps=[])
+NOTHING = Transition(moves=[], changed=[], circuits=[], routes=(), steps=[])
 
 
 def free(links: int) -> RoutingProof:

@@ -27,7 +27,7 @@ def copy_ranges(values: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) 
     as a plan has 30 million values, and their numbers would take more memory than these.
     """
     ranges = [
-        values[begin : begin + length]
+        values[begin : begin + length].data
         for begin, length in zip(first.tolist(), count.tolist(), strict=True)
     ]
     return np.frombuffer(b"".join(ranges), values.dtype)
