@@ -28,6 +28,9 @@ from optmatch.model import (
     given,
 )
 
+_PASSIVE = 1.001
+"""The largest factor of an amplitude in a part without gain, up to rounding of its numbers."""
+
 _PartKind = Literal["coupler", "shifter", "pass", "crossing"]
 
 Pair = tuple[str, str]
@@ -79,6 +82,13 @@ class CellPart(Value):
             raise InputError(f"part {self.name}: a coupler has a matrix, and nothing else has one")
         if self.matrix is not None and self.matrix.shape != (2, 2, 2):
             raise InputError(f"part {self.name}: matrix has the shape {self.matrix.shape}")
+        if self.matrix is not None:
+            amplitudes = self.matrix[..., 0] + 1j * self.matrix[..., 1]
+            largest = np.linalg.norm(amplitudes, 2)
+            if not largest <= _PASSIVE:
+                raise InputError(
+                    f"part {self.name}: its matrix makes light {largest:g} times as strong"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

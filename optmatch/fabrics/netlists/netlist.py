@@ -124,6 +124,18 @@ class Netlist(Fabric):
                 f"circuits of {len(self.circuits)} cells, instances of {len(self.instances)}",
                 where="circuits",
             )
+        self._check_terminals()
+
+    def _check_terminals(self) -> None:
+        """Check that whatever is joined to a cell is at a terminal that its circuit has."""
+        joined = [*self.connections, *self.connections.values(), *(pin for _, pin in self.ports)]
+        circuit_of = dict(zip(self.instances, self.circuits, strict=False))
+        for pin in joined:
+            cell, terminal = split_pin(pin)
+            circuit = circuit_of.get(cell)
+            if circuit is not None and not circuit.terminals[TERMINAL_NAMES.index(terminal)]:
+                text = f"{pin}: the circuit of the cell has no {terminal}"
+                raise InputError(text, where="circuits")
 
     @property
     def n_ports(self) -> int:

@@ -243,6 +243,7 @@ class Demand(_InTicks):
         check_entries(self.fabric, demand, with_packets=self.packet_bytes_per_s > 0)
         per_s = self.rate_bytes_per_s
         self._set(_scaled=scale(demand, per_s, self.delay_s, self.min_slot_s, self.quantum_s))
+        self._check_slots()
         if self.objective == "matchings":
             # Refuse a demand that matchings cannot carry exactly, with all ports busy all the
             # time.
@@ -286,6 +287,25 @@ class Demand(_InTicks):
         self._scaled.demand.flags.writeable = False
         if self._scaled.places is not None:
             self._scaled.places.flags.writeable = False
+
+    def _check_slots(self) -> None:
+        """Refuse delays and shortest slots of so many ticks that no schedule could be added up.
+
+        Floats tell how many ticks one slot has, and int64 holds what circuits carry together in as
+        many slots as there are ports, on every plane.
+        """
+        scaled = self._scaled
+        n_slots = self.planes * self.fabric.n_ports
+        for name, ticks, most in (
+            ("min_slot_s", scaled.min_slot, min(2**53, 2**61 // n_slots)),
+            ("delay_s", scaled.delay, 2**61 // n_slots),
+        ):
+            if ticks >= most:
+                raise InputError(
+                    f"{name} = {getattr(self, name):g}: {ticks:.3g} ticks of {scaled.tick_s:g} s,"
+                    f" less than {most:.3g} are allowed",
+                    where=name,
+                )
 
     @classmethod
     def from_matrix(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from optmatch.fabrics import Netlist, NetlistError, netlist_from_tree
+import optmatch as om
+from optmatch.fabrics import CellCircuit, CellPart, Netlist, NetlistError, netlist_from_tree
 from optmatch.fabrics.netlists.components import read_number
 from optmatch.model import BAR, CROSS
 from optmatch.verify.light import circuit_matrices, find_wrong_states
@@ -126,3 +127,34 @@ def test_drawn_interferometers_are_what_their_light_does() -> None:
 
 def test_a_setting_that_no_float_can_hold_is_no_number() -> None:
     assert read_number(10**400) is None
+
+
+def one_cell(scale: float, terminals: tuple[str, str, str, str]) -> om.Netlist:
+    """Give a chip of one cell with four ports: two couplers, each `scale` times the ideal one."""
+    half = scale / np.sqrt(2)
+    matrix = np.array([[[half, 0.0], [0.0, half]], [[0.0, half], [half, 0.0]]])
+    pins = ("a1", "a2", "b1", "b2")
+    couplers = [
+        CellPart(name=name, component=name, kind="coupler", pins=pins, matrix=matrix)
+        for name in ("c1", "c2")
+    ]
+    heater = CellPart(name="h", component="h", kind="shifter", pins=("a1", "", "b1", ""))
+    circuit = CellCircuit(
+        parts=[*couplers, heater],
+        joins=[("c1,b1", "h,a1"), ("h,b1", "c2,a1"), ("c1,b2", "c2,a2")],
+        terminals=terminals,
+        arms=(["h"], []),
+        difference_rad=(np.pi, 0.0),
+    )
+    ports = [("i0", "m,a1"), ("i1", "m,a2"), ("o0", "m,b1"), ("o1", "m,b2")]
+    return om.Netlist(["m"], {}, ports, tx=["i0", "i1"], rx=["o0", "o1"], circuits=[circuit])
+
+
+def test_what_no_circuit_of_a_cell_can_do_is_refused() -> None:
+    whole = ("c1,a1", "c1,a2", "c2,b1", "c2,b2")
+    assert one_cell(1.0, whole).n_ports == 2
+    with pytest.raises(om.InputError, match="m,b2: the circuit of the cell has no b2"):
+        one_cell(1.0, (*whole[:3], ""))
+    for scale in (1.01, 1e160):
+        with pytest.raises(om.InputError, match="part c1: its matrix makes light"):
+            one_cell(scale, whole)

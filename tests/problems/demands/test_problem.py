@@ -134,6 +134,13 @@ def test_rounding_up_is_exact(data: Any) -> None:
         ([["x"]], {}, "", "not an array of numbers"),
         ([[1e300]], {"quantum_s": 1.0}, "demand_bytes", "overflows: a larger quantum_s"),
         ([[1]], {"quantum_s": 0.0}, "quantum_s", "must be > 0"),
+        ([[1]], {"quantum_s": 1e-6, "min_slot_s": 1e10}, "min_slot_s", "less than 9.01e\\+15 are"),
+        (
+            [[1]],
+            {"quantum_s": 1.0, "delay_s": 2e18, "planes": 5},
+            "delay_s",
+            "2e\\+18 ticks of 1 s",
+        ),
         ([[1]], {"quantum_s": 0.3, "delay_s": 0.5}, "quantum_s", "not divide the delay of 0.5"),
         ([[1]], {"rate_bytes_per_s": 0.0}, "rate_bytes_per_s", "must be > 0"),
         ([[1]], {"delay_s": -1.0}, "delay_s", "must be >= 0"),
