@@ -120,10 +120,11 @@ nightly: $(READY_TO_TEST)
 names: $(READY_TO_TEST)
 	OPTMATCH_EXAMPLES=2 $(BIN)/pytest -q -rs tests/test_typing.py tests/test_packaging.py
 
-# All states of a mesh, collectives of a thousand ranks, 750 plans of rails, and tables that take seconds.
+# All states of a mesh, collectives of a thousand ranks, 750 plans of rails, limits of large ones, tables that take seconds.
 seldom: $(READY_TO_TEST)
 	OPTMATCH_EXAMPLES=2 $(PYTEST) -q tests/fabrics/test_fabrics.py tests/test_papers.py tests/solvers/collectives/test_passing.py \
-	  tests/solvers/collectives/test_skewed.py tests/solvers/collectives/test_topologies.py tests/solvers/rails/test_chords.py
+	  tests/solvers/collectives/test_skewed.py tests/solvers/collectives/test_topologies.py tests/solvers/rails/test_chords.py \
+	  tests/solvers/rails/test_limits.py
 
 # The site that `make docs` builds: its navigation, formulas and search.
 site: $(READY_TO_TEST) $(READY_FOR_DOCS)

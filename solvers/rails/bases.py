@@ -59,17 +59,17 @@ def list_families(seats: Seats) -> list[Ints]:
     step = seats.job.step()
     folded = seats.folded
 
-    # Bytes and groups of each name; a dictionary keeps groups in the order of the step.
+    # Bytes and groups of each name, groups in the order of their first nodes.
     traffic: dict[str, float] = {}
-    groups: dict[str, dict[int, None]] = {}
+    groups: dict[str, list[int]] = {}
     riding = seats.riding
-    group_of_node = step.group[folded.part[riding]].tolist()
-    for group, sent_bytes in zip(
-        group_of_node, seats.nodes.bytes_sent[riding].tolist(), strict=True
-    ):
+    group_of_node = step.group[folded.part[riding]]
+    bytes_of_group = np.bincount(group_of_node, seats.nodes.bytes_sent[riding])
+    listed, first_node = np.unique(group_of_node, return_index=True)
+    for group in listed[np.argsort(first_node)].tolist():
         name = step.groups[group].name.rpartition(".")[0] or step.groups[group].dimension
-        traffic[name] = traffic.get(name, 0.0) + sent_bytes
-        groups.setdefault(name, {})[group] = None
+        traffic[name] = traffic.get(name, 0.0) + float(bytes_of_group[group])
+        groups.setdefault(name, []).append(group)
 
     # A table for each name. Where a seat is in two groups of a name, the later one stays.
     families = []

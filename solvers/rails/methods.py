@@ -30,7 +30,6 @@ from optmatch.model import (
     Solution,
     Status,
     TimeUp,
-    check_time,
     ignore,
     uncounted,
 )
@@ -59,12 +58,18 @@ Simple = Literal["prefetch", "provisioned", "on-demand", "static", "ilp"]
 """Methods for rail jobs; ``"ilp"`` is the former name of `prefetch`."""
 _ROUNDS = 200
 """Rounds of the search for the states of cells of one matching."""
-_MOST_GPUS_BEYOND_LIMIT = 128
-"""A job of so many GPUs gets a first plan beyond its time limit, which takes up to 1.5 s."""
+_MOST_GPUS_BEYOND_LIMIT = 1024
+"""A job of so many GPUs gets a first plan whatever its time limit, which takes up to 2.5 s: on
+16,384 GPUs the step alone takes longer to derive."""
+_FEW_GPUS = 128
+"""A job of more GPUs begins with the first choices of the search."""
 _MOST_USES_FIRST = 200_000
-"""A first straight plan with so many uses of ports is made and written out in a fifth of a second;
-with the 1.1 million of DeepSeek-V3 on 1,024 GPUs it takes 3.3 s, and rings that never change come
-sooner."""
+"""A first straight plan with so many uses of ports is made and written out in half a second; with
+the 1.1 million of DeepSeek-V3 on 1,024 GPUs it takes 1.8 s and is slower than rings, which take
+0.8 s."""
+_DRAFTED_PER_S = 1e6
+"""Nodes and uses of ports that are drafted in a second. With half of it jobs of 1,024 GPUs lose
+straight plans that there is time for, with twice of it they end up to 0.6 s late."""
 _FIRST_CHOICES = 16
 """How many choices of the search a job of many GPUs begins with. On 16,384 GPUs of DeepSeek-V3
 more GPUs forward in the first one than a plan may list, and one of the others takes 63.0 s;
@@ -98,15 +103,14 @@ def solve_by(
     limit = Limit.TIME
     stats: dict[str, Any] = {}
     try:
-        # With a time limit of 0 s no plan is made.
-        if limits.start().exceeded(0) is not Limit.TIME:
+        # A time limit of 0 s asks for no plan.
+        if limits.time_s != 0:
             n_plans = 0
 
             # Each plan that is better so far becomes the answer, if the fabric can hold all of its
             # states.
-            for candidate in _list_plans(method, problem, limits, rng, start):
+            for routed in _list_routed_plans(method, problem, limits, rng, start):
                 n_plans += 1
-                routed = route_plan(problem, candidate)
                 if routed is not None and (plan is None or routed.step_s < plan.step_s):
                     plan = routed
                     on_event(NewBest(plan.step_s))
@@ -130,14 +134,6 @@ def solve_by(
         limit = Limit.INTERRUPTED
     except TimeUp:
         limit = Limit.TIME
-
-    # Small jobs get a first plan even if the time was up before: it takes a second or so. A limit
-    # of 0 s asks for no plan.
-    is_small = problem.n_gpus <= _MOST_GPUS_BEYOND_LIMIT
-    if plan is None and limit is Limit.TIME and limits.time_s and is_small:
-        with unlimited():
-            for first in islice(_list_plans(method, problem, limits, rng, start), 1):
-                plan = route_plan(problem, first)
 
     # The bound takes time as well. If the time is up before, a plan is judged by the plain bound,
     # with all links up, which is mostly derived already; without a plan there is no bound.
@@ -200,6 +196,26 @@ def _bound_changes(problem: RailJob) -> float:
     return max(bound_s, changes_s)
 
 
+def _list_routed_plans(
+    method: Simple,
+    problem: RailJob,
+    limits: Limits,
+    rng: np.random.Generator,
+    start: Solution | None,
+) -> Iterator[RailPlan | None]:
+    """List the plans of `_list_plans` with states of cells; None where the fabric holds none.
+
+    The first plan of a job that is not huge is made even if the time is up before.
+    """
+    plans = _list_plans(method, problem, limits, rng, start)
+    if problem.n_gpus <= _MOST_GPUS_BEYOND_LIMIT:
+        with unlimited():
+            first = [route_plan(problem, plan) for plan in islice(plans, 1)]
+        yield from first
+    for plan in plans:
+        yield route_plan(problem, plan)
+
+
 def _list_plans(
     method: Simple,
     problem: RailJob,
@@ -233,30 +249,34 @@ def _list_plans(
                 yield former.build()
 
     # The first straight plan is quick where few ports are used, and is there if the time is short.
-    straight_s = np.inf
+    known_s = np.inf
     drafts = draft_straight(transfers)
     n_uses = len(transfers.uses.node) * transfers.seats.n_replicas
     if n_uses <= _MOST_USES_FIRST:
         first = next(drafts)
-        assert first is not None
-        straight_s = first.step_s
+        known_s = first.step_s
         yield first.build()
 
     # A job of many GPUs goes on with the first choices of the search, rings that never change:
     # with long delays nothing else comes near. In the largest jobs straight plans have so many
     # states, one for each change, that they are written out only if they are faster than such
     # rings, or if a fabric may hold them where it holds no rings.
-    known_s = straight_s
-    if problem.n_gpus > _MOST_GPUS_BEYOND_LIMIT:
+    if problem.n_gpus > _FEW_GPUS:
         most = limits.at_most(_FIRST_CHOICES).iterations
         for plan in plan_forwarded(problem, known_s, rng, most=most):
             known_s = plan.step_s
             yield plan
 
+    # Without any plan so far the first straight one is written out at once.
+    if known_s == np.inf:
+        first = next(drafts)
+        known_s = first.step_s
+        yield first.build()
+
     # Now the best straight plan, which a fabric holds even if it holds none of these.
     if problem.fabric is not None:
         known_s = np.inf
-    best = choose_straight(drafts)
+    best = choose_straight(drafts, (len(transfers.first) + n_uses) / _DRAFTED_PER_S)
     if best is not None and best.step_s < known_s:
         known_s = best.step_s
         yield best.build()
@@ -273,43 +293,48 @@ def _list_plans(
         yield from plan_pooled(problem, known_s, rng, limits.iterations)
 
 
-def choose_straight(drafts: Iterator[Draft | None]) -> Draft | None:
+def choose_straight(drafts: Iterator[Draft], draft_s: float = 0.0) -> Draft | None:
     """Choose the best of the drafts of `draft_straight` that there is time for.
 
-    None if there are none. Raises `TimeUp` if the time is up before any draft was made.
+    A draft takes about `draft_s` seconds to make. None if there are none, or no time for one.
     """
     # A search may follow, whose first choices are worth more than further rules: the rules take no
     # more than half of the time that there is, but for the first plan.
     clock = running_clock()
-    least_left_s = 0.0
-    if clock is not None and clock.remaining_s < np.inf:
-        least_left_s = clock.remaining_s / 2
+    if clock is None:
+        clock = Limits().start()
+    least_left_s = draft_s
+    if clock.remaining_s < np.inf:
+        least_left_s = max(draft_s, clock.remaining_s / 2)
 
     # Plans that were made before a limit stay.
     best: Draft | None = None
+    if clock.remaining_s < draft_s:
+        return best
     try:
         for draft in drafts:
-            if draft is not None and (best is None or draft.step_s < best.step_s):
+            if best is None or draft.step_s < best.step_s:
                 best = draft
-            check_time()
-            if best is not None and clock is not None and clock.remaining_s < least_left_s:
+            if clock.remaining_s < least_left_s:
                 break
     except TimeUp:
-        if best is None:
-            raise
+        return best
     return best
 
 
-def draft_straight(transfers: Transfers) -> Iterator[Draft | None]:
-    """Draft plans in which no GPU forwards data of others, by rules; None where a rule has none.
+def draft_straight(transfers: Transfers) -> Iterator[Draft]:
+    """Draft plans in which no GPU forwards data of others, by one rule after another.
 
-    Circuits change when they are asked for, in the order of time or of programs, or never. The
-    first draft is always made.
+    Circuits change when they are asked for, in the order of time or of programs, or never.
     """
-    yield plan_by_time(transfers, find_earliest_starts(transfers), "free")
+    by_time = plan_by_time(transfers, find_earliest_starts(transfers), "free")
+    assert by_time is not None
+    yield by_time
     for rule in CHANGE_RULES:
         yield plan_programs(transfers, rule)
-    yield plan_static(transfers)
+    static = plan_static(transfers)
+    if static is not None:
+        yield static
 
 
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.decorators import inlined_kernel, kernel
+from optmatch.solvers.kernels.decorators import inlined_kernel, inner_kernel, kernel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -28,8 +28,8 @@ class Timed(NamedTuple):
     """``end_s[node]`` in seconds from the start of the step."""
 
 
-class _Scratch(NamedTuple):
-    """What a simulation works in; the first contents do not matter."""
+class _Successors(NamedTuple):
+    """Who waits for each node, as a linked list of pairs by node; written by `_link_pairs`."""
 
     first_pair: Ints
     """``first_pair[node]``: the first of the pairs that the node is in front of, -1 if none."""
@@ -37,6 +37,11 @@ class _Scratch(NamedTuple):
     """``next_pair[pair]``: the next pair with the same node in front, -1 behind the last one."""
     n_waiting_for: Ints
     """``n_waiting_for[node]``: for how many nodes it still waits."""
+
+
+class _Scratch(NamedTuple):
+    """What a simulation with stops works in; the first contents do not matter."""
+
     heap: Ints
     """The queue of events: nodes that start or end next."""
     key_s: Floats
@@ -61,7 +66,7 @@ def longest_paths(
     rail_of: Ints | None = None,
     first_change: int = 0,
 ) -> Timed | None:
-    """Start everything as early as its predecessors allow, by simulated events.
+    """Start everything as early as its predecessors allow.
 
     ``duration_s[node]`` is how long each lasts. ``pairs[k]`` are two nodes of which the first has
     to end before the second starts. With `rail_of`, nodes from `first_change` on are changes of
@@ -71,15 +76,21 @@ def longest_paths(
     """
     lasts_s = np.asarray(duration_s, np.float64)
     n_nodes = len(lasts_s)
-    if rail_of is None:
-        rail_of = np.full(n_nodes, -1)
-        first_change = n_nodes
-    n_rails = 2 + int(rail_of.max(initial=-1))
-    scratch = _Scratch(
+    timed = Timed(np.zeros(n_nodes), np.zeros(n_nodes))
+    successors = _Successors(
         first_pair=np.full(n_nodes, -1),
         next_pair=np.empty(len(pairs), np.int64),
         n_waiting_for=np.zeros(n_nodes, np.int64),
-        heap=np.empty(n_nodes, np.int64),
+    )
+    queue = np.empty(n_nodes, np.int64)
+    if rail_of is None:
+        n_ended = _follow_pairs(lasts_s, pairs, successors, queue, timed)
+        return timed if n_ended == n_nodes else None
+
+    # Stops depend on what is under way when they come: events are simulated in order of time.
+    n_rails = 2 + int(rail_of.max(initial=-1))
+    scratch = _Scratch(
+        heap=queue,
         key_s=np.zeros(n_nodes),
         priority=np.empty(n_nodes, np.int64),
         n_stops_seen=np.zeros(n_nodes, np.int64),
@@ -87,8 +98,7 @@ def longest_paths(
         since_s=np.full(n_rails, -1.0),
         until_s=np.zeros(n_rails),
     )
-    timed = Timed(np.zeros(n_nodes), np.zeros(n_nodes))
-    n_ended = _simulate(lasts_s, pairs, rail_of, first_change, scratch, timed)
+    n_ended = _simulate(lasts_s, pairs, rail_of, first_change, successors, scratch, timed)
     return timed if n_ended == n_nodes else None
 
 
@@ -111,8 +121,66 @@ def find_tails(duration_s: Floats, pairs: Ints) -> Floats:
     return find_heads(duration_s, pairs[:, ::-1].copy())
 
 
+@inner_kernel
+def _link_pairs(pairs, successors: _Successors):
+    """Write the linked lists of `successors`, each in the order of its pairs, and the counts.
+
+    With the pairs (0, 2), (1, 2), (0, 3) the list of node 0 is the pairs 0 and 2, and node 2 waits
+    for two nodes. Lists are made from the last pair on.
+    """
+    for pair in range(len(pairs) - 1, -1, -1):
+        former = pairs[pair, 0]
+        successors.next_pair[pair] = successors.first_pair[former]
+        successors.first_pair[former] = pair
+        successors.n_waiting_for[pairs[pair, 1]] += 1
+
+
 @kernel
-def _simulate(lasts_s, pairs, rail_of, first_change, scratch: _Scratch, timed: Timed):
+def _follow_pairs(lasts_s, pairs, successors: _Successors, queue, timed: Timed):
+    """Write starts and ends of nodes in a topological order (Kahn 1962); return how many end.
+
+    Fewer than all end if nodes wait for each other in a circle. A node starts at the latest end of
+    those before it; ``timed.start_s`` is 0 s at first. ``lasts_s[node]`` is in seconds, in
+    ``pairs[k]`` the second node waits for the first, and `queue` is scratch, shape (nodes,). The
+    cost is linear in nodes and pairs.
+    """
+    _link_pairs(pairs, successors)
+    n_queued = 0
+    for node in range(len(lasts_s)):
+        if successors.n_waiting_for[node] == 0:
+            queue[n_queued] = node
+            n_queued += 1
+
+    # The queue holds the nodes whose start is known. Any of them may be next.
+    n_ended = 0
+    while n_queued:
+        n_queued -= 1
+        node = queue[n_queued]
+        end_s = timed.start_s[node] + lasts_s[node]
+        timed.end_s[node] = end_s
+        n_ended += 1
+        pair = successors.first_pair[node]
+        while pair >= 0:
+            later = pairs[pair, 1]
+            timed.start_s[later] = max(timed.start_s[later], end_s)
+            successors.n_waiting_for[later] -= 1
+            if successors.n_waiting_for[later] == 0:
+                queue[n_queued] = later
+                n_queued += 1
+            pair = successors.next_pair[pair]
+    return n_ended
+
+
+@kernel
+def _simulate(
+    lasts_s,
+    pairs,
+    rail_of,
+    first_change,
+    successors: _Successors,
+    scratch: _Scratch,
+    timed: Timed,
+):
     """Write starts and ends of nodes, and return how many end: fewer than all in a circle.
 
     ``lasts_s[node]`` is in seconds, and in ``pairs[k]`` the second node waits for the first. Nodes
@@ -122,19 +190,11 @@ def _simulate(lasts_s, pairs, rail_of, first_change, scratch: _Scratch, timed: T
     follows it. The rail of computations is -1. With durations of 2 s, 3 s and 1 s and the pairs
     (0, 2) and (1, 2), nodes 0 and 1 start at 0 s and node 2 at 3 s.
     """
-    first_pair = scratch.first_pair
     heap = scratch.heap
     key_s = scratch.key_s
     priority = scratch.priority
     n_nodes = len(lasts_s)
-
-    # Pairs with the same first node are a linked list. It is made from the last pair on, so that
-    # each list is in the order of its pairs.
-    for pair in range(len(pairs) - 1, -1, -1):
-        former = pairs[pair, 0]
-        scratch.next_pair[pair] = first_pair[former]
-        first_pair[former] = pair
-        scratch.n_waiting_for[pairs[pair, 1]] += 1
+    _link_pairs(pairs, successors)
 
     # Nodes that wait for nothing start at 0 s. At one moment ends come first: the priority of a
     # node that is to end is its number. Then come starts, in the order of their kinds, which count
@@ -147,7 +207,7 @@ def _simulate(lasts_s, pairs, rail_of, first_change, scratch: _Scratch, timed: T
         elif rail_of[node] >= 0:
             kind = _ON_RAIL
         priority[node] = kind * n_nodes + node
-        if scratch.n_waiting_for[node] == 0:
+        if successors.n_waiting_for[node] == 0:
             size = push_node(heap, key_s, priority, size, node)
 
     # Events by time: each takes a node from the queue, and most put one back.
@@ -189,14 +249,14 @@ def _simulate(lasts_s, pairs, rail_of, first_change, scratch: _Scratch, timed: T
         # The node has ended: nodes that wait for nothing else any more can start now.
         timed.end_s[node] = key_s[node]
         n_ended += 1
-        pair = first_pair[node]
+        pair = successors.first_pair[node]
         while pair >= 0:
             later = pairs[pair, 1]
-            scratch.n_waiting_for[later] -= 1
-            if scratch.n_waiting_for[later] == 0:
+            successors.n_waiting_for[later] -= 1
+            if successors.n_waiting_for[later] == 0:
                 key_s[later] = key_s[node]
                 size = push_node(heap, key_s, priority, size, later)
-            pair = scratch.next_pair[pair]
+            pair = successors.next_pair[pair]
     return n_ended
 
 

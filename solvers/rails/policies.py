@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE, check_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
+from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.rails.paths import Floats, Ints, find_heads, find_tails, longest_paths
 from optmatch.solvers.rails.timetable import Draft, Lines, draw_lines
 from optmatch.solvers.rails.transfers import (
@@ -175,7 +176,7 @@ def plan_static(transfers: Transfers) -> Draft | None:
     uses = transfers.uses
     place = transfers.rank(find_earliest_starts(transfers))
     lines = draw_lines(uses, place[uses.node], lanes)
-    pairs = np.concatenate([transfers.pairs, lines.pairs()])
+    pairs = np.concatenate([transfers.pairs, np.stack(lines.pairs(), axis=1)])
     timed = longest_paths(transfers.lasting(lanes), pairs)
     if timed is None:
         return None
@@ -323,18 +324,25 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     conflict = np.full(n_places, -1)
     np.maximum.at(conflict, lines.place[rows], lines.place[rows - 1])
 
-    # Places in ascending order: one begins a new span if the present span, which began at
-    # `first_of_span`, contains the place that it is in conflict with. Both places are always of
-    # one seat. Where `first_of_span` is still in the program of a seat before, the present program
-    # has no mark yet, and its first span contains the former place: it is cut, as it has to be.
     begins_span = np.zeros(n_places, dtype=bool)
+    _mark_spans(conflict, begins_span)
+    return begins_span
+
+
+@kernel
+def _mark_spans(conflict, begins_span):
+    """Mark in `begins_span` the places at which a new span begins, from the first place on.
+
+    One begins if the present span contains ``conflict[place]``, an earlier place of the same seat
+    with which the place is in conflict, or -1.
+    """
+    # Where `first_of_span` is still in the program of a seat before, the present program has no
+    # mark yet, and its first span contains the former place: it is cut, as it has to be.
     first_of_span = 0
-    places = np.flatnonzero(conflict >= 0)
-    for place, former in zip(places.tolist(), conflict[places].tolist(), strict=True):
-        if former >= first_of_span:
+    for place in range(len(conflict)):
+        if conflict[place] >= first_of_span:
             begins_span[place] = True
             first_of_span = place
-    return begins_span
 
 
 def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) -> Draft | None:
@@ -406,6 +414,8 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     has_change = change_of_place >= 0
     follows = goes_on[span_of_change]
     waits = [
+        lines.pairs(),
+        (transfers.pairs[:, 0], transfers.pairs[:, 1]),
         (waited_for[transfers.pairs[:, 0]], request[transfers.pairs[:, 1]]),
         (node[is_before_another], beginning[span[is_before_another] + 1]),
         (beginning[span[is_after_another]], node[is_after_another]),
@@ -414,9 +424,7 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     ]
     if rule != "free":
         waits.append((first_request, change))
-    pairs = np.concatenate(
-        [transfers.pairs, *(np.stack(columns, axis=1) for columns in waits), lines.pairs()]
-    )
+    pairs = np.stack([np.concatenate(column) for column in zip(*waits, strict=True)], axis=1)
     lasts_s = np.zeros(2 * n_nodes + n_spans + len(change))
     lasts_s[:n_nodes] = transfers.lasting(lanes)
     network = transfers.seats.job.network

@@ -31,7 +31,6 @@ Bundle
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +39,7 @@ from numpy.typing import NDArray
 from optmatch.model import IDLE
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, find_step_end
 from optmatch.problems.rails.training.step import RECV
+from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.rails.collectives import Lanes
 from optmatch.solvers.rails.paths import Floats, Ints, Timed
 from optmatch.solvers.rails.seats import AlikeRails, Seats
@@ -79,10 +79,10 @@ class Lines(NamedTuple):
         """
         return self.last[np.searchsorted(self.last, rows)]
 
-    def pairs(self) -> Ints:
-        """List pairs of nodes that use a lane one after the other; shape (pairs, 2)."""
+    def pairs(self) -> tuple[Ints, Ints]:
+        """List nodes that use a lane one after the other: the former ones, and the later ones."""
         rows = np.flatnonzero(self.before >= 0)
-        return np.stack([self.before[rows], self.uses.node[rows]], axis=1)
+        return self.before[rows], self.uses.node[rows]
 
 
 def draw_lines(uses: Uses, place: Ints, lanes: Ints) -> Lines:
@@ -399,20 +399,49 @@ def _list_states(
     ``kept[state]`` is the place in `times_s` of the time from which the state holds. A time at
     which the state stays as it is has none of its own, unless `keeps_all`.
     """
-    state = np.full(n_ports, IDLE, np.int32)
-    states: list[NDArray[np.int32]] = []
-    kept = []
-
     # The circuits that are set up at one time stand together. With starts 0, 0, 5 and times 0, 5
     # the bounds are 0, 2, 3: the circuits 0 and 1, then 2.
-    bounds = np.searchsorted(circuits.start_s, np.append(times_s, np.inf)).tolist()
-    for time, (first, end) in enumerate(pairwise(bounds)):
+    first_circuit = np.searchsorted(circuits.start_s, np.append(times_s, np.inf))
+    states = np.empty((len(times_s), n_ports), np.int32)
+    kept = np.empty(len(times_s), np.int64)
+    sender = np.full(n_ports, IDLE)
+    n_states = _write_states(first_circuit, circuits, sender, keeps_all, states, kept)
+    return states[:n_states], kept[:n_states]
+
+
+@kernel
+def _write_states(first_circuit, circuits: _PortCircuits, sender, keeps_all, states, kept):
+    """Write `states` and `kept` as `_list_states` returns them, and return how many there are.
+
+    The circuits of time k are those from ``first_circuit[k]`` up to ``first_circuit[k + 1]``.
+    ``sender[port]`` is scratch: the port whose circuit a port received last, -1 at first.
+    """
+    n_states = 0
+    for time in range(len(kept)):
+        # It begins as the state before, at first with no circuits.
+        state = states[n_states]
+        for port in range(len(state)):
+            state[port] = IDLE
+            if n_states > 0:
+                state[port] = states[n_states - 1, port]
+
         # A receiver of a new circuit loses the one that it had. All are taken away before the new
         # ones are written, which would be lost as well otherwise.
-        receive = circuits.receive[first:end]
-        state[np.isin(state, receive)] = IDLE
-        state[circuits.transmit[first:end]] = receive
-        if keeps_all or not states or not np.array_equal(state, states[-1]):
-            states.append(state.copy())
-            kept.append(time)
-    return np.array(states), np.array(kept, np.int64)
+        new_circuits = range(first_circuit[time], first_circuit[time + 1])
+        for circuit in new_circuits:
+            receive = circuits.receive[circuit]
+            former = sender[receive]
+            if former != IDLE and state[former] == receive:
+                state[former] = IDLE
+        for circuit in new_circuits:
+            state[circuits.transmit[circuit]] = circuits.receive[circuit]
+            sender[circuits.receive[circuit]] = circuits.transmit[circuit]
+
+        # The next state overwrites this one if it is no other than the one before.
+        is_new = keeps_all or n_states == 0
+        for port in range(len(state)):
+            is_new |= state[port] != states[n_states - 1, port]
+        if is_new:
+            kept[n_states] = time
+            n_states += 1
+    return n_states

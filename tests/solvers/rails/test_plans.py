@@ -122,7 +122,12 @@ def test_a_first_plan_comes_out_of_any_limit(method: str) -> None:
     assert found.status in (Status.FEASIBLE, Status.OPTIMAL)
 
 
-def test_a_plan_beyond_the_limit_is_the_first_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most_uses_first", [0, 200_000])
+def test_a_plan_beyond_the_limit_is_the_first_alone(
+    monkeypatch: pytest.MonkeyPatch, most_uses_first: int
+) -> None:
+    monkeypatch.setattr(methods, "_MOST_USES_FIRST", most_uses_first)
+
     def no_further_rule(*_: object) -> None:
         raise AssertionError("a further rule is drawn though the time is up")
 
