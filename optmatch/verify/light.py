@@ -115,8 +115,9 @@ MAX_LEAK = 0.1
 def circuit_matrix(
     circuit: CellCircuit, difference_rad: float, coupling_change: float = 0.0
 ) -> NDArray[np.complex128]:
-    """Compute ``T[b side, a side]`` of a cell from the optical parts that it is made of.
+    """Compute the transfer matrix ``T[b side, a side]`` of a cell from its optical parts.
 
+    Light of amplitude 1 that enters at a side a leaves at a side b with the complex amplitude T.
     With the amplitudes :math:`x` that enter parts at all pins, :math:`y` that leave them, and the
     light :math:`s` from outside, parts are :math:`y = S x` and joins :math:`x = C y + s`; hence
     :math:`(I - C S) x = s` is solved. The first phase shifter of arm 1 adds `difference_rad`; if
@@ -199,15 +200,17 @@ def ways_through(
 def circuit_matrices(
     fabric: Fabric, coupling_change: float = 0.0
 ) -> NDArray[np.complex128] | None:
-    """Return ``T[cell, state, b side, a side]``, read-only; None if no circuit is known.
+    """Return the transfer matrices of all cells, read-only; None if the parts of none are known.
 
-    A cell whose parts are not known is ideal.
+    ``T[cell, state, b side, a side]`` is the complex amplitude that leaves at a side b, over that
+    which enters at a side a; state 0 is bar and 1 cross, side 0 is a1 or b1. A cell whose parts
+    are not known is ideal. `coupling_change` is the share of the power by which more crosses in
+    each coupler of four pins than its matrix says, as at another wavelength.
     """
-    circuits = cell_circuits(fabric)
+    circuits = cell_circuits(fabric)  # by cell its parts and their joins, or None
     if not any(circuits):
         return None
 
-    # Each cell has a matrix in bar and one in cross.
     matrices = np.empty((len(circuits), 2, 2, 2), dtype=np.complex128)
     for cell, circuit in enumerate(circuits):
         for state in (BAR, CROSS):
@@ -221,7 +224,10 @@ def circuit_matrices(
 
 
 def ideal_matrix(state: int) -> NDArray[np.complex128]:
-    """Return ``T[b side, a side]`` of an ideal interferometer, as of `CellDevice`."""
+    """Return the transfer matrix ``T[b side, a side]`` of an ideal interferometer.
+
+    In bar all light stays on its side, in cross all changes sides; phases as in `CellDevice`.
+    """
     if state == BAR:
         return np.array([[1j, 0], [0, -1j]])
     return np.array([[0, 1j], [1j, 0]])
@@ -385,11 +391,17 @@ def _trace_cells(
     states: NDArray[np.int8],
     findings: Findings,
 ) -> Light:
-    """Follow the light of every circuit through the cells, and compare where it comes out.
+    """Check the rules of light on a switch with cells; return the light from all sources.
 
-    In each slot it enters at the terminal of each source; ``states[slot, cell]`` leads it on, and
-    it must come out at that of ``matchings[slot, source]``, -1 where idle. Sets the figure
-    ``cells_used_max``, the most cells that have light in a slot.
+    ``states[slot, cell]`` leads the light on. Four rules are checked in each slot:
+
+    1. The light of a source comes out at the terminal of its destination, ``matchings[slot,
+       source]``, -1 where idle; and light that enters there comes back to the source.
+    2. A link has the light of one circuit.
+    3. A stuck cell is stated as it is, or free.
+    4. By the parts of a cell, light goes where its stated state says (`check_parts`).
+
+    Sets the figure ``cells_used_max``, the most cells that have light in a slot.
     """
     # By slot and source, the terminals at which light enters, and at which it must come out; -1
     # where the source is idle.
@@ -397,9 +409,7 @@ def _trace_cells(
     starts = np.where(idle, -1, fabric.source_terminals)
     ends = np.where(idle, -1, fabric.destination_terminals[matchings])
 
-    # Forth and back: light must come out where it is expected. The columns `slot`, `beam` (the
-    # source), `entered` and `left` of the light have an entry for each cell that it passes; cell c
-    # has the terminals 4 c to 4 c + 3.
+    # Forth and back. There is a beam for each source, with its number.
     light = trace(graph, states, starts)
     check_arrival(fabric, matchings, "light reaches its partner", light, ends, findings)
     light_back = trace(graph, states, ends)
@@ -408,7 +418,9 @@ def _trace_cells(
     # Between bidirectional ports a shared link leads light to a wrong port, which is found above.
     if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)
-    # No cell is told to be in a state that it cannot have, or that its parts do not make.
+
+    # ``graph.stuck[cell]`` is the state in which a cell is stuck: `FREE` if in none, and `DEAD` if
+    # no light passes it, in which case any state may be stated.
     is_stuck = (graph.stuck != FREE) & (graph.stuck != DEAD)
     wrong = is_stuck & (states != FREE) & (states != graph.stuck)
     expected = np.broadcast_to(graph.stuck, states.shape)
@@ -422,7 +434,7 @@ def _trace_cells(
     )
     check_parts(fabric, states, findings)
 
-    # Which cells have light, by slot and cell.
+    # The cells that have light: cell c has the terminals 4 c to 4 c + 3.
     lit = np.zeros(states.shape, dtype=bool)
     lit[light.slot, light.entered // 4] = True
     findings.figures["cells_used_max"] = int(lit.sum(axis=1).max(initial=0))

@@ -1618,7 +1618,7 @@ def _check_times_over_chords(
     one hop or more. The port that carries most decides the time. ``operations[row]`` is an index
     in the step, one for each member of each all-to-all, and ``spell[row, k]`` is the spell of the
     k-th port that this operation uses, at its start: an index of ``rail.since_s`` and
-    ``rail.until_s``.
+    ``rail.until_s``. Broken rules go into the findings, up to `rounding`.
     """
     start_s = context.plan.start_s[operations]
     end_s = context.plan.end_s[operations]
@@ -1631,18 +1631,21 @@ def _check_times_over_chords(
         "circuits of chords are there from start to end", operations, ~is_up, start_s, up_s
     )
 
-    # By row, how long a part occupies a port: its bytes at the rate of one port, and latencies. A
-    # member starts its messages one after another, whichever port they use, and a port waits while
-    # one is started for another port. With 6 others and 2 ports that carry 3 parts each, a port is
-    # busy for all 6 latencies: 2 (`n_ports`) for each of its parts. Bytes and latency in `work`
-    # are those of all messages to the others, hence the division.
+    # By row, how long a part occupies a port. `work` has the bytes and the latency of the messages
+    # to all others, hence a part has one (n_members - 1)-th of both:
+    #
+    # - its bytes at the rate of one port;
+    # - `n_ports` latencies. A member starts its messages one after another, whichever port they
+    #   use, and all its ports wait meanwhile. With 6 others and 2 ports that send 3 parts each, a
+    #   port is busy for 6 latencies, which is 2 for each of its 3 parts.
     work = measure_work(context.job, operations)
     rate = context.job.network.port_bytes_per_s
     n_ports = len(routes.strides)
     part_s = (work.sent_bytes / rate + n_ports * work.latency_s) / (routes.n_members - 1)
 
     # ``parts_of_port[k]``: how many parts the k-th port sends. Each route adds its share, once for
-    # each hop over this port: one that carries half of a part and makes 2 hops there adds 1.
+    # each hop over this port: one that carries half of a part and makes 2 hops there adds 1. Data
+    # rest while the whole rail is dark between start and end.
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
     needed_s = parts_of_port.max() * part_s + rail.dark_before(end_s) - rail.dark_before(start_s)
     off = np.abs(end_s - start_s - needed_s) > rounding(end_s)
@@ -1728,10 +1731,16 @@ _N_COMPARED = 1 << 20
 
 
 def _check_times(context: Context) -> None:
-    """Check the times of a plan, as far as no circuits are needed for that.
+    """Check the times of a plan, as far as no circuits are needed for that; up to `rounding`.
 
-    Nothing starts before what it waits for has ended, what is beside rails lasts as long as its
-    work, and the parts of a communication go together.
+    1. No operation starts before 0 s.
+    2. None starts before what it waits for has ended.
+    3. One that rides no rail lasts as long as its work; one that does lasts 0 s at least.
+    4. All parts of a communication start together, and end together.
+    5. The step ends with its last operation, or with the last change of circuits.
+    6. The rounding of its last time is small beside the longest operation.
+
+    Broken rules go into the findings.
     """
     step = context.step
     plan = context.plan
@@ -1741,7 +1750,8 @@ def _check_times(context: Context) -> None:
             "no operation starts before the step", where, float(plan.start_s[operation]), 0.0
         )
 
-    # Ranks wait for operations of their own alone: some after the others, to bound memory.
+    # Ranks wait for operations of their own alone, so that they can be looked at in batches: each
+    # has about `_N_COMPARED` operations, to bound memory.
     has_work = False
     longest_s = 0.0  # the time of the longest operation
     n_chunks = 1 + step.n_operations // _N_COMPARED
@@ -1757,25 +1767,26 @@ def _check_times(context: Context) -> None:
             "an operation starts after what it waits for", operations, early, start_s, earliest_s
         )
 
-        # Off the rails nothing can be late: durations follow from work and rates. On the rails
-        # circuits decide; but nothing ends before it starts, even if it sends no bytes.
+        # Beside the rails nothing can be late: durations follow from work and rates. On the rails
+        # circuits decide, which is checked later; but nothing ends before it starts, even if it
+        # sends no bytes. Either is refused by the same rule.
         duration_s = end_s - start_s
         full_s = measure_work(context.job, operations).full_s
         has_work |= bool(full_s.any())
         longest_s = max(longest_s, float(duration_s.max(initial=0.0)))
+        is_beside = step.rail[operations] < 0
         is_wrong = np.abs(duration_s - full_s) > rounding(end_s)
-        off = np.where(step.rail[operations] < 0, is_wrong, duration_s < 0)
         context.refuse(
             "an operation lasts as long as its work or its bytes need",
             operations,
-            off,
+            np.where(is_beside, is_wrong, duration_s < 0),
             duration_s,
             full_s,
         )
     _check_together(context, "start", plan.start_s)
     _check_together(context, "end", plan.end_s)
 
-    # The step ends with its last operation or its last change.
+    # The step ends with its last operation or its last change, which takes the delay.
     last_s = float(plan.end_s.max(initial=0.0))
     for timeline in plan.rails:
         if timeline.n_reconfigurations:

@@ -364,9 +364,13 @@ def _trace_light(
     where: str,
     findings: Findings,
 ) -> Light:
-    """Follow the light of circuits from their sources; beams have the numbers of these ports.
+    """Follow the light of circuits that are raised (switched on), and check three rules of it.
 
-    It has to arrive, and to pass no failed fibre. ``matching[0, source]`` is a destination.
+    The light arrives at its destination; the cells that it passes are in states that their parts
+    make; and it passes no failed fibre. Returns the light: beam k is that from port k.
+
+    ``matching[0, source]`` is the destination of each raised circuit, `IDLE` at all other ports;
+    ``states[cell]`` is how cells are set at this moment, which `where` names in messages.
     """
     fabric = failure.problem.fabric
     starts = np.where(matching == IDLE, -1, fabric.source_terminals)
@@ -381,11 +385,14 @@ def _trace_light(
         findings,
         when=where,
     )
-    # Cells without light may be in any state.
+
+    # Cells without light may be in any state: they count as free, which `check_parts` leaves out.
     cells = light.entered // 4
     lit_states = np.full((1, fabric.n_cells), FREE, dtype=np.int8)
     lit_states[0, cells] = states[cells]
     check_parts(fabric, lit_states, findings, when=where)
+
+    # By entry, a cell that light passes: the fibre by which it has come there, -1 if by none.
     fibre = failure.fibre_of_terminal[light.entered]
     for entry in np.flatnonzero(np.isin(fibre, failure.problem.failed_fibres)):
         got = f"circuit from port {light.beam[entry]}: fibre {fibre[entry]}"

@@ -17,7 +17,7 @@ from optmatch.model import CROSS, FREE, IDLE
 
 
 class Wires(NamedTuple):
-    """The wiring of a fabric, as light meets it."""
+    """The wiring of a fabric, as light meets it; cell k has the terminals 4 k to 4 k + 3."""
 
     mate: NDArray[np.int32]
     """``mate[terminal]``: the terminal that it is joined to, -1 if it is free."""
@@ -56,12 +56,13 @@ def new_marks(fabric: Fabric) -> NDArray[np.int32]:
 
 
 def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
-    """Find the first row whose light does not arrive; -1 if there is none.
+    """Find the first row that breaks a rule of light; -1 if there is none.
 
-    A row is a matching with the states of all cells. Light is followed from cell to cell in one
-    direction. It must come out at its partner, and share no link; a stuck cell must be stated as
-    it is, or as free. Cell k has terminals 4 k .. 4 k + 3: bit 1 is the end, bit 0 the side. Light
-    that enters at 0 leaves at 2 in bar, and at 3 in cross.
+    A row is a matching with the states of all cells. It breaks a rule if the light of a source
+    does not come out at its destination, a link has the light of two circuits, a state is none of
+    those below, or a stuck cell is stated in another one. Light is followed from cell to cell, and
+    from sources alone. Of a terminal, ``4 * cell + 2 * end + side``, bit 1 is the end of the cell
+    and bit 0 its side: light that enters at 0 leaves at 2 in bar, and at 3 in cross.
 
     Parameters
     ----------
@@ -94,18 +95,20 @@ def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
             circuit = min(source, destination) if wires.mutual else source
             terminal = wires.starts[source]
             while True:
-                # A free or dead cell leads nowhere. Any other leads light to its other end, and in
-                # cross to the other side.
+                # A free or dead cell leads nowhere.
                 cell = terminal >> 2
                 if states[row, cell] == FREE or wires.stuck[cell] == DEAD:
                     return row
 
-                # Each link serves one circuit.
+                # Light leaves by the other end (bit 1), and in cross, which is state 1, on the
+                # other side (bit 0). Both links, behind and ahead, serve this circuit alone.
                 left = (terminal ^ 2) ^ states[row, cell]
                 for link in (wires.link[terminal], wires.link[left]):
                     if marks[link] != -1 and marks[link] != circuit:
                         return row
                     marks[link] = circuit
+
+                # It goes on to the next cell, or comes out of the switch.
                 if wires.mate[left] < 0:
                     break
                 terminal = wires.mate[left]

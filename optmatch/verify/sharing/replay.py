@@ -34,8 +34,9 @@ def verify_sharing(
 ) -> None:
     """Check an assignment of resources to jobs and, of a solution, its objective and bound.
 
-    What is wrong is added to `findings`, and so is the figure ``lower_bound_recomputed``, the
-    bound of `count_bound`.
+    What is wrong is added to `findings`: a `Schedule`, too, which is no answer of this kind. Sets
+    ``findings.step``, and the figure ``lower_bound_recomputed``: the lower bound of the objective,
+    in its unit, that counting each job alone shows.
     """
     # Seconds alone are compared up to rounding. All other objectives follow from whole numbers by
     # at most one division, and are compared exactly: of a due of 1e10 the lacks 1 and 1 - 1e-10
@@ -43,11 +44,12 @@ def verify_sharing(
     if problem.objective != "min-jct":
         findings.step = 1.0
     supply = Supply(problem)
-    counted = count_bound(problem, supply)
-    findings.figures["lower_bound_recomputed"] = counted
+    counted_bound = count_bound(problem, supply)
+    findings.figures["lower_bound_recomputed"] = counted_bound
 
-    # A certificate may be about this answer: it is given the resources that each job has, None
-    # without an answer, or if they could not be counted.
+    # The answer is replayed here, before `check_solution` would do so, since the check of a
+    # certificate needs to know how many resources each job has: ``served[job]``, None without an
+    # answer, or if they could not be counted.
     answer = subject.answer if isinstance(subject, Solution) else subject
     served = None
     if answer is not None:
@@ -57,15 +59,16 @@ def verify_sharing(
         subject,
         findings,
         replay=lambda _: served is not None,
-        prove=partial(check_bound, problem, supply, served, counted),
+        prove=partial(check_bound, problem, supply, served, counted_bound),
     )
 
 
 def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray[np.int64] | None:
     """Check an assignment, compute its objective, and count the resources of each job.
 
-    None if they could not be counted. Sets the figures ``used``, ``jobs_served`` (jobs with all
-    that they ask for) and ``objective``.
+    Returns ``served[job]``; None if the answer is none, or resources have jobs that do not exist:
+    then nothing else is checked. Sets the figures ``used`` (resources that have a job),
+    ``jobs_served`` (jobs with all that they ask for) and ``objective``.
     """
     if not isinstance(answer, Assignment):
         findings.refuse(
@@ -83,11 +86,12 @@ def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray
     if findings.violations:
         return None
 
+    # The resources that have a job, and how many each job has.
     used = np.flatnonzero(job_of >= 0)
     served = np.bincount(job_of[used], minlength=n_jobs).astype(np.int64)
     _check_eligible(problem, used, job_of[used], findings)
 
-    # No job gets more than it wants, and whole jobs all or nothing.
+    # No job gets more than it wants; some take all that they want or nothing (``jobs.whole``).
     demand = problem.jobs.demand
     findings.expect_none(
         "no job gets more than it wants", served > demand, "job {}", served, demand, most=MOST_TOLD
@@ -117,12 +121,14 @@ def _replay(problem: PortSharing, answer: object, findings: Findings) -> NDArray
 def _check_eligible(
     problem: PortSharing, used: NDArray[np.intp], job: NDArray[np.int32], findings: Findings
 ) -> None:
-    """Compare each used resource with the bounds of its job, and the times of both.
+    """Check that each used resource may serve its job: by its attributes, and by its time.
 
-    ``job[entry]`` has the resource ``used[entry]``.
+    Job ``job[entry]`` has the resource ``used[entry]``. No attribute of a resource may be below
+    the bound of the job, and it must not leave before the job has asked, nor just then.
     """
     resources = problem.resources
     jobs = problem.jobs
+    # By attribute: its value of each resource, and its least value for each job.
     bounds_of_attributes = zip(resources.attributes, jobs.bounds, strict=True)
     for attribute, (value, bound) in enumerate(bounds_of_attributes):
         too_low = value[used] < bound[job]
@@ -151,10 +157,14 @@ def _measure_objective(
 ) -> Score:
     """Compute the objective of an assignment; less is better.
 
-    ``job_of[resource]`` is a job, -1 for none; ``served[job]`` is how many resources it has.
-    "max-flow": resources that all jobs lack; "lexicographic": those that each lacks, by rank;
-    "max-min": the largest part of its due that a job lacks; "min-jct": the mean seconds from
-    request to last resource, where unmet demands are violations.
+    ``job_of[resource]`` is a job, -1 for none; ``served[job]`` is how many resources it has. By
+    objective, the result is
+
+    - "max-flow": how many resources all jobs lack together;
+    - "lexicographic": how many each job lacks, in the order in which jobs are served;
+    - "max-min": the largest part of its due that a job lacks, from 0 to 1;
+    - "min-jct": the mean seconds from the request of a job to its last resource; a demand that is
+      not met is a violation.
     """
     jobs = problem.jobs
     lack = jobs.demand - served
