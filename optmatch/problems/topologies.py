@@ -58,7 +58,7 @@ class Switch(NamedTuple):
     matchings: NDArray[np.int32]
     """``matchings[state, transmit port] = receive port``."""
     node: NDArray[np.int64]
-    """``node[port]``: the port or GPU of the whole system that it belongs to."""
+    """``node[port]``: the port or GPU of the whole system that it belongs to; -1 if it is dark."""
     port: NDArray[np.int64]
     """``port[port]``: which of the ports of that node it is."""
     bytes_per_s: float
@@ -357,9 +357,10 @@ def _switch_of_shares(problem: Collective, plan: CollectivePlan, plane: int) -> 
 def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
     """Return the switch of each rail of a training job, with its circuits over time.
 
-    Port p of GPU number g of a rail is port ``g * ports_per_gpu + p`` of its switch. Rails that
-    behave alike share a timeline in the plan. A rail that the job does not have, or whose switch
-    has too few ports, is an `InputError`.
+    GPUs have the first ports of the switch that work: port p of GPU number g of a rail is number
+    ``g * ports_per_gpu + p`` of these. The switch ends with the last one. Rails that behave alike
+    share a timeline in the plan. A rail that the job does not have, a switch with too few ports,
+    and a circuit at a port that no GPU has are an `InputError`.
     """
     ranks_of_rail = ranks_of_rails(job.step())
     n_ports_of_gpu = job.network.ports_per_gpu
@@ -370,24 +371,35 @@ def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
         is_later = np.arange(len(timeline.starts_s)) > 0
         ready_s = timeline.starts_s + np.where(is_later, job.network.delay_s, 0.0)
         last_end_s = max(plan.step_s, *timeline.starts_s[-1:])
+        matchings = timeline.matchings
+        n_switch_ports = matchings.shape[1]
         for rail in timeline.rails:
             if rail not in ranks_of_rail:
                 raise InputError(f"rail {rail}: no group of the job is on it", where="rails")
 
             # The switch may have more ports than the GPUs of the rail; these stay dark.
             rank_of_port = np.repeat(ranks_of_rail[rail], n_ports_of_gpu)
-            n_ports = len(rank_of_port)
-            if n_ports > timeline.matchings.shape[1]:
-                n_switch_ports = timeline.matchings.shape[1]
+            gpu_ports = np.arange(len(rank_of_port))
+            if job.fabric is not None:
+                gpu_ports = job.fabric.live_ports[: len(rank_of_port)]
+            n_ports = int(gpu_ports[-1]) + 1
+            if n_ports > n_switch_ports:
                 raise InputError(f"rail {rail}: {n_ports} ports, its switch has {n_switch_ports}")
+            node = np.full(n_switch_ports, IDLE, dtype=np.int64)
+            node[gpu_ports] = rank_of_port
+            port = np.zeros(n_switch_ports, dtype=np.int64)
+            port[gpu_ports] = np.arange(len(gpu_ports)) % n_ports_of_gpu
+            is_foreign = (matchings != IDLE) & ((node == IDLE) | (node[matchings] == IDLE))
+            if is_foreign.any():
+                raise InputError(f"rail {rail}: it has circuits at ports of no GPU", where="rails")
             switch_of_rail[rail] = Switch(
                 name=f"rail {rail}",
                 starts_s=timeline.starts_s,
                 ready_s=ready_s,
                 ends_s=np.append(timeline.starts_s[1:], last_end_s),
-                matchings=timeline.matchings[:, :n_ports],
-                node=rank_of_port,
-                port=np.arange(n_ports) % n_ports_of_gpu,
+                matchings=matchings[:, :n_ports],
+                node=node[:n_ports],
+                port=port[:n_ports],
                 bytes_per_s=job.network.port_bytes_per_s,
             )
     return tuple(switch_of_rail[rail] for rail in sorted(switch_of_rail))

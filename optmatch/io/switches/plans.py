@@ -303,18 +303,24 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
 
     # All others have a time for each state.
     timed_switches = topologies(solution).switches
-    node_labels: tuple[str, ...] = ()
-    if problem.fabric is not None:
-        node_labels = problem.fabric.labels
+    fabric: Fabric | None = problem.fabric
+    has_names = fabric is not None and fabric.labels != tuple(map(str, range(fabric.n_ports)))
     planned = []
     for switch in timed_switches:
-        # ``switch.node`` and ``switch.port`` say which port of the fabric each of its ports
-        # serves, and which of several there, on all planes together.
-        several_ports = len(np.unique(switch.node)) < len(switch.node)
+        # A port has its name in the fabric. Without names it has the name of its node, and which
+        # of several ports there it is, on all planes together; a dark port has none.
+        is_used = switch.node != IDLE
+        has_several_ports = len(np.unique(switch.node[is_used])) < np.count_nonzero(is_used)
         port_labels = []
-        for node, port in zip(switch.node.tolist(), switch.port.tolist(), strict=True):
-            label = node_labels[node] if node < len(node_labels) else str(node)
-            port_labels.append(f"{label}.{port}" if several_ports else label)
+        for number, node in enumerate(switch.node.tolist()):
+            if fabric is not None and has_names:
+                port_labels.append(fabric.labels[number])
+            elif node == IDLE:
+                port_labels.append("")
+            elif has_several_ports:
+                port_labels.append(f"{node}.{switch.port[number]}")
+            else:
+                port_labels.append(str(node))
         is_single_plane = len(timed_switches) == 1 and switch.name.startswith("plane")
         planned.append(
             PlannedSwitch(
@@ -466,15 +472,23 @@ def name_switches(
     plans = list_planned_switches(solution)
     problem = solution.problem
     fabric: Fabric | None = getattr(problem, "fabric", None)
-    if fabric is None or any(plan.labels != fabric.labels for plan in plans):
-        return name_ports(plans, ports)  # switches of racks, or with several circuits a rank
+    if fabric is None or isinstance(fabric, RackFabric):
+        return name_ports(plans, ports)
 
-    # Failures of a rerouting are in its state, others in its fabric.
+    # Failures of a rerouting are in its state, others in its fabric. A rail may end before them.
     dead_ports = set(fabric.dead_ports)
     if isinstance(problem, Reroute):
         dead_ports.update(problem.failed_ports)
-    switches = name_ports(plans, ports, sorted(dead_ports))
-    for switch in switches if ports is not None else ():
+    n_ports = max((len(plan.labels) for plan in plans), default=0)
+    names: tuple[str, ...] = ()
+    if all(plan.labels == fabric.labels[: len(plan.labels)] for plan in plans):
+        names = fabric.labels
+    dead_ports = {port for port in dead_ports if port < n_ports}
+    switches = name_ports(plans, ports, sorted(dead_ports), names)
+
+    if ports is None or any(plan.labels != fabric.labels for plan in plans):
+        return switches
+    for switch in switches:
         for port in fabric.dead_ports:
             sides = switch.ports.sides[port]
             if sides.a_side:
@@ -495,12 +509,13 @@ def name_ports(
     plans: Sequence[PlannedSwitch],
     ports: str | os.PathLike[str] | None,
     dead_ports: Sequence[int] = (),
+    names: Sequence[str] = (),
 ) -> tuple[NamedSwitch, ...]:
     """Give planned switches the names of their ports, in the same order.
 
-    A planned switch has the states that it goes through, and `ports` is the file of names. A file
-    of `read_port_tables` has a table for each switch or one for all; without a file port p has the
-    sides ``(p + 1)A`` and ``(p + 1)B``.
+    A planned switch has the states that it goes through, and `ports` is the file of its sides. A
+    file of `read_port_tables` has a table for each switch or one for all, and may call ports by
+    `names`; without a file port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
     """
     if ports is None:
         return tuple(
@@ -511,9 +526,10 @@ def name_ports(
             )
             for plan in plans
         )
-    # Names of ports are those of the fabric, which its switches share; racks have others.
+    # Without names of the fabric labels that all switches share are names; racks have others.
     labels = {plan.labels for plan in plans}
-    names = labels.pop() if len(labels) == 1 else ()
+    if not names and len(labels) == 1:
+        names = labels.pop()
     tables = read_port_tables(ports, names, dead_ports=dead_ports)
 
     # A switch has its own table, by its name (``rail 3``) or that of its file (``rail-3``), or

@@ -337,6 +337,56 @@ def test_plans_that_do_not_fit_their_job() -> None:
             exported(wrong, "astra-bw")
 
 
+def on_switch(fabric: om.Fabric) -> om.Solution:
+    """Plan a job of two rails of four GPUs, each on such a switch."""
+    job = small_job(dp=2, tp=2, pp=2)
+    network = replace(job.network, fabric=fabric)
+    return om.solve(replace(job, network=network), "prefetch", seed=0)
+
+
+@pytest.mark.parametrize("names", [None, tuple("abcdefgh")])
+def test_a_rail_around_a_dead_port_is_handed_on(
+    names: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    whole = on_switch(om.IdealSwitch(8))
+    broken = on_switch(om.Faulty(om.IdealSwitch(8, names=names), dead_ports=[1]))
+    assert om.verify(broken).ok
+    for to in ("openoptics", "astra-bw", "astra-lt", "astra-network"):
+        assert text(broken, to) == text(whole, to)
+
+    # Port 1 is blocked, and the three ports behind the first one have moved up by one.
+    side_of = {"1A": "1A", "2A": "3A", "3A": "4A", "4A": "5A"}
+    side_of |= {"1B": "1B", "2B": "3B", "3B": "4B", "4B": "5B"}
+    configs = exported(broken, "sonic-ocs")
+    assert isinstance(configs, dict)
+    for ending, content in exported(whole, "sonic-ocs").items():  # type: ignore[union-attr]
+        config = json.loads(configs[ending])
+        circuits = json.loads(content)["OCS_CROSS_CONNECT"].values()
+        assert {tuple(row.values()) for row in config["OCS_CROSS_CONNECT"].values()} == {
+            (side_of[row["a_side"]], side_of[row["b_side"]]) for row in circuits
+        }
+        states = {side: row["state"] for side, row in config["OCS_PORT"].items()}
+        assert [side for side in states if states[side] != "normal"] == ["2A", "2B"]
+        if names:
+            assert [row["label"] for row in config["OCS_PORT"].values()] == list("aabbccddee")
+
+    # A table of the ports needs no line of the dead one.
+    lines = [f"{names[k] if names else k},{k + 11}A,{k + 11}B" for k in (0, 2, 3, 4, 5, 6, 7)]
+    (tmp_path / "ports.csv").write_text("\n".join(["port,A,B", *lines]))
+    commands = exported(broken, "sonic-cli", ports=tmp_path / "ports.csv")
+    assert all("11A-" in content or "-11B" in content for content in commands.values())  # type: ignore[union-attr]
+
+
+def test_circuits_at_ports_of_no_gpu_are_refused() -> None:
+    solution = on_switch(om.IdealSwitch(8))
+    plan: Any = solution.answer
+    rail = plan.rails[0]
+    rail = replace(rail, matchings=np.roll(rail.matchings, 4, axis=1))
+    wrong = replace(solution, answer=replace(plan, rails=(rail, *plan.rails[1:])))
+    with pytest.raises(om.InputError, match="rail 0: it has circuits at ports of no GPU"):
+        exported(wrong, "openoptics")
+
+
 # Files of rail plans with many operations: those of ranks that do the same are stored once.
 
 
