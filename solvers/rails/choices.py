@@ -109,17 +109,18 @@ _RELAYS_PER_S = 8e6
 def _cross_cuts(cuts: Sequence[Ints]) -> list[Ints]:
     """List cuts with cycles that join all replicas, and then those whose cycles stay in one.
 
-    `cuts` are of one replica: with n seats their numbers are less than n. A cycle that joins all
-    replicas has its number plus n. A seat that is alone on its cycle gets such a number in both
-    sorts of cuts, so that it leads to itself in the next replica: otherwise its port would be dark
-    when the step begins, and would have to be dark again when it ends. With three seats the cut 0,
-    0, 2 becomes 3, 3, 5, of which both cycles join all replicas, and 0, 0, 5. The last cut of the
-    result is the last one of `cuts`, within one replica.
+    In each of `cuts`, ``cut[seat]`` is the number of a cycle within one replica, less than the
+    number n of seats. A cycle that joins all replicas has its number plus n. A seat that is alone
+    on its cycle gets such a number in both sorts of cuts, so that it leads to itself in the next
+    replica: otherwise its port would be dark when the step begins, and would have to be dark again
+    when it ends. With three seats the cut 0, 0, 2 becomes 3, 3, 5, of which both cycles join all
+    replicas, and 0, 0, 5. The last cut of the result comes from the last one of `cuts`, within one
+    replica.
     """
     n_seats = len(cuts[0])
 
-    # Of equal cuts the one that stands last is kept. For that they are gone through backwards, and
-    # the result is turned around.
+    # Of equal cuts the one that stands last is kept, so that the last cut stays the last. For that
+    # they are gone through backwards, and the result is turned around.
     different_cuts: dict[bytes, Ints] = {}
     for cut in reversed([*(cut + n_seats for cut in cuts), *cuts]):
         is_alone = np.bincount(cut)[cut] == 1
@@ -159,7 +160,7 @@ class Decoder:
             change_s=change_s,
         )
 
-        # There are at most as many bundles as ports of a GPU.
+        # By bundle and seat; there are at most as many bundles as ports of a GPU.
         circuits = np.zeros((network.ports_per_gpu, n_seats), np.int64)
         free_s = np.zeros(circuits.shape)
         self._scratch = Scratch(
@@ -181,9 +182,9 @@ class Decoder:
             change=np.zeros((0, 3), np.int64),
         )
 
-        # A plan has a row for each GPU that forwards data of others, on every rail. The schedule
-        # is of one rail; with 8 equal rails (8 ranks of one seat) each of its rows is copied 8
-        # times.
+        # A plan has a row of relays for each GPU that forwards data of others, on every rail. The
+        # schedule is of one rail; with 8 equal rails (8 ranks of one seat) each of its rows is
+        # copied 8 times.
         self._copies = int(np.bincount(seats.folded.class_of, minlength=n_seats).max(initial=1))
 
     @property
@@ -206,9 +207,11 @@ class Decoder:
     ) -> tuple[float, int]:
         """Schedule a choice into ``self.result``; return (step in seconds, number of changes).
 
-        A step of `most_s` seconds or longer is given up: its time is infinite. The first
-        `n_changes` new circuits are noted in ``self.result``, and further ones only counted: who
-        needs all of them runs a choice twice.
+        The time of the step is infinite if the schedule is given up: when the step gets as long as
+        `most_s` seconds, its plan would have more than `_MOST_ROWS` relays, or no route serves a
+        node. The first `n_changes` new circuits are noted in ``self.result``, and further ones
+        only counted: a caller that needs all of them runs the choice a second time, with the
+        number that the first run returned.
         """
         if n_changes != len(self.result.change_start_s):
             self.result = self.result._replace(
@@ -225,17 +228,20 @@ class Decoder:
     ) -> RailLayout:
         """Make the arrays of rings, each given as (order, cycle of each seat), and of bundles.
 
-        By bundle, `widths` are its ports at each GPU, and `strides` those of chords, 0 for others.
-        The first rings are the initial ones, one for each bundle: with widths 2 and 1 and three
-        rings, rings 0 and 1 are up when the step begins, and ring 2 may be set up later.
+        ``widths[bundle]`` is how many ports of each GPU it has, and ``strides[bundle]`` the stride
+        of a chord, 0 for other bundles. The first rings are the initial ones, one for each bundle:
+        with widths 2 and 1 and three rings, rings 0 and 1 are up when the step begins, and ring 2
+        may be set up later.
         """
+        # ``load[n]``: the blocks that the busiest chord carries in an all-to-all of n members.
         load = np.full(1 + max(self._exchange_sizes, default=0), np.inf)
         for n_members in self._exchange_sizes:
             routes = route_exchange(strides, n_members)
             if routes is not None:
                 load[n_members] = routes.busiest_port_parts
 
-        # Bundles take the ports of a GPU in turn.
+        # Bundles take the ports of a GPU in turn, and have them as bits: with widths 2 and 1 the
+        # first ports are 0, 2 and, behind the last bundle, 3; the bits are 4 - 1 and 8 - 4.
         first_port = np.append(0, np.cumsum(widths))
         return RailLayout(
             order=np.array([order for order, _ in rings]),
@@ -250,7 +256,7 @@ class Decoder:
 
 
 class _Shape(NamedTuple):
-    """A choice without the order of its rings, and of who goes first."""
+    """A choice without the order of the seats on its rings, and without who goes first."""
 
     cuts: tuple[Ints, ...]
     """By ring the cut, shape (seats,)."""
@@ -259,7 +265,7 @@ class _Shape(NamedTuple):
     route: int
     """The route of every node: `EITHER`, or the number of a ring."""
     price_s: float
-    """As in `RailChoice`."""
+    """Seconds: a route with new circuits has to end so much sooner than one without."""
     strides: tuple[int, ...] = ()
     """Strides of further bundles of one port each, which are chords."""
 
@@ -283,8 +289,8 @@ class Search:
     rng
         Draws the moves.
     spare_s
-        The search ends when the solver has no more than so many seconds left, as a plan of the
-        best choice still has to be made.
+        The search ends when the solver has no more than so many seconds left, beside those for
+        relays: a plan of the best choice still has to be made, and another search may follow.
     known_s
         The time of a known plan in seconds: a choice is of use if it is better. Infinite if no
         plan is known.
@@ -293,8 +299,8 @@ class Search:
     clock
         The clock of the solver, None without a limit of time.
     best, best_s
-        The best choice so far, and the time of its step in seconds; None while none is better than
-        the plan that was known before.
+        The best choice so far, and the time of its step in seconds; None, and the time of the
+        known plan, while none is better than that.
     relays_s
         How many seconds it takes to list the relays of its plan.
     tried
@@ -380,10 +386,11 @@ class Search:
     def _improve(self, best: TimedChoice, n_trials: int, most_work: float) -> None:
         """Improve a choice by threshold accepting, in up to `n_trials` trials.
 
-        A changed choice is kept, and changed further, if its step is no more than 1 % longer than
-        the current one. This tolerance falls to 0 within each turn of `_TURN` trials, and a turn
-        begins with the best choice so far. The search ends early when ``self.decoder.work``
-        exceeds `most_work`.
+        A choice that one or two moves have changed replaces the current one if its step is longer
+        by no more than a tolerance, which falls from 1 % to 0 within each turn of `_TURN` trials.
+        A turn begins with the best choice so far. `_try` keeps each new best choice in
+        ``self.best``; nothing is returned. The search ends early at the bound of the step, when
+        time is short, or when ``self.decoder.work`` exceeds `most_work` (`_is_done`).
         """
         current = best
         for trial in range(n_trials):
@@ -393,8 +400,8 @@ class Search:
             if trial_of_turn == 0:
                 current = best
 
-            # A second move helps to leave choices that no single move makes better. Now and then
-            # the choice stays as it is.
+            # A second move helps to leave choices that no single move makes better. A move may
+            # also draw what the choice has already, and change nothing.
             changed = self._move(current.choice)
             if self.rng.random() < _DOUBLE_SHARE:
                 changed = self._move(changed)
@@ -415,6 +422,7 @@ class Search:
 
         None if no step is less than twice as long as that of the known plan. Timing ends early
         after `n_trials` trials, when ``self.decoder.work`` exceeds `most_work`, or by the clock.
+        `_try` also keeps a choice in ``self.best`` if its step is better than the known plan.
         """
         best: TimedChoice | None = None
         best_s = np.inf
@@ -447,13 +455,14 @@ class Search:
         return self.clock.remaining_s
 
     def _is_over(self) -> bool:
-        """Tell whether no more time is left than plans and other searches take."""
+        """Tell whether the time that is left is needed for the plan, or for another search."""
         return self.left_s < self.spare_s + self.relays_s
 
     def _try(self, choice: RailChoice, most_s: float) -> float:
-        """Time a choice, and remember it in ``self.best`` if it is the best so far.
+        """Time a choice; if it is the best so far, keep it, its time and that of its relays.
 
-        Returns the time of the step in seconds; infinite if that is `most_s` or longer.
+        These are ``self.best``, ``self.best_s`` and ``self.relays_s``. Returns the time of the
+        step in seconds; infinite if that is `most_s` or longer.
         """
         self.tried += 1
         step_s, _ = self.decoder.run(choice, most_s)
@@ -467,64 +476,72 @@ class Search:
         return step_s
 
     def _list_simple_choices(self, scores: Sequence[float]) -> Iterator[RailChoice]:
-        """Yield the simple choices that are tried first, in three parts.
-
-        First comes the plain shape, in which what is ready first goes first. Then come all shapes
-        with one order and one priority. Last come other orders, priorities and hastes as four
-        lists, which share the work evenly, and in which the shapes go from the best to the worst.
+        """Yield the simple choices: the plain shape, then all shapes, then variants of the best.
 
         The caller times each choice with ``self.decoder`` and appends its time in seconds to
-        `scores` before it asks for the next choice: ``scores[k]`` is the time of choice k.
+        `scores` before it asks for the next one, so that `scores` grows while this runs.
         """
         seats = self.seats
+        tail_s = self.decoder.graph.tail_s
 
         # Three priorities of nodes, of which the least goes first: the node with the longest path
         # to the end of the step; the node that could start first if all circuits were there; or
         # the order in which the ranks' programs list them (``part[node]`` is the number of one
         # operation of the node).
-        critical = -seats.nodes.duration_s - self.decoder.graph.tail_s
+        critical = -seats.nodes.duration_s - tail_s
         earliest = find_heads(seats.nodes.duration_s, seats.folded.pairs)
         in_program = seats.folded.part.astype(float)
-        shapes = list(self._list_shapes())
         first = self.orders[0]
 
-        # Part 1 is the first choice of this list; the others come in part 3. Part 2 is all shapes.
-        # By then the caller has appended the time of part 1, so that the times of the shapes are
-        # ``scores[n_former:]``, with `n_former` 1.
-        in_order = (
-            self._form(self.plain, order, priority)._replace(in_order=True)
-            for priority, order in product((in_program, critical, earliest), self.orders)
-        )
-        yield next(in_order)
-        n_former = len(scores)
+        # The plain shape, whose nodes go in the order of the programs, is timed first.
+        yield self._form(self.plain, first, in_program)._replace(in_order=True)
+
+        # Then all shapes, with one order and one priority. Their times are added behind the one of
+        # the plain shape.
+        shapes = list(self._list_shapes())
         for shape in shapes:
             yield self._form(shape, first, critical)
+        best_shapes = [shapes[number] for number in np.argsort(scores[1:], kind="stable").tolist()]
 
-        # Part 3. The caller has timed the shapes by now: `best` numbers them from best to worst.
-        # The first pair of priority and order is left out, since part 2 has tried it. Messages are
-        # preferred by one or three delays of a change, and all nodes by 0, 1, 10 or 100 % of the
-        # time from their end to the end of the step.
-        best = np.argsort(scores[n_former : n_former + len(shapes)], kind="stable").tolist()
-        ordered = list(product((critical, earliest), self.orders))[1:]
+        # Then other orders of the seats and other priorities: of the plain shape, whose nodes
+        # either may not overtake each other or may, and of all shapes, from the best to the worst.
+        # The first pair was timed above and is left out.
+        pairs_in_order = list(product((in_program, critical, earliest), self.orders))[1:]
+        others = list(product((critical, earliest), self.orders))[1:]
+        variants_in_order = (
+            self._form(self.plain, order, priority)._replace(in_order=True)
+            for priority, order in pairs_in_order
+        )
+        plain_variants = (self._form(self.plain, order, priority) for priority, order in others)
+        shape_variants = (
+            self._form(shape, order, priority)
+            for shape in best_shapes
+            for priority, order in others
+        )
+
+        # And hastes, by which nodes are preferred: messages by one or three delays of a change,
+        # and all nodes by a part of the time from their end to the end of the step.
         message_s = self.delay_s * (seats.nodes.how == MESSAGE)
         hastes_s = [
-            n_delays * message_s + part * self.decoder.graph.tail_s
-            for n_delays, part in product((1, 3), (0.0, 0.01, 0.1, 1.0))
+            n_delays * message_s + share_of_tail * tail_s
+            for n_delays, share_of_tail in product((1, 3), (0.0, 0.01, 0.1, 1.0))
         ]
-        lists = [
-            in_order,
-            (self._form(self.plain, order, priority) for priority, order in ordered),
-            (self._form(shapes[k], order, priority) for k in best for priority, order in ordered),
-            (
-                self._form(shapes[k], first, critical)._replace(haste_s=haste_s)
-                for haste_s in hastes_s
-                for k in best
-            ),
-        ]
+        haste_variants = (
+            self._form(shape, first, critical)._replace(haste_s=haste_s)
+            for haste_s in hastes_s
+            for shape in best_shapes
+        )
+        yield from self._share_work(
+            [variants_in_order, plain_variants, shape_variants, haste_variants]
+        )
 
-        # The list with the least work so far goes on, until none has a choice left. The work of a
-        # choice is what the caller adds to ``self.decoder.work`` while it times it. To share by
-        # number would not be even: a ring of all GPUs takes more work to time than many others.
+    def _share_work(self, lists: list[Iterator[RailChoice]]) -> Iterator[RailChoice]:
+        """Yield all choices of some lists so that each list gets as much work as the others.
+
+        The list with the least work so far goes on, until none has a choice left. The work of a
+        choice is what the caller adds to ``self.decoder.work`` while it times it. To share by
+        number would not be even: a ring of all GPUs takes more work to time than many others.
+        """
         work = [0] * len(lists)
         while lists:
             turn = work.index(min(work))
@@ -542,14 +559,12 @@ class Search:
         Chords come first, then one or two cuts, those with the cut that joins all last. With the
         cuts a, b and all, these are a, b, ab, ba, a all, b all, all a, all b, and all. The plain
         shape and two rings of all end the list.
-
-        All ports may be on one ring at a time: the first ring is up when the step begins, and the
-        second one takes the ports when it is needed. Or two halves of the ports hold one ring
-        each. A shape with a price of a delay changes circuits only where that saves more than it
-        costs.
         """
-        # With an odd number of ports the first half has one more.
         yield from self._list_chord_shapes()
+
+        # All ports may be on one ring at a time: the first ring is up when the step begins, and
+        # the second one takes the ports when it is needed. Or two halves of the ports hold one
+        # ring each; with an odd number of ports the first half has one more.
         all_ports = (self.ports,)
         halves = (self.ports - self.ports // 2, self.ports // 2)
 
@@ -559,7 +574,7 @@ class Search:
         one_or_two_cuts.sort(key=lambda cuts: (cuts[0] is joins_all, cuts[-1] is joins_all))
         for cuts in one_or_two_cuts:
             # Each communication goes as it ends soonest. With a price of one delay, circuits
-            # change less often.
+            # change only where that saves more than a delay.
             for price_s in (0.0, self.delay_s):
                 yield _Shape(cuts=cuts, widths=all_ports, route=EITHER, price_s=price_s)
                 if self.ports > 1 and len(cuts) > 1:
@@ -587,8 +602,8 @@ class Search:
         # All groups have the same number of members, and thus the same strides.
         n_members = len(self.chord_groups[0])
         for n_chords in range(1, self.ports + 1):
-            # The strides by which an all-to-all over so many chords ends soonest. There are none
-            # if there are more chords than other members: further ones are of no use.
+            # The strides by which an all-to-all over so many chords ends soonest. None if there
+            # are more chords than other members: further ones are of no use.
             routes = choose_chords(n_members, n_chords)
             if routes is None:
                 break
@@ -614,24 +629,25 @@ class Search:
     def _form(self, shape: _Shape, order: Ints, priority: Floats) -> RailChoice:
         """Make a choice of a shape: add the order of all its rings, and who goes first.
 
-        ``order[place]`` is a seat; of ``priority[node]`` the least goes first. No node has to wait
-        for its turn (``in_order`` is False): others may overtake those whose circuits are busy.
+        ``order[place]`` is a seat; of ``priority[node]`` the least goes first. In the choice no
+        node has to wait for its turn (``in_order`` is False): others may overtake those whose
+        circuits are busy. No node has a haste.
         """
-        # If two rings have the same cut, the second one goes backwards.
+        # A shape with one cut twice has two rings of it, of which the second one goes backwards.
         rings = [(order, cut) for cut in shape.cuts]
         if len(shape.cuts) > 1 and shape.cuts[0] is shape.cuts[1]:
             rings[1] = (order[::-1].copy(), shape.cuts[1])
 
-        # Bundles of one port for the chords come after the others, and so do their rings. Ring b
-        # is thus always what bundle b holds when the step begins. With widths (2,) and two chords
-        # of strides 1 and 3, the widths become (2, 1, 1) and the strides (0, 1, 3).
+        # Bundles of one port for the chords come after the others, and so do their rings. With
+        # widths (2,) and two chords of strides 1 and 3, the widths become (2, 1, 1) and the
+        # strides (0, 1, 3). A shape of two cuts with all ports, widths (4,), has a ring more than
+        # bundles: it is set up when it is needed. Shapes with chords have no such ring, so that
+        # ring b is always what bundle b holds when the step begins.
         if self.chord_groups is not None:
             rings += [lay_chord(self.chord_groups, stride, len(order)) for stride in shape.strides]
-        layout = self.decoder.lay_out(
-            rings,
-            (*shape.widths, *(1 for _ in shape.strides)),
-            (*(0 for _ in shape.widths), *shape.strides),
-        )
+        widths = (*shape.widths, *[1] * len(shape.strides))
+        strides = (*[0] * len(shape.widths), *shape.strides)
+        layout = self.decoder.lay_out(rings, widths, strides)
 
         n_nodes = len(self.seats.nodes.how)
         return RailChoice(
@@ -648,11 +664,11 @@ class Search:
         return int(self.rng.random() * count)
 
     def _move(self, choice: RailChoice) -> RailChoice:
-        """Apply the move in whose interval a number from 0 to 1 lies; `choice` itself stays.
+        """Return a copy of a choice with one random change, drawn by the shares of the moves.
 
-        The constants from `_MOST_REVERSE` to `_MOST_ROUTE` are the upper ends of the intervals, so
-        that the share of a move is the difference of two. The initial rings of chords keep their
-        circuits; a choice of chords alone gets another ring instead.
+        The move is the one in whose interval a random number from 0 to 1 lies: the constants from
+        `_MOST_REVERSE` to `_MOST_ROUTE` are the upper ends of the intervals. The initial rings of
+        chords keep their circuits; a choice of chords alone gets another ring instead.
         """
         # Ring b is the initial one of bundle b, which is a chord if its stride is above 0; rings
         # behind the last bundle are initial nowhere.
@@ -670,7 +686,8 @@ class Search:
         if move < _MOST_ROUTE:
             return self._change_route(choice)
 
-        # One communication comes right before another one in priority, or right after it.
+        # One communication comes right before another one in priority, or right after it: its
+        # number becomes the next smaller or the next greater floating-point number.
         moved = self.riding[self._draw(len(self.riding))]
         other = self.riding[self._draw(len(self.riding))]
         priority = choice.priority.copy()
@@ -678,11 +695,10 @@ class Search:
         return choice._replace(priority=priority)
 
     def _reverse_part(self, choice: RailChoice, movable: Sequence[int]) -> RailChoice:
-        """Turn around a random part of the order of one ring (2-opt).
+        """Return a copy of a choice with a random part of the order of one ring reversed (2-opt).
 
         With the order a b c d e f and the places 1 and 4, it becomes a e d c b f. Each cycle keeps
-        its seats. `movable` are the numbers of rings that may change, at least one. `choice`
-        itself stays.
+        its seats. `movable` are the numbers of rings that may change, at least one.
         """
         layout = choice.layout
         ring = movable[self._draw(len(movable))]
@@ -694,10 +710,12 @@ class Search:
         return choice._replace(layout=layout._replace(order=order, next_seat=next_seat))
 
     def _replace_ring(self, choice: RailChoice, movable: Sequence[int]) -> RailChoice:
-        """Add a ring of some order and cut, or replace one if as many as `_MOST_RINGS` may change.
+        """Return a copy of a choice with another ring, of a random order and cut.
 
+        The ring is added while fewer than `_MOST_RINGS` may change, and then replaces one of them.
         The last cut, with the fewest cycles, is taken in half of the cases, and the other half is
-        shared by all cuts. `movable` are the rings of no chord.
+        shared by all cuts. `movable` are the numbers of the rings that may change, those of no
+        chord.
         """
         layout = choice.layout
         order = self.orders[self._draw(len(self.orders))]
@@ -713,9 +731,10 @@ class Search:
         return choice._replace(layout=layout)
 
     def _change_route(self, choice: RailChoice) -> RailChoice:
-        """Draw a route for all communications of a random kind, or for one of them (2 of 3 times).
+        """Return a copy of a choice with a random route for one communication, or for a kind.
 
-        `EITHER`, `STRAIGHT`, each ring, and `CHORDS` where there are any are equally likely.
+        In 1 of 3 cases all communications of the kind get the route. `EITHER`, `STRAIGHT`, each
+        ring, and `CHORDS` where there are any are equally likely.
         """
         nodes = self.kinds[self._draw(len(self.kinds))]
         if self.rng.random() < 2 / 3:
@@ -741,6 +760,7 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
     all-to-all has more than two members, or if a seat is in two of these groups, as its ports
     would have to lead to both.
     """
+    # Nodes are `EXCHANGE` if they are all-to-alls of more than two members.
     exchanges = np.flatnonzero(seats.nodes.how == EXCHANGE)
     if not len(exchanges):
         return None
@@ -752,22 +772,25 @@ def list_exchange_groups(seats: Seats) -> Ints | None:
     n_members = int(sizes[sent_by_size[sizes].argmax()])  # also if none of them sends a byte
     nodes = exchanges[size_of_exchange == n_members]
 
-    # The members of node k are ``member[first_member[k]:first_member[k + 1]]``. Micro-batches
-    # repeat an all-to-all of the same group: each group is listed once.
+    # ``members[k, place]``: those of node ``nodes[k]`` stand in ``nodes.member`` from
+    # ``first_member`` on. Micro-batches repeat an all-to-all of the same group: each group is
+    # listed once.
     members = seats.nodes.member[seats.nodes.first_member[nodes][:, None] + np.arange(n_members)]
     groups = np.unique(members, axis=0)
+
+    # A seat in two groups is fewer different seats than places in all groups.
     if len(np.unique(groups)) < groups.size:
         return None
     return groups
 
 
 def lay_chord(groups: Ints, stride: int, n_seats: int) -> tuple[Ints, Ints]:
-    """Make the initial ring of a chord, as (order, cycle of each seat).
+    """Make the initial ring of a chord: (``order[place]``, a seat, and ``cycle[seat]``).
 
-    ``groups[group, place]`` is a seat. Each member leads to the one `stride` places further on,
-    which is from 1 to n - 1 for n members: of 8, stride 2 leads along two cycles, the places 0, 2,
-    4, 6 and the places 1, 3, 5, 7. Seats in no group are alone on their cycle: they come last in
-    the order and have no circuit.
+    ``groups[group, place]`` is a seat. Each member leads to the one `stride` places further on in
+    its group, from 1 to n - 1 for n members: of 8, stride 2 leads along two cycles, the places 0,
+    2, 4, 6 and the places 1, 3, 5, 7. Seats in no group are alone on their cycle: they come last
+    in the order and have no circuit.
     """
     n_members = groups.shape[1]
     n_cycles = gcd(n_members, stride)
@@ -795,7 +818,9 @@ def _list_kinds(seats: Seats) -> list[Ints]:
     step = seats.job.step()
     operation = seats.folded.part[riding]
 
-    # Groups whose names agree up to the last dot are one family, as dp.0 and dp.1.
+    # ``operation[k]`` is one operation of node ``riding[k]``, for the group, the kind and the
+    # partner of the node. Groups whose names agree up to the last dot are one family, as dp.0 and
+    # dp.1.
     names = [group.name.rpartition(".")[0] for group in step.groups]
     family_of_group = np.unique(names, return_inverse=True)[1].reshape(-1)
     by_group = np.stack([step.group[operation], step.kind[operation], step.peer[operation]])

@@ -124,7 +124,7 @@ class StepNodes(NamedTuple):
 
 
 class StepGraph(NamedTuple):
-    """A step, with what is known of it before any choice is made."""
+    """A step, and what is known of it before any choice is made; it stays during a search."""
 
     nodes: StepNodes
     """Its nodes, and which of them wait for each other."""
@@ -240,17 +240,17 @@ class Node(NamedTuple):
     members: Ints
     """The seats, in the order of the group; of a message the sender and the receiver."""
     crosses: bool
-    """As in `StepGraph`."""
+    """Whether data go around the members of all replicas; `members` are those of replica 0."""
     how: int
-    """`RING`, `MESSAGE` or `EXCHANGE`."""
+    """`RING` for a collective around its members, `MESSAGE`, or `EXCHANGE` for an all-to-all."""
     bytes_sent: float
-    """As in `StepGraph`."""
+    """The bytes that each member sends if data go over a ring of the members."""
     latency_s: float
-    """As in `StepGraph`."""
+    """The latency of all its messages, over one hop each, in seconds."""
     ready_s: float
     """When all that it waits for has ended, in seconds from the start of the step."""
     route: int
-    """As in `RailChoice`."""
+    """The route that the choice allows: the number of a ring, `STRAIGHT`, `CHORDS` or `EITHER`."""
 
 
 class Route(NamedTuple):
@@ -298,18 +298,21 @@ def _end_of(circuit, ports: BundlePorts):
 
 @inlined_kernel
 def _when_free(ports: BundlePorts, bundle, sender, circuit):
-    """Return when both ports of a circuit are free, in seconds."""
+    """Return when both ports of a circuit from the seat `sender` are free, in seconds."""
     receiver = _end_of(circuit, ports)
     return max(ports.send_free_s[bundle, sender], ports.receive_free_s[bundle, receiver])
 
 
 @inlined_kernel
 def _when_up(graph: StepGraph, ports: BundlePorts, bundle, sender, circuit):
-    """Return when a circuit is free and up, for a missing one a delay after its ports are free."""
-    free_s = _when_free(ports, bundle, sender, circuit)
+    """Return when a circuit is free and up, in seconds from the start of the step.
+
+    One that is missing is up ``graph.change_s``, the delay, after its two ports are free.
+    """
+    up_s = _when_free(ports, bundle, sender, circuit)
     if ports.receiver[bundle, sender] != circuit:
-        free_s += graph.change_s
-    return free_s
+        up_s += graph.change_s
+    return up_s
 
 
 @inlined_kernel
@@ -341,14 +344,11 @@ def _time_ring(
     Around 0 -> 1 -> 2 -> 3 -> 4 -> 0, a collective of seats 0, 2 and 3 takes all five circuits; 1
     and 4 forward, and the most hops between members are two. The ports are those of `bundle`. A
     route that cannot serve, or is not free before `give_up_s` (seconds from the start of the
-    step), is free at an infinite time.
+    step), is free at an infinite time, and the walk along the ring ends where this is known.
     """
     ports = scratch.ports
     mark = scratch.mark
     n_seats = ports.receiver.shape[1]
-    # A cycle that joins all replicas has one circuit that leads to the next replica, a cycle that
-    # stays in one replica has none. `may_cross` is whether this circuit is still to come.
-    may_cross = node.crosses
     members = node.members
     is_message = node.how == MESSAGE
     source = members[0]
@@ -361,8 +361,12 @@ def _time_ring(
             return RouteTimes(free_s=np.inf, max_hops=0, n_missing=0)
 
     # Walk along the ring to the receiver of a message, or once round to the first member. The
-    # circuit of a seat is the next seat, plus `n_seats` if that is one of the next replica.
+    # circuit of a seat is the next seat, plus `n_seats` if that is one of the next replica. A
+    # cycle that joins all replicas has one circuit that leads to the next one, a cycle that stays
+    # in one replica has none. A node of all replicas needs this circuit: `has_to_cross` is whether
+    # it is still to come.
     destination = _find_destination(node)
+    has_to_cross = node.crosses
     free_s = 0.0
     hops = 0
     max_hops = 0
@@ -371,10 +375,10 @@ def _time_ring(
     while True:
         circuit = layout.next_seat[ring, seat]
         if circuit >= n_seats:
-            # Data of one replica may not leave it; those of all have to do so once.
-            if not may_cross:
+            # Data of one replica may not leave it.
+            if not has_to_cross:
                 return RouteTimes(free_s=np.inf, max_hops=0, n_missing=0)
-            may_cross = False
+            has_to_cross = False
         if ports.receiver[bundle, seat] != circuit:
             n_missing += 1
 
@@ -396,7 +400,7 @@ def _time_ring(
             hops = 0
         if seat == destination:
             # A cycle that stays in one replica cannot serve a collective of all replicas.
-            if may_cross:
+            if has_to_cross:
                 return RouteTimes(free_s=np.inf, max_hops=0, n_missing=0)
             return RouteTimes(free_s=free_s, max_hops=max(hops, max_hops), n_missing=n_missing)
 
@@ -405,9 +409,9 @@ def _time_ring(
 def _join_straight(node: Node, index, stride, ports: BundlePorts):
     """Return the circuit from member number `index` to the one `stride` places further on.
 
-    The last member of a node that goes around all replicas leads to the first one of the next:
-    with 16 seats, of which 3, 5 and 9 are the members, and stride 1, the circuits are 5, 9 and,
-    as it crosses, 3 + 16 = 19.
+    A node that goes around all replicas has stride 1, and its last member leads to the first one
+    of the next replica: with 16 seats, of which 3, 5 and 9 are the members, the circuits are 5, 9
+    and, as it crosses, 3 + 16 = 19.
     """
     n_members = len(node.members)
     receiver = node.members[(index + stride) % n_members]
@@ -422,7 +426,8 @@ def _time_straight(graph: StepGraph, node: Node, stride, scratch: Scratch, bundl
 
     With stride 2, member 0 sends to member 2, member 1 to member 3, and so on around the group. A
     message needs the circuit from sender to receiver alone; its stride is 1. There is always one
-    hop. The circuits are missing or up as they are on `bundle` now.
+    hop. Nothing is changed but ``scratch.work[0]``: circuits that are not up on `bundle` now are
+    counted as missing.
     """
     ports = scratch.ports
     free_s = 0.0
@@ -443,10 +448,12 @@ def _try_rings(
 ) -> Route:
     """Try the rings that a communication may take over the ports of one bundle.
 
-    Each port passes the bytes of the communication once, and those of an all-to-all of n members
-    n / 2 times: data for the member d places further on take d hops, and the mean of d from 1 to
-    n - 1 is n / 2. Returns the better one of the route `best` and these.
+    Returns the best of these routes if it is better than `best`, else `best`. Circuits stay as
+    they are.
     """
+    # The bytes that the ports of a seat pass: each byte of the communication once, but n / 2 times
+    # in an all-to-all of n members. Data for the member d places further on take d hops there, and
+    # the mean of d from 1 to n - 1 is n / 2.
     layout = choice.layout
     rate = layout.rate[bundle]
     port_bytes = node.bytes_sent
@@ -486,8 +493,9 @@ def _try_straight(
 ) -> Route:
     """Try circuits from each member to the next one on a bundle, or the stages of an all-to-all.
 
-    All rows of the menu for the number of members are tried for an all-to-all; circuits change
-    between its stages. Returns the better one of the route `best` and these.
+    For an all-to-all all schemes of the menu for its number of members are tried; circuits change
+    between the stages of a scheme. Returns the best route of all: `best` if none of these is
+    better. No circuit is set up yet.
     """
     n = len(node.members)
     menu = graph.menu
@@ -509,7 +517,7 @@ def _try_straight(
         )
         return _take_better(best, route, node, choice)
 
-    # In an all-to-all of n members each sends n - 1 blocks, one after another; `part_s` is the
+    # In an all-to-all of n members each sends n - 1 blocks, one after another; `block_s` is the
     # time of one block over one circuit. The schemes for n members are the rows from
     # ``menu.begin[n]`` up to ``menu.begin[n + 1]``. In a stage circuits lead ``menu.stride[row,
     # stage]`` places further on (0 behind the last stage), and each circuit carries
@@ -518,7 +526,7 @@ def _try_straight(
     # Circuits change before every stage, for one delay each. The change to the first stage is
     # before the start: its delay is taken off before the stages are added up. Two stages of 5 s
     # and 4 s with a delay of 2 s end -2 + (5 + 2) + (4 + 2) = 11 s after the start.
-    part_s = (node.bytes_sent / rate + node.latency_s) / (n - 1)
+    block_s = (node.bytes_sent / rate + node.latency_s) / (n - 1)
     for row in range(menu.begin[n], menu.begin[n + 1]):
         strides = menu.stride[row]
         times = _time_straight(graph, node, strides[0], scratch, bundle)
@@ -526,7 +534,7 @@ def _try_straight(
         end_s = start_s - graph.change_s
         for stage in range(len(strides)):
             if strides[stage]:  # else the row has no further stages
-                end_s += menu.hops[row, stage] * part_s + graph.change_s
+                end_s += menu.hops[row, stage] * block_s + graph.change_s
 
         # Circuits change between stages: the route has the price of new ones in any case.
         route = Route(
@@ -561,8 +569,8 @@ def _try_chords(
     """Try to send the data of a collective of more than two members over all its chords at once.
 
     The chords are the bundles that `_serves_as_chord` accepts. The route starts when all circuits
-    of all of them are free and up. Returns the better one of the routes `best` and this; `best` if
-    no chord serves.
+    of all of them are free and up. Returns this route if it is better than `best`, else `best`, as
+    well if no chord serves. No circuit is set up yet.
     """
     layout = choice.layout
     n = len(node.members)
@@ -594,11 +602,12 @@ def _try_chords(
     # member 2 places further on goes half as 1 + 1 and half as 3 + 3, so that each chord carries 2
     # blocks. The all-to-all lasts until its busiest chord has sent these: of 30 MB each block has
     # 10 MB, and 2 of them over a chord of 50 GB/s take 0.4 ms. The latency of the node is that of
-    # n - 1 messages. A member sends its messages one after another, over whichever chord: all c
-    # chords together carry c times ``load[n]`` of them at most, each with its latency.
+    # n - 1 messages, so that one has the latency ``latency_s / (n - 1)``. A member starts its
+    # messages one after another, over whichever chord: c chords carry c times ``load[n]`` messages
+    # at most, and the latencies of all of them add up.
     lasts_s = node.bytes_sent / rate + node.latency_s
     if is_exchange:
-        send_s = node.bytes_sent / (rate / n_chords)  # a chord is one port, as all of them are
+        send_s = node.bytes_sent / (rate / n_chords)  # over one chord: all have the same rate
         lasts_s = layout.load[n] * (send_s + n_chords * node.latency_s) / (n - 1)
 
     start_s = max(node.ready_s, free_s)
@@ -646,15 +655,19 @@ def _choose_route(graph: StepGraph, node: Node, choice: RailChoice, scratch: Scr
     n_bundles = len(choice.layout.rate)
     scratch.work[0] += 1
     for bundle in range(n_bundles):
+        # Only the rings that ``node.route`` allows are tried.
         best = _try_rings(graph, node, choice, bundle, scratch, best)
 
-        # A node that the plan sends over a ring goes straight only if that ring can serve it on no
-        # bundle: this is known at the last one.
+        # A node that the choice sends over a ring goes straight only if that ring can serve it on
+        # no bundle: this is known at the last one. One that it sends over chords does not go
+        # straight, unless it crosses to other replicas, which chords do not.
         is_last = bundle == n_bundles - 1
         has_ring = node.route >= 0 and (best.end_s < np.inf or not is_last)
         has_chords = node.route == CHORDS and not node.crosses
         if not has_chords and not has_ring:
             best = _try_straight(graph, node, choice, bundle, scratch, best)
+
+    # Chords serve collectives of more than two members within one replica.
     may_take_chords = node.route in (EITHER, CHORDS)
     is_collective = node.how != MESSAGE and not node.crosses
     if may_take_chords and is_collective and len(node.members) > 2:
@@ -671,9 +684,10 @@ def _hold(scratch: Scratch, bundle, sender, circuit, end_s, result: Result):
 
     If it is not up, it is set up as soon as its two ports are free, in place of the circuits that
     these held: if 0 -> 1 and 2 -> 3 are up and 0 -> 3 is set up, the receiving port of 1 and the
-    sending port of 2 are dark. Writes ``scratch.ports`` and ``scratch.n_changes``, and the change
-    to `result` where that has room. Changes are numbered in the order in which nodes are
-    scheduled, not by time.
+    sending port of 2 are dark. Changes ``scratch.ports``; for a new circuit also adds 1 to
+    ``scratch.n_changes[0]`` and writes a row of ``result.change`` and ``result.change_start_s``,
+    where they have room. Changes are numbered in the order in which nodes are scheduled, not by
+    time.
     """
     # ``ports.receiver[bundle, seat]`` is the circuit of the sending port, which may cross, and
     # ``ports.sender[bundle, seat]`` the seat from which the receiving port is lit; -1 if dark.
@@ -707,9 +721,10 @@ def _hold_ring(node: Node, layout: RailLayout, route: Route, scratch: Scratch, r
     """Hold the circuits of a route over a ring until it ends; those that are missing are set up.
 
     Each circuit changes as soon as its own two ports are free, even if others of the ring are free
-    later. Writes as `_hold` does, and adds the number of seats that forward to
-    ``scratch.n_forwarding[0]``. For a collective of 0 and 2 around 0 -> 1 -> 2 -> 3 -> 0 these are
-    two: four circuits lead to four seats, of which two are members.
+    later. Changes ``scratch.ports``, and notes a new circuit in ``scratch.n_changes`` and
+    `result`. Adds the number of seats that forward to ``scratch.n_forwarding[0]``: two for a
+    collective of 0 and 2 around 0 -> 1 -> 2 -> 3 -> 0, as four circuits lead to four seats, of
+    which two are members.
     """
     n_hops = 0
     destination = _find_destination(node)
@@ -729,9 +744,10 @@ def _hold_ring(node: Node, layout: RailLayout, route: Route, scratch: Scratch, r
 
 @inlined_kernel
 def _hold_stride(node: Node, bundle, stride, end_s, scratch: Scratch, result: Result):
-    """Hold the circuits to the members `stride` places further on until `end_s`, as `_hold` does.
+    """Hold the circuits to the members `stride` places further on of a bundle, until `end_s`.
 
-    There is one circuit from each member; a message has one from its sender alone.
+    There is one circuit from each member; a message has one from its sender alone. Missing ones
+    are set up. Writes ``scratch.ports``, and new circuits to `result` and ``scratch.n_changes``.
     """
     for index in range(_count_senders(node)):
         circuit = _join_straight(node, index, stride, scratch.ports)
@@ -747,20 +763,22 @@ def _hold_straight(
     scratch: Scratch,
     result: Result,
 ):
-    """Hold the circuits of a straight route until it ends, as `_hold` does.
+    """Hold the circuits of a straight route until it ends; those that are missing are set up.
 
     An all-to-all has stages, which are row ``route.menu_row`` of the menu. The circuits of each
     stage are held until the stage ends, and then change to those of the next one. With a delay of
     2 s and stages of 5 s and 4 s, an all-to-all that starts at 10 s sends until 15 s, changes
-    until 17 s and ends at 21 s. All other nodes have row 0, which is one stage of stride 1.
+    until 17 s and ends at 21 s. All other nodes have row 0, which is one stage of stride 1. All
+    of this is written to ``scratch.ports``, and each change to ``scratch.n_changes`` and `result`.
     """
     bundle = route.bundle
     strides = graph.menu.stride[route.menu_row]
     hops = graph.menu.hops[route.menu_row]
 
-    # The time of one block over one circuit: each member of an all-to-all sends n - 1 of them.
+    # The time of one block over one circuit: each of n members of an all-to-all sends n - 1
+    # blocks. In a stage each circuit carries ``hops[stage]`` of them.
     n_others = max(len(node.members) - 1, 1)
-    part_s = (node.bytes_sent / layout.rate[bundle] + node.latency_s) / n_others
+    block_s = (node.bytes_sent / layout.rate[bundle] + node.latency_s) / n_others
     stage_end_s = route.start_s
 
     # The row of the menu ends with strides of 0.
@@ -768,7 +786,7 @@ def _hold_straight(
     while n_stages < len(strides) and strides[n_stages] > 0:
         n_stages += 1
     for stage in range(n_stages - 1):
-        stage_end_s += hops[stage] * part_s
+        stage_end_s += hops[stage] * block_s
         _hold_stride(node, bundle, strides[stage], stage_end_s, scratch, result)
         stage_end_s += graph.change_s
     _hold_stride(node, bundle, strides[n_stages - 1], route.end_s, scratch, result)
@@ -776,9 +794,10 @@ def _hold_straight(
 
 @inlined_kernel
 def _hold_chords(node: Node, layout: RailLayout, end_s, scratch: Scratch, result: Result):
-    """Hold the circuits of all chords that serve a collective until `end_s`, as `_hold` does.
+    """Hold the circuits of all chords that serve a collective until `end_s`.
 
-    Returns the ports of these chords at each GPU, as bits: bit p for port p.
+    Those that are missing are set up, which is noted in ``scratch.ports``, ``scratch.n_changes``
+    and `result`. Returns the ports of these chords at each GPU, as bits: bit p for port p.
     """
     used_ports = 0
     for bundle in range(len(layout.rate)):
@@ -819,9 +838,10 @@ def _restore_initial_circuits(
 ):
     """Set up the initial rings again, each circuit as soon as its ports are free.
 
-    Returns when the last one of them is up, in seconds; 0 if none was missing. Writes as `_hold`
-    does.
+    Returns when the last one of them is up, in seconds; 0 if none was missing. Each change is
+    written to ``scratch.ports``, ``scratch.n_changes`` and `result`.
     """
+    # Ring b is the initial one of bundle b. A new circuit is held until it is up.
     ports = scratch.ports
     last_up_s = 0.0
     for bundle in range(len(layout.rate)):
@@ -843,9 +863,11 @@ def _start_communication(
     scratch: Scratch,
     result: Result,
 ):
-    """Set up and hold the circuits of the route that was chosen, as `_hold` does.
+    """Hold the circuits of the route that was chosen until it ends; missing ones are set up.
 
-    Returns the ports of each GPU that the route uses, as bits: bit p for port p.
+    Writes the circuits to ``scratch.ports``, changes to ``scratch.n_changes`` and `result`, and
+    adds the seats that forward to ``scratch.n_forwarding``. Returns the ports of each GPU that
+    the route uses, as bits: bit p for port p.
     """
     if route.ring == CHORDS:
         return _hold_chords(node, layout, route.end_s, scratch, result)
@@ -858,12 +880,12 @@ def _start_communication(
 
 @inlined_kernel
 def _queue(graph: StepGraph, choice: RailChoice, scratch: Scratch, node, size, top):
-    """Queue a node that waits for nothing more; return (size, top), the ends of both queues.
+    """Queue a node that waits for nothing more; return the new ends of both queues, (size, top).
 
     A communication goes into the heap ``scratch.heap[:size]``, by ``scratch.key_s[node]``: when it
     can start less its haste. A node that needs no circuits goes on the stack
     ``scratch.heap[top:]``. With 5 nodes, of which 3 and 1 are in the heap and node 4 is on the
-    stack, size is 2 and top is 4.
+    stack, size is 2 and top is 4. Changes ``scratch.heap``.
     """
     if graph.nodes.how[node] == NO_RAIL:
         top -= 1
@@ -882,17 +904,17 @@ def decode(
     and holds them until its end. Communications wait in a queue, the one that is ready first in
     front. If the circuits of the first one are busy, it goes back into the queue by the time at
     which they are free, and others may overtake it; with ``choice.in_order`` it takes them as soon
-    as they are free, and nobody overtakes it. The cost is O(n log n) for n nodes, and one for each
-    circuit on the routes that are tried.
+    as they are free, and nobody overtakes it. For n nodes the queue costs O(n log n), and each
+    circuit on the routes that are tried is looked at once.
 
     A schedule is given up if its step takes `most_s` seconds or longer, if more seats than
     `most_forwarding` forward (counted over all nodes), or if no route serves a node: its step is
     infinite then, and only a part of `result` is written. The first contents of `scratch` do not
-    matter, but its work is added to.
+    matter, but ``scratch.work[0]`` is added to.
 
-    Returns when the last node has ended and the last circuit is up, in seconds. Then
-    ``scratch.n_changes[0]`` is the number of changes, those at the end of the step included, and
-    ``scratch.n_forwarding[0]`` that of seats that forward.
+    Returns when the last node has ended and the last circuit is up, in seconds. Then `result` is
+    the schedule, ``scratch.n_changes[0]`` the number of changes, those at the end of the step
+    included, and ``scratch.n_forwarding[0]`` that of seats that forward.
     """
     nodes = graph.nodes
     heap = scratch.heap
@@ -905,7 +927,9 @@ def decode(
     step_s = 0.0
 
     # At 0 s the circuits with which a step begins are up, and all nodes that wait for nothing are
-    # queued. ``start_s[node]`` is when a node is ready until it starts.
+    # queued. Until a node starts, ``start_s[node]`` is when it is ready: when the last of the
+    # nodes before it has ended. Communications are the heap ``heap[:size]``, nodes beside rails
+    # the stack ``heap[top:]``.
     _set_initial_circuits(choice.layout, scratch.ports)
     size = 0
     top = n_nodes
@@ -923,11 +947,10 @@ def decode(
             end_s[number] = start_s[number] + nodes.duration_s[number]
             scratch.work[0] += _BESIDE
         else:
-            # The first communication of the queue is tried with the circuits as they are now:
-            # `pop_node` leaves its number right behind the heap. Its members are marked by this
-            # number.
+            # The first communication of the queue is tried with the circuits as they are now. Its
+            # members are marked by its number.
             size = pop_node(heap, key_s, choice.priority, size)
-            number = heap[size]
+            number = heap[size]  # `pop_node` leaves it right behind the heap
             members = nodes.member[nodes.first_member[number] : nodes.first_member[number + 1]]
             for seat in members:
                 scratch.mark[seat] = number
@@ -942,7 +965,7 @@ def decode(
             )
             best = _choose_route(graph, node, choice, scratch)
 
-            # No route serves the node: the plan cannot be kept.
+            # No route serves the node: there is no schedule of this choice.
             if best.end_s == np.inf:
                 return np.inf
 
@@ -967,8 +990,8 @@ def decode(
                 return np.inf
         step_s = max(step_s, end_s[number])
 
-        # The node has ended. A node that has waited for it alone is queued, by when it is ready
-        # less its haste.
+        # The end of the node is known: each of its successors waits for one node less, and is
+        # queued when it waits for none, by when it is ready less its haste.
         for place in range(nodes.first_successor[number], nodes.first_successor[number + 1]):
             later = nodes.successor[place]
             start_s[later] = max(start_s[later], end_s[number])
@@ -984,13 +1007,16 @@ def decode(
 
 @kernel
 def trace(nodes: StepNodes, member_row, result: Result, next_seat, mark, rows):
-    """List the seats that forward in `rows`: operation of the sender, seat, ports as bits, turn.
+    """Write the seats that forward into `rows`, whose shape is (seats that forward, 4).
 
-    If a ring leads 0 -> 1 -> 2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the
-    operation of 0. The turn is 1 if the seat is one of the next replica, else 0.
-    ``next_seat[ring, seat]`` is that of `RailLayout`, and ``member_row[place]`` the operation of
-    the member at ``nodes.member[place]``. `rows` are written node by node; there are as many as
-    ``Scratch.n_forwarding`` counts. ``mark[seat]`` is scratch, -1 at first.
+    The columns are the operation of the sender, the seat that forwards, the ports of its GPU as
+    bits, and the turn: 1 if the seat is one of the next replica, else 0. If a ring leads 0 -> 1 ->
+    2 -> 3 and only 0 and 3 are members, 1 and 2 forward for the operation of 0. Rows are written
+    node by node; there are as many as ``Scratch.n_forwarding`` counts.
+
+    ``result.ring`` and ``result.ports`` are read, ``next_seat[ring, seat]`` is that of
+    `RailLayout`, and ``member_row[place]`` is the operation of the member ``nodes.member[place]``,
+    as its row in `Folded.own`. ``mark[seat]`` is scratch, -1 at first.
     """
     n_rows = 0
     n_seats = next_seat.shape[1]
@@ -1000,8 +1026,8 @@ def trace(nodes: StepNodes, member_row, result: Result, next_seat, mark, rows):
         if nodes.how[node] == NO_RAIL or ring < 0:
             continue
 
-        # Destinations are marked: the receiver of a message, or each member of a collective. There
-        # are as many senders.
+        # Destinations are marked by the number of the node: the receiver of a message, or each
+        # member of a collective. There are as many senders.
         first = nodes.first_member[node]
         members = nodes.member[first : nodes.first_member[node + 1]]
         destinations = members
@@ -1011,8 +1037,8 @@ def trace(nodes: StepNodes, member_row, result: Result, next_seat, mark, rows):
             mark[seat] = node
 
         # Each sender sends to the next destination along the ring; all seats that the data pass
-        # before are rows. Circuits from ``n_seats`` on lead to the seat ``circuit - n_seats`` of
-        # the next replica.
+        # before are rows. With 4 seats circuit 2 leads to seat 2, and circuit 6 to seat 2 of the
+        # next replica: its turn is 6 // 4 = 1, and its seat 6 % 4 = 2.
         for place in range(len(destinations)):
             circuit = next_seat[ring, members[place]]
             turn = circuit // n_seats

@@ -39,8 +39,8 @@ class Menu(NamedTuple):
     """The schemes to do all-to-alls in stages: a row for each scheme, a column for each stage."""
 
     begin: Ints
-    """Those of n members are rows ``begin[n]`` to ``begin[n + 1]``, the last one excluded; row 0
-    is a ring as it is."""
+    """Those of n members are rows ``begin[n]`` to ``begin[n + 1]``, the last one excluded; row 0,
+    one stage of stride 1, is for what is no all-to-all."""
     stride: Ints
     """``stride[row, stage]``: how many places further on its circuits lead; 0 past the last
     stage."""
@@ -60,10 +60,11 @@ class _Scheme(NamedTuple):
 def list_menu(sizes: Iterable[int]) -> Menu:
     """List the schemes to do an all-to-all in stages, for some numbers of members.
 
-    There is one for each number of stages, with the strides of fewest hops, and one with a stage
-    for each stride; each also in reverse. With 4 members and strides 1 and 2, blocks for distances
-    1 and 3 take a hop in the first stage, those for 2 and 3 in the second: each circuit carries 2
-    blocks in either.
+    For n members there is one scheme for each number of stages from 2 to `_MOST_STAGES` or n - 2,
+    with the strides of fewest hops, and one with a stage for each distance: the strides 1, 2, ...,
+    n - 1. Each also has its strides in reverse. For 4 members these are the rows (1, 2), (2, 1),
+    (1, 2, 3) and (3, 2, 1). In the first one, blocks for distances 1 and 3 take a hop in the first
+    stage, those for 2 and 3 in the second: each circuit carries 2 blocks in either.
     """
     wanted_sizes = set(sizes)
     schemes = [_Scheme((1,), [0])]  # row 0, for what goes straight without stages
@@ -92,9 +93,10 @@ def list_menu(sizes: Iterable[int]) -> Menu:
 def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
     """Choose for 2, 3 and more stages the set of strides with the fewest hops of all blocks.
 
-    A set has a stride for each stage, ascending from 1 on. If sets are many, those with one stride
-    more than the best set before are compared. The last choice has all strides from 1 to n - 1:
-    for 6 members the sets are (1, 2), (1, 2, 3), (1, 2, 3, 4) and (1, 2, 3, 4, 5).
+    The result has a set for each number of stages up to `_MOST_STAGES`, and last the set of all
+    strides from 1 to n - 1. A set has a stride for each stage, ascending, and 1 is the first. If
+    sets are many, only those with one stride more than the best set before are compared. For 6
+    members the sets are (1, 2), (1, 2, 3), (1, 2, 3, 4) and (1, 2, 3, 4, 5).
     """
     # `best` is the best set of strides for the number of stages before.
     best: tuple[int, ...] = (1,)
@@ -110,7 +112,7 @@ def _choose_strides(n: int) -> tuple[tuple[int, ...], ...]:
 
 
 def count_fewest_hops(n: int, strides: tuple[int, ...]) -> int:
-    """Count the fewest hops to all distances together; their order does not matter.
+    """Count the fewest hops to all distances together; the order of strides does not matter.
 
     Among n = 6 members with strides 1 and 3, distances 1 to 5 take 1, 2, 1, 2 and 3 hops: 9.
     """
@@ -128,8 +130,10 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
     after_stage = [fewest]
     for stride in strides:
         # A distance is reached from each one before it on its cycle of this stride, with a hop for
-        # each place between. Cycles are followed twice around, and the second time counts, when
-        # all of their distances have come before.
+        # each step between. The best one to come from is that with the least hops so far minus its
+        # place on the cycle: a running minimum. Cycles are followed twice around, as the best one
+        # may stand behind, and the second time is written last. Among 4 members with stride 2 the
+        # cycles are the distances 0, 2, 0, 2 and 1, 3, 1, 3.
         n_cycles = gcd(n, stride)
         hops = np.arange(2 * n // n_cycles)
         cycles = (np.arange(n_cycles)[:, None] + hops * stride) % n
@@ -140,22 +144,24 @@ def _fewest_hops_by_stage(n: int, strides: tuple[int, ...]) -> list[Ints]:
 
 
 def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
-    """Count the blocks that each circuit carries in each stage.
+    """Count the blocks that each circuit carries in each stage, one for each hop of a block.
 
-    ``strides[stage]`` and the result have an entry for each stage. A block takes, from the last
-    stage backwards, the fewest hops in a stage that are on a route of fewest hops; the verifier
-    counts alike. Among 6 members with the strides 1 and 3 it is 6 blocks, then 3: those for the
-    distances 1 to 5 take 1, 2, 0, 1 and 2 hops of stride 1, and the last three one of stride 3.
+    ``strides[stage]`` and the result have an entry for each stage; n is the number of members. A
+    block takes a route of fewest hops; among these the one with the fewest hops in the last stage,
+    and then in the stage before, and so on. Among 6 members with the strides 1 and 3 it is 6
+    blocks, then 3: those for the distances 1 to 5 take 1, 2, 0, 1 and 2 hops of stride 1, and the
+    last three one of stride 3.
     """
     # With a stage for each distance, each block takes one hop, in the stage of its distance.
     if len(strides) == n - 1:
         return [1] * (n - 1)
+    # ``fewest[stage][distance]``: the fewest hops to a distance in the stages before `stage`.
     fewest = _fewest_hops_by_stage(n, strides)
 
-    # The stages are gone through backwards. `distance` has for each block how far it is from its
+    # The stages are gone through backwards. ``distance[block]`` is how far a block is from its
     # sender after the stage that is looked at: at the end that is where its receiver stands.
     distance = np.arange(n)
-    parts_carried = []
+    blocks_carried = []
     for stage in range(len(strides) - 1, -1, -1):
         # The hops of each block in this stage: the least number that is on a route of fewest hops.
         # Numbers are tried from 0 on; -1 stands for none so far. Before these hops the block was
@@ -167,5 +173,5 @@ def _count_hops(n: int, strides: tuple[int, ...]) -> list[int]:
             is_fewest = fewest[stage][reached_before] + n_hops == hops_to_here
             hops_in_stage[is_fewest & (hops_in_stage < 0)] = n_hops
         distance = (distance - hops_in_stage * strides[stage]) % n
-        parts_carried.append(int(hops_in_stage.sum()))
-    return parts_carried[::-1]
+        blocks_carried.append(int(hops_in_stage.sum()))
+    return blocks_carried[::-1]

@@ -18,78 +18,82 @@ from optmatch.solvers.rails.seats import Seats
 
 
 def bound_step(seats: Seats) -> float:
-    """Bound the time of a step from below, in seconds, for plans that forward and change circuits.
+    """Return a lower bound of the time of a step in seconds, of plans that may forward and change.
 
-    All-to-alls last at least as long as the few ports of a GPU take for them. With one port for
-    each GPU there are two cases. If no circuit changes, each ring is one machine for its
-    collectives (one-machine bound of Jackson and Carlier). If one changes, it has to change back
-    before the step ends, which takes two delays.
+    All-to-alls last at least as long as the ports of a GPU take for them: the longest path with
+    these times is the first bound. With one port for each GPU there is a second one. If a circuit
+    changes, it has to change back before the step ends, and the step lasts two delays; else it
+    lasts as `_bound_if_none_changes` says. The result is max(first bound, min(2 delays, bound
+    without changes)).
     """
     network = seats.job.network
     least_s = seats.job.lower_bound()
 
     # The longest path of the step, with all-to-alls as long as the ports take for them.
     is_exchange = seats.nodes.how == EXCHANGE
-    lasts_s = seats.nodes.duration_s.copy()
     if is_exchange.any():
-        lasts_s[is_exchange] = time_exchanges(seats, network.delay_s)
-        ends_s = find_heads(lasts_s, seats.folded.pairs) + lasts_s
+        over_ports_s = seats.nodes.duration_s.copy()
+        over_ports_s[is_exchange] = time_exchanges(seats, network.delay_s)
+        ends_s = find_heads(over_ports_s, seats.folded.pairs) + over_ports_s
         least_s = max(least_s, float(ends_s.max()))
 
-    # With several ports a GPU may hold the circuits to two others at once: the second argument
-    # does not hold.
-    if network.ports_per_gpu > 1:
-        return least_s
-
-    # A step in which a circuit changes lasts two delays at least; if that is no more than the
-    # bound by times, it decides nothing.
+    # With several ports a GPU may hold the circuits of two rings at once, and there is no second
+    # bound. Nor is it needed if two delays are no longer than the first one.
     two_changes_s = 2 * network.delay_s
-    if two_changes_s <= least_s:
+    if network.ports_per_gpu > 1 or two_changes_s <= least_s:
         return least_s
+    return max(least_s, min(_bound_if_none_changes(seats), two_changes_s))
 
-    # No circuit changes: each ring is a machine that does one collective at a time. The head of a
-    # collective is the least time from the start of the step to it, and its tail the least time
-    # from its end to the end of the step. The delay of all-to-alls is infinite, as no circuit
-    # changes.
-    head_s = find_heads(seats.nodes.duration_s, seats.folded.pairs)
-    tail_s = find_tails(seats.nodes.duration_s, seats.folded.pairs)
-    lasts_s[is_exchange] = time_exchanges(seats, np.inf)
 
-    # ``ring[row]`` is the ring of a collective: a node on a rail (``how`` is -1 beside rails) that
-    # is no message. Seats that communicate, directly or through others, have the same number in
-    # ``component[seat]``, that of the least of them, and the first member stands for all. A node
-    # that takes no time needs no circuits, and joins nobody.
-    takes_time = seats.nodes.duration_s > 0
-    collectives = np.flatnonzero(
-        (seats.nodes.how >= 0) & (seats.nodes.how != MESSAGE) & takes_time
-    )
+def _bound_if_none_changes(seats: Seats) -> float:
+    """Return a lower bound of the time of a step in seconds, if no circuit changes.
+
+    Each GPU has one port, so that all seats that communicate with each other are on one ring, and
+    each ring is a machine that does one collective at a time (one-machine bound of Jackson and
+    Carlier). The greatest bound of all rings counts.
+    """
+    # The head of a collective is the least time from the start of the step to it, and its tail the
+    # least time from its end to the end of the step.
+    nodes = seats.nodes
+    head_s = find_heads(nodes.duration_s, seats.folded.pairs)
+    tail_s = find_tails(nodes.duration_s, seats.folded.pairs)
+
+    # ``ring[k]`` is the ring of node ``collectives[k]``: a node on a rail (``how`` is -1 beside
+    # rails) that is no message. All seats of a ring have the same number in ``component[seat]``,
+    # that of the least of them, and the first member stands for all. A node that takes no time
+    # needs no circuits, and joins nobody.
+    takes_time = nodes.duration_s > 0
+    collectives = np.flatnonzero((nodes.how >= 0) & (nodes.how != MESSAGE) & takes_time)
     component = list_components(seats, takes_time)
-    ring = component[seats.nodes.member[seats.nodes.first_member[collectives]]]
+    ring = component[nodes.member[nodes.first_member[collectives]]]
 
-    # On a ring of 64 GPUs the ways from each of 8 members to the next one are 64 hops together:
-    # one of them is 64 / 8 = 8 hops at least (rounded up), and each message has the latency of so
-    # many hops. ``latency_s`` counts one hop for each message, which is in the duration
-    # already.
-    n_members = seats.n_members[collectives]
-    least_hops = -(-np.bincount(component)[ring] // n_members)
-    lasts_s[collectives] += (least_hops - 1) * seats.nodes.latency_s[collectives]
-    staying_s = 0.0
+    # On a ring of 64 GPUs the ways from each of 8 members to the next one are 64 hops together,
+    # once round: the longest way is 64 / 8 = 8 hops at least (rounded up), and each message has
+    # the latency of so many hops. The duration has one of them already. An all-to-all may change
+    # no circuit either: changes with an infinite delay are never worth it.
+    ring_size = np.bincount(component)[ring]
+    least_hops = -(-ring_size // seats.n_members[collectives])
+    on_ring_s = nodes.duration_s.copy()
+    on_ring_s[nodes.how == EXCHANGE] = time_exchanges(seats, np.inf)
+    on_ring_s[collectives] += (least_hops - 1) * nodes.latency_s[collectives]
+    longest_s = 0.0
     for number in np.unique(ring).tolist():
         jobs = collectives[ring == number]
-        machine_s = bound_machine(head_s[jobs], lasts_s[jobs], tail_s[jobs])
-        staying_s = max(staying_s, machine_s)
-    return max(least_s, min(staying_s, two_changes_s))
+        machine_s = bound_machine(head_s[jobs], on_ring_s[jobs], tail_s[jobs])
+        longest_s = max(longest_s, machine_s)
+    return longest_s
 
 
 def time_exchanges(seats: Seats, delay_s: float) -> Floats:
-    """Bound the time of each all-to-all from below, in seconds; in the order of their nodes.
+    """List a lower bound of the time of each all-to-all, in seconds, in the order of their nodes.
 
     A stride is how many places further on in its group a member sends over a circuit. A part is
     the data of one member for one other: each of n members sends n - 1 parts, and over s strides a
     part takes as few hops as these allow. The p ports of a GPU hold p strides at a time, and each
     further stride is a change of one port. Ports change side by side, so that s strides take
     (s - p) / p delays: 1.5 of them for 5 strides and 2 ports. The bound is that of the best number
-    of strides, or of one ring if that is less. `delay_s` is infinite if no circuit may change.
+    of strides, or of one ring if that is less. `delay_s` is the delay of a change; infinite if no
+    circuit may change.
     """
     network = seats.job.network
     n_ports = network.ports_per_gpu
@@ -102,10 +106,12 @@ def time_exchanges(seats: Seats, delay_s: float) -> Floats:
         rows = n_members == n
         part_s = (send_s[rows] + latency_s[rows]) / (n - 1)  # of one part over one hop
 
-        # Around a ring, which is one stride, parts take 1 to n - 1 hops, n / 2 in the mean.
+        # Around a ring, which is one stride, parts take 1 to n - 1 hops, n / 2 in the mean: so
+        # often each byte is sent. Latencies of further hops are not counted.
         fastest_s = send_s[rows] * n / 2 + latency_s[rows]
 
-        # With more strides parts take fewer hops, but more strides than ports need changes.
+        # With more strides parts take fewer hops, but more strides than ports need changes. To use
+        # fewer strides than ports saves nothing, nor are more of use than there are other members.
         for n_strides in range(max(n_ports, 2), max(n_ports, n - 1) + 1):
             changes_s = 0.0
             if n_strides > n_ports:
@@ -117,10 +123,10 @@ def time_exchanges(seats: Seats, delay_s: float) -> Floats:
 
 
 def _count_least_hops(n_members: int, n_strides: int) -> int:
-    """Count the fewest hops that the n - 1 parts of a member take, all together.
+    """Return a lower bound of the hops that the n - 1 parts of a member take, all together.
 
-    At most C(h + s - 1, h) distances are h hops over s strides away (multisets). With 6 members
-    and 2 strides two parts take 1 hop and three take 2: 8 hops.
+    Over s strides at most C(h + s - 1, h) distances are h hops away: so many multisets of h
+    strides there are. With 6 members and 2 strides two parts take 1 hop and three take 2: 8 hops.
     """
     # Parts are dealt out by their hops, few hops first, until all n - 1 parts have theirs.
     n_hops = 0
@@ -135,12 +141,13 @@ def _count_least_hops(n_members: int, n_strides: int) -> int:
 
 
 def bound_machine(head_s: Floats, duration_s: Floats, tail_s: Floats) -> float:
-    """Bound one machine with heads and tails by the preemptive schedule, longest tail first.
+    """Return a lower bound of one machine with heads and tails, in seconds.
 
+    It is the end of all, tails included, in the preemptive schedule in which the ready job with
+    the longest tail goes first; no order of the jobs ends sooner (Jackson; Carlier 1982).
     ``head_s[job]`` is the earliest start of a job, ``tail_s[job]`` the least time from its end to
-    the end of all. Returned is the end of all in seconds; no order of the jobs ends sooner
-    (Jackson; Carlier 1982). Job 0 with head 0 s, duration 3 s and tail 0 s is interrupted at 1 s
-    by job 1 with head 1 s, duration 1 s and tail 5 s, which ends at 2 s: the result is 7 s.
+    the end of all. Job 0 with head 0 s, duration 3 s and tail 0 s is interrupted at 1 s by job 1
+    with head 1 s, duration 1 s and tail 5 s, which ends at 2 s: the result is 2 + 5 = 7 s.
     """
     # Jobs join a heap of ready jobs, earliest head first. The heap has (-tail, job), so that its
     # first entry has the longest tail.
