@@ -92,7 +92,10 @@ class Relay(NamedTuple):
 
 
 class RoutedReceipts(NamedTuple):
-    """The arrivals of pieces of blocks in one round, which take routes over several circuits."""
+    """The receipts of one round: pieces of blocks that come to ranks over several circuits.
+
+    All arrays are by receipt.
+    """
 
     owner: IntArray
     """The row of ``distance`` in `choose_routes`, one for each block."""
@@ -104,21 +107,50 @@ class RoutedReceipts(NamedTuple):
     """What it adds to the load of each circuit on its way: 1, or its bytes."""
 
 
+class _Arrivals(NamedTuple):
+    """The arrivals of whole blocks at ranks, by ascending rounds. One entry for each arrival."""
+
+    turn: IntArray
+    """The round in which the block comes."""
+    owner: IntArray
+    """The place of the rank whose block it is among the owners that are asked for."""
+    target: IntArray
+    """The rank that it comes to."""
+    n_links: IntArray
+    """The circuits on its way from the nearest rank that had it before the round."""
+    distance: IntArray
+    """``distance[round, owner, rank]``: how many hops any rank is from the nearest one that has
+    the block before a round."""
+
+
 @kernel
 def choose_routes(source, width, distance, receipts, links, load):
     """Lead each receipt back to a rank that has its block, over circuits with little load.
 
-    `receipts` are `RoutedReceipts`. ``distance[owner, rank]`` is how many hops a rank is from the
-    nearest one that has the block; a route has as many links. Circuits are named by the rank at
-    which they end: ``source[lane, rank]`` is the rank from which one comes, -1 for none. Parallel
-    circuits share their load, and count as one: ``width[lane, rank]`` is their number at the first
-    lane of them, and 0 at their other lanes.
+    A *receipt* is a piece of a block that comes to a rank in this round. Writes the route of each
+    receipt to `links`, and what all routes put on the circuits to `load`. In the first of `SWEEPS`
+    sweeps each receipt gets a route; in later ones each route is given up in turn, and chosen anew
+    past all others. Every receipt has to have a route.
 
-    Writes the links of each route to `links`, from its source to its target, as rows of from, to
-    and lane; and the sums of weight / width to ``load[lane, rank]``. If `width` and `load` have a
-    single column, all ranks are alike, and rank 0 stands for them. In the first of `SWEEPS` sweeps
-    each receipt gets a route; in later ones each route is given up in turn, and chosen anew past
-    all others.
+    Circuits are named by the rank at which they end, and their lane. If `width` and `load` have a
+    single column, all ranks are alike, and column 0 stands for them.
+
+    Parameters
+    ----------
+    source : int array, shape (lanes, ranks)
+        The rank from which the circuit comes that ends at a rank on a lane; -1 for none.
+    width : int array, shape (lanes, ranks)
+        Parallel circuits, those between the same two ranks, share their load, and count as one. At
+        the first of their lanes this is their number, at the other ones 0.
+    distance : int array, shape (owners, ranks)
+        How many hops a rank is from the nearest one that has the block of an owner; a route has as
+        many links.
+    receipts : RoutedReceipts
+    links : int array, shape (links, 3)
+        Written: rows of from rank, to rank and lane. The links of a route follow each other, from
+        its source to its target.
+    load : float array, shape (lanes, ranks)
+        Zeros at first. Written: the sum of weight / width of all receipts over a circuit.
 
     Example: one lane around the ring 0 1 2 3, and a block that rank 0 has. A receipt at rank 2
     with the first link 5 has distance 2, and gets ``links[5] = (0, 1, 0)`` and ``links[6] = (1, 2,
@@ -128,36 +160,38 @@ def choose_routes(source, width, distance, receipts, links, load):
     for sweep in range(SWEEPS):
         for number in range(len(receipts.owner)):
             owner = receipts.owner[number]
-            rank = receipts.target[number]
+            target = receipts.target[number]
             first = receipts.first_link[number]
             weight = receipts.weight[number]
-            n_links = distance[owner, rank]
+            n_links = distance[owner, target]
 
             # The route of the sweep before is given up, while those of all others stay.
             if sweep:
                 for link in range(first, first + n_links):
-                    end = 0 if alike else links[link, 1]
+                    column = 0 if alike else links[link, 1]
                     lane = links[link, 2]
-                    load[lane, end] -= weight / width[lane, end]
+                    load[lane, column] -= weight / width[lane, column]
 
             # From the target back to its source: of the circuits that come from one hop nearer,
-            # the one with the least load is taken. Link `first + k` begins at distance k.
+            # the one with the least load is taken. Link `first + k` begins at distance k, and
+            # `link_end` is the rank at which it ends.
+            link_end = target
             for link in range(first + n_links - 1, first - 1, -1):
-                end = 0 if alike else rank
-                best = -1
+                column = 0 if alike else link_end
+                best_lane = -1
                 for lane in range(source.shape[0]):
-                    before = source[lane, rank]
-                    if before < 0 or width[lane, end] == 0:
+                    link_start = source[lane, link_end]
+                    if link_start < 0 or width[lane, column] == 0:
                         continue
-                    if distance[owner, before] != link - first:
+                    if distance[owner, link_start] != link - first:
                         continue
-                    if best < 0 or load[lane, end] < load[best, end]:
-                        best = lane
-                links[link, 0] = source[best, rank]
-                links[link, 1] = rank
-                links[link, 2] = best
-                load[best, end] += weight / width[best, end]
-                rank = source[best, rank]
+                    if best_lane < 0 or load[lane, column] < load[best_lane, column]:
+                        best_lane = lane
+                links[link, 0] = source[best_lane, link_end]
+                links[link, 1] = link_end
+                links[link, 2] = best_lane
+                load[best_lane, column] += weight / width[best_lane, column]
+                link_end = source[best_lane, link_end]
 
 
 def find_routes(
@@ -171,18 +205,17 @@ def find_routes(
     below_s: float,
     clock: Clock,
 ) -> Receipts | None:
-    """Find the routes of all pieces of some owners' blocks; None if some rank is not reached.
+    """Find the routes of all pieces of some owners' blocks, by rounds.
 
-    The result is None, too, if it takes `below_s` seconds or longer even if all circuits carry the
-    same bytes, where a block has `block_bytes`; or if the time of `clock` is too short for the
-    links of all routes.
+    `owners` are the ranks whose blocks of `block_bytes` spread, each cut into so many `pieces`.
+    The `relay` tells in which round each rank gets the block. A rank that is new in a round gets
+    each piece from the nearest rank that had it before the round, over a shortest route; routes
+    are chosen so that the busiest circuit of the round carries little. The `sequence` is that of
+    the relay, or the same with all circuits turned around. Blocks of an uneven all-to-all weigh as
+    much as their bytes; all others weigh 1.
 
-    `owners` are the ranks whose blocks spread, each cut into so many `pieces`. The `relay` tells
-    in which round each rank gets the block. A rank that is new in a round gets each piece from the
-    nearest rank that had it before the round, over a shortest route; routes are chosen so that the
-    busiest circuit of the round carries little. Where all ranks do the same, the routes of rank 0
-    stand for those of all. The `sequence` is that of the relay, or the same with all circuits
-    turned around. Blocks of an uneven all-to-all weigh as much as their bytes; all others weigh 1.
+    The result is None if some rank is not reached, if the plan takes `below_s` seconds or longer
+    even with equal bytes on all circuits, or if `clock` has no time for the links of all routes.
 
     Example: 4 ranks on a ring of one-way circuits, strides 2 and 1. The block of rank 0 comes to
     rank 2 in round 0, over the links 0-1 and 1-2, and to the ranks 1 and 3 in round 1, from 0 and
@@ -200,70 +233,59 @@ def find_routes(
     ends = sequence.ends if alike else sequence.ends_by_rank
     config_of_round = sequence.config_of_round(len(relay.strides))
     n_rounds = len(config_of_round)
-
-    # The blocks that come to ranks, by round, and how far each of them is from a rank that had it
-    # before. Owners are named by their place in `owners`; empty blocks go nowhere.
-    arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
-    is_wanted = arrives >= 0
-    if not is_even:
-        is_wanted &= problem.demand[owners] > 0
-    owner, target = np.nonzero(is_wanted)
-    by_round = np.argsort(arrives[owner, target], kind="stable")
-    owner = owner[by_round]
-    target = target[by_round]
-    turn = arrives[owner, target]
-    distance = np.empty((n_rounds, *arrives.shape), dtype=np.int64)
-    for number, config in enumerate(config_of_round.tolist()):
-        distance[number] = count_hops(ends.peer[config], arrives < number)
-    n_links = distance[turn, owner, target]
-    n_arrivals = np.bincount(turn, minlength=n_rounds)
-    if not n_arrivals.all() or n_links.max() == FAR:
+    peer_of_round = ends.peer[config_of_round]  # [round, lane, rank], -1 if the port is dark
+    arrivals = _list_arrivals(problem, relay, owners, peer_of_round)
+    n_arrivals = np.bincount(arrivals.turn, minlength=n_rounds)
+    if not n_arrivals.all() or arrivals.n_links.max() == FAR:
         return None
 
-    # The least time: the circuits of a round share all hops evenly. In the first round of a
-    # broadcast all data leave over the ports of one rank.
-    hop_bytes = block_bytes * n_links
+    # The bytes of the busiest circuit of each round, if the circuits of the round share the bytes
+    # of all hops evenly: no routes do better. In the first round of a broadcast all data leave
+    # over the ports of one rank.
+    hop_bytes = block_bytes * arrivals.n_links
     if not is_even:
-        hop_bytes = problem.demand[owners][owner, target] * n_links
-    n_circuits = np.count_nonzero(ends.peer[config_of_round] >= 0, axis=(1, 2))
-    round_bytes = np.bincount(turn, hop_bytes) * n_turns / n_circuits
+        hop_bytes = problem.demand[owners][arrivals.owner, arrivals.target] * arrivals.n_links
+    n_circuits = np.count_nonzero(peer_of_round >= 0, axis=(1, 2))
+    least_bytes = np.bincount(arrivals.turn, hop_bytes) * n_turns / n_circuits
     if is_one_block:
-        round_bytes[0] = max(round_bytes[0], n_arrivals[0] * block_bytes / problem.lanes)
-    longest = np.zeros(n_rounds, dtype=np.int64)
-    np.maximum.at(longest, turn, n_links)
+        least_bytes[0] = max(least_bytes[0], n_arrivals[0] * block_bytes / problem.lanes)
+
+    # End early if the plan cannot take less than `below_s`, or if there is no time to route it.
+    longest = np.zeros(n_rounds, dtype=np.int64)  # the most links of a route, by round
+    np.maximum.at(longest, arrivals.turn, arrivals.n_links)
     at_least_s = seconds_of(
         problem,
         n_rounds,
-        float(round_bytes.sum()),
+        float(least_bytes.sum()),
         n_changes=int(np.count_nonzero(np.diff(config_of_round))),
         n_hops=int(longest.sum()),
     )
-    if at_least_s >= below_s or not is_affordable(pieces * int(n_links.sum()), clock):
+    if at_least_s >= below_s or not is_affordable(pieces * int(arrivals.n_links.sum()), clock):
         return None
 
     # A receipt for each piece of a block that comes; the links of its route follow each other in
     # one table for all rounds.
-    turn = np.repeat(turn, pieces)
-    owner = np.repeat(owner, pieces)
-    target = np.repeat(target, pieces)
-    n_links = np.repeat(n_links, pieces)
+    turn = np.repeat(arrivals.turn, pieces)
+    owner = np.repeat(arrivals.owner, pieces)
+    target = np.repeat(arrivals.target, pieces)
+    n_links = np.repeat(arrivals.n_links, pieces)
     chunk = owners[owner] * pieces + np.arange(len(owner)) % pieces
     first_link = np.cumsum(n_links) - n_links
     weight = np.ones(len(owner))
     if not is_even:
         weight = chunk_sizes(problem, n * n).reshape(n, n)[owners[owner], target]
 
-    # Round by round, the routes of the pieces that come in it.
+    # Round by round, the routes of the pieces that come in it; they are written to `links`, and
+    # the load of the busiest circuit to ``loads[round]``.
     links = np.empty((int(n_links.sum()), 3), dtype=np.int64)
     loads = np.zeros(n_rounds)
-    for number, config in enumerate(config_of_round.tolist()):
-        comes = turn == number
+    for round_, config in enumerate(config_of_round.tolist()):
+        comes = turn == round_
         receipts = RoutedReceipts(owner[comes], target[comes], first_link[comes], weight[comes])
+        distance = arrivals.distance[round_]
         load = np.zeros(ends.width.shape[1:])
-        choose_routes(
-            ends.source[config], ends.width[config], distance[number], receipts, links, load
-        )
-        loads[number] = load.max()
+        choose_routes(ends.source[config], ends.width[config], distance, receipts, links, load)
+        loads[round_] = load.max()
     return Receipts(
         peer=sequence.peer,
         config_of_round=config_of_round,
@@ -281,11 +303,41 @@ def find_routes(
     )
 
 
-def list_strides(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the strides of plans of one round, of two, and of more, up to doubling.
+def _list_arrivals(
+    problem: Collective, relay: Relay, owners: IntArray, peer_of_round: IntArray
+) -> _Arrivals:
+    """List which blocks of the `owners` come to which ranks in each round, and how far they go.
 
-    Strides fall to 1. For 8 ranks they are 1 alone; 2, 1 to 5, 1 for two rounds; and 4, 2, 1, by
-    which a block comes to the rank 4 places onward, then to every second rank, then to all.
+    ``peer_of_round[round, lane, rank]`` is the rank to which a circuit leads, -1 for none. A block
+    that cannot reach a rank has `FAR` links to it.
+    """
+    # arrives[owner, rank]: the round in which the rank gets the block, -1 if it has it at first.
+    # Empty blocks of an uneven all-to-all go nowhere.
+    n = problem.n_ranks
+    arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
+    is_wanted = arrives >= 0
+    if problem.demand_bytes is not None:
+        is_wanted &= problem.demand[owners] > 0
+    owner, target = np.nonzero(is_wanted)
+    by_round = np.argsort(arrives[owner, target], kind="stable")
+    owner = owner[by_round]
+    target = target[by_round]
+    turn = arrives[owner, target]
+
+    # By breadth-first search from all ranks that have the block before a round.
+    distance = np.empty((len(peer_of_round), *arrives.shape), dtype=np.int64)
+    for round_, peer in enumerate(peer_of_round):
+        distance[round_] = count_hops(peer, arrives < round_)
+    return _Arrivals(turn, owner, target, distance[turn, owner, target], distance)
+
+
+def list_strides(n: int) -> Iterator[tuple[int, ...]]:
+    """Yield the strides of relays of one round, of two, and of more, up to doubling.
+
+    After each round the ranks have a block whose distance from its owner is a multiple of the
+    stride, so that the last stride is 1. For 8 ranks the strides are (1,); (2, 1), (3, 1), (4, 1)
+    and (5, 1) for two rounds; and (4, 2, 1), by which a block comes to the rank 4 places onward,
+    then to every second rank, then to all.
     """
     yield (1,)
     halves = np.unique(np.geomspace(2, max(2, n // 2 + 1), MOST_STRIDES).astype(int))
@@ -362,18 +414,27 @@ def list_forwarding_offers(
 ) -> Iterator[Offer[Laid]]:
     """Offer plans that forward data inside rounds, each with its time.
 
-    Blocks go whole or, where they are gathered, cut into as many pieces as ranks have lanes. Plans
-    are left out whose sends would take too long to be laid out in the time of `clock`, and those
-    that take no less than `below_s` seconds, or than one that was offered before. Late ranks, and
-    circuits that are there at the start, make plans last other times than they promise, so that
-    promises are not compared then.
+    Blocks go whole or, where they are gathered, cut into as many pieces as ranks have lanes.
+    `_offer_relay` leaves out plans whose routes would take too long to be found in the time of
+    `clock`, and those that take no less than `below_s` seconds, or than one that was offered
+    before. The list ends when the time is over.
     """
-    keeps_promises = not problem.late_s and isinstance(problem.start, str)
+    # A plan may last longer than its offer promises if ranks are late, or if the problem starts
+    # with circuits, of which the first round may need others. An offer that promises more may then
+    # be the faster one, so it has to be listed.
+    starts_with_circuits = not isinstance(problem.start, str)
+    keeps_promises = not problem.late_s and not starts_with_circuits
+
+    # A block of an all-to-all goes to one rank only, and is not cut.
+    n_pieces = {1}
+    if not problem.flow.has_pairs:
+        n_pieces.add(problem.lanes)
     for relay in list_relays(problem, clock):
-        for pieces in sorted({1, 1 if problem.flow.has_pairs else problem.lanes}):
+        for pieces in sorted(n_pieces):
             if clock.remaining_s <= 0:
                 return
             for offer in _offer_relay(problem, relay, pieces, below_s, clock):
+                # An offer that cannot be laid out in time is no reason to leave out slower ones.
                 if keeps_promises and is_affordable(offer.n_sends, clock):
                     below_s = min(below_s, offer.seconds)
                 yield offer

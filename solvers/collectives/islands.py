@@ -459,20 +459,25 @@ def _changes_s(problem: Collective, plan: _Plan) -> float:
 
 
 def _bound_all_sizes_s(problem: Collective, plan: _Plan) -> float:
-    """Bound the seconds of a plan whatever the sizes of its waves, which only move bytes about.
+    """Return a lower bound in seconds of a plan, whatever the sizes of its waves.
 
-    Rails are busy for the latencies of their rounds and the bytes of their busiest end in all
-    rounds together; so are links, and rounds of the other kind alone add their latencies.
+    Other sizes only move bytes from one round to another. Hence each medium is busy for the bytes
+    of its busiest end in all rounds together, and for the latencies of the rounds that use it.
+    Rounds that only the other medium uses come besides, and take their latencies at least. The
+    larger of the two sums, of links and of rails, counts.
     """
+    # Links are medium 0 and rails medium 1; all arrays but `is_used` are by medium. Each wave is
+    # loaded as if it were all of the data, so that wave 0 tells the sums over all rounds.
     latencies_s, rates_bytes_per_s = _list_media(problem)
     is_used = np.asarray(plan.loads.any(axis=(2, 3)))  # [medium, round]
-    # The blocks of an end in all rounds, the same in each wave as if it were all of the data.
     busiest_blocks = plan.loads[..., 0].sum(axis=1).max(axis=1)
     busy_s = busiest_blocks * problem.block_bytes / rates_bytes_per_s
     busy_s += latencies_s * is_used.sum(axis=1)
-    # Rounds of the other medium alone come besides.
-    alone_s = latencies_s * (is_used & ~is_used[::-1]).sum(axis=1)
-    return float((busy_s + alone_s[::-1]).max()) + _changes_s(problem, plan)
+
+    # The latencies of rounds that a medium uses alone; they are added to the other medium.
+    other_medium = [RAILS, LINKS]
+    alone_s = latencies_s * (is_used & ~is_used[other_medium]).sum(axis=1)
+    return float((busy_s + alone_s[other_medium]).max()) + _changes_s(problem, plan)
 
 
 def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
@@ -744,83 +749,90 @@ def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> 
 def _gather(islands: int, shifts: Shifts) -> Scheme:
     """Let the blocks of island 0 reach all other islands, by breadth-first search in phases.
 
-    In one phase each block takes one rail at most, the one with the least load of those that can
-    bring it.
+    In phase k all blocks come to the islands that are k + 1 rails away from island 0, each block
+    over one rail. Meanwhile the islands that were reached before copy what came to one of their
+    places to all others. Rails wait only for the copies that bring a block to the place whose rail
+    sends it on; all other copies may be a round later.
 
     Example: 3 islands of 2 places with shifts (1, 2). Both islands are one rail away, hence there
     is one phase, and both blocks have to reach both islands. The rail of place 0 leads to island
     1, so place 0 first gets the block of place 1, and then sends both over its rail; place 1 does
     the same towards island 2. At the end each island copies what came to its other place.
     """
-    # By island and block: the phase from which on it is there, and the place to which it came.
+    # ``holder_of[island, block]``: the place of the island to which rails have brought the block.
     places = len(shifts)
-    islands_of_phase = _list_phases(islands, shifts)
-    phase_of = {(0, block): 0 for block in range(places)}
-    place_of = {(0, block): block for block in range(places)}
-    new_blocks = list(place_of)  # what came in the last phase, and is not yet copied in the island
+    holder_of = {(0, block): block for block in range(places)}
+    new_blocks = list(holder_of)  # (island, block) of the phase before, not copied yet
     moves: list[Move] = []
     waits: list[bool] = []
-    while new_blocks:
-        # What has to come in this phase, and the rails from islands that have it; nothing once all
-        # islands have been reached.
-        phase = len(waits)
-        reached: list[int] = []
-        if phase < len(islands_of_phase):
-            reached = islands_of_phase[phase]
-        lacking = [(island, (island + k) % places) for island in reached for k in range(places)]
-        rails_of = {
-            # The places whose rails come from an island that has the block; where it is not yet,
-            # it counts as coming in the next phase.
-            (island, block): [
-                place
-                for place, shift in enumerate(shifts)
-                if phase_of.get(((island - shift) % islands, block), phase + 1) <= phase
-            ]
-            for island, block in lacking
-        }
+    # No island is reached after the last phase, but those of that phase have still to copy.
+    for phase, reached in enumerate([*_list_phases(islands, shifts), []]):
+        rail_rows = _choose_rails(islands, shifts, reached, holder_of)
 
-        # Blocks with the fewest rails to choose from choose first. At equal loads the rail of the
-        # place that holds the block is best: it needs no copy. Blocks of earlier phases have been
-        # copied to all places already.
-        loads = [0] * places  # the blocks on the rail of each place
-        rail_rows: list[Row] = []
-        awaited: set[tuple[int, int, int]] = set()  # copies (island, place, block) before rails
-        for island, block in sorted(rails_of, key=lambda wanted: len(rails_of[wanted])):
-            # A choice is the load of a rail, whether the block has to move to it, and its place.
-            choices: list[tuple[int, bool, int]] = []
-            for place in rails_of[island, block]:
-                holder = place_of[(island - shifts[place]) % islands, block]
-                choices.append((loads[place], holder != place, place))
-            _, has_to_move, place = min(choices)
-            origin = (island - shifts[place]) % islands
-            if has_to_move and phase_of[origin, block] == phase:
-                awaited.add((origin, place, block))
-            loads[place] += 1
-            rail_rows.append((origin, place, island, place, block))
-
-        # Blocks that have just come to an island are copied to all its other ranks. Those copies
-        # are urgent that bring a block to the rank whose rail sends it in this phase. Columns 0, 3
-        # and 4 of a row are the island, the place to which the copy goes, and the block.
-        copies = [
-            (island, place_of[island, block], island, place, block)
+        # Blocks that have just come to an island are copied to all its other places. The copy to
+        # a place is urgent if the rail of that place sends the block in this phase. Keys are the
+        # island, the place that gets the copy, and the block.
+        sent_by_rails = {(island, place, block) for island, place, _, _, block in rail_rows}
+        row_of_copy = {
+            (island, place, block): (island, holder_of[island, block], island, place, block)
             for island, block in new_blocks
             for place in range(places)
-            if place != place_of[island, block]
-        ]
-        urgent = [row for row in copies if (row[0], row[3], row[4]) in awaited]
-        other = [row for row in copies if (row[0], row[3], row[4]) not in awaited]
-        # Rails wait for urgent copies. If there are any, all others may come a round later.
+            if place != holder_of[island, block]
+        }
+        urgent = [row for copy, row in row_of_copy.items() if copy in sent_by_rails]
+        other = [row for copy, row in row_of_copy.items() if copy not in sent_by_rails]
+
+        # If no copy is urgent, rails wait for nothing, and copies have the round before them.
         waits.append(bool(urgent))
         moves.append(Move(urgent, phase, over=False))
         moves.append(Move(other, phase, over=False, spare=bool(urgent)))
         moves.append(Move(rail_rows, phase, over=True))
 
-        # Blocks that were sent are there from the next phase on.
+        # What rails bring is there from the next phase on, at the place where its rail ends.
+        holder_of |= {(island, block): place for _, _, island, place, block in rail_rows}
         new_blocks = [(island, block) for _, _, island, _, block in rail_rows]
-        place_of |= {(island, block): place for _, _, island, place, block in rail_rows}
-        phase_of |= dict.fromkeys(new_blocks, phase + 1)
-    waits.pop()  # the last phase only copies, over no rails
+    waits.pop()  # no rails follow the copies after the last phase
     return _make_scheme([shifts] * len(waits), moves, waits)
+
+
+def _choose_rails(
+    islands: int, shifts: Shifts, reached: list[int], holder_of: dict[tuple[int, int], int]
+) -> list[Row]:
+    """Choose the rail over which each block comes to each island of `reached` in one phase.
+
+    ``holder_of[island, block]`` is the place of an island to which the block came in a phase
+    before; islands that have no blocks yet have no entry. The rail with the least load is taken
+    of those that come from islands with the block. Among equals it is a rail of the holder, which
+    needs no copy inside the island. Returns the sends over the rails, one for each island of
+    `reached` and each block.
+    """
+    # The places whose rails come to an island from one that has the blocks: all of them have come
+    # there, so that block 0 tells it.
+    places = len(shifts)
+    rails_of = {
+        island: [
+            place
+            for place, shift in enumerate(shifts)
+            if ((island - shift) % islands, 0) in holder_of
+        ]
+        for island in reached
+    }
+
+    # Islands with the fewest rails to choose from choose first, each beginning with another block.
+    loads = [0] * places  # the blocks on the rail of each place
+    rows: list[Row] = []
+    for island in sorted(reached, key=lambda reached_island: len(rails_of[reached_island])):
+        for k in range(places):
+            block = (island + k) % places
+            # A choice is the load of a rail, whether the block has to be copied to it, its place.
+            choices: list[tuple[int, bool, int]] = []
+            for place in rails_of[island]:
+                holder = holder_of[(island - shifts[place]) % islands, block]
+                choices.append((loads[place], holder != place, place))
+            place = min(choices)[-1]
+            loads[place] += 1
+            rows.append(((island - shifts[place]) % islands, place, island, place, block))
+    return rows
 
 
 class _Hop(NamedTuple):

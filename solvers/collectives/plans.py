@@ -160,7 +160,8 @@ def assemble(
     it, and ranks that are not ready yet. Rounds in a row over the same circuits are an *epoch*:
     ``circuits[epoch, lane, rank]`` is the rank to which a port leads, -1 for none, and
     ``epoch_of_round[round]`` the epoch to which a round belongs. The matchings of `rounds` do not
-    count.
+    count. If `rounds` has stored ranks, its sends are those for the chunks of these ranks alone,
+    and stand for the sends of all ranks.
     """
     sends = rounds.sends
     links = rounds.links
@@ -181,29 +182,32 @@ def assemble(
         hops = hops._replace(source=hops.source - n_turned, target=target)
     length_s = _time_rounds(problem, hops, circuits, epoch_of_round)
 
-    # `begin_s[round]` is first set to when all ranks of the round are ready, those that forward
-    # included. The loop then goes through the rounds, with `time_s` as the end of the round
-    # before, and sets it to when the round begins. Circuits count as held from the end of their
-    # change on.
-    begin_s = np.zeros(n_rounds)
+    # When all ranks of a round are ready, those that only forward included.
+    ready_of_round_s = np.zeros(n_rounds)
     if problem.late.any():
         passes = np.stack([hops.turn, hops.source, hops.target], axis=1)
-        begin_s = ready_s(problem, passes, n_rounds, stored_ranks)
+        ready_of_round_s = ready_s(problem, passes, n_rounds, stored_ranks)
 
-    # Rounds one after another: a change of circuits comes before the first round of an epoch, but
-    # for circuits that are there when the problem begins.
+    # Whether the first circuits need no change: a start is "free" if the first circuits cost no
+    # delay, whichever they are, another word if they do, or the circuits that are there.
     is_there = isinstance(problem.start, str) and problem.start == "free"
     if not isinstance(problem.start, str):
         is_there = bool((circuits[:1] == problem.start).all())
+
+    # Time the rounds one after another; `time_s` is the end of the last one, or of the change of
+    # circuits after it. The circuits of an epoch are held from the end of their change to the end
+    # of its last round, also while rounds wait for late ranks. The wait and the round are added
+    # up: end minus change would round to 0 where ranks are late by far more than a round.
+    begin_s = np.zeros(n_rounds)
     held_s = np.zeros(len(circuits))
     time_s = 0.0
-    held = -1  # the epoch of the round before; none yet
+    last_epoch = -1  # the epoch of the round before; none yet
     for round_, epoch in enumerate(epoch_of_round.tolist()):
-        if epoch != held and (epoch or not is_there):
+        if epoch != last_epoch and (epoch or not is_there):
             time_s += problem.delay_s
-        held = epoch
-        begin_s[round_] = max(time_s, begin_s[round_])
-        held_s[epoch] += begin_s[round_] - time_s + length_s[round_]  # above 0, however late
+        last_epoch = epoch
+        begin_s[round_] = max(time_s, ready_of_round_s[round_])
+        held_s[epoch] += begin_s[round_] - time_s + length_s[round_]
         time_s = begin_s[round_] + length_s[round_]
     plan = CollectivePlan(
         sends=sends,

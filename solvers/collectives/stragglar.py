@@ -670,7 +670,7 @@ class DoublesSearch:
           c) ranks less in the end. Just so many ranks less are wanted as `budgets` says.
 
         `_add_option` checks the first rule as each double is added, and that doubles waste no more
-        of a class than its budget. `_close_round` checks the others once all have a move.
+        of a class than its budget. `_budgets_after` checks the others once all have a move.
         `doubles`, `budgets` (``budgets[class]``: how many holders of its chunk are still to be
         wasted) and `debts` (a class for each swap of the round before) are those before the round.
         Returns pairs of a step and the budgets after it; none if no moves fit together.
@@ -692,7 +692,7 @@ class DoublesSearch:
         # Keep the combinations that also meet the rules for all doubles together.
         allowed: list[tuple[DoublesStep, Budgets]] = []
         for step in partial_steps:
-            budgets_after = self._close_round(turn, step, doubles, budgets, debts)
+            budgets_after = self._budgets_after(turn, step, doubles, budgets, debts)
             if budgets_after is not None:
                 allowed.append((step, budgets_after))
 
@@ -757,9 +757,11 @@ class DoublesSearch:
         # chunk, so one of them, the first, is enough. Example: with 13 chunks, the last of which
         # began to spread in round 12, the classes 0, 1 and 2 of round 15 are all this chunk.
         last_copied_class = turn - self.n_chunks
-        takes = [age for age in range(min(turn, n_active - 1)) if age != young]
-        takes = takes[:1] + [age for age in takes[1:] if age > last_copied_class]
-        options = [_Option(age, wasted, self._age(double, turn, (young, age))) for age in takes]
+        takes = [taken for taken in range(min(turn, n_active - 1)) if taken != young]
+        takes = takes[:1] + [taken for taken in takes[1:] if taken > last_copied_class]
+        options = [
+            _Option(taken, wasted, self._age(double, turn, (young, taken))) for taken in takes
+        ]
 
         # It may meet the late rank once. The new chunk is younger than class 0 in this round, so
         # that it has class 0 when all classes have grown by one.
@@ -816,15 +818,16 @@ class DoublesSearch:
         # All doubles together may waste no more of a class than its budget. The last chunk, and
         # numbers after it, which stand for copies of it, may be wasted without limit.
         wasted = list(step.wasted)
-        if option.wasted != NO_WASTE:
-            wasted[option.wasted] += 1
-            is_last_chunk = turn - 1 - option.wasted >= self.n_chunks - 1
-            waste = wasted[option.wasted] << (self.q - 2 - option.wasted)
-            if not is_last_chunk and waste > budgets[option.wasted]:
+        class_ = option.wasted
+        if class_ != NO_WASTE:
+            wasted[class_] += 1
+            n_holders = wasted[class_] * self._holders_wasted_by(class_)
+            if not self._may_waste_freely(turn, class_) and n_holders > budgets[class_]:
                 return None
 
-        # Count the class that this double takes. A swap takes class q - 2; its partner then holds
-        # the young chunk of the double, and owes it to another rank in the next round (a debt).
+        # Count the class that this double takes: a move from 0 to `SEND` - 1 is this class. A swap
+        # takes class q - 2; its partner then holds the young chunk of the double, and gives it to
+        # another rank in the next round (a debt). ``option.double`` has the classes of that round.
         asked = list(step.asked)
         debts = step.debts
         if 0 <= move < SEND:
@@ -840,7 +843,23 @@ class DoublesSearch:
             debts=debts,
         )
 
-    def _close_round(
+    def _holders_wasted_by(self, class_: int) -> int:
+        """Return by how many holders a chunk ends short because one double wastes its class once.
+
+        These are 2^(q - 2 - class): with q = 4 they are 4, 2 and 1 for the classes 0, 1 and 2.
+        """
+        return 1 << (self.q - 2 - class_)
+
+    def _may_waste_freely(self, turn: int, class_: int) -> bool:
+        """Tell whether the chunk of a class in round `turn` is the last one, or a copy of it.
+
+        The chunk that has class c in round t met the late rank in round t - 1 - c, and has this
+        number. Nothing spreads after the last chunk, so that any number of holders may keep it.
+        """
+        chunk = turn - 1 - class_
+        return chunk >= self.n_chunks - 1
+
+    def _budgets_after(
         self,
         turn: int,
         step: DoublesStep,
@@ -850,89 +869,95 @@ class DoublesSearch:
     ) -> Budgets | None:
         """Return the budgets after round `turn`, or None if its moves lead to no whole plan.
 
-        `step` has the moves of all doubles. Before the round they are `doubles`,
-        ``budgets[class]`` holders of each chunk are still to be wasted, and `debts` has a class
-        for each swap of the round before. There is no plan if one of these is true:
+        `step` has the moves of all doubles; `doubles`, `budgets` and `debts` are those before the
+        round. There is no plan if one of these is true:
 
-        - too few rounds are left for the doubles that have to meet the late rank, or to be without
-          a partner;
-        - some chunk can no longer come to just the wanted number of ranks;
+        - too few rounds are left for the doubles (`_has_rounds_left`);
+        - doubles cannot waste what is left of some budget;
         - more doubles take a chunk than ranks give it;
-        - after the ramp some rank is without a chunk.
+        - the ramp ends, and some rank is without a chunk (`_gives_all_ranks_chunks`).
 
         Example with q = 4 and a surplus of 1. A new chunk has a budget of 1. When it has class 2,
         one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the
         chunk has class 3, the oldest, as it has to be.
         """
-        # Rounds turn + 1 to n_chunks - 1 are left in which doubles can meet the late rank, and
-        # rounds turn + 1 to n_chunks + q - 2 in which one can be without a partner.
-        n_active = self.q
-        n_to_meet = sum(not double.met for double in step.doubles)
-        n_to_lose = self.n_losers - sum(double.lost for double in step.doubles)
-        has_meetings = n_to_meet <= max(0, self.n_chunks - 1 - turn)
-        if not has_meetings or n_to_lose > self.n_chunks + n_active - 2 - turn:
+        if not self._has_rounds_left(turn, step):
             return None
 
-        # A new chunk begins with the whole surplus; all others have grown older by one class. The
-        # last chunk, and numbers after it, may be wasted without limit.
-        budgets_after = [self.surplus] + [0] * (n_active - 1)
-        for age in range(min(turn, n_active - 1)):
-            if turn - 1 - age >= self.n_chunks - 1:
+        # A new chunk begins with the whole surplus; all others have grown older by one class.
+        budgets_after = [self.surplus] + [0] * (self.q - 1)
+        for class_ in range(min(turn, self.q - 1)):
+            if self._may_waste_freely(turn, class_):
                 continue
+            n_wasted = self._holders_wasted_by(class_)  # by one double
+            budget = budgets[class_] - step.wasted[class_] * n_wasted
+            budgets_after[class_ + 1] = budget
 
-            # Doubles that wasted class c in this round have taken 2^(q - 2 - c) ranks each from
-            # its budget. With q = 4 these are 4, 2 and 1 for the classes 0, 1 and 2.
-            waste_of_double = 1 << (n_active - 2 - age)
-            budget = budgets[age] - step.wasted[age] * waste_of_double
-            budgets_after[age + 1] = budget
-            if age == n_active - 2:
-                # The last class that can be wasted. Nothing may be left of its budget, but one for
-                # each swap of the round, which by itself takes one rank from this chunk.
+            # Class q - 2 is the last one that can be wasted, so that its budget ends here. But in
+            # a swap the partner of the double gets a young chunk in place of this one, which makes
+            # one holder fewer: the budget has just that many left.
+            if class_ == self.q - 2:
                 if budget != step.moves.count(SWAP):
                     return None
             # A double that wastes the chunk in all rounds to come takes half as many ranks from it
             # in the next round, then a quarter, down to 1: with q = 4 and class 0 these are 2 + 1
             # = 4 - 1. All doubles together must be able to waste what is left.
-            elif budget > self.n_doubles * (waste_of_double - 1):
+            elif budget > self.n_doubles * (n_wasted - 1):
                 return None
 
-            if step.asked[age] > self._count_givers(age, step, doubles, budgets, debts):
+            if step.asked[class_] > self._count_givers(class_, step, doubles, budgets, debts):
                 return None
-
-        # After the first q rounds every rank but the late one must hold one active chunk, and
-        # doubles two. A chunk is wanted at m / 2 = 2^(q - 1) - surplus ranks, where m is the even
-        # number of all ranks.
-        if turn == n_active - 1:
-            n_ranks = 2 * ((1 << (n_active - 1)) - self.surplus) - 1
-            holders = sum(self._count_holders(age, budgets_after[age]) for age in range(n_active))
-            if holders != n_ranks + self.n_doubles:
-                return None
+        if turn == self.q - 1 and not self._gives_all_ranks_chunks(budgets_after):
+            return None
         return tuple(budgets_after)
+
+    def _has_rounds_left(self, turn: int, step: DoublesStep) -> bool:
+        """Tell whether the rounds after `turn` are enough for what doubles have still to do.
+
+        Each double has to meet the late rank, one in a round, which takes rounds up to number
+        n_chunks - 1. As many doubles as `n_losers` have to be without a partner once, one in a
+        round, up to the last round, n_chunks + q - 2.
+        """
+        n_to_meet = sum(not double.met for double in step.doubles)
+        n_to_lose = self.n_losers - sum(double.lost for double in step.doubles)
+        has_meetings = n_to_meet <= max(0, self.n_chunks - 1 - turn)
+        return has_meetings and n_to_lose <= self.n_chunks + self.q - 2 - turn
+
+    def _gives_all_ranks_chunks(self, budgets: list[int]) -> bool:
+        """Tell whether every rank has a chunk after the first q rounds, the ramp.
+
+        `budgets` are those after the ramp. Each rank but the late one must hold one active chunk,
+        and each double two. A chunk is wanted at m / 2 = 2^(q - 1) - surplus ranks, where m is the
+        even number of all ranks.
+        """
+        n_ranks = 2 * ((1 << (self.q - 1)) - self.surplus) - 1
+        n_held = sum(self._count_holders(class_, budgets[class_]) for class_ in range(self.q))
+        return n_held == n_ranks + self.n_doubles
 
     def _count_givers(
         self,
-        age: int,
+        class_: int,
         step: DoublesStep,
         doubles: tuple[Double, ...],
         budgets: Budgets,
         debts: tuple[int, ...],
     ) -> int:
-        """Return from how many ranks doubles can take the chunk of class `age` in a round.
+        """Return from how many ranks doubles can take the chunk of a class in a round.
 
         `doubles`, `budgets` and `debts` are those before the round. The chunk is given by ranks
         that hold it alone and pay no debt with it, and by doubles whose move gives it. Example: 4
         ranks hold it, two of which are doubles, and one of these gives it: 3 ranks give it.
         """
-        n_doubles_with_it = sum(age in (double.young, double.old) for double in doubles)
-        n_givers = self._count_holders(age, budgets[age]) - n_doubles_with_it - debts.count(age)
-        n_givers += step.moves.count(SEND + age)
+        n_with_it = sum(class_ in (double.young, double.old) for double in doubles)
+        n_givers = self._count_holders(class_, budgets[class_]) - n_with_it - debts.count(class_)
+        n_givers += step.moves.count(SEND + class_)
         # If the number of ranks is odd, one that gives class q - 2 is without a partner, unless a
         # double is.
-        goes_to_absent = age == self.q - 2 and self.n_losers > 0 and LOSE not in step.moves
+        goes_to_absent = class_ == self.q - 2 and self.n_losers > 0 and LOSE not in step.moves
         return n_givers - goes_to_absent
 
-    def _count_holders(self, c: int, budget: int) -> int:
-        """Return how many ranks hold a chunk of class `c` with the given budget.
+    def _count_holders(self, class_: int, budget: int) -> int:
+        """Return how many ranks hold a chunk of a class with the given budget.
 
         Without waste a chunk of class c is at 2^c ranks. A holder that is missing now would have
         become 2^(q - 1 - c) holders by the time when the chunk is the oldest, and so many are
@@ -942,4 +967,4 @@ class DoublesSearch:
         later holders are wasted, which are 2 / 2 holders now. It is at 2^3 - 1 = 7 ranks.
         """
         wasted = self.surplus - budget
-        return (1 << c) - (wasted >> (self.q - 1 - c))
+        return (1 << class_) - (wasted >> (self.q - 1 - class_))
