@@ -76,9 +76,11 @@ class HeldCircuits:
     def earn_more(self, worth: NDArray[np.int64], limit: int) -> bool:
         """Tell whether the switch can hold pairs at once that are worth more than a limit.
 
-        Both entries of a pair count, ``worth[source, destination]`` >= 0.
+        A pair of ports is worth what its two directions are, ``worth[source, destination]``, 0 or
+        more each.
         """
         worth_of_pair = np.triu(worth + worth.T, 1)
+        # By port, the sum over it and all later ones of the best pair that each begins.
         later = [int(worth_of_pair[port:].max(axis=1).sum()) for port in range(len(worth))]
         return self._earn_more_from(0, (), 0, PairWorth(worth_of_pair.tolist(), later, limit))
 
@@ -205,12 +207,14 @@ def bound_demand(problem: Demand) -> float:
     It has the unit of the objective. Where groups of entries have weights it is what the groups
     cost at least. Infinite where a demand needs a circuit over its link budget.
     """
-    # Packets of the two directions of a port are not one circuit.
+    # The demand in ticks. Between bidirectional ports it is the larger one of both directions, as
+    # a circuit carries both at once; packets need each direction by itself.
     ticks = problem.ticks if problem.packet_share == 0 else problem.directed_ticks
     n_ports = problem.fabric.n_ports
     places = problem.entry_places
     if places is None:
-        # On booleans it is four times as fast as on integers.
+        # The entries of the demand as ``source * n_ports + destination``. (On booleans this is
+        # four times as fast as on integers.)
         places = np.flatnonzero(ticks != 0)
     sources, destinations = np.divmod(places, n_ports)
     over_budget = find_over_budget(problem.fabric)[sources, destinations]
@@ -232,12 +236,12 @@ def bound_demand(problem: Demand) -> float:
 
 
 def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> float:
-    """Bound the completion time in s of one port in one direction, whose rest is sent as packets.
+    """Bound the completion time of one line from below, in s, if packets carry what is left.
 
     Circuits go to the k largest entries; the bound is the least over all k. Circuits and packets
-    together carry everything, and packets alone carry the entries without a circuit. The entries
-    are in ticks, above 0, in any order. Packets go at ``problem.packet_share`` of the rate of a
-    circuit.
+    together carry everything, and packets alone carry the entries without a circuit: the longer of
+    both times counts. `entries` are those of the line, in ticks, above 0, in any order. Packets go
+    at ``problem.packet_share`` of the rate of a circuit.
     """
     planes = problem.planes
     delay_ticks = problem.delay_ticks
@@ -263,12 +267,13 @@ def _bound_line_with_packets(problem: Demand, entries: NDArray[np.int64]) -> flo
 def _bound_circuits(
     problem: Demand, sources: NDArray[np.int64], destinations: NDArray[np.int64]
 ) -> float:
-    """Bound the objective, in its unit, by what each port and all ports together have to do.
+    """Bound the objective from below by what each port and all ports together have to do.
 
     Entry k of the demand is from ``sources[k]`` to ``destinations[k]``; there are no packets. A
     port serves one partner at a time on each plane, and waits for a delay before each. All-stop:
     nothing is carried in a delay, hence the ticks of the busiest line and the delays of the line
-    with most partners add up. If ports are bidirectional, n ports have n / 2 circuits at once.
+    with most partners add up. If ports are bidirectional, n ports have n / 2 circuits at once. The
+    result is in the unit of the objective: seconds, or a number of matchings.
     """
     if not len(sources):
         return 0.0
@@ -281,6 +286,7 @@ def _bound_circuits(
     np.add.at(sums_of_lines, lines, np.tile(slot_ticks, 2))
     ticks_of_line: list[int] = sums_of_lines.tolist()
     partners_of_line: list[int] = np.bincount(lines, minlength=2 * n_ports).tolist()
+    # At least so many ticks carry, and so many slots are there, whatever delays take.
     busy_ticks: int = max(ticks_of_line)
     n_slots: int = max(partners_of_line)
 
@@ -327,7 +333,10 @@ def check_proof(problem: Demand, proof: Any) -> float:
 
 
 def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
-    """Return the ticks that one port sends ("source") or receives, by partner."""
+    """Return ``ticks[partner]`` of one line: what a port sends (axis "source") or receives.
+
+    A port that does not exist is a `ProofError`.
+    """
     n_ports = problem.fabric.n_ports
     if port >= n_ports:
         raise ProofError(f"names port {port} of {n_ports}")
@@ -337,12 +346,13 @@ def _line(problem: Demand, axis: str, port: int) -> NDArray[np.int64]:
 
 
 def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
-    """Return the completion time in s that prices of ticks prove.
+    """Return the lower bound of the completion time, in s, that prices of ticks prove.
 
     Weak duality of linear programmes: if no possible slot earns more than its duration and one
     delay, all slots take at least what the whole demand earns. A tick of an entry earns the price
     ``duals[source, destination] / units``. If each entry of one row has price 1 and all others 0,
-    the bound is the sum of that row.
+    the bound is the sum of that row. Prices with which a slot earns more, or for another kind of
+    demand, are a `ProofError`.
     """
     if problem.objective != "completion-s" or problem.switching != "all-stop":
         raise ProofError("prices bound the completion time of slots that begin together")
@@ -393,7 +403,7 @@ def _list_held(fabric: Fabric) -> HeldCircuits | None:
 
 
 def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
-    """Bound the number of matchings by the entries of one line, or of two.
+    """Bound the number of matchings from below by the entries of two lines.
 
     A matching is an edge between the two entries, one of each line, that it carries. A connected
     part of v entries has v - 1 edges or more, and equal sums on both lines. Hence there are at
@@ -408,6 +418,7 @@ def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
 
     # Equal entries are groups of two: by exchanging entries they are part of a best choice.
     equal = entries & other_entries
+    # Of all others, a group has the sum 0 if those of the second line count as negative.
     numbers = [*(entries - equal).elements(), *(-k for k in (other_entries - equal).elements())]
     n_groups = equal.total() + count_groups(numbers)
     return float(entries.total() + other_entries.total() - n_groups)
@@ -416,8 +427,9 @@ def _bound_by_counting(problem: Demand, proof: CountProof) -> float:
 def count_groups(numbers: list[int]) -> int:
     """Count into how many groups with sum zero some numbers can be divided.
 
-    Dynamic programming over subsets: 3, 4, -7, 5, 1, -6 give two groups. An upper bound where
-    there are too many numbers or subsets. No number may be 0 or the negative of another one.
+    The most groups count, found by dynamic programming over subsets: 3, 4, -7, 5, 1, -6 give two.
+    Where there are too many numbers or subsets, the result is an upper bound of that. No number
+    may be 0 or the negative of another one.
     """
     # A group has a positive and a negative number and, as no two cancel out, three at least.
     positive = sum(number > 0 for number in numbers)
@@ -553,6 +565,9 @@ def end_groups(
 def weigh_ends(problem: Demand, ends: list[float]) -> float:
     """Compute the sum of weights times seconds of lateness from the ends of groups in ticks.
 
+    ``ends[group]`` is when a group is complete; late is what it ends after its due time, 0 s where
+    there are no deadlines.
+
     A group without weight costs nothing, even if it never ends.
     """
     weights = problem.weights or (1.0,) * len(ends)
@@ -566,7 +581,7 @@ def weigh_ends(problem: Demand, ends: list[float]) -> float:
 
 
 def bound_weighted(problem: Demand) -> float:
-    """Bound the sum of weights times seconds of lateness.
+    """Bound the sum of weights times seconds of lateness from below.
 
     Primal-dual method for concurrent open shop. Each group has a budget, at first its weight. In
     each round one machine is chosen, made of two busy lines, and all groups pay the same price for
@@ -612,8 +627,9 @@ def bound_weighted(problem: Demand) -> float:
             default=(0.0, remaining[0]),
         )
 
-        # Groups that take p ticks each on one machine end at times C with
-        # sum p C >= ((sum p)**2 + sum p**2) / 2 (Queyranne 1993). Lateness is C less the deadline.
+        # What all groups pay at this price. If they take p ticks each on one machine, they end at
+        # times C with sum p C >= ((sum p)**2 + sum p**2) / 2 (Queyranne 1993). Lateness is C less
+        # the deadline: the sum of p times each deadline is taken off.
         squares = sum(ticks_of_group.values()) ** 2
         squares += sum(ticks**2 for ticks in ticks_of_group.values())
         # Both sums may have forty digits and differ in the last few: of whole ticks they are sums
@@ -636,9 +652,11 @@ def bound_weighted(problem: Demand) -> float:
         remaining.remove(leaver)
 
     # The groups that remain, in their best order: dynamic programming over subsets after Held and
-    # Karp (1962). The last group of a subset ends when all of the subset is complete. Bit k of a
-    # subset says whether it has ``remaining[k]``; time doubles with each. By subset: the cost of
-    # its best order, and what its groups send and wait on each line.
+    # Karp (1962). The last group of a subset ends when all of the subset is complete, no sooner
+    # than its ticks on one line and its delays on another one last. Bit k of a subset says whether
+    # it has ``remaining[k]``; time doubles with each. By subset: the cost of its best order, and
+    # what its groups send and wait on each line, which is that of the subset without its last
+    # group (`top`) and what this one adds.
     least_cost = [0.0]
     sent_of_subset = [np.zeros(n_lines, dtype=np.int64)]
     delays_of_subset = [np.zeros(n_lines, dtype=np.int64)]

@@ -66,8 +66,9 @@ def _replay(problem: Demand, answer: Any, findings: Findings, *, is_claimed: boo
 def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Findings) -> bool:
     """Check the schedules that carry a demand, one for each plane, and compute the objective.
 
-    A figure that each plane has is the largest of all planes. False if the slots of some plane are
-    no matchings: then the objective is not known.
+    What is wrong on a plane is told with its number. A figure that each plane has is the largest
+    of all planes. False if the slots of some plane are no matchings: then the objective is not
+    known.
     """
     findings.expect(
         "there is a schedule for each plane", "schedules", len(schedules), problem.planes
@@ -75,8 +76,8 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
     ends: list[int] = []  # when the last slot of each plane ends, in ticks
     circuits: list[Circuits] = []  # those of each plane
     for number, schedule in enumerate(schedules):
-        # Each plane has findings of its own, which get its number. Without matchings it is not
-        # known what it serves.
+        # Each plane has findings of its own, which get its number in messages. Without matchings
+        # (None) it is not known what it serves.
         of_plane = Findings()
         replayed = _replay_plane(problem, schedule, of_plane)
         prefix = f"plane {number}: " if problem.planes > 1 else ""

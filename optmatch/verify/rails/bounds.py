@@ -54,8 +54,8 @@ def verify_rails(
         replay_plan(problem, subject, findings)
         return
 
-    # A higher bound counts changes of circuits. Its argument is for ports of one direction: a port
-    # either sends or receives.
+    # A higher bound counts changes of circuits. It is proved for one-way ports alone, each of
+    # which either sends or receives; with bidirectional ones the bound of all links remains.
     one_way = problem.fabric is None or not problem.fabric.bidirectional
     if one_way:
         checked_s = bound_changes(problem)
@@ -105,7 +105,7 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
 
 
 def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
-    """Return how long a step takes if all circuits are up at all times, by longest paths.
+    """Bound the step time from below, in s: all circuits are up at all times (longest paths).
 
     In a step from a model only one pipeline counts, the ranks that exchange messages with rank 0;
     to leave out others only lowers the bound. With `few_ports` each port still has one circuit at
@@ -135,7 +135,7 @@ def bound_step(job: RailJob, *, few_ports: bool = False) -> float:
 
 
 def _measure_with_few_ports(job: RailJob, operations: Places) -> Column:
-    """Return how long operations last at least, in s, if each port has one circuit at a time.
+    """Bound from below how long operations last, in s, if each port has one circuit at a time.
 
     Only all-to-alls of n > 2 ranks over a rail take longer than with circuits to all. The faster
     one of two ways counts:
@@ -224,7 +224,7 @@ def _find_earliest(lasts_s: Column, before: Places, after: Places) -> Column:
 
 
 def bound_changes(job: RailJob) -> float:
-    """Bound the step time from below with changes of circuits counted.
+    """Bound the step time from below, in s, with changes of circuits counted.
 
     All-to-alls take as long as the ports allow. With one port either no circuit changes, or one
     changes and changes back: two delays.
@@ -241,7 +241,7 @@ def bound_changes(job: RailJob) -> float:
 
 
 def bound_staying(job: RailJob) -> float:
-    """Bound the step time in s for plans in which no circuit changes, with one port a GPU.
+    """Bound the step time from below, in s, if no circuit changes and a GPU has one port.
 
     All GPUs that communicate, directly or through others, are then on one ring of circuits:
 
@@ -298,7 +298,7 @@ def bound_staying(job: RailJob) -> float:
 
 
 def _bound_machine(head_s: Column, duration_s: Column, tail_s: Column) -> float:
-    """Bound the end of the step by jobs on one machine with heads and tails (Jackson, Carlier).
+    """Bound the end of a step from below by the jobs of one machine (Jackson, Carlier).
 
     All three are by job, in seconds. The head of a job is the time before it can start, its tail
     the time from its end to the end of the step. A set of jobs takes at least its least head, all

@@ -80,7 +80,7 @@ class Context(NamedTuple):
     plan: RailPlan
     findings: Findings
 
-    def refuse(
+    def refuse_operations(
         self,
         rule: str,
         operations: NDArray[np.int64],
@@ -88,10 +88,10 @@ class Context(NamedTuple):
         got: ArrayLike,
         expected: ArrayLike,
     ) -> None:
-        """Refuse operations that break a rule; `MOST_TOLD` are named, further ones counted.
+        """Add a violation for each operation with a wrong row; from `MOST_TOLD` on, their number.
 
-        By row: an operation, whether it is `wrong`, what it has and what was expected, NaN where
-        no number says that.
+        By row: an operation, which may have several rows; whether it is `wrong`; what it has, and
+        what was expected, NaN where no number says that. Nothing is added if no row is wrong.
         """
         if not wrong.any():
             return
@@ -235,7 +235,7 @@ class Work(NamedTuple):
 
 
 def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
-    """Compute how many bytes operations send, and how long they last if all circuits are there.
+    """Compute what each rank sends in operations, and how long these last with all circuits up.
 
     `operations` are indices of ``job.step()``, ascending; the result has an entry for each. A
     collective goes around a ring of its members unless the job names another algorithm (such as
@@ -305,11 +305,12 @@ class Precedence(NamedTuple):
 def list_before(step: Step, operations: NDArray[np.int64]) -> Precedence:
     """Pair each operation with those that have to end before it starts.
 
-    These are its dependencies, and the operation before it in the same stream: computation,
-    collectives of a dimension in servers or on rails, and messages with each rank each way are
-    streams. `operations` are all those of some ranks, ascending; a *row* is a place among them.
+    These are its dependencies, and the operation before it in the same stream of its rank. Streams
+    are: computation; the collectives of a dimension inside servers; those on rails; the messages
+    to each other rank; and those from each. `operations` are all those of some ranks, ascending; a
+    *row* is a place among them.
     """
-    # ``stream[row]``: the number of a dimension and queue, twice, and 1 more on rails. Computation
+    # ``stream[row]``: twice the number of a dimension and queue, and 1 more on rails. Computation
     # has group -1, the last entry of `stream_of_group`: its number comes after those of all names.
     names = sorted({(group.dimension, group.stream) for group in step.groups})
     numbers = [names.index((group.dimension, group.stream)) for group in step.groups]
@@ -436,9 +437,10 @@ class Rail(NamedTuple):
     def dark_before(self, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add up how long the whole rail is dark until some times, `delay_s` from each stop.
 
-        All stops so far count whole but for the last one, which may not be over yet. A stop at
-        -inf comes before all others, and does not count.
+        All stops so far count whole but for the last one, which may not be over yet. With stops at
+        4 s and 9 s of 2 s each, the rail has been dark for 0 s at 3 s, 2 s at 8 s, 3 s at 10 s.
         """
+        # Before the first stop `n_stops` is 0, and a stop at -inf takes -1 + 1 = 0 delays.
         n_stops = np.searchsorted(self.stops_s, time_s, side="right")
         last_stop_s = np.append(-np.inf, self.stops_s)[n_stops]
         in_last_stop_s = np.minimum(time_s - last_stop_s, self.delay_s)
@@ -495,12 +497,12 @@ def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -
 def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
     """Check the states of a switch and their times, before circuits are looked at.
 
-    Only ports of GPUs have circuits, the last state is the first one, each state has the time to
-    be set up, and cells make these circuits. `number` is that of the timeline in ``plan.rails``,
-    and `n_gpus` how many GPUs its rails have each. False if the switch has the wrong number of
-    ports, with which nothing can be said of circuits.
+    The switch has the right number of ports (if not, the check ends here and returns False) and
+    its rail fits it; only ports of GPUs have circuits; the last state is the first one; each state
+    has the time to be set up; and cells make these circuits. `number` is that of the timeline in
+    ``plan.rails``, and `n_gpus` how many GPUs its rails have each.
     """
-    # Without the right number of ports nothing else can be checked.
+    # As many ports as GPUs need or, of a fabric that is given, as it has.
     job = context.job
     findings = context.findings
     timeline = context.plan.rails[number]
@@ -515,7 +517,7 @@ def _check_timeline(context: Context, number: int, n_gpus: int) -> bool:
         findings.refuse("a rail fits its switch", where, n_needed, job.network.radix)
 
     # The GPUs have the first ports of the switch that work. All others are foreign: no circuit may
-    # leave them or lead to them.
+    # leave them or lead to them. ``foreign[port]`` is True for those.
     live_ports = np.arange(n_ports) if job.fabric is None else job.fabric.live_ports
     foreign = np.isin(np.arange(n_ports), live_ports[:n_needed], invert=True)
     # ``matchings[state, port]`` is where a port leads to. An idle one, -1, looks up the last port;
@@ -573,7 +575,7 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
     )
 
     # ``earliest_s[state]`` is one delay after the start of the state before. The first two states
-    # are free of this: the first one is there, and the change to the second one follows none.
+    # may start at any time: the first one is there, and no change comes before the second one.
     network = context.job.network
     if network.switching == "all-stop":
         earliest_s = np.append([-np.inf, -np.inf], starts_s[1:-1] + network.delay_s)
@@ -591,8 +593,9 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
 def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> None:
     """Check that no port gets another circuit, or a new route of its own, before its last is up.
 
-    Both the port that sends and the port that receives a new circuit are looked at; ports may not
-    change within one delay, in seconds. `where` names the timeline in messages.
+    A circuit is up one delay after its state starts: two changes of a port are at least so far
+    apart. This holds for the ports that send and for those that receive. `where` names the
+    timeline in messages.
     """
     matchings = timeline.matchings
     delay_s = context.job.network.delay_s
@@ -602,7 +605,7 @@ def _check_port_times(context: Context, timeline: RailTimeline, where: str) -> N
     state, port = np.nonzero(~stays[1:] & (matchings[1:] != IDLE))
     state += 1
     for side, side_ports in (("from", port), ("to", matchings[state, port])):
-        # States are ascending in time.
+        # Sorted by port, then by state, which is by time: neighbours of one port are compared.
         order = np.lexsort([state, side_ports])
         ports = side_ports[order]
         states = state[order]
@@ -680,13 +683,14 @@ Seconds = NDArray[np.float64]
 
 
 def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
-    """Replay collectives with the same rounds, and compare when they end.
+    """Check collectives with the same rounds: that each round has its circuits, and when they end.
 
     All collectives of the group have the same algorithm and number of members, hence they are
     replayed together; ``group.operations`` has the operations of all their members. A round begins
     when the one before has ended and its circuits are up, and lasts as long as its longest send.
-    If the last round is over at 7 s, just when the rail stops until 9 s, both 7 s and 9 s are
-    right; after any other round the next one begins at 7 s, and rests during the stop.
+    Where a circuit is missing, the end is not compared. If the last round is over at 7 s, just
+    when the rail stops until 9 s, both 7 s and 9 s are right; after any other round the next one
+    begins at 7 s, and rests during the stop.
     """
     step = context.step
     plan = context.plan
@@ -713,14 +717,14 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     start_s = plan.start_s[operation]
     spell = rail.spell_at(start_s - rounding(start_s), used.port)
 
-    # `now_s` and `end_after_stop_s` are by collective: when the rounds so far are over, before a
-    # stop of the rail that begins at just that time, and after it.
+    # By collective, when the rounds so far are over: before a stop of the rail that begins at just
+    # that time (`now_s`), and after it (`end_after_stop_s`).
     lacks = np.zeros(len(spell), dtype=bool)  # by entry: whether a circuit was missing
     now_s = plan.start_s[first_operation].copy()
     end_after_stop_s = now_s
     for transfers in group.rounds:
-        # The entries that send in this round, and to which rank. By place the place that receives
-        # from it; -1 where it does not send: its ports are left out.
+        # The entries that send in this round (`sender`), and to which rank each (`receiver`).
+        # ``receiver_of_place[place]`` is -1 for a member that does not send.
         receiver_of_place = np.full(members.shape[1], -1)
         for transfer in transfers:
             receiver_of_place[transfer.sender] = transfer.receiver
@@ -756,7 +760,7 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
         # A circuit has to stay to the end of the round.
         missing |= rail.until_s[in_use] < now_s[collective] - rounding(now_s)[collective]
         lacks[sender[missing]] = True
-    context.refuse(
+    context.refuse_operations(
         "in each round of a collective its circuits are there",
         operation,
         lacks,
@@ -778,7 +782,7 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     off = np.abs(planned_s - end_s - stopped_s) > rounding(planned_s)
     # The end is compared only where no circuit is missing.
     replayed = ~np.isin(collective_of_entry, collective_of_entry[lacks])
-    context.refuse(
+    context.refuse_operations(
         "a collective ends with the last of its rounds",
         operation,
         off & replayed,
@@ -885,9 +889,10 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     if not in_rounds.any():
         return operations[:0], operations[:0]
 
-    # One port alone meets all others if it has as many circuits from start to end. Its spells have
-    # consecutive numbers: from 6 to 8 there are three circuits. Of several ports, circuits are too
-    # few if all lead to one rank at the start: in rounds they would lead to different ones.
+    # An operation whose circuits change is in stages if they are too few for rounds. One port
+    # alone meets all others if it has as many circuits from start to end; its spells have
+    # consecutive numbers, and from 6 to 8 are three circuits. Several ports have too few if all
+    # lead to one rank at the start: in rounds they would lead to different ones.
     last_spell = rail.spell_at(end_s - rounding(end_s), exchanges.used.port)
     n_circuits = np.zeros(len(operations), np.int64)
     np.maximum.at(n_circuits, row, 1 + last_spell - exchanges.spell)
@@ -943,7 +948,8 @@ def _open_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
 def _is_one_round(exchanges: Exchanges) -> NDArray[np.bool_]:
     """Tell for each operation whether it is one round, if its circuits stay until it ends.
 
-    It has a port for each other member, and lasts as long as one part needs.
+    In a single round each other member has a port that leads there: there are enough ports, they
+    reach two ranks at least, and the operation lasts as long as one part needs.
     """
     lit_s = exchanges.duration_s - exchanges.dark_s
     lasts_a_part = np.abs(lit_s - exchanges.part_s) <= rounding(exchanges.end_s)
@@ -966,7 +972,8 @@ def _check_rounds_of_exchanges(
     ``in_rounds[row]`` tells whether ``exchanges.operations[row]`` is in rounds; others are not
     looked at.
     """
-    # Every other member has to be served by a circuit of its own.
+    # Every other member has to be served by some circuit. `row` and the spells beside it have an
+    # entry for each port of the operations in rounds.
     operations = exchanges.operations
     of_rounds = in_rounds[exchanges.used.row]
     row = exchanges.used.row[of_rounds]
@@ -974,14 +981,18 @@ def _check_rounds_of_exchanges(
         context, rail, operations, exchanges.part_s, row, exchanges.spell[of_rounds]
     )
     wrong = in_rounds & (n_served != exchanges.n_others)
-    context.refuse(EVERYONE_TO_EVERYONE, operations, wrong, n_served, exchanges.n_others)
+    context.refuse_operations(
+        EVERYONE_TO_EVERYONE, operations, wrong, n_served, exchanges.n_others
+    )
 
     # The time is that of all rounds and of the changes between them, one fewer than rounds. With a
     # switch that stops as a whole, the stops within the operation count instead.
     between_s = exchanges.dark_s if len(rail.stops_s) else (exchanges.n_rounds - 1) * rail.delay_s
     needed_s = exchanges.n_rounds * exchanges.part_s + between_s
     wrong = in_rounds & (np.abs(exchanges.duration_s - needed_s) > rounding(exchanges.end_s))
-    context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, exchanges.duration_s, needed_s)
+    context.refuse_operations(
+        LASTS_AS_BYTES_NEED, operations, wrong, exchanges.duration_s, needed_s
+    )
 
 
 def _count_served(
@@ -1014,8 +1025,9 @@ def _count_served(
         row = row[goes_on]
         spell = spell[goes_on] + 1
 
-    # Only members of the same group count, not the rank itself, and each of them once. A pair is
-    # one integer; sorting and comparing is much quicker than `np.unique`.
+    # Only members of the same group count, not the rank itself, and each of them once: a pair of
+    # row and rank is one integer, and of equal ones that stand side by side the first one counts.
+    # (`np.unique` is much slower.)
     served_by, rank = np.concatenate(pairs).T
     is_other = _find_places(context, operations[served_by], rank) >= 0
     is_other &= rank != step.rank[operations[served_by]]
@@ -1029,7 +1041,8 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
 
     All members use the same strides, each part arrives, circuits are there, and each stage lasts
     as long as a circuit needs for the parts that it carries. With stages of 5 s and 4 s and a
-    change of 2 s, the all-to-all ends 11 s after its start.
+    change of 2 s, the all-to-all ends 11 s after its start. The end is compared only where the
+    other rules hold.
     """
     # All arrays have an entry for each port of each operation, as `used` has: ``row[entry]`` is
     # the place of its operation in `operations`, ``operation[entry]`` the operation itself. While
@@ -1098,9 +1111,11 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
         begin_s = end_s + rail.delay_s
 
     # A circuit that is missing is refused; the end is compared where all circuits are there.
-    context.refuse(EVERYONE_TO_EVERYONE, operation, wrong, strides[:, 0], np.nan)
+    context.refuse_operations(EVERYONE_TO_EVERYONE, operation, wrong, strides[:, 0], np.nan)
     off = ~wrong & (np.abs(planned_s - end_s) > rounding(planned_s))
-    context.refuse(LASTS_AS_BYTES_NEED, operation, off, planned_s - start_s, end_s - start_s)
+    context.refuse_operations(
+        LASTS_AS_BYTES_NEED, operation, off, planned_s - start_s, end_s - start_s
+    )
 
 
 def _find_places(context: Context, operation: Places, rank: NDArray[np.integer]) -> Places:
@@ -1113,7 +1128,8 @@ def _find_places(context: Context, operation: Places, rank: NDArray[np.integer])
         return operation
 
     # A pair of group and rank is one integer: the keys of all members are searched for it. A rank
-    # of -1 has a key that no member has.
+    # of -1 has a key that no member has: that of rank ``n_ranks``, one too many, of the group
+    # before.
     groups = context.step.groups
     group = context.step.group[operation].astype(np.int64)
     key_base = context.step.n_ranks + 1
@@ -1308,7 +1324,7 @@ def _list_hops(context: Context, operations: Places) -> Hops:
     rank = np.concatenate([step.rank[operations], relays[:, 1]])[order]
     ports = np.concatenate([plan.ports[operations], relays[:, 2]])[order]
 
-    # A hop whose successor is of the same operation hands on to the rank of that one.
+    # A hop hands on to the rank of the next one, if that is of the same operation: -1 at the last.
     goes_on = np.append(operation[1:] == operation[:-1], False)[: len(operation)]
     return Hops(operation, rank, ports, np.where(goes_on, np.roll(rank, -1), -1))
 
@@ -1322,7 +1338,7 @@ def _check_messages(context: Context, riding: Places, sends: Places, reached: Ar
     """
     step = context.step
     receiver = step.peer[sends]
-    context.refuse(
+    context.refuse_operations(
         "a message goes to its receiver", sends, reached.rank != receiver, reached.rank, receiver
     )
 
@@ -1336,7 +1352,7 @@ def _check_messages(context: Context, riding: Places, sends: Places, reached: Ar
     operation = receives[receive_of_send]
     stated = context.plan.ports[operation]
     expected = arrives_at[receive_of_send]
-    context.refuse(
+    context.refuse_operations(
         "a receiver uses the ports at which the message arrives",
         operation,
         stated != expected,
@@ -1404,10 +1420,10 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     ports_per_gpu = context.job.network.ports_per_gpu
     ring = step.match[operation].astype(np.int64) * ports_per_gpu + lane
 
-    # The entry that each one leads to: same ring, and the rank that is reached. The search leaves
-    # the last key out, so that it always finds an entry, perhaps one with another key. One that
-    # leads nowhere, or out of its group, has a key that no entry has; it leads to itself from here
-    # on.
+    # ``next_entry[entry]``: the entry of the same ring whose rank is reached. The search leaves
+    # the last key out, so that it always finds an entry, perhaps one with another key. An entry
+    # that leads nowhere, or out of its group, searches a key that no entry has; from here on it
+    # leads to itself.
     entries = np.arange(len(operation))
     key = ring * step.n_ranks + step.rank[operation]
     order = np.argsort(key)
@@ -1419,8 +1435,9 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     # Where each entry is reached once, the way from entry to entry comes back: it is a cycle.
     reached_once = np.bincount(next_entry, minlength=len(entries)) == 1
 
-    # The number of rounds is enough to go once round the largest group: with 8 members it is 4,
-    # and 2**4 steps are more than 8.
+    # Pointer doubling: after k passes, an entry knows the lowest of the next 2**k entries, itself
+    # included. The passes are enough to go once round the largest group: with 8 members they are
+    # 4, and 2**4 entries are more than 8.
     lowest = entries
     for _ in range(int(n_members.max(initial=1)).bit_length()):
         lowest = np.minimum(lowest, lowest[next_entry])
@@ -1430,7 +1447,7 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
     # no entry leads to another ring.
     n_in_cycle = np.bincount(lowest, minlength=len(entries))[lowest]
     makes_ring = leads_inside & reached_once & (n_in_cycle == n_members)
-    context.refuse(
+    context.refuse_operations(
         "the circuits of a collective make one ring over its group",
         operation,
         ~makes_ring,
@@ -1442,8 +1459,9 @@ def _check_rings(context: Context, operation: Places, lane: Places, reached: Pla
 def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hops) -> None:
     """Check that each operation lasts as long as its bytes need on their way.
 
-    Bytes go at the rate of the hop with fewest ports, each message has the latency of the longest
-    route, of all members, and data rest while the rail is dark. `hops` are those of `operations`.
+    Bytes go at the rate of the hop with fewest ports, of all members; each message has the latency
+    of every hop of the longest route, of all members; and data rest while the rail is dark. `hops`
+    are those of `operations`.
     """
     step = context.step
     work = measure_work(context.job, operations)
@@ -1476,7 +1494,7 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
         - rail.dark_before(start_s)
     )
     wrong = np.abs(end_s - start_s - needed_s) > rounding(end_s)
-    context.refuse(LASTS_AS_BYTES_NEED, operations, wrong, end_s - start_s, needed_s)
+    context.refuse_operations(LASTS_AS_BYTES_NEED, operations, wrong, end_s - start_s, needed_s)
 
 
 def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None:
@@ -1500,7 +1518,8 @@ def _check_chord_routes(context: Context) -> bool:
     """Check the tables of routes over chords: each route arrives, and all data have a route.
 
     The shares of all routes to one distance have to sum to 1. A table is for groups of some size
-    that the job has, which also bounds the memory of the check.
+    that the job has, which also bounds the memory of the check; it ends at the first table that is
+    not. Returns whether no rule is broken.
     """
     n_before = len(context.findings.violations)
     sizes = {len(group.ranks) for group in context.step.groups}
@@ -1517,7 +1536,7 @@ def _check_chord_routes(context: Context) -> bool:
         # ``hops[route, port]`` times ``strides[port]``, summed over the ports, is how many places
         # further on a route ends.
         reached = routes.hops.astype(np.int64) @ np.array(routes.strides, np.int64)
-        reached %= routes.n_members
+        reached %= routes.n_members  # places are on a circle
         context.findings.expect_none(
             "routes over chords bring each part to its place",
             reached != routes.distance,
@@ -1527,7 +1546,8 @@ def _check_chord_routes(context: Context) -> bool:
             most=MOST_TOLD,
         )
 
-        # Distance 0 is the member itself, for whom nothing is sent.
+        # ``carried[distance]``: the sum of the shares of its routes. Distance 0 is the member
+        # itself, for whom nothing is sent.
         carried = np.bincount(routes.distance, routes.share, minlength=routes.n_members)
         off = np.abs(carried - 1.0) > rounding(1.0)
         off[0] = False
@@ -1561,7 +1581,7 @@ def _check_chords(context: Context, rail: Rail, operations: Places) -> Places:
         # was expected of it.
         taking_part = operations[np.isin(match[operations], match[chosen])]
         differs = ~np.isin(taking_part, chosen)
-        context.refuse(
+        context.refuse_operations(
             "in an all-to-all over chords all members use the same strides",
             taking_part,
             differs,
@@ -1627,7 +1647,7 @@ def _check_times_over_chords(
     up_s = rail.up_s(spell).max(axis=1)
     until_s = rail.until_s[spell].min(axis=1)
     is_up = (up_s <= start_s + rounding(start_s)) & (until_s >= end_s - rounding(end_s))
-    context.refuse(
+    context.refuse_operations(
         "circuits of chords are there from start to end", operations, ~is_up, start_s, up_s
     )
 
@@ -1649,7 +1669,7 @@ def _check_times_over_chords(
     parts_of_port = (routes.share[:, None] * routes.hops).sum(axis=0)
     needed_s = parts_of_port.max() * part_s + rail.dark_before(end_s) - rail.dark_before(start_s)
     off = np.abs(end_s - start_s - needed_s) > rounding(end_s)
-    context.refuse(
+    context.refuse_operations(
         "an all-to-all over chords lasts as long as its busiest port needs",
         operations,
         off,
@@ -1763,7 +1783,7 @@ def _check_times(context: Context) -> None:
         earliest_s = np.full(len(operations), -np.inf)
         np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
         early = start_s < earliest_s - rounding(start_s)
-        context.refuse(
+        context.refuse_operations(
             "an operation starts after what it waits for", operations, early, start_s, earliest_s
         )
 
@@ -1776,7 +1796,7 @@ def _check_times(context: Context) -> None:
         longest_s = max(longest_s, float(duration_s.max(initial=0.0)))
         is_beside = step.rail[operations] < 0
         is_wrong = np.abs(duration_s - full_s) > rounding(end_s)
-        context.refuse(
+        context.refuse_operations(
             "an operation lasts as long as its work or its bytes need",
             operations,
             np.where(is_beside, is_wrong, duration_s < 0),
@@ -1826,7 +1846,7 @@ def _check_together(context: Context, verb: str, time_s: NDArray[np.float64]) ->
     for first in starts_of_chunks:
         operations = np.arange(first, min(first + _N_COMPARED, len(match)))
         expected_s = common_s[match[operations]]
-        context.refuse(
+        context.refuse_operations(
             f"all parts of a communication {verb} together",
             operations,
             (match[operations] >= 0) & (expected_s != time_s[operations]),
@@ -1937,9 +1957,11 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     n_rails = job.network.gpus_per_server
     k = job.network.ports_per_gpu
     timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
-    # A state begins with each change of some rail, at 0 s perhaps. A circuit that a rail gives up
-    # and sets up at one time is a new one, so each of several changes at one time counts: a row of
-    # `changes` is the time of a change, and how many its rail has before it at that time.
+    # The joined switch changes its state with each change of some rail, at 0 s perhaps. A circuit
+    # that a rail gives up and sets up at one time is a new one, so each of several changes of a
+    # rail at one time counts: a row of `changes` is the time of a change, and how many its rail
+    # has before it at that time. Rails that change at 3 s once and twice have the rows (3, 0), and
+    # (3, 0) and (3, 1): the joined switch changes twice at 3 s.
     changes: list[NDArray[np.float64]] = []
     for timeline in plan.rails:
         changes_s = timeline.starts_s[1:]
@@ -1951,12 +1973,15 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     n_gpus = timeline_of_rail[0].matchings.shape[1] // k
     shares = np.full((1 + len(change_s), n_gpus, n_rails, k), IDLE, np.int64)
     for rail, timeline in timeline_of_rail.items():
-        # The state of this rail after each change, in front of them the first one. The receiver,
-        # port p of GPU g on this rail, gets its number on the joined switch.
+        # By state of the joined switch, the state in which this rail is then: at first its first
+        # one. After row (3, k) of the changes it has made those of its own before 3 s, and k + 1
+        # of those at 3 s, or all if they are fewer.
         n_earlier = np.searchsorted(timeline.starts_s[1:], change_s)
         n_until = np.searchsorted(timeline.starts_s[1:], change_s, side="right")
         state_after = np.minimum(n_earlier + 1 + n_before_at_once.astype(np.int64), n_until)
         state = np.append(0, state_after)
+
+        # The receiver, port p of GPU g on this rail, gets its number on the joined switch.
         receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)
         share = receiver // k * (n_rails * k) + rail * k + receiver % k
         shares[:, :, rail] = np.where(receiver == IDLE, IDLE, share)
@@ -2009,7 +2034,7 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     _check_times(context)
     off_rails = np.flatnonzero((step.rail < 0) & (plan.ports != 0))
     ports = plan.ports[off_rails]
-    context.refuse("what rides no rail uses no port", off_rails, ports != 0, ports, 0)
+    context.refuse_operations("what rides no rail uses no port", off_rails, ports != 0, ports, 0)
 
     # Switches. All timelines are checked, also after a wrong one.
     fits = [
@@ -2086,7 +2111,9 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     # rules look ports up and rely on that.
     ports = context.plan.ports[riding]
     wrong = (ports <= 0) | (ports >> context.job.network.ports_per_gpu != 0)
-    context.refuse("an operation on a rail uses ports of its GPU", riding, wrong, ports, 1)
+    context.refuse_operations(
+        "an operation on a rail uses ports of its GPU", riding, wrong, ports, 1
+    )
     if wrong.any():
         return
 
@@ -2094,9 +2121,9 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     lasts_s = context.plan.end_s[riding] - context.plan.start_s[riding]
     riding = riding[(lasts_s > 0) | (measure_work(context.job, riding).full_s > 0)]
 
-    # What is sent is checked in chunks, all members of a communication in the same one: with 2
-    # members each and chunks of 3, the members begin at places 0, 2 and 4, so that there are two
-    # communications in a chunk and the third in the next.
+    # What is sent is checked in chunks, all members of a communication in the one of its first
+    # member. With communications of 2 members that begin at the places 0, 2 and 4, and chunks of
+    # 3, two communications are in the first chunk, and the third one in the next.
     senders = riding[step.kind[riding] != RECV]
     match = step.match[senders]
     chunk_number = np.searchsorted(np.sort(match), match) // _CHUNK
@@ -2177,7 +2204,7 @@ def _check_sharing(
         start_s = plan.start_s[operation][1:]
         end_before_s = plan.end_s[operation][:-1]
         overlap = (np.diff(port) == 0) & (start_s < end_before_s - rounding(end_before_s))
-        context.refuse(
+        context.refuse_operations(
             "a port sends for one operation at a time",
             operation[1:],
             overlap,

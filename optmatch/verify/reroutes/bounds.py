@@ -76,7 +76,8 @@ def _check_proof(failure: Failure, proof: object) -> float:
 def _check_cut(failure: Failure, proof: CutProof) -> None:
     """Check that more circuits must leave a set of servers than there are fibres that work.
 
-    ``proof.servers`` is the set, ascending. For example, 3 circuits cannot leave over 2 fibres.
+    ``proof.servers`` is the set, ascending. For example, 3 circuits cannot leave over 2 fibres. A
+    set that proves nothing, or has servers that do not exist, is a `ProofError`.
     """
     units = failure.problem.units
     n_servers = units.n_servers
@@ -94,8 +95,9 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
         if enters_at_b.any() or not leads_one_way(interposer.graph):
             ends = np.concatenate([ends, ends[:, ::-1]])
 
-    # Each fibre that works leads from its tail to its head, a row of `ends`. Nodes from n_servers
-    # on are switches between racks, which are on neither side.
+    # Fibres that lead out of the set. Each one that works leads from its tail to its head, a row
+    # of `ends`. Nodes from n_servers on are switches between racks, which are on neither side: of
+    # these, fibres from the set, and fibres to other servers, are counted apart.
     n_leaving = 0
     fibres_to_switch = Counter[int]()  # from servers inside
     fibres_from_switch = Counter[int]()  # to servers outside
@@ -106,7 +108,7 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
             fibres_from_switch[tail] += not is_inside[head]
         elif is_inside[tail] and not is_inside[head]:
             n_leaving += 1
-    # Light passes a switch, by as many circuits as there are fibres on both of its sides.
+    # As many circuits pass a switch as it has fibres on either side: the smaller number of both.
     for switch, n_fibres in fibres_to_switch.items():
         n_leaving += min(n_fibres, fibres_from_switch[switch])
 
@@ -116,15 +118,16 @@ def _check_cut(failure: Failure, proof: CutProof) -> None:
 
 
 def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
-    """Count the circuits that leave a set of units at least, whichever spares replace lost units.
+    """Count the fewest circuits that leave a set of units, whichever spares replace lost units.
 
     ``inside[unit]`` says which units are in the set. A circuit between two lost units is not
-    counted. Infinite if there are not enough spares.
+    counted: its ends may stay together. Infinite if there are not enough spares.
     """
     n_fixed = 0  # circuits that leave the set whatever is handed over
     # For each lost unit, its circuits that leave the set if its spare is outside, and if inside:
     # those that arrive from inside count in the first case, those that lead outside in the second.
-    # With 2 that arrive from inside and 3 that lead outside, it adds 2 or 3.
+    # One with 2 that arrive from inside and 3 that lead outside adds 2 in the first case, and 3
+    # in the second one.
     if_outside = dict.fromkeys(sorted(failure.lost), 0)
     if_inside = dict.fromkeys(sorted(failure.lost), 0)
     for ports in failure.problem.circuits.tolist():
@@ -139,8 +142,9 @@ def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
             n_fixed += bool(inside[source]) and not inside[destination]
 
     # At first all lost units get spares outside. ``added_inside[k]`` is how many more circuits
-    # leave the set if one of them gets a spare inside instead, the cheapest one first. There have
-    # to be enough spares on both sides.
+    # leave the set if one of them gets a spare inside instead, the cheapest one first (1 in the
+    # example, and -1 with 2 and 3 exchanged). `totals` has the circuits for each number of lost
+    # units whose spares are inside, as far as there are enough spares on both sides.
     n_spares_inside = sum(bool(inside[spare]) for spare in failure.spares)
     n_spares_outside = len(failure.spares) - n_spares_inside
     added_inside = sorted(if_inside[unit] - if_outside[unit] for unit in if_inside)
@@ -157,7 +161,7 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
     """Check that for each handover of lost ports to spares a proof shows that there is no routing.
 
     In a handover, a tuple, spare k replaces the k-th lost port. Handovers are in the order of
-    `itertools.permutations` of the spares.
+    `itertools.permutations` of the spares. A proof that does not hold is a `ProofError`.
     """
     fabric = failure.problem.fabric
     lost = sorted(failure.lost)
@@ -188,11 +192,10 @@ def _check_handovers(failure: Failure, proofs: tuple[RoutingProof | None, ...]) 
 def _check_block(failure: Failure, proof: BlockProof) -> None:
     """Check that circuits of some chips outnumber the links that their light must pass.
 
-    The proof names the chips, and the links that light of circuits out of them (`leaving`) or into
-    them has to pass. Light is followed through all working cells in both states, but not through
-    these links; no port on the other side may be reached.
-
-    Example: 2 links cannot serve the 3 circuits that leave a chip.
+    The proof names the chips, and the links that light of circuits out of them (``proof.leaving``)
+    or into them has to pass: 2 links cannot serve the 3 circuits that leave a chip. Light is
+    followed through all working cells in both states, but not through these links; no port on the
+    other side may be reached. A proof that shows nothing is a `ProofError`.
     """
     fabric = failure.problem.fabric
     chips = set(proof.chips.tolist())
@@ -202,7 +205,8 @@ def _check_block(failure: Failure, proof: BlockProof) -> None:
         if not 0 <= chip < failure.problem.units.n_units or chip in failure.lost:
             raise ProofError(f"chip {chip}: is none, or is lost")
 
-    # Light from the sources must not come to any of the destinations around the links.
+    # Light from the sources must not come to any of the destinations around the links. On one side
+    # are the live ports of the chips, on the other one all live ports.
     live_ports = [port for port in range(fabric.n_ports) if port not in failure.dead_ports]
     ports_of_chips = [port for port in live_ports if failure.unit(port) in chips]
     if proof.leaving:
@@ -215,7 +219,8 @@ def _check_block(failure: Failure, proof: BlockProof) -> None:
         if terminal in port_at:
             raise ProofError(f"light reaches port {port_at[terminal]} around the links")
 
-    # Ends of circuits: column 0 is the source, column 1 the destination.
+    # The circuits that begin at the chips, or end there: a source is in column 0 of the circuits,
+    # a destination in column 1.
     end = 0 if proof.leaving else 1
     units = [failure.unit(port) for port in failure.problem.circuits[:, end].tolist()]
     n_circuits = sum(unit in chips for unit in units)
@@ -259,7 +264,7 @@ def _light_from(failure: Failure, starts: Iterable[int], links: set[int]) -> Ite
 
 
 def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
-    """Bound the levels of the cost of any repair; None if no handover has routes for all.
+    """Bound the levels of any repair's cost from below; None if no handover has routes for all.
 
     Each hit circuit gets its shortest route. The levels are disturbed circuits (0), changed
     circuits (those hit), cells set (0), the worst loss of one of them in 0.01 dB, and the cells

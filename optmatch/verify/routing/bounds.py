@@ -52,12 +52,11 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
     joined, so its share of that beam stays what it is in the cell: if a cell leaks 1 %, and the
     other beam has twice the power there, it adds 2 %.
     """
-    # The loss of each beam: the sum over the cells that it passes. `light` has an entry for each
-    # passage: the slot, the source that sent the beam, and the terminals where it enters the cell
-    # and leaves it. Those of a beam stand together, in the order of its way. Cell c has the
-    # terminals 4 c to 4 c + 3: 4 c and 4 c + 1 are the two sides of one end, 4 c + 2 and 4 c + 3
-    # those of the other. From 4 c to 4 c + 3 light changes sides: bit 0 differs, and the cell is
-    # cross.
+    # The loss of each beam (a pair of slot and source): the sum over the cells that it passes.
+    # `light` has an entry for each passage; those of a beam stand together, in the order of its
+    # way. Cell c has the terminals 4 c to 4 c + 3: 4 c and 4 c + 1 are the two sides of one end,
+    # 4 c + 2 and 4 c + 3 those of the other. From 4 c to 4 c + 3 light changes sides: bit 0
+    # differs, and the cell is cross.
     shape = light.arrived.shape
     n_sources = shape[1]
     beam = light.slot * n_sources + light.beam
@@ -95,10 +94,11 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
 
 
 def sum_least(fabric: Fabric, cost: NDArray[np.float64], pairs: NDArray[np.bool_]) -> list[float]:
-    """Return the least cost of each circuit as if it were alone, by source and destination.
+    """Return the least cost of each circuit as if it were alone (Dijkstra).
 
-    ``pairs[source, destination]`` says which circuits there are. ``cost[cell, state]`` is added
-    for each cell passed. Infinite without a way; empty without cells.
+    ``pairs[source, destination]`` says which circuits there are: the result has an entry for each,
+    by source, then by destination. ``cost[cell, state]`` is added for each cell passed. Infinite
+    without a way; empty without cells.
     """
     graph = fabric.graph
     sums: list[float] = []
@@ -124,21 +124,23 @@ def sum_power(
     if graph is None:
         return []
     assert states is not None
-    power_mw = fit_stuck(graph, cells.power_mw)  # (cells, states)
+    # ``power_mw[cell, state]``, of a stuck cell that of its own state in either.
+    power_mw = fit_stuck(graph, cells.power_mw)
     least_mw = power_mw.min(axis=1)
     every_cell = np.arange(graph.n_cells)
     slots_mw = []
     for row in states:
-        stated_mw = power_mw[every_cell, np.maximum(row, 0)]
+        stated_mw = power_mw[every_cell, np.maximum(row, 0)]  # of free cells it does not count
         slots_mw.append(math.fsum(np.where(row == FREE, least_mw, stated_mw)))
     return slots_mw
 
 
 def bound_power(fabric: Fabric, cells: CellDevice, pairs: NDArray[np.bool_], slots: int) -> float:
-    """Bound the heater power in mW of all slots together; infinite if a circuit has no route.
+    """Bound the heater power of all slots together from below, in mW.
 
-    It is the power of all dark cells, and what each circuit adds alone on its cheapest route. Two
-    circuits may pass a cell, so each counts half of what light in the cell adds.
+    It is the power of all cells in their cheaper states, once for each of the `slots`, and what
+    each circuit adds alone on its cheapest route. Two circuits may pass a cell, so each counts
+    half of what the dearer state adds there. Infinite if a circuit has no route, 0 without cells.
     """
     if fabric.graph is None:
         return 0.0
@@ -152,11 +154,12 @@ def bound_power(fabric: Fabric, cells: CellDevice, pairs: NDArray[np.bool_], slo
 def bound_crosstalk(
     graph: CellGraph, cells: CellDevice, passed_twice: int, circuits: int
 ) -> float:
-    """Bound the worst crosstalk over signal by the mean, if two circuits pass every cell; else 0.
+    """Bound the worst crosstalk over signal from below, by the mean of all circuits.
 
-    `circuits` and `passed_twice` are numbers, of circuits and of the cells that two of them pass.
-    Two circuits whose powers have the ratio g leak r g and r / g into each other in a cell of leak
-    r, at least 2 r together.
+    It is 0 unless two circuits pass every cell. `circuits` and `passed_twice` are numbers, of
+    circuits and of the cells that two of them pass. Two circuits whose powers have the ratio g
+    leak r g and r / g into each other in a cell of leak r, which is at least 2 r together: the
+    mean is at least twice the sum of the least leaks over the number of circuits.
     """
     if not circuits or passed_twice < graph.n_cells:
         return 0.0
@@ -170,10 +173,11 @@ def bound_crosstalk(
 def chip_figures(
     problem: AllToAll | Routing, quality: Quality, power_mw: list[float]
 ) -> dict[str, float]:
-    """Name the figures of the worst circuit and the heaters; one may be the objective.
+    """Return the figures of the worst circuit and the heaters by name, and the objective.
 
-    ``power_mw[slot]`` is that of all heaters. The objective of the worst signal to noise is the
-    ratio of noise to signal, of which less is better.
+    ``power_mw[slot]`` is that of all heaters. The figure ``objective`` is there if one of the
+    three is that of the problem. For the worst signal to noise it is the ratio of noise to signal,
+    of which less is better; the figure itself is in dB, infinite without noise.
     """
     worst_loss_db = float(quality.loss_db.max(initial=0.0))
     worst_ratio = float(quality.crosstalk.max(initial=0.0))
@@ -210,7 +214,7 @@ def count_slots(fabric: Fabric) -> int:
 
 
 def bound_objective(problem: AllToAll | Routing) -> float:
-    """Bound the objective by the best route of each circuit, as if it were alone.
+    """Bound the objective from below by the best route of each circuit, as if it were alone.
 
     Infinite if two ports that must meet cannot.
     """
@@ -235,7 +239,11 @@ def list_pairs(problem: AllToAll | Routing) -> NDArray[np.bool_]:
 
 
 def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    """Sum the shortest routes, or take twice the cells that two circuits must pass."""
+    """Bound the cells on all routes from below: by shortest routes, or by cells passed twice.
+
+    Each circuit passes its shortest route at least, and two circuits pass each of certain cells
+    (`_count_passed_twice`), which counts such a cell twice: the larger number counts.
+    """
     total = float(route_lengths(problem.fabric)[pairs].sum())
     if isinstance(problem, AllToAll) or problem.fabric.bidirectional:
         return total
@@ -261,7 +269,7 @@ def _bound_worst_loss(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> 
 
 
 def _bound_worst_crosstalk(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    """Bound the worst crosstalk over signal, a ratio of powers; 0 for all pairs."""
+    """Bound the worst crosstalk over signal from below, a ratio of powers; 0 for all pairs."""
     if isinstance(problem, AllToAll):
         return 0.0
     graph = problem.fabric.graph
@@ -271,7 +279,7 @@ def _bound_worst_crosstalk(problem: AllToAll | Routing, pairs: NDArray[np.bool_]
 
 
 def _bound_power(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) -> float:
-    """Bound the power of all heaters in mW, added up over the slots."""
+    """Bound the power of all heaters from below, in mW, added up over the slots."""
     assert problem.cells is not None
     slots = count_slots(problem.fabric) if isinstance(problem, AllToAll) else 1
     return bound_power(problem.fabric, problem.cells, pairs, slots)
@@ -361,12 +369,13 @@ def route_lengths(fabric: Fabric, faults: tuple[int, ...] | None = None) -> NDAr
     for first in range(0, len(starts), chunk):
         rows = slice(first, first + chunk)
         # ``cells[row, terminal]``: the cells until light of a port leaves there, 0 if it never
-        # does.
+        # does; ``entered[row, terminal]``: where it has entered the last of them.
         cells, entered = _search_breadth_first(graph, starts[rows])
         cells_to_ends = cells[:, ends]
         lengths[rows] = np.where(cells_to_ends > 0, cells_to_ends, math.inf)
         if leads_one_way(graph):
             continue
+        # A shortest walk that passes a link twice is no route: these pairs are searched anew.
         passes_twice = _passes_a_link_twice(graph, entered, ends) & ~same_terminal[rows]
         for source, destination in np.argwhere(passes_twice):
             start = int(starts[first + source])
@@ -384,6 +393,7 @@ def _search_breadth_first(
 
     ``starts[port]`` is the terminal where its light enters. Returns, by port and terminal, the
     cells until light leaves there (0: never), and where the last of them was entered (-1: never).
+    A walk may pass a link twice, once each way.
     """
     n_terminals = len(graph.mate)
     cells = np.zeros((len(starts), n_terminals), dtype=np.int32)
@@ -394,7 +404,8 @@ def _search_breadth_first(
     terminal = starts.astype(np.int64)
     distance = 0
     while len(terminal):
-        # Each walk goes on in both states of the cell that it has come to.
+        # Each walk goes on in both states of the cell that it has come to: `entry` is where it
+        # enters the cell, `left` where it leaves, in bar and in cross by turns.
         distance += 1
         port = np.repeat(port, 2)
         entry = np.repeat(terminal, 2)
@@ -407,7 +418,8 @@ def _search_breadth_first(
         cells[port, left] = distance
         entered[port, left] = entry[new]
 
-        # Several walks may have reached the same terminal in this step: one of them goes on.
+        # Several walks of a port may have reached the same terminal in this round: one of them
+        # goes on, at the terminal that is joined to it, if there is one.
         places = np.sort(port * n_terminals + left)
         places = places[np.diff(places, prepend=-1) > 0]
         port = places // n_terminals
@@ -435,6 +447,8 @@ def _passes_a_link_twice(
     walk = np.arange(len(port))
     passed = list[NDArray[np.int64]]()  # keys of (walk, link)
     while len(left):
+        # Each walk passes the link at the terminal by which it leaves its cell. Before that it has
+        # left another cell, at the mate of where it enters this one; at a free terminal it begins.
         passed.append(walk * graph.links.count + graph.links.of_terminal[left])
         entry = entered[port, left].astype(np.int64)
         before = np.where(entry >= 0, graph.mate[entry], -1)
@@ -462,6 +476,7 @@ def shortest_route(graph: CellGraph, start: int, end: int) -> float:
         walk = shortest_walk(graph, start, end, closed)
         if walk is None or len(walk) >= best:
             continue
+        # A link that the walk passes both ways: it leaves a cell by either of its terminals.
         passed_back = next((left for left in walk if int(graph.mate[left]) in walk), None)
         if passed_back is None:
             best = len(walk)
@@ -476,7 +491,8 @@ def shortest_walk(
 ) -> list[int] | None:
     """Find a shortest walk that leaves no cell by a closed terminal; None if there is none.
 
-    It is the terminals by which the cells are left, in order. A link may be passed both ways.
+    Light enters at the terminal `start`, and leaves its last cell by `end`. The walk is the
+    terminals by which its cells are left, in order; it may pass a link both ways. Breadth-first.
     """
     reached = set(closed)
     waiting: deque[tuple[int, list[int]]] = deque([(start, [])])  # the next entry, and its walk
@@ -570,9 +586,13 @@ class ProofChecker:
         return self._bound_leaves(proof, circuits, WHOLE_CELLS, to_cells)
 
     def _round_up_cells(self, circuits: list[Circuit], units: float) -> float:
-        """Turn `units` of price into whole cells, of the parity that all routes together have."""
+        """Round `units` of price up to whole cells, of the parity that all routes together have.
+
+        `PRICE_UNITS` are one cell. If all routes together pass an odd number of cells, 3.2 cells
+        become 5; if the parity is not known, 4.
+        """
         parity = self.total_parity(circuits)
-        cells = -(-units // PRICE_UNITS)
+        cells = -(-units // PRICE_UNITS)  # rounded up
         if parity is None or cells % 2 == parity:
             return cells
         return cells + 1
@@ -584,7 +604,7 @@ class ProofChecker:
         bar_loss_db: float,
         cross_loss_db: float,
     ) -> float:
-        """Bound the loss of all routes together in dB; infinite if there is no routing.
+        """Bound the loss of all routes together from below, in dB; infinite without a routing.
 
         ``circuits[k]`` is a source and a destination. The bound rises to the next sum that whole
         numbers of cells in bar and in cross can have: with losses of 2 and 3 dB, 4.1 dB becomes 5
@@ -601,10 +621,11 @@ class ProofChecker:
     def _round_up_loss(
         self, losses_db: tuple[float, float], per_db: float, parity: int | None, units: float
     ) -> float:
-        """Turn `units` of price, `per_db` to a dB, into the next loss in dB that routes can have.
+        """Round `units` of price, `per_db` to a dB, up to the next loss that routes can have.
 
         `losses_db` are those of a cell in bar and in cross, and `parity` is that of the number of
         cells, None if it is not known. A loss of 0 or less, or above that of all cells, stays.
+        Each number of cells in the dearer state is tried, with as few others as reach the loss.
         """
         cheap_db, dear_db = sorted(losses_db)
         max_passages = len(self.exits) // 2  # both ways through every cell
@@ -617,7 +638,7 @@ class ProofChecker:
         )
 
     def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> JointBound:
-        """Bound the cells on the routes of all circuits, which are divided among some time slots.
+        """Bound from below the cells on the routes of all circuits, divided among some slots.
 
         All circuits together pay the price of a link at most `slots` times. Hence the cheapest
         walks of all circuits, less the prices of all links in all slots, bound the cells. If cells
@@ -629,6 +650,8 @@ class ProofChecker:
             The certificate, of a single case; others are a `ProofError`, as are prices that do not
             show what it claims.
         """
+        # The one leaf has the prices. One that claims that so many slots do not do lets cells cost
+        # nothing.
         self._check_sizes(proof, len(circuits))
         if len(proof.circuit) != 1:
             raise ProofError(f"{len(proof.circuit)} cases, where all slots together have one")
@@ -637,6 +660,8 @@ class ProofChecker:
         infeasible = bool(proof.infeasible[0])
         cell_costs = FREE_CELLS if infeasible else WHOLE_CELLS
 
+        # What is paid beyond the worth of all links in all slots bounds the cells, or else must be
+        # above 0.
         paid = self._sum_of_circuits(circuits, prices, cell_costs)
         if paid == math.inf:
             return JointBound(math.inf, 0)  # two ports cannot meet in any number of slots
@@ -648,6 +673,7 @@ class ProofChecker:
                 f"claims that {slots} slots do not do, but the circuits pay {total} more than all"
                 " links are worth, which is not > 0"
             )
+        # The fewest slots whose links are worth what is paid, rounded up.
         return JointBound(math.inf, -(-int(paid) // worth_of_slot))
 
     def _sum_of_circuits(
@@ -733,14 +759,11 @@ class ProofChecker:
     ) -> float:
         """Return a lower bound on the cost of every routing, as a tree of cases proves it.
 
-        A passage of a cell costs `cell_costs` in price units. Each leaf bounds the routings of its
-        own case, and every routing falls into one of them, hence the least bound holds for all:
-        leaves that prove 12, 14 and "no routing" (infinite) prove 12.
-
-        Parameters
-        ----------
-        convert
-            Turns a finite sum in price units into the unit of the result, such as whole cells.
+        Each leaf bounds the routings of its own case, and every routing falls into one of them,
+        hence the least bound holds for all: leaves that prove 12, 14 and "no routing" (infinite)
+        prove 12. Passing a cell costs `cell_costs` in price units; `convert` turns a finite sum of
+        such units into the unit of the result, such as whole cells. A leaf that does not show what
+        it claims is a `ProofError`.
         """
         self._check_sizes(proof, len(circuits))
 
@@ -751,19 +774,20 @@ class ProofChecker:
         while open_nodes:
             node, cases = open_nodes.pop()
 
-            # An inner node hands its two cases on. A leaf adds its bound: infinite if its case has
-            # no routing, else the cheapest paths (links paid for) less the prices of all links.
+            # An inner node hands its two cases on.
             if proof.circuit[node] >= 0:
                 for branch in (0, 1):
                     child = int(proof.children[node, branch])
                     open_nodes.append((child, self._restrict(proof, node, branch, cases)))
                 continue
+
+            # A leaf that claims that its case has no routing lets cells cost nothing.
             infeasible = bool(proof.infeasible[node])
             node_costs = FREE_CELLS if infeasible else cell_costs
             prices = proof.prices[node].tolist()
 
-            # In a routing each link is paid once at most (Lagrangian relaxation): cheapest walks,
-            # less the prices of all links, bound the cost. Infinite if a circuit has no walk.
+            # In a routing each link is paid once at most (Lagrangian relaxation): the cheapest
+            # walks, less the prices of all links, bound the cost. Infinite if one has no walk.
             value: float = -sum(prices)
             for circuit, case in zip(circuits, cases, strict=True):
                 value += self.cheapest_walk(circuit, case, prices, node_costs)
@@ -823,7 +847,10 @@ class ProofChecker:
     def cheapest_walk(
         self, circuit: Circuit, case: Case, prices: list[int], cell_costs: tuple[int, int]
     ) -> float:
-        """Find the least cost of a walk, links at both ends included; infinite without one."""
+        """Find the least cost of a walk of a circuit, in price units; infinite without one.
+
+        The links at both of its ends count. `cell_costs` are those of a cell in bar and in cross.
+        """
         costs = self.search_costs(
             circuit.start, case, prices, [cell_costs] * (len(self.mate) // 4), circuit.end
         )
@@ -840,8 +867,9 @@ class ProofChecker:
         """Return the least cost at which light can leave a cell by each terminal, by Dijkstra.
 
         ``cell_costs[cell][state]`` is paid for each cell, ``prices[link]`` for each link, the
-        first one too. Terminals out of reach are absent. If the search stops at `end` (-1: at
-        none), only costs up to that of `end` are final.
+        first one too; `case` forbids exits and links. The result is by terminal, without those out
+        of reach. If the search stops at `end` (-1: at none), only costs up to that of `end` are
+        final.
         """
         cost_at: dict[int, float] = {}
         if self.link_of[start] in case.links:
@@ -911,8 +939,10 @@ def _next_sum(
 ) -> float:
     """Return the least sum of cell losses that reaches a loss, with so many dear cells in it.
 
-    A sum that falls short by rounding alone is taken too, so that no bound becomes too high. It is
-    infinite if `max_passages` cheap cells do not reach the loss.
+    To 4.1 dB, with 1 cell of 3 dB and others of 2 dB, one of these is missing: the sum is 5 dB. If
+    the number of cells has to be odd, it is 7 dB. A sum that falls short by rounding alone is
+    taken too, so that no bound becomes too high. It is infinite if `max_passages` cheap cells do
+    not reach the loss.
 
     Parameters
     ----------

@@ -178,8 +178,8 @@ def _check_delays(problem: AllToAll, schedule: Schedule, findings: Findings) -> 
     assert graph is not None and problem.cells is not None
     assert states is not None and stated_s is not None  # as `check_shapes` found
 
-    # By cell how long it takes to settle; stuck cells take no time. A slot waits for the slowest
-    # one of the cells that it sets anew.
+    # By cell how long it takes to settle, in s; stuck cells take no time. A slot waits for the
+    # slowest of the cells that it sets anew: `set_anew` is by slot and cell.
     settling_s = np.where(graph.stuck == FREE, problem.cells.settling_s, 0.0)
     set_anew = (states != FREE) & (states != _driven_before(states))
     delays_s = np.where(set_anew, settling_s, 0.0).max(axis=1, initial=0.0)
@@ -232,8 +232,10 @@ def _add_figures(
 ) -> None:
     """Add the figures of a schedule to a report, and its objective, which is one of them.
 
-    `light` has all beams, None without cells. A circuit counts once, also where both of its ends
-    send: at the port of the lower number.
+    Adds ``circuits``, cells on routes (in all, of the longest and on average), ``toggles`` and,
+    where cells have a device, the worst loss, crosstalk and power. `light` has all beams, None
+    without cells. A circuit counts once, also where both of its ends send: at the port of the
+    lower number.
     """
     figures = findings.figures
     is_counted = schedule.matchings != IDLE
@@ -296,10 +298,11 @@ def check_proof(
 ) -> float:
     """Check the link prices of a certificate, and return the bound (cells or dB).
 
-    0 if it says nothing about this objective, infinite if a routing has no answer; a wrong one is
-    a `ProofError`. A proof of all pairs may raise the figure ``slots_lower_bound``, which has to
-    be set. The figure stays if `claimed_slots`, what the solution states as this bound, is no more
-    than that: then it claims less than its prices prove.
+    The bound is a lower one: 0 if the certificate says nothing about this objective, infinite if a
+    routing has no answer. A wrong certificate is a `ProofError`. One of all pairs may prove that
+    more slots are needed than the figure ``slots_lower_bound`` says, which has to be set; it then
+    raises this figure, unless `claimed_slots`, what the solution states as that bound, is the
+    figure: then it claims less than its prices prove.
     """
     # Prices are prices of links between cells.
     graph = problem.fabric.graph
@@ -328,10 +331,12 @@ def _check_prices_of_pairs(
     proof: RoutingProof,
     claimed_slots: object,
 ) -> float:
-    """Check the prices of an all-to-all, and return the bound of its cells, 0 if they show none.
+    """Check the prices of an all-to-all; return the lower bound of its cells, 0 if they show none.
 
     They say nothing about objectives that are measured on a chip: the worst loss, the worst ratio
-    of signal to noise, the power of heaters. `claimed_slots` is as in `check_proof`.
+    of signal to noise, the power of heaters. If they prove that more slots are needed, the figure
+    ``slots_lower_bound`` is raised, unless the solution itself claims that figure
+    (`claimed_slots`).
     """
     # The bound of all slots together. If the prices prove that so many slots do not do, more are
     # needed, and they say nothing about the cells of the schedule at hand.
@@ -344,8 +349,9 @@ def _check_prices_of_pairs(
         return 0.0
     if problem.objective in ON_CHIP:
         return 0.0
-    # So few slots may not do: prices, which could be multiplied, bound the cells of schedules that
-    # have them, and there has to be one.
+    # The bound holds for schedules of so few slots alone: with more, links are worth more. And so
+    # few slots may not do, in which case prices, which could be multiplied, prove any number of
+    # cells: there has to be such a schedule, which is the one at hand.
     return bound.cells if findings.figures.get("slots") == fewest_slots else 0.0
 
 

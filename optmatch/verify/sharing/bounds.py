@@ -96,13 +96,13 @@ class Supply:
         return counts
 
     def cut(self, proof: object, demand: ArrayLike) -> int:
-        """Bound how many resources jobs get together, by a cut of the flow (max-flow, min-cut).
+        """Bound from above how many resources jobs get together, by a cut of the flow to them.
 
-        Where ``proof.tight[job, plane]`` is 1, what the job gets of the plane is counted at the
-        job; where it is 0, at the resources. With two jobs that want 3 and 9, of which only the
-        first is tight, and 4 resources that may serve the second, they get 3 + 4 = 7 at most.
-        ``demand[job]`` is how many the job takes at most. A cut of another shape is a
-        `ProofError`.
+        No flow exceeds the capacity of a cut (max-flow, min-cut). Where ``proof.tight[job,
+        plane]`` is 1, what the job gets of the plane is counted at the job; where it is 0, at the
+        resources. With two jobs that want 3 and 9, of which only the first is tight, and 4
+        resources that may serve the second, they get 3 + 4 = 7 at most. ``demand[job]`` is how
+        many the job takes at most. A cut of another shape is a `ProofError`.
         """
         demands = np.asarray(demand, dtype=np.int64)
         shape = (len(demands), 1 if self.caps is None else self.caps.shape[1])
@@ -153,10 +153,11 @@ def _count_cells(
 
 
 def count_bound(problem: PortSharing, supply: Supply) -> Score:
-    """Bound the objective by counting: each job as if it were alone.
+    """Bound the objective from below by counting: each job as if it were alone.
 
     For "max-flow" the jobs together also get no more than all resources that serve any. Infinite
-    for "min-jct" if a demand cannot be met.
+    for "min-jct" if a demand cannot be met. Its unit is that of the objective: a number of
+    resources, such a number for each job by rank, a part from 0 to 1, or seconds.
     """
     demand = problem.jobs.demand.tolist()
     alone = supply.count_alone(problem)
@@ -237,16 +238,17 @@ def _check_levels(
     if not isinstance(certificate, tuple) or len(certificate) != len(order):
         raise ProofError(f"a cut or None for each of {len(order)} jobs is expected")
     demand = problem.jobs.demand
-    # ``asked[job]``: what a better answer could give to the jobs so far at most. Those before get
-    # what they have in the answer, the one at hand its whole demand, and all later ones nothing.
+    # ``asked[job]``: the most that a better answer may give to each job. The jobs before the one
+    # at hand get what they have in the answer, that one its whole demand, and later ones nothing.
     asked = np.zeros_like(demand)
     levels: list[int] = []
     for rank, (job, proof) in enumerate(zip(order, certificate, strict=True)):
         asked[job] = demand[job]
         if served[job] < demand[job]:
-            # The job lacks something. A better answer gives the jobs so far what they have, and
-            # this one something more: one resource at least, or its whole demand if it takes all
-            # or nothing (`whole`). If the cut allows for that, `most` is at least their sum.
+            # The job lacks something. A better answer gives the jobs up to this one what they
+            # have, and this one something more: one resource at least, or its whole demand if it
+            # takes all or nothing (`whole`). The cut allows for that if `most`, which bounds what
+            # these jobs get together, is at least the sum; then nothing is proved from here on.
             least_gain = int(demand[job]) if problem.jobs.whole[job] else 1
             most = int(asked.sum()) if proof is None else supply.cut(proof, asked)
             if most >= int(served[order[: rank + 1]].sum()) + least_gain:

@@ -48,12 +48,12 @@ def neighbour(shape: Shape, twisted: bool, place: Shape, axis: int, step: int) -
     """Find the chip next to one along an axis (0 to 2) and step (-1, 1); None without one.
 
     `shape` has the sides of the slice in chips, and `place` is that of the first chip. On the way
-    around a short side, a twisted torus shifts all longest sides by the short one. A side of one
-    chip has no neighbours, and one of two no second circuit unless the way around is twisted.
+    around a side that is shorter than the longest one, a twisted torus also moves on by the short
+    side along all longest sides: in one of 4 x 4 x 8, the way around from (3, 0, 1) leads to
+    (0, 0, 5). A side of one chip has no neighbours, and one of two no second circuit unless the
+    way around is twisted.
     """
     side = shape[axis]
-    # As an example, in a twisted torus of 4 x 4 x 8 the way around from x = 3 leads to x = 0, and
-    # from z = 1 to z = 5.
     longest = max(shape)
     position = place[axis] + step
     goes_around = not 0 <= position < side
@@ -97,7 +97,11 @@ def _sides(shape: Sequence[int], server: Shape) -> Shape:
 
 
 def slot_of(chip: Shape, server: Shape, sides: Shape) -> int:
-    """Return the slot of a chip; the first axis counts fastest."""
+    """Return the number of the slot of a chip, given its place; the first axis counts fastest.
+
+    `sides` are those of the slice in slots. With servers of 2 x 2 x 1 chips and 2 x 2 x 4 slots,
+    chip (3, 0, 1) is in the slot at (1, 0, 1), which is number 1 + 2 * (0 + 2 * 1) = 5.
+    """
     x, y, z = (position // part for position, part in zip(chip, server, strict=True))
     return x + sides[0] * (y + sides[1] * z)
 
@@ -118,9 +122,10 @@ def _places(problem: SliceAllocation) -> list[list[int]]:
 
 
 def bound_load(problem: SliceAllocation) -> float:
-    """Bound the load by the circuits of the pair of slots with most; infinite if no rack suffices.
+    """Bound the load from below by the circuits of the pair of slots with most.
 
-    Among turns of the slice that some rack has servers for, the one with the least bound counts.
+    Among turns of the slice that some rack (of joined racks, all together) has servers for, the
+    one with the least bound counts; infinite if there is none.
     """
     most_servers = max(len(servers) for servers in _places(problem))
     bounds = [
@@ -132,8 +137,11 @@ def bound_load(problem: SliceAllocation) -> float:
 
 
 def list_tori(problem: SliceAllocation) -> list[Torus]:
-    """List the slice as it may be turned; of those that fit, the ones with the fewest slots."""
-    # It has to fit into a rack, or joined racks have to have servers enough.
+    """List the slice as it may be turned; of those that fit, the ones with the fewest slots.
+
+    It has to fit into a rack, or, where racks are joined, these have to have servers enough. Free
+    or not, all servers count.
+    """
     fabric = problem.fabric
     fitting = []
     for shape in dict.fromkeys(permutations(problem.shape)):
@@ -155,13 +163,15 @@ def check_load_proof(problem: SliceAllocation, proof: object) -> float:
 
     A place is a rack, or all racks if they are joined: a slice lies in one place. The load is the
     number of circuits on the busiest edge that the slice uses, those of other slices included. The
-    bound b holds if loads up to b - 1 are refuted for each place and each turn of the slice, by a
-    cut or by trying all placements. 0 if one of them is not; infinite if b exceeds the fibres of
-    every edge: no edge can carry so many circuits, and there is no answer.
+    bound b, ``proof.bound``, holds if loads up to b - 1 are refuted for each place and each turn
+    of the slice, by one of ``proof.cuts`` or by trying all placements. 0 if one of them is not;
+    infinite if b exceeds the fibres of every edge: then there is no answer.
     """
     if not isinstance(proof, LoadProof):
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
-    # The cuts of each rack, or of place 0 if racks are joined.
+
+    # The cuts of each rack, or of place 0 if racks are joined. A cut is the numbers of servers and
+    # switches on its side.
     fabric = problem.fabric
     rack_of_server = fabric.server_coordinates[:, 0].tolist()
     n_nodes = fabric.n_servers + fabric.n_rack_switches
@@ -194,7 +204,8 @@ def _cut_refutes(
 
     `cut` is the set, `servers` are those that slots may have, and no edge may carry more than
     `limit` circuits, with those that are there. For example, 6 circuits fit over the edges out of
-    a rack, and 8 or more lead out, however many slots are placed in it. False proves nothing.
+    a set, and 8 or more lead out, however many slots lie in it. False proves nothing; it is also
+    returned for a slice of more than `MOST_SLOTS` slots.
     """
     if torus.slots > MOST_SLOTS or not torus.weights:
         return False
@@ -208,16 +219,20 @@ def _cut_refutes(
     room_out = usable_fibres[begins_inside & ~ends_inside].sum()
     room_in = usable_fibres[ends_inside & ~begins_inside].sum()
 
-    # The number of slots inside is in this range; `_border` has for each number the fewest
-    # circuits that leave so many slots, and as many enter them.
+    # At most `most_inside` slots lie in the set, one on each free server there, and at least
+    # `least_inside`, as the servers outside are too few for the others. `_border` has for each
+    # number of slots the fewest circuits that leave them, and as many enter them.
     most_inside = int(np.isin(servers, cut).sum())
     least_inside = max(0, torus.slots - len(servers) + most_inside)
     return bool(min(room_out, room_in) < min(_border(torus)[least_inside : most_inside + 1]))
 
 
 def _border(torus: Torus) -> list[int]:
-    """Return, for each number k, the fewest circuits that leave any k of the slots of a torus."""
-    # All sets of slots, as bits: bit s says whether slot s is inside. ``leaving[set]`` counts the
+    """Return ``fewest[k]``: the fewest circuits that leave any k of the slots of a torus.
+
+    All sets of slots are looked at, 2 to the power of their number.
+    """
+    # A set is an integer: bit s says whether slot s is inside. ``leaving[set]`` counts the
     # circuits from a slot inside to one outside.
     sets = np.arange(1 << torus.slots)
     leaving = np.zeros(len(sets), dtype=np.int64)
@@ -232,9 +247,10 @@ def _border(torus: Torus) -> list[int]:
 def _refuted_by_trying(
     problem: SliceAllocation, torus: Torus, servers: list[int], limit: int
 ) -> bool:
-    """Try all servers and routes; True if none keeps to the limit, False if steps run out.
+    """Tell whether no placement of the slots and their routes keeps to a limit, by trying all.
 
-    The limit is the most circuits on an edge.
+    `servers` are those that slots may have, and `limit` is the most circuits on an edge. False if
+    one does, and also if the search needs too many steps: it proves nothing then.
     """
     attempt = _Attempt(problem, torus, servers, limit)
     try:

@@ -80,8 +80,9 @@ def check_steering(steering: Steering) -> Report:
                 findings.refuse("members alone have shares", f"shares[{chip}, {ring}]", share, "0")
     _check_units(steering, demands, findings)
 
-    # The least ratio of bandwidth to demand, over all members of all rings, of which half of the
-    # ports send; without rounding, in ports for a unit of demand.
+    # The level: the least ratio of bandwidth to demand, over all members of all rings, and over
+    # the limits of their links. Half of the ports of a share send. In exact fractions, in ports
+    # for a unit of demand.
     levels = []
     for ring, (members, demand) in enumerate(zip(steering.rings, demands, strict=True)):
         for chip in members:
@@ -107,7 +108,8 @@ def check_steering(steering: Steering) -> Report:
 def _check_rings(steering: Steering, findings: Findings) -> bool:
     """Check that rings, demands and ports are possible, and that shares and units are theirs.
 
-    All that follows divides by demands and ports, and looks up the chips of rings.
+    False if not, which ends all checks: they divide by demands and ports, and look up the chips of
+    rings.
     """
     try:
         check_rings(steering.rings, steering.demands.tolist(), steering.ports, steering.link_units)
@@ -128,12 +130,13 @@ def _check_rings(steering: Steering, findings: Findings) -> bool:
 
 
 def _check_units(steering: Steering, demands: list[Fraction], findings: Findings) -> None:
-    """Check that whole ports suffice, and that their least units over demand are the largest.
+    """Check that whole ports suffice, and that no other whole ports would be better.
 
     A ring of u units takes u ports to send and u ports to receive of each of its chips;
-    ``steering.rings[ring]`` are these chips, and ``steering.units[ring]`` is u. Nor may a ring
-    have room for one unit more at no other's cost.
+    ``steering.rings[ring]`` are these chips, and ``steering.units[ring]`` is u. No ring may have
+    room for one unit more, and no other units may have a larger least ratio of units to demand.
     """
+    # Units take no more ports than chips have.
     most_units = steering.ports // 2
     if steering.link_units is not None:
         most_units = min(most_units, int(steering.link_units))
@@ -151,8 +154,8 @@ def _check_units(steering: Steering, demands: list[Fraction], findings: Findings
         if not 0 <= units <= most_units or could_have_more:
             findings.refuse(all_used, f"units[{number}]", units, f"<= {most_units}")
 
-    # The least units over demand are the largest if no rings have room for the fewest units with
-    # which all are above it: with demands 1 and 3 and the least 2 / 3, these are 1 and 3 units.
+    # The least ratio is the largest if chips have no room for the fewest units with which all
+    # rings are above it: with demands 1 and 3 and the least ratio 2 / 3, these are 1 and 3 units.
     ratios = [units / demand for units, demand in zip(units_of_ring, demands, strict=True)]
     least = min(ratios, default=Fraction(0))
     more_units = [math.floor(least * (1 + Fraction(RTOL)) * demand) + 1 for demand in demands]
@@ -163,7 +166,7 @@ def _check_units(steering: Steering, demands: list[Fraction], findings: Findings
 
 
 def _count_ports(steering: Steering, units_of_ring: list[int]) -> list[int]:
-    """Count the ports of each chip that rings of so many units take."""
+    """Return how many ports of each chip rings of so many units take: two for a unit."""
     n_ports = [0] * len(steering.shares)
     for ring, units in zip(steering.rings, units_of_ring, strict=True):
         for chip in ring:
@@ -241,10 +244,10 @@ def verify_slice(
 
 
 def _replay(problem: SliceAllocation, answer: object, findings: Findings) -> bool:
-    """Check an allocation: its servers, circuits, routes and fibres, in this order.
+    """Check an allocation: its shape, servers, circuits, routes and fibres, in this order.
 
     Each check rests on those before. Returns False if one of them ends the replay; then the
-    objective, the load of the fullest edge (`_add_figures`), is not known.
+    objective, the load of the fullest edge, is not known. Else `_add_figures` sets it.
     """
     # The slice is a torus of chips, in one of the shapes that fit. A *slot* is the part of it on
     # one server.
@@ -369,7 +372,7 @@ def _expected_circuits(
     port 0. Ports are numbered through all chips of all racks. The servers have to exist.
     """
     # By the place of a chip in the slice: its slot, and its number among all chips of all racks.
-    # Chips of a server are counted with the first axis fastest.
+    # Chips of a server are counted with the first axis fastest: `on_server` is the number there.
     fabric = problem.fabric
     shape = answer.shape
     slot_of_chip: dict[Shape, int] = {}
@@ -406,7 +409,7 @@ def _check_routes(
     ``answer.routes[k]`` lists the nodes on the route of pair k, pairs in ascending order: servers,
     and switches between racks, which have the numbers after all servers. Returns the edges of each
     pair, in order; None if the number of routes is wrong, or a route does not join its slots or
-    has a gap.
+    has a gap, at the first of these rules that is broken.
     """
     fabric = problem.fabric
     edge_between = {(tail, head): edge for edge, (tail, head) in enumerate(fabric.edges.tolist())}
@@ -457,7 +460,8 @@ def _check_fibres(
     """Check that each circuit has one free fibre on each edge of its route, for itself.
 
     Rows of ``answer.fibres`` are circuit and fibre, in the order of the route;
-    ``edges_of_circuit[circuit]`` are the edges that it passes.
+    ``edges_of_circuit[circuit]`` are the edges that it passes. Ends early when more than
+    `MOST_TOLD` violations are found.
     """
     is_lit = problem.lit_fibres
     edge_of_fibre = problem.fabric.edge_of_fibre.tolist()
@@ -477,7 +481,7 @@ def _check_fibres(
         in_use.add(fibre)
         passed[circuit].append(edge_of_fibre[fibre])
 
-    # One fibre for each edge, in the order of the route.
+    # The edges of the fibres that a circuit has are those of its route, in the same order.
     for circuit, (edges, expected) in enumerate(zip(passed, edges_of_circuit, strict=True)):
         if edges != expected:
             findings.refuse(

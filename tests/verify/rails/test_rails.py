@@ -167,7 +167,7 @@ def test_the_first_few_operations_are_told(count: int) -> None:
     rows = [[0, COMPUTE, -1, 0, 1, -1, -1] for _ in range(count)]
     job = recorded([group((0, 1), "pp")], rows)
     context = Context(job, job.step(), Any, findings := Findings())  # type: ignore[arg-type]
-    context.refuse("a rule", np.arange(count), np.ones(count, bool), 0, 1)
+    context.refuse_operations("a rule", np.arange(count), np.ones(count, bool), 0, 1)
     told = [violation.where for violation in findings.violations]
     assert len(told) == min(count, MOST_TOLD + 1)
     assert (told[-1] == "2 more operations") == (count > MOST_TOLD)
