@@ -27,7 +27,7 @@ import numpy as np
 from optmatch.io.rails.chakra import RECEIVE, SEND, Node, trace_bytes
 from optmatch.model import InputError, Solution
 from optmatch.problems import Collective
-from optmatch.problems.collectives.plan import REDUCE, REPLACE, plan_of
+from optmatch.problems.collectives.plan import KEEP, OWN, REDUCE, REPLACE, SUM, plan_of
 
 
 class Slot(NamedTuple):
@@ -52,9 +52,15 @@ class Send(NamedTuple):
     source: int
     """A rank, as is the target."""
     target: int
-    chunk: int
-    kind: int
-    """How the target takes it: ``KEEP``, ``REDUCE`` or copy, see `CollectivePlan.sends`."""
+    read: Slot
+    """Where the source has it."""
+    written: Slot
+    """Where the target puts it."""
+    n_units: int
+    is_added: bool
+    """Whether it is added to what is there, and does not take its place."""
+    sum: Slot | None
+    """Where the target adds it up as well; None if it does not."""
 
 
 class Layout:
@@ -86,15 +92,19 @@ class Layout:
         self.plan = plan_of(solution)
         problem = solution.problem
         assert isinstance(problem, Collective)
-        is_replaced = (self.plan.sends[:, 4] == REPLACE).any()
-        if len(self.plan.parts) or len(self.plan.places) or is_replaced:
+        if len(self.plan.parts):
             raise InputError(
-                f"{runtime}: a plan that sends parts, or keeps or replaces what comes, cannot be"
-                " written; plans of the methods ring and bruck can (`solve --method ring`)"
+                f"{runtime}: a plan that sends parts of chunks cannot be written, as those of"
+                " large buffers between islands; elsewhere plans of other methods can (`--method`)"
             )
         # Chunks are counted in units: one each, or their bytes over the greatest common divisor.
         # As an example, chunks of 4, 6 and 8 bytes are 2, 3 and 4 units.
         self.problem = problem
+        places = self.plan.places
+        if not len(places):
+            places = np.full((len(self.plan.sends), 2), SUM, dtype=np.int32)
+        self.rows = np.hstack([self.plan.sends, places])
+        """Rows of sends: round, source, target, chunk, kind, from and into which place."""
         self.n_chunks = len(self.plan.chunk_bytes)
         self.is_all_to_all = problem.operation == "all-to-all"
         self.is_uneven = self.is_all_to_all and problem.demand_bytes is not None
@@ -108,20 +118,22 @@ class Layout:
             self.units = chunk_bytes // np.gcd.reduce(chunk_bytes)
         self.scratch = [0] * problem.n_ranks
         """``scratch[rank]``: how many units of its scratch buffer are in use."""
-        self._slots: dict[tuple[int, int], Slot] = {}
+        self._slots: dict[tuple[int, int, int], Slot] = {}
 
-    def find_slot(self, rank: int, chunk: int) -> Slot:
-        """Return where a rank has a chunk."""
+    def find_slot(self, rank: int, chunk: int, place: int = SUM) -> Slot:
+        """Return where a rank has a chunk, or what it keeps of it at a place beside the sum."""
+        if (rank, chunk, place) not in self._slots:
+            self._slots[rank, chunk, place] = self._new_slot(rank, chunk, place)
+        return self._slots[rank, chunk, place]
+
+    def _new_slot(self, rank: int, chunk: int, place: int) -> Slot:
+        """Choose where a rank has a chunk: in its input, output or scratch."""
+        n_ranks = self.problem.n_ranks
+        if place != SUM:
+            return self.reserve_scratch(rank, int(self.units[chunk]))
         if not self.is_all_to_all:
             is_in_output = self.problem.operation in ("all-gather", "broadcast")
             return Slot("o" if is_in_output else "i", chunk)
-        if (rank, chunk) not in self._slots:
-            self._slots[rank, chunk] = self._new_slot(rank, chunk)
-        return self._slots[rank, chunk]
-
-    def _new_slot(self, rank: int, chunk: int) -> Slot:
-        """Choose where a rank has a chunk of an all-to-all: in its input, output or scratch."""
-        n_ranks = self.problem.n_ranks
         # Blocks lie in the input by destination, and in the output by source.
         blocks = self.units.reshape(n_ranks, n_ranks)
         source, destination = divmod(chunk, n_ranks)
@@ -137,20 +149,25 @@ class Layout:
         self.scratch[rank] += n_units
         return Slot("s", first_unit)
 
-    def own_block(self, rank: int) -> LocalCopy | None:
-        """Return the copy of a rank's own block of an all-to-all, from its input to its output.
+    def first_copies(self, rank: int) -> list[LocalCopy]:
+        """List what a rank copies within its buffers before the first round.
 
-        The result is None if it is empty, or the operation is another one.
+        In an all-to-all this is its own block, from its input to its output, if it has one. Of
+        chunks that it sends on as they were at first, it keeps a copy beside the sum.
         """
-        if not self.is_all_to_all:
-            return None
-        n_ranks = self.problem.n_ranks
-        chunk = rank * n_ranks + rank
-        n_units = int(self.units[chunk])
-        if not n_units:
-            return None
-        first_unit = int(self.units.reshape(n_ranks, n_ranks)[:rank, rank].sum())
-        return LocalCopy(self.find_slot(rank, chunk), Slot("o", first_unit), n_units)
+        if self.is_all_to_all:
+            n_ranks = self.problem.n_ranks
+            chunk = rank * n_ranks + rank
+            n_units = int(self.units[chunk])
+            if not n_units:
+                return []
+            first_unit = int(self.units.reshape(n_ranks, n_ranks)[:rank, rank].sum())
+            return [LocalCopy(self.find_slot(rank, chunk), Slot("o", first_unit), n_units)]
+        is_own = (self.rows[:, 1] == rank) & (self.rows[:, 5] == OWN)
+        return [
+            LocalCopy(self.find_slot(rank, chunk), self.find_slot(rank, chunk, OWN), 1)
+            for chunk in np.unique(self.rows[is_own, 3]).tolist()
+        ]
 
     def buffer_units(self, rank: int) -> tuple[int, int]:
         """Return the sizes of the input and of the output of a rank."""
@@ -166,15 +183,34 @@ class Layout:
 
     def rounds(self) -> Iterator[list[Send]]:
         """Yield the sends of each round that has some."""
-        sends = self.plan.sends
-        for rows in np.split(sends, np.flatnonzero(np.diff(sends[:, 0])) + 1):
-            yield [Send(*row) for row in rows[:, 1:].tolist()]
+        for rows in np.split(self.rows, np.flatnonzero(np.diff(self.rows[:, 0])) + 1):
+            # What replaces a sum is added to what has come before it in the same round.
+            sends = []
+            replaced: set[tuple[int, Slot]] = set()
+            for _, source, target, chunk, kind, from_place, to_place in rows.tolist():
+                written = self.find_slot(target, chunk, to_place)
+                sends.append(
+                    Send(
+                        source,
+                        target,
+                        read=self.find_slot(source, chunk, from_place),
+                        written=written,
+                        n_units=int(self.units[chunk]),
+                        is_added=kind == REDUCE or (target, written) in replaced,
+                        sum=self.find_slot(target, chunk) if kind == KEEP else None,
+                    )
+                )
+                if kind == REPLACE:
+                    replaced.add((target, written))
+            yield sends
 
 
 _PEERS_PER_CHANNEL = 32
 """The most ranks that a GPU sends to, or hears of, over one channel."""
 _MOST_UNITS = 71
 """The most units that one step moves."""
+_HINT = "; a plan with fewer peers and sends may fit, as that of `solve --method ring`"
+"""The end of the message where a plan is too large for a runtime."""
 MOST_BYTES = 1 << 40
 """The largest message for which a program is meant."""
 
@@ -269,8 +305,8 @@ class _Gpu:
         """Append one operation to a program of MSCCL, as one or several steps of its file.
 
         `channel` tells the thread block, `kind` what the step does ("s" sends, "r" receives, "rrc"
-        receives and adds, "cpy" copies), and `copy` the places and the number of units. The result
-        is the last step, for which others may wait.
+        receives and adds, "re" adds, "cpy" copies), and `copy` the places and the number of units.
+        The result is the last step, for which others may wait.
 
         A thread block is a list of steps that run in order; each channel to a peer has one. A step
         of the file waits for at most one step of another block, and moves a limited number of
@@ -298,6 +334,16 @@ class _Gpu:
             self._append(block, kind, part, last_wait)
             last_wait = _NO_STEP
         return _StepNumber(block, len(self.steps[block]) - 1)
+
+    def write(self, channel: _Channel, kind: str, copy: LocalCopy) -> None:
+        """Append an operation that writes a slot, as `add_step` does.
+
+        It waits for the reads of the slot and for the write before it.
+        """
+        waits_for = self.readers.pop(copy.target, [])
+        if copy.target in self.last_writer:
+            waits_for.append(self.last_writer[copy.target])
+        self.last_writer[copy.target] = self.add_step(channel, kind, copy, waits_for)
 
     def _append(self, block: int, kind: str, copy: LocalCopy, waits_for: _StepNumber) -> None:
         """Append one step of MSCCL to a thread block."""
@@ -333,38 +379,32 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
     # (`readers`).
     layout = Layout("MSCCL", solution)
     gpus = [_Gpu() for _ in range(layout.problem.n_ranks)]
+    for rank, gpu in enumerate(gpus):
+        for copy in layout.first_copies(rank):
+            step = gpu.add_step(_Channel("copy", -1), "cpy", copy, [])
+            gpu.readers[copy.source].append(step)
+            gpu.last_writer[copy.target] = step
     for sends in layout.rounds():
         # All reads of a round come before its writes: what is sent is what was there before.
         reads = []
         # A read waits for the step that wrote its slot.
         for send in sends:
             gpu = gpus[send.source]
-            slot = layout.find_slot(send.source, send.chunk)
-            copy = LocalCopy(slot, slot, int(layout.units[send.chunk]))
-            waits_for = [gpu.last_writer[slot]] if slot in gpu.last_writer else []
+            copy = LocalCopy(send.read, send.read, send.n_units)
+            waits_for = [gpu.last_writer[send.read]] if send.read in gpu.last_writer else []
             step = gpu.add_step(_Channel("send", send.target), "s", copy, waits_for)
-            reads.append((gpu, slot, step))
+            reads.append((gpu, send.read, step))
         for gpu, slot, step in reads:
             gpu.readers[slot].append(step)
 
-        # A write waits for the reads of its slot and for the write before it. "rrc" receives and
-        # adds, "r" receives.
+        # "rrc" receives and adds, "r" receives, and "re" adds what has come to a sum as well.
         for send in sends:
             gpu = gpus[send.target]
-            slot = layout.find_slot(send.target, send.chunk)
-            copy = LocalCopy(slot, slot, int(layout.units[send.chunk]))
-            waits_for = gpu.readers.pop(slot, [])
-            if slot in gpu.last_writer:
-                waits_for.append(gpu.last_writer[slot])
-            kind = "rrc" if send.kind == REDUCE else "r"
             channel = _Channel("recv", send.source)
-            gpu.last_writer[slot] = gpu.add_step(channel, kind, copy, waits_for)
-
-    # The block that a rank keeps does not wait for anything.
-    for rank, gpu in enumerate(gpus):
-        own_block = layout.own_block(rank)
-        if own_block is not None:
-            gpu.add_step(_Channel("copy", -1), "cpy", own_block, [])
+            copy = LocalCopy(send.written, send.written, send.n_units)
+            gpu.write(channel, "rrc" if send.is_added else "r", copy)
+            if send.sum is not None:
+                gpu.write(channel, "re", LocalCopy(send.written, send.sum, send.n_units))
 
     # The runtime may not hold the program.
     limits = _DIALECTS[dialect]
@@ -374,14 +414,14 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
         if longest > limits.most_steps or n_blocks > limits.most_blocks:
             raise InputError(
                 f"MSCCL ({dialect}): rank {rank} needs {n_blocks} thread blocks of {longest}"
-                f" steps, {limits.most_blocks} of {limits.most_steps} are possible"
+                f" steps, {limits.most_blocks} of {limits.most_steps} are possible{_HINT}"
             )
         # Elements: the root, one for each rank, and the blocks and steps of this rank.
         n_nodes = 1 + len(gpus) + n_blocks + sum(map(len, gpu.steps))
         if limits.most_nodes is not None and n_nodes > limits.most_nodes:
             raise InputError(
                 f"MSCCL ({dialect}): rank {rank} needs {n_nodes} elements of XML,"
-                f" {limits.most_nodes} are possible"
+                f" {limits.most_nodes} are possible{_HINT}"
             )
     return _format_program(layout, gpus, limits)
 
@@ -537,10 +577,9 @@ def _begin_program(layout: Layout, rank: int, rounds: Sequence[Sequence[Send]]) 
     sources = sorted(source for source, target in pairs if target == rank)
     targets = sorted(target for source, target in pairs if source == rank)
     program = []
-    own_block = layout.own_block(rank)
-    if own_block is not None:
-        source = (own_block.source, own_block.n_units)
-        target = (own_block.target, own_block.n_units)
+    for copy in layout.first_copies(rank):
+        source = (copy.source, copy.n_units)
+        target = (copy.target, copy.n_units)
         program.append(Operation("copy", sources=(source,), target=target))
     program += _notify("signal", sources)
     program += _notify("wait", targets)
@@ -573,25 +612,26 @@ def _add_round(
     sources_of_rank: list[set[int]] = [set() for _ in range(n_ranks)]
     newly_filled = set()
     for send in sends:
-        n_units = int(layout.units[send.chunk])
-        slot = layout.find_slot(send.target, send.chunk)
-        landing = slot
-        is_reduced = send.kind == REDUCE
-        if (send.target, slot) in filled or is_reduced:
+        landing = send.written
+        target = (send.written, send.n_units)
+        local = local_operations[send.target]
+        if (send.target, send.written) in filled or send.is_added:
             # The data at this place may still be wanted: what comes goes to scratch first.
-            landing = layout.reserve_scratch(send.target, n_units)
-            arrived = (landing, n_units)
-            target = (slot, n_units)
-            if is_reduced:
-                operation = Operation("re", sources=(target, arrived), target=target)
+            landing = layout.reserve_scratch(send.target, send.n_units)
+            arrived = (landing, send.n_units)
+            if send.is_added:
+                local.append(Operation("re", sources=(target, arrived), target=target))
             else:
-                operation = Operation("copy", sources=(arrived,), target=target)
-            local_operations[send.target].append(operation)
+                local.append(Operation("copy", sources=(arrived,), target=target))
         # The sender puts its chunk where it lands: at its place, or in scratch.
-        newly_filled.add((send.target, slot))
+        newly_filled.add((send.target, send.written))
         sources_of_rank[send.target].add(send.source)
-        remote_end = _RemoteEnd(send.target, landing, n_units)
-        puts[send.source].append((layout.find_slot(send.source, send.chunk), remote_end))
+        puts[send.source].append((send.read, _RemoteEnd(send.target, landing, send.n_units)))
+        if send.sum is not None:
+            sum_end = (send.sum, send.n_units)
+            local.append(
+                Operation("re", sources=(sum_end, (landing, send.n_units)), target=sum_end)
+            )
     filled |= newly_filled
 
     for rank, program in enumerate(programs):
@@ -693,7 +733,7 @@ def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[_Block]:
     most_blocks = _MOST_SEMAPHORES + 1
     if len(blocks) > most_blocks:
         rule = f"rank {rank} needs {len(blocks)} thread blocks, {most_blocks} are possible"
-        raise InputError(f"MSCCL++: {rule}")
+        raise InputError(f"MSCCL++: {rule}{_HINT}")
     return blocks
 
 

@@ -240,14 +240,18 @@ def test_a_port_that_fails_takes_its_groups_along() -> None:
     assert again == after and again.fabric.dead_ports == (1,)
 
 
-def test_a_plan_in_parts_names_methods_whose_plans_msccl_takes() -> None:
-    problem = om.Collective(
-        "all-reduce", n_ranks=4, size_bytes=1e6, alpha_s=1e-6, delay_s=1e-5, rate_bytes_per_s=50e9
-    )
-    with pytest.raises(om.InputError, match="plans of the methods ring and bruck can"):
-        exported(om.solve(problem, "one-pass", seed=0), "msccl")
-    for method in (None, "ring", "bruck"):
-        assert exported(om.solve(problem, method, seed=0), "msccl")
+def test_the_most_ordinary_collective_goes_to_runtimes() -> None:
+    ordinary: dict[str, Any] = {"alpha_s": 2e-6, "delay_s": 1e-3, "rate_bytes_per_s": 50e9}
+    for n_ranks, size_bytes in ((8, 1e5), (8, 1e8), (12, 1e5)):
+        problem = om.Collective("all-reduce", n_ranks, size_bytes, **ordinary)
+        solution = om.solve(problem, seed=0)
+        assert exported(solution, "msccl") and exported(solution, "mscclpp")
+
+
+def test_a_plan_in_parts_says_that_msccl_takes_other_ones() -> None:
+    problem = om.Collective("reduce-scatter", 8, 1e8, island=4, alpha_s=1e-6, delay_s=1e-5)
+    with pytest.raises(om.InputError, match=r"parts of chunks .* between islands; elsewhere"):
+        exported(om.solve(problem, seed=0), "msccl")
 
 
 @pytest.mark.parametrize("kind", ["all-to-all", "collective", "demand", "rail-job", "reroute"])

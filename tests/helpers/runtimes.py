@@ -82,6 +82,8 @@ def run_msccl(program: str, buffers: list[dict[str, Any]], seed: int) -> None:
                 target[:] = arriving.popleft() + source * (told["type"] == "rrc")
             elif told["type"] == "cpy":
                 target[:] = source
+            elif told["type"] == "re":
+                target += source
             done[int(rank), int(ends["id"])] = int(told["s"])
 
     gpus = ElementTree.fromstring(program).findall("gpu")

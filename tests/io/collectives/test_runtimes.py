@@ -13,13 +13,17 @@ import pytest
 
 import optmatch as om
 from optmatch.io.exports import exported
+from optmatch.problems.collectives.plan import KEEP, OWN, REDUCE, REPLACE, SUM
 from optmatch.solvers.collectives.methods import suits
 from tests.helpers.msccl_readers import RUNTIMES, check_program, without_dialect
 from tests.helpers.mscclpp import Machine, read
 from tests.helpers.runtimes import make, run_msccl, same, scratch_of, units_of
 
 METHODS = {
-    "all-reduce": ("ring", "direct", "bruck", "halving-doubling", "stragglar"),
+    "all-reduce": (
+        *("ring", "direct", "bruck", "halving-doubling", "stragglar"),
+        *("one-pass", "composed", "late-ranks", "topologies"),
+    ),
     "reduce-scatter": ("ring", "bruck", "direct"),
     "all-gather": ("ring", "bruck", "mixed-radix"),
     "all-to-all": ("pairwise", "bruck", "direct"),
@@ -31,7 +35,10 @@ METHODS = {
 def solve(operation: Any, method: str, n: int) -> om.Solution | None:
     """Return a plan; None if the method does not take such a problem."""
     late: Any = {n - 1: 1e-3} if method == "stragglar" else {}
+    if method == "late-ranks":
+        late = dict.fromkeys(range(1, n), 1e-3)
     told: dict[str, Any] = {"alpha_s": 1e-6, "delay_s": 1e-6, "late_s": late}
+    told["ports"] = 2 if method == "topologies" else 1
     if operation == "uneven":
         demand = np.random.default_rng(n).integers(0, 90, (n, n)) * 8
         np.fill_diagonal(demand, 0)
@@ -87,6 +94,27 @@ def test_plans_keep_the_rules_and_give_the_results(operation: str) -> None:
             check_mscclpp(solution, 2)
             done += 1
     assert done >= 8
+
+
+@pytest.mark.parametrize(
+    ("method", "n_ranks", "ports", "kinds", "places"),
+    [
+        ("composed", 5, 1, {KEEP}, {OWN}),
+        ("one-pass", 6, 1, {KEEP, REDUCE}, {SUM, OWN + 1}),
+        ("topologies", 16, 2, {REPLACE}, {SUM}),
+    ],
+)
+def test_sums_that_are_kept_and_replaced_are_written(
+    method: str, n_ranks: int, ports: int, kinds: set[int], places: set[int]
+) -> None:
+    """What a rank had itself, what passes it beside its sum, and a sum that takes its place."""
+    ordinary: dict[str, Any] = {"alpha_s": 2e-6, "delay_s": 1e-2, "ports": ports}
+    solution = om.solve(om.Collective("all-reduce", n_ranks, 1e3, **ordinary), method, seed=0)
+    plan: Any = solution.answer
+    assert kinds <= set(plan.sends[:, 4].tolist())
+    assert places <= {SUM, *plan.places[:, 0].tolist()}
+    check_msccl(solution, 3)
+    check_mscclpp(solution, 3)
 
 
 @pytest.mark.parametrize("left_out", ["flush", "wait", "signal", "re"])
@@ -165,7 +193,7 @@ def test_the_interpreter_would_take_it() -> None:
 def test_what_msccl_cannot_say_is_refused() -> None:
     """Too many steps, half a byte, steps from outside, more blocks than there can be."""
     for problem, match in (
-        (om.Collective("broadcast", 3, 1.0), "1024 steps, 216 of 256"),
+        (om.Collective("broadcast", 3, 1.0), r"1024 steps, 216 of 256 .*--method ring"),
         (
             om.Collective("all-to-all", 2, 0, demand_bytes=np.array([[0, 1.5], [2, 0]])),
             "whole bytes",

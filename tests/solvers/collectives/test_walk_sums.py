@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.io.exports import exported
-from optmatch.problems.collectives.plan import COPY, REPLACE
 from optmatch.solvers.collectives.sums import find_walk_graph, list_walk_offers
 from tests.helpers.collectives import compute
 
@@ -106,12 +104,3 @@ def test_a_short_limit_lists_fewer_sends() -> None:
     clock = om.Limits(time_s=0.02).start(lambda: 0.0)  # it stands still
     few = list(list_walk_offers(problem, clock))
     assert 0 < len(few) < len(offers)
-
-
-def test_replaced_sums_are_not_exported() -> None:
-    problem = small_sum(16, 2)
-    solution = om.solve(problem, "topologies", seed=0)
-    kinds = set(solution.answer.sends[:, 4].tolist())
-    assert REPLACE in kinds and COPY not in kinds
-    with pytest.raises(om.InputError, match="replaces what comes"):
-        exported(solution, "msccl")
