@@ -472,13 +472,14 @@ def name_switches(
     plans = list_planned_switches(solution)
     problem = solution.problem
     fabric: Fabric | None = getattr(problem, "fabric", None)
-    if fabric is None or isinstance(fabric, RackFabric):
+    if fabric is None:
         return name_ports(plans, ports)
 
     # Failures of a rerouting are in its state, others in its fabric. A rail may end before them.
-    dead_ports = set(fabric.dead_ports)
-    if isinstance(problem, Reroute):
-        dead_ports.update(problem.failed_ports)
+    failed_ports = problem.failed_ports if isinstance(problem, Reroute) else ()
+    if isinstance(fabric, RackFabric):
+        return _with_failed_ports(name_ports(plans, ports), fabric, failed_ports)
+    dead_ports = {*fabric.dead_ports, *failed_ports}
     n_ports = max((len(plan.labels) for plan in plans), default=0)
     names: tuple[str, ...] = ()
     if all(plan.labels == fabric.labels[: len(plan.labels)] for plan in plans):
@@ -503,6 +504,22 @@ def name_switches(
                     fabric.labels[port],
                 )
     return switches
+
+
+def _with_failed_ports(
+    switches: tuple[NamedSwitch, ...], rack: RackFabric, failed_ports: Sequence[int]
+) -> tuple[NamedSwitch, ...]:
+    """Return the switches of racks, with the ports of chips that have failed at each server."""
+    if not rack.through:  # light passes inter-rack switches alone, at which no chip is
+        return switches
+    n_chip_ports = rack_nodes(rack).n_chip_ports
+    dead_ports: list[list[int]] = [[] for _ in switches]
+    for port in sorted(failed_ports):
+        dead_ports[port // n_chip_ports].append(port % n_chip_ports)
+    return tuple(
+        switch._replace(dead_ports=tuple(dead))
+        for switch, dead in zip(switches, dead_ports, strict=True)
+    )
 
 
 def name_ports(

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -354,6 +355,25 @@ def test_the_fibres_of_an_inter_rack_switch_are_its_ports_in_their_order() -> No
             fibres = np.flatnonzero(node_of_fibre == pod.n_servers + number).tolist()
             parts = [nodes.part_at(number, k, is_input=is_input) for k in range(len(labels))]
             assert parts == [("fibre", fibre) for fibre in fibres]
+
+
+def test_failed_ports_of_chips_are_blocked_at_their_servers() -> None:
+    rack = om.RackFabric()
+    state = om.fill_rack(rack)
+    per_server = rack.chips_per_server * rack.ports_per_chip
+    failed = state.spares[0] * rack.ports_per_chip + 1
+    problem = replace(state, failed_ports=(failed,))
+    solution = om.solve(problem, seed=0)
+    blocked = {
+        name: [
+            side for side, row in json.loads(text)["OCS_PORT"].items() if "force" in row["state"]
+        ]
+        for name, text in files_of(solution, "sonic-ocs").items()
+    }
+    server, place = divmod(failed, per_server)
+    sides = [f"{place + 1}A", f"{place + 1}B"]
+    for name, found in blocked.items():
+        assert found == (sides if f".server-{server}." in name else []), name
 
 
 def test_commands_name_circuits_of_modules() -> None:
