@@ -64,12 +64,15 @@ ROUNDS_TRIED = 5
 
 
 def _list_shifts(n: int, shifts: list[int]) -> CircuitSequence:
-    """Send some places onward around the ring of all ranks, in a round for each shift."""
+    """Return circuits in which each rank sends `shifts` places onward, one round for each."""
     return CircuitSequence.onward("", n, shifts, (1,) * len(shifts))
 
 
 def _list_pairs(partners: list[IntArray]) -> CircuitSequence:
-    """Let pairs exchange all that the other one lacks; -1 for a rank that rests in a round."""
+    """Return circuits between pairs, one round for each array ``partner[rank]``.
+
+    -1 stands for a rank that rests in the round.
+    """
     return CircuitSequence("", np.array(partners)[:, None], (1,) * len(partners))
 
 

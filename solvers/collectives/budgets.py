@@ -219,16 +219,19 @@ def _order_ring(ring: IntArray, loss_db: FloatArray, bound_db: float, clock: Clo
     loss after the other CP-SAT finds a ring of circuits that lose no more, or proves that there is
     none. From the bound on, thresholds go up the sorted list of all losses in steps that double,
     as few circuits make small models; from the first ring on it is a binary search. The result is
-    ``rank_of_part[part]``, None if no ring was found, and the bound, which thresholds without a
-    ring have raised: infinite if there is none at all.
+    ``rank_of_part[part]``, None if no ring was found, and the lower bound, which thresholds
+    without a ring have raised: infinite if there is none at all. The search ends early without
+    time, or when CP-SAT finds neither a ring nor a proof.
     """
     with uncounted():
         from ortools.sat.python import cp_model
 
         from optmatch.solvers.cpsat import minimise
 
+    # No threshold before number `low` has a ring, and number `high` has one, or is none any more.
+    # The next one is in the middle, but not more than `n_more` after `low`.
     thresholds_db = np.unique(loss_db[np.isfinite(loss_db)])
-    low = int(np.searchsorted(thresholds_db, bound_db))  # no threshold below has a ring
+    low = int(np.searchsorted(thresholds_db, bound_db))
     high = len(thresholds_db)
     n_more = len(ring)
     rank_of_part = None
@@ -248,8 +251,9 @@ def _order_ring(ring: IntArray, loss_db: FloatArray, bound_db: float, clock: Clo
 
         # A ring lowers the threshold, a refutation raises it; else the time was up.
         if outcome.found:
+            # The circuit of ranks is followed from rank 0, which gets the first part of the ring,
+            # as that may be on any rank.
             next_rank = {source: end for source, end, literal in arcs if outcome.holds(literal)}
-            # The first part of the ring may be on any rank, so it is on rank 0.
             rank_of_part = np.zeros(len(ring), dtype=np.int64)
             for place in range(1, len(ring)):
                 rank_of_part[ring[place]] = next_rank[int(rank_of_part[ring[place - 1]])]
@@ -275,7 +279,8 @@ def _exchange_ranks(
     the plan is above it; one that is not reached in `_MOVES` moves ends the search, and so does
     `bound_db`, below which no order comes. ``needed[source part, destination part]`` is 1 where
     the plan has a circuit, ``loss_db[source rank, destination rank]`` is infinite over the budget,
-    and ``is_free[part]`` tells whether another rank may play the part.
+    and ``is_free[part]`` tells whether another rank may play the part. The result has the best
+    order, None if each had a circuit over its budget, and `bound_db` as it was given.
     """
     # ``order[part]`` is the rank that plays it, at first the one of the same number.
     sources, destinations = np.nonzero(needed)
@@ -310,11 +315,11 @@ def _reach_threshold(
     """
     above = is_above.astype(np.int64)
     np.fill_diagonal(above, 0)
-    joined = needed + needed.T
+    joined = needed + needed.T  # [part, part]: the circuits between two parts, 0 to 2
     # conflicts[part, rank]: how many circuits of the part would be above the threshold if it alone
     # moved to the rank.
     conflicts = needed @ above[:, order].T + needed.T @ above[order]
-    tabu_until = np.zeros_like(conflicts)
+    tabu_until = np.zeros_like(conflicts)  # [part, rank]: until which move it may not go there
     rng = np.random.default_rng(0)
     parts = np.arange(len(order))
     fewest = total = int(conflicts[parts, order].sum()) // 2  # a circuit counts at both ends
@@ -331,8 +336,9 @@ def _reach_threshold(
         now = moved.diagonal()
         between = above[np.ix_(order, order)]
         increase = moved + moved.T - now - now[:, np.newaxis] + joined * (between + between.T)
+
         # A tabu exchange is allowed if fewer circuits than ever are above the threshold after it
-        # (aspiration). One of its parts has such a circuit now.
+        # (aspiration). In every exchange one of the parts has such a circuit now.
         is_tabu = tabu_until[:, order] > move
         is_allowed = ~(is_tabu | is_tabu.T) | (increase < fewest - total)
         is_allowed &= np.outer(is_free & (now > 0), is_free)
@@ -341,6 +347,7 @@ def _reach_threshold(
         # If all exchanges are tabu, some are no longer so in later moves.
         if not len(choices):
             continue
+        # Of the exchanges that add the fewest, one is drawn: of the parts `first` and `second`.
         least = increase.ravel()[choices]
         first, second = divmod(int(rng.choice(choices[least == least.min()])), len(order))
 

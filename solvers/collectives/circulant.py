@@ -123,10 +123,11 @@ def climb(shifts, n, work):
     Example: n = 6 and the shifts 1 and 3. The offsets 1 and 3 take 1 hop, 2 and 4 take 2, and 5
     takes 3: 9 hops together.
     """
-    # The shifts are looked at in turn, until none of them has been replaced in a whole turn.
+    # The shifts are looked at in turn, until none of them has been replaced in a whole turn. At
+    # first every sum of hops is better than `best_hops`, so that shift 0 gets its sum at least.
     count = len(shifts)
     best_hops = FAR * n
-    n_unchanged = 0
+    n_unchanged = 0  # how many shifts in a row stayed as they were
     k = 0
     while n_unchanged < count:
         # work[0]: the hops to all offsets by the other shifts alone.
@@ -230,7 +231,8 @@ def route(n: int, shifts: IntArray, most: IntArray | None = None) -> Circulant:
     if distance.max() >= FAR:
         raise InputError("shifts do not reach every rank")
 
-    # The path to an offset ends with its hops in the last configuration, and so on backwards.
+    # The path to an offset ends with its hops in the last configuration, and so on backwards:
+    # `offset` is where the paths to all offsets are before the hops that are known by then.
     exponents = np.zeros((n, len(shifts)), dtype=np.int64)
     offset = np.arange(n)
     for config in reversed(range(len(shifts))):
@@ -274,23 +276,19 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
     """Return the fastest all-to-all whose ranks all send equally many places onward.
 
     The second result tells whether all was tried: it is false if something was left out for want
-    of time.
+    of time or memory.
 
     A *configuration* is a set of circuits that all lead the same number of places onward, its
     *shift*. A block, what one rank sends to one other, makes some hops in some configurations;
     their shifts add up to the places that it has to go. More configurations need fewer hops, but a
     delay for each change.
-
-    Shifts of mixed radices, such as 1, 4 and 16, come first, and blocks that go straight to their
-    places: their hops are known at once. Then numbers of configurations with the least lower
-    bounds are tried while there is time for their climbs. Plans that take too long to be written
-    down are left out.
     """
     n = problem.n_ranks
 
-    # Digits of most configurations come first, and are taken however long they take to be written
-    # down. Blocks that go straight to their places take one hop each, over circuits of their own:
-    # the shifts are 1 to n - 1, and the block of offset o takes the configuration o - 1 alone.
+    # First plans whose hops are known at once. Shifts of mixed radices, such as 1, 4 and 16: the
+    # most configurations come first, and are taken however long they take to be written down. Then
+    # blocks that go straight to their places, one hop each, over circuits of their own: the shifts
+    # are 1 to n - 1, and the block of offset o takes the configuration o - 1 alone.
     quick = [route_digits(n, split_rounds(n, k)) for k in range((n - 1).bit_length(), 0, -1)]
     quick.append(Circulant(np.arange(1, n), np.eye(n, dtype=np.int8)[:, 1:]))
     best = quick[0]
@@ -317,7 +315,8 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
         )
         for k, hops in zip(counts.tolist(), distances(n), strict=False)
     ]
-    # The numbers of configurations by ascending bounds: beyond the best time none can be faster.
+    # Then other shifts: the numbers of configurations by ascending bounds, as long as one may be
+    # faster than the best time, and if there is time for the hill climbs that choose the shifts.
     for k in counts[np.argsort(bounds_s, kind="stable")][:TRIED].tolist():
         if bounds_s[k - 1] >= best_s:
             break

@@ -101,8 +101,8 @@ def list_exchange_offers(
 def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:
     """List plans of an all-to-all over circuits that stay, with their time, before they are made.
 
-    The time of an offer is counted as if each block took a shortest path, one hop in a round, and
-    all circuits carried the same number of bytes.
+    The time of an offer is a lower bound: it is counted as if each block took a shortest path, one
+    hop in a round, and all circuits carried the same number of bytes.
     """
     n = problem.n_ranks
     for topology in list_topologies(problem):
@@ -112,14 +112,18 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid
         distance = count_hops(source, np.eye(n, dtype=np.bool_))
         if distance.max() == FAR:
             continue
+
+        # There are as many rounds as the farthest block has hops. The busiest circuits carry at
+        # least the mean: bytes times hops, shared among all circuits. The demand has source first,
+        # so it is transposed.
         n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
-        # The demand has source first, so it is transposed. The busiest circuits carry at least the
-        # mean: bytes times hops, shared among all circuits.
         n_sends = int(distance[problem.demand.T > 0].sum())
         moved_bytes = float((distance * problem.demand.T).sum())
         mean_bytes = moved_bytes / np.count_nonzero(topology.peer >= 0)
-        # The promise is lowered by a billionth, as plans add up the same seconds in another order.
+
         # Blocks that are forwarded inside a round all go in one: more rounds only add start-ups.
+        # The promise is lowered by a billionth, as plans add up the same seconds in another order.
+        # The target of the search for level loads also has the delay before the first round.
         n_start_ups = n_rounds if problem.hop_s is None else 1
         seconds = seconds_of(problem, n_start_ups, mean_bytes, n_hops=n_rounds)
         promised_s = seconds * (1 - 1e-9)
@@ -133,13 +137,13 @@ def _lay_static(
 ) -> Laid:
     """Make the plan of an all-to-all over circuits that stay.
 
-    In a first plan all blocks take shortest ways, those of an all-gather. It is the answer if all
-    circuits carry about the same number of bytes. Else better ways are searched, on which blocks
-    may wait or make a detour: in as many rounds, and in one round more; and, if all blocks are
-    alike, in about twice as many rounds, each circuit with so few whole blocks as counting allows.
+    In a first plan all blocks take shortest ways, those of an all-gather. It is the answer if it
+    takes little more than `target_s`, the seconds of a plan whose circuits all carry the same
+    bytes. Else better ways are searched, as long as `clock` has time: on which blocks may wait or
+    make a detour, in as many rounds, and in one round more; and, if all blocks are alike, in about
+    twice as many rounds, each circuit with so few whole blocks as counting allows.
 
-    ``distance[destination, rank]`` is the fewest hops from a rank to a destination. `target_s` is
-    the time of a plan whose circuits carry the same bytes, with which plans are compared.
+    ``distance[destination, rank]`` is the fewest hops from a rank to a destination.
     """
     # The first plan: the block of a rank for another one takes the way on which the block of the
     # rank would spread to it.
@@ -151,8 +155,9 @@ def _lay_static(
     best = _lay_blocks(problem, topology, first)
 
     # Better routes, as long as the plan takes more than `LEVEL` times the time of level loads, one
-    # percent more. Large blocks leave loads level but for one block, which can be much; blocks
-    # that are not alike do not count as whole numbers.
+    # percent more: first routes that make loads level. These may differ by a block from circuit to
+    # circuit, which is much where circuits carry few of them. Blocks that are alike are therefore
+    # also counted: no circuit may carry more than a given number.
     peer = topology.peer
     for more_rounds in (0, 1):
         if best.time_s <= target_s * LEVEL:
@@ -189,7 +194,8 @@ def _lay_blocks(problem: Collective, topology: Topology, rounds: Rounds) -> Laid
         return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
 
     # All hops of a block become one send in round 0; links, rows of send, from and to, say where a
-    # block of several hops goes.
+    # block of several hops goes. Columns 1 to 3 of hops are source, destination and chunk; the
+    # chunk is the block, ``source * n + destination``, and hops of a block ascend by round.
     hops = without_nothing(problem, rounds).sends
     by_block = hops[np.argsort(hops[:, 3], kind="stable")]
     blocks, number, n_hops = np.unique(by_block[:, 3], return_inverse=True, return_counts=True)
@@ -225,7 +231,10 @@ def count_shifts(shifts, exponents, distance, loads):
         hops += 1
         n_before = n_known
         for offset in range(n):
-            # Offsets that were not reached with fewer shifts are looked for with `hops` of them.
+            # Offsets that are no sum of fewer shifts are looked for as sums of `hops` of them: the
+            # sum of an offset that has one term less (`before`), and one shift more. The load of a
+            # sum is how often the busiest shift in it would be taken by all offsets until now; the
+            # last shift of the sum with the least load is `best`.
             if distance[offset] < FAR:
                 continue
             best = -1
@@ -234,9 +243,6 @@ def count_shifts(shifts, exponents, distance, loads):
                 before = (offset - shifts[k]) % n
                 if distance[before] != hops - 1:
                     continue
-                # The sum is that of the offset before, and this shift. Its load is how often the
-                # busiest shift in it would be taken by all offsets until now; the sum with the
-                # least load is chosen.
                 load = loads[k] + 1
                 for other in range(n_shifts):
                     if exponents[before, other] > 0:
@@ -290,7 +296,8 @@ def list_changing_offers(
         if changes_s >= below_s or is_late:
             return
         for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
-            # Neighbours in a group, or (of several groups) far from each other.
+            # Groups of shifts, one for each circulant: shifts that follow each other, as (1, 2)
+            # and (4, 8), or of several circulants also those far from each other, (1, 4), (2, 8).
             neighbours = shifts.reshape(n_circulants, n_shifts)
             mixed = shifts.reshape(n_shifts, n_circulants).T
             for groups in [neighbours, mixed][: min(n_circulants, 2)]:
@@ -322,10 +329,9 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
         return
 
     # The best base is near the size-th root of the largest number; twice that root if shifts can
-    # be subtracted, too. The bases next to it are tried as well.
+    # be subtracted, too. The bases next to it are tried as well: each set has the powers of a base
+    # up to the largest number, and then the smallest numbers that are not in it yet.
     radix = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
-
-    # Powers that are too large give way to the smallest numbers that are not in the set yet.
     starts = list[IntArray]()
     for base in range(max(2, radix - 1), radix + 2):
         shifts = np.unique([base**k for k in range(size) if base**k <= largest])
@@ -339,7 +345,9 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     n_random_sets = min(RANDOM_SETS, EXCHANGE_EFFORT // (n * size * n_exchanges))
     starts += [rng.permutation(largest)[:size] + 1 for _ in range(n_random_sets)]
 
-    # Each search exchanges shifts of its set by draws; the best sets that come out follow.
+    # Each search exchanges shifts of its set by draws: rows of a place in the set, and a number
+    # from 0 for the shift that is one more. The best sets that come out are listed, those with the
+    # fewest terms of all sums first. No search begins after the end of `clock`.
     work = np.empty((2, n), dtype=np.int64)
     n_terms_of: dict[tuple[int, ...], int] = {}
     for start in starts:

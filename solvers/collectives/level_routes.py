@@ -217,8 +217,9 @@ def find_cheapest_route(blocks, block, routes, search):
     round the block goes over one circuit, at the price that this circuit has in the round, or
     waits, which costs nothing. The method is dynamic programming: round by round, the cheapest
     route to each rank that can be reached is found. Ranks that are too far from the destination
-    for the rounds that are left are not looked at. ``search.cost`` has to be infinite everywhere,
-    and is so again afterwards.
+    for the rounds that are left are not looked at. Without ``blocks.may_go_farther`` no circuit is
+    taken that leads away from the destination. ``search.cost`` has to be infinite everywhere, and
+    is so again afterwards.
     """
     n_rounds, n_lanes = blocks.peer.shape[:2]
     destination = blocks.destination[block]
@@ -227,6 +228,8 @@ def find_cheapest_route(blocks, block, routes, search):
     _reach_rank(search, 0, blocks.source[block], 0.0, WAITS, blocks.source[block])
     for round_index in range(n_rounds):
         # From each rank that some route reaches before the round, the block waits or takes a lane.
+        # Where it is after the round must not be farther from its destination than
+        # `most_hops_left`: the rounds that are left, or its distance now if it may not go farther.
         n_rounds_left = n_rounds - round_index - 1
         for place in range(search.n_reached[round_index]):
             rank = search.reached[round_index, place]
@@ -352,6 +355,8 @@ def find_level_routes(
 ) -> LevelRoutes | None:
     """Route the data of an all-to-all so that all circuits of a round carry about equally much.
 
+    Of the routes after each sweep of `list_level_routes` those are returned whose busiest circuits
+    carry the fewest bytes, added up over all rounds.
     ``peer_by_round[round, lane, rank]`` is where a circuit leads, -1 for none; there has to be a
     route for each block. ``distance[destination, rank]`` is in hops, or less. The result is None
     if there was no time for a whole sweep.
@@ -415,7 +420,8 @@ def find_routes_within_capacity(
 
     ``capacity[round]`` is the most blocks on a circuit, ``peer[lane, rank]`` where a circuit
     leads, -1 for none, and ``distance[destination, rank]`` is in hops. The circuits are the same
-    in all rounds. The method is negotiated congestion, which may fail where routes exist.
+    in all rounds. The method is negotiated congestion, which may fail where routes exist. It also
+    ends without routes after `CAPACITY_SWEEPS`, `MOST_LOOKS`, or at a limit of `clock`.
     """
     # Loads and capacities are in blocks, and no route makes a detour.
     n_rounds = len(capacity)
@@ -434,9 +440,8 @@ def find_routes_within_capacity(
             break
         # A circuit that would not be overused by one block more costs its weight: 1, 1 more for
         # each block over capacity in each sweep before, and a random part. Each block by which it
-        # would be overused multiplies this by 1 + penalty. With
-        # a penalty of 0.5 and a capacity of 2, a circuit with 1, 2 or 3 blocks costs 1, 1.5 or
-        # 2.25 times its weight.
+        # would be overused multiplies this by 1 + penalty. With a penalty of 0.5 and a capacity of
+        # 2, a circuit with 1, 2 or 3 blocks costs 1, 1.5 or 2.25 times its weight.
         weight = 1 + overuse_before + rng.uniform(0, CAPACITY_JITTER, size=routes.load.shape)
         most_load = capacity.astype(np.float64)
         prices = LoadPrices(weight, most_load - 1, 1 / np.log1p(penalty), 0.0)
@@ -446,12 +451,14 @@ def find_routes_within_capacity(
         order = rng.permutation(len(source))
         n_looks += reroute_blocks(blocks, order, routes, prices, search, most_load)
 
+        # The search ends when no circuit carries more than its capacity.
         overuse = np.maximum(0, routes.load - capacity[:, None, None])
         if not overuse.any():
             busiest_blocks = float(routes.load.max(axis=(1, 2)).sum())
             busiest_bytes = busiest_blocks * float(problem.demand.max())
             return CapacitySearch(LevelRoutes(blocks.list_sends(routes.lane_of), busiest_bytes))
-        # Between few ranks single blocks are some percent, which says nothing.
+        # It is given up if much is overused after some sweeps. Between few ranks single blocks are
+        # some percent, which says nothing, so that as many blocks as ranks are not much.
         is_much = overuse.sum() > max(problem.n_ranks, MUCH_OVERUSE * routes.load.sum())
         if is_much and sweep + 1 >= SWEEPS_BEFORE_VERDICT:
             return CapacitySearch(None, is_hopeless=True)
@@ -467,15 +474,8 @@ def find_fewest_blocks(
 
     ``peer[lane, rank]`` is where a circuit leads, -1 for none; ``distance[destination, rank]`` is
     in hops. What is made small is the number of blocks on the busiest circuit of a round, added up
-    over all rounds. It has two lower bounds:
-
-    - the mean load of a circuit over all rounds, if no block makes a detour;
-    - the hops of the farthest blocks, as each hop takes a round in which some circuit is used.
-
-    The larger one is tried first, and then numbers that are some percent larger (`SLACKS`), until
-    routes are found. Each number is tried with 2 rounds, then with 3 rounds for each hop of the
-    farthest blocks (`ROUNDS_FOR_HOPS`). The search ends without routes if much was overused, as a
-    little more room would not help then.
+    over all rounds. It is no less than the mean load of a circuit over all rounds without detours,
+    nor than the hops of the farthest blocks, as each hop takes a round of its own.
 
     Example: each of 16 ranks has four circuits, so that 4 ranks are one hop away and 11 are two.
     The mean load is (4 + 22) / 4 = 6.5 blocks. 7 blocks are tried first, in 4 rounds whose
@@ -484,6 +484,8 @@ def find_fewest_blocks(
     The result is None if no routes were found that are faster than a plan of `faster_than_s`
     seconds.
     """
+    # The larger one of the two lower bounds, then numbers some percent larger. Each is tried with
+    # 2 rounds for each hop of the farthest blocks, then with 3.
     mean_blocks = distance.sum() / np.count_nonzero(peer >= 0)
     most_hops = int(distance.max())
     enough = [int(np.ceil(mean_blocks * (1 + slack))) for slack in SLACKS]
@@ -495,7 +497,8 @@ def find_fewest_blocks(
             # Too slow already; more rounds of as many blocks would be slower still.
             if seconds_of(problem, n_rounds, n_blocks * problem.block_bytes) >= faster_than_s:
                 break
-            # The capacities of rounds add up to the blocks, and differ by one at most.
+            # The capacities of rounds add up to the blocks, and differ by one at most. If much was
+            # overused, a little more room would not help, and the search ends without routes.
             capacity = np.diff(np.arange(n_rounds + 1) * n_blocks // n_rounds)
             outcome = find_routes_within_capacity(problem, peer, distance, capacity, clock)
             if outcome.routes is not None or outcome.is_hopeless:

@@ -88,8 +88,8 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     if isinstance(problem.start, str) and problem.start == "free":
         held = np.full(planes, ANY)
 
-    # By step: the number of its circuits, the bytes of the rank that sends most, and when its
-    # ranks are ready.
+    # By step: the number of its circuits (`configuration`), the bytes of the rank that sends most
+    # (`bytes_`), and when its ranks are ready (`begin_s`).
     if rounds is None:
         configuration, bytes_ = np.asarray(problem.steps).T
         begin_s = np.zeros(len(configuration))
@@ -124,11 +124,12 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     """Share the work of each step among the planes, so that the last step ends early.
 
     Beam search proposes which planes take part in which steps, a linear programme finds the best
-    shares for each proposal, and local search lets single planes join or leave steps.
+    shares for each proposal, and local search lets single planes join or leave steps. At least the
+    first proposal, all planes in all steps, is timed, however short the time of `clock` is.
 
-    Returns the best shares and a lower bound of their time in seconds. The bound is 0 unless
-    `prove` asks for a mixed-integer programme and the case is small enough; it may also find
-    better shares.
+    Returns the best shares and a lower bound in seconds of the time of any shares. The bound is 0
+    unless `prove` asks for a mixed-integer programme and the case is small enough; it may also
+    find better shares.
     """
     if not len(steps.work_s):
         nothing = np.empty((0, steps.planes))
@@ -149,8 +150,8 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
 
     # Local search: for each pair of a step and a plane the plane joins the step if it takes no
     # part in it, or leaves it if others take part, and all work is shared out anew. A change that
-    # is faster is kept at once, until none of any pair is. The first candidate counts as one
-    # iteration of the clock.
+    # is faster is kept at once, until no pair has any. The search also ends without tries, or when
+    # the clock has met a limit; the first candidate counts as one iteration of the clock.
     is_improved = True
     while is_improved and clock.exceeded(1) is None:
         is_improved = False
@@ -262,8 +263,9 @@ def _extend(
 
     ``begin_s[plane]`` tells when each plane can begin to send, in seconds.
     """
-    # If k planes share the work and end together, k ends are all begins plus the work: the end is
-    # that sum over k. One plane more takes part if it can begin before that.
+    # If k planes share the work and end together, each sends from its begin to the end, so that k
+    # times the end is the sum of their begins and the work. One plane more takes part if it can
+    # begin before that end.
     total_s = float(steps.work_s[step])
     for count in range(1, len(chosen) + 1):
         total_s += begin_s[chosen[count - 1]]
@@ -351,15 +353,18 @@ def _solve_programme(
 ) -> Any:
     """Find how several planes should share the bytes of all steps, to end soonest.
 
-    Without `remaining_s` all parts in ``used[step, plane]`` are used: a linear programme. With it,
-    the seconds that are left for the search, the programme also chooses which of them are: it is a
-    mixed-integer one, in which nothing lasts longer than one unit, `unit_s` seconds. Returns the
-    result of `scipy.optimize.milp`. There are p parts, numbered by step and then by plane, and s
-    steps. The columns of its `x`, which is None without an answer, are
+    A *part* is a pair of a step and a plane that may take part in it: those that are true in
+    ``used[step, plane]``, numbered by step and then by plane. Without `remaining_s` all parts are
+    used, which makes a linear programme. With it, the seconds that are left for the search, the
+    programme also chooses which of them are: it is a mixed-integer one, in which nothing lasts
+    longer than one unit. The unit of all times is `unit_s` seconds.
+
+    Returns the result of `scipy.optimize.milp`. With p parts and s steps, the columns of its `x`,
+    which is None without an answer, are
 
     - 0 to p - 1: whether a part is used, 0 or 1;
     - p to 2 p - 1: when a part starts;
-    - 2 p to 3 p - 1: the share of a part;
+    - 2 p to 3 p - 1: the share of a part, which is how long it sends;
     - 3 p to 3 p + s - 1: when a step ends.
     """
     with uncounted():
@@ -369,7 +374,7 @@ def _solve_programme(
     is_choice = remaining_s is not None
     step_of_part, plane_of_part = np.nonzero(used)
     n_parts = len(step_of_part)
-    start = n_parts  # the first columns of starts, of shares, and of the ends of steps
+    start = n_parts  # ``start + part`` is the column of the start of a part, and so on
     share = 2 * n_parts
     end = 3 * n_parts
     n_columns = end + len(used)
@@ -377,17 +382,17 @@ def _solve_programme(
     latency = steps.round_s / unit_s
     delay = steps.delay_s / unit_s
 
+    # The planes that take part in a step do its work together. In each row of `rows` the terms add
+    # up to a least value or more.
     rows = _Rows([], [])
-    # The planes that take part in a step do its work together.
     for step in range(len(used)):
         parts = np.flatnonzero(step_of_part == step).tolist()
         rows.require(work[step], *((share + part, 1.0) for part in parts))
 
     for part, step in enumerate(step_of_part.tolist()):
         plane = plane_of_part[part]
-        # No share is more than the work of its step. A step ends when its planes have spent their
-        # latency and sent their shares; and begins when the step before, in the column before, has
-        # ended.
+        # share <= work * used: a part that is not used has no share. end of the step >= start +
+        # share + latency * used. start >= end of the step before, which has the column before.
         rows.require(0.0, (part, work[step]), (share + part, -1.0))
         rows.require(
             0.0, (end + step, 1.0), (start + part, -1.0), (share + part, -1.0), (part, -latency)
@@ -397,7 +402,7 @@ def _solve_programme(
 
         # The first part that a plane uses waits for its first circuits: start >= first_begin *
         # (used - sum of used over the earlier parts). If an earlier part is used, the right side
-        # is 0 or less, and the row says nothing.
+        # is 0 or less, and the row says nothing. `earlier` are those of the same plane.
         earlier = np.flatnonzero(plane_of_part[:part] == plane).tolist()
         first_begin = _first_begin_s(steps, step, plane) / unit_s
         earlier_terms = [(other, first_begin) for other in earlier]
@@ -426,8 +431,9 @@ def _solve_programme(
                     *((between, longest) for between in earlier[index + 1 :]),
                 )
 
-    # Limits of columns. Unless it is a choice all parts are used. No part starts, and no step
-    # ends, before its ranks are ready; a choice allows one unit, with a margin for rounding.
+    # Limits of columns: whether a part is used lies between 0 and 1, and is 1 unless it is a
+    # choice. No part starts, and no step ends, before its ranks are ready; with a choice both come
+    # within one unit, with a margin for rounding.
     low = np.zeros(n_columns)
     low[start:share] = steps.ready_s[step_of_part] / unit_s
     low[end:] = steps.ready_s / unit_s
@@ -435,16 +441,19 @@ def _solve_programme(
     high = np.full(n_columns, 1.0 + 1e-9 if is_choice else np.inf)
     high[:n_parts] = 1.0
 
-    # A proof needs no gap between the answer and the bound; nodes are limited beside the time.
+    # A choice is made for a proof: the search ends without a gap between the answer and the bound,
+    # or at its limits of branch-and-bound nodes and of time.
     options: dict[str, Any] = {}
     if is_choice:
         options = {"mip_rel_gap": 0.0, "node_limit": 5_000}
     if remaining_s is not None and np.isfinite(remaining_s):
         options["time_limit"] = max(remaining_s, 0.01)
+
+    # Minimise the end of the last step; only the first columns have to be whole numbers.
     row, column, factor = zip(*rows.entries, strict=True)
     table = csr_array((factor, (row, column)), shape=(len(rows.least), n_columns))
     goal = np.zeros(n_columns)
-    goal[-1] = 1.0  # the end of the last step
+    goal[-1] = 1.0
     is_whole = np.zeros(n_columns)
     is_whole[:n_parts] = is_choice
     return milp(

@@ -101,20 +101,19 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
 
     A rule makes a schedule of *slots* for a switch with one port for each rank: a slot is a
     matching that is held for some time, and costs a delay. Slots become rounds later
-    (`_share_rounds`): a slot may take all lanes of a round, or several slots share a round. What a
-    slot costs is therefore not known yet, and each rule runs for two delays. One is the wait of a
-    round divided by the number of lanes, as if as many slots shared each round. The other one is
-    the wait times this number, as if each slot had all lanes: its bytes then take a part of the
-    time of one lane, in which slots are measured here, while its wait stays as long. Rules that
-    are expected to take too long are left out.
+    (`_share_rounds`), so that the delay of a slot is not known yet, and each rule runs for two of
+    them. Example: a round waits 2 s, and ranks have 4 lanes. If 4 slots share each round, a slot
+    waits 2 / 4 = 0.5 s. If each slot has all lanes of a round, it waits 2 s, and its bytes take a
+    quarter of the time of one lane, in which slots are measured here: that is like 2 * 4 = 8 s.
+    Rules that are expected to take longer than the time of `clock` allows are left out.
     """
     with uncounted():
         from optmatch.solvers.demands.portfolio import list_rules
         from optmatch.solvers.demands.tasks import CoverTask, Size
 
-    # Rules count in whole ticks, in which one lane sends `tick_bytes`. Blocks are rounded up, and
-    # one tick more covers the rounding of sums. The wait of a round is its start-up, and a change
-    # of circuits.
+    # Rules count in whole ticks, in which one lane sends `tick_bytes`: demand_ticks[source,
+    # destination]. Blocks are rounded up, and one tick more covers the rounding of sums. The wait
+    # of a round is its start-up, and a change of circuits.
     demand = problem.demand
     busiest_bytes = max(float(demand.sum(axis=1).max()), float(demand.sum(axis=0).max()))
     tick_bytes = busiest_bytes / TICKS_OF_BUSIEST
@@ -122,8 +121,9 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
     wait_s = problem.round_s + problem.delay_s
     wait_ticks = wait_s * problem.rate_bytes_per_s / tick_bytes
 
-    # Delays longer than all blocks decide nothing. A rule comes with the seconds that it is
-    # estimated to take, and gives schedules of matchings and ticks; the shortest one is kept.
+    # Delays longer than all blocks of the busiest rank decide nothing, and are cut to that. A rule
+    # comes with the seconds that it is estimated to take, and gives schedules of matchings and
+    # ticks; the shortest one is kept.
     for delay_ticks in sorted({wait_ticks * problem.lanes, wait_ticks / problem.lanes}):
         task = CoverTask.of(demand_ticks, min(round(delay_ticks), TICKS_OF_BUSIEST))
         for estimate_s, rule in list_rules(Size.of(task)):
@@ -154,7 +154,7 @@ def _make_direct_rounds(
         order = np.argsort(-slot_bytes, kind="stable")
         matchings = matchings[order]
         slot_bytes = slot_bytes[order]
-    left = problem.demand.copy()
+    left = problem.demand.copy()  # left[source, target]: bytes that no slot has carried yet
     rounds: list[DirectRound] = []
     slot = 0
     for lanes_of_slots in _share_rounds(problem, slot_bytes):
@@ -219,7 +219,8 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
             lanes[count][firsts, longest] += 1
         most_bytes[count] = (together / lanes[count]).max(axis=1)
 
-    # total_bytes[first]: the least that all rounds from this slot on take, in bytes of a lane.
+    # total_bytes[first]: the least that all rounds from this slot on take, in bytes of a lane; it
+    # is found for the last slots first. best_count[first]: how many slots share the round then.
     total_bytes = np.zeros(n_slots + 1)
     best_count = np.zeros(n_slots, dtype=np.int64)
     for first in range(n_slots - 1, -1, -1):
@@ -231,6 +232,7 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
         best_count[first] = min(totals, key=lambda count: totals[count])
         total_bytes[first] = totals[int(best_count[first])]
 
+    # The best rounds, from the first slot on.
     rounds: list[list[int]] = []
     first = 0
     while first < n_slots:
@@ -258,12 +260,14 @@ def _choose_stages(
     if all_direct_s < best.seconds:
         best = TwoStages(all_direct_s, direct, None)
 
+    # Time the rests after about `RESTS_TIMED` numbers of direct rounds, `step` apart. `best_count`
+    # is the number after which the fastest of them begins; -1 if none is faster than `best`.
     step = max(1, len(direct) // RESTS_TIMED)
     counts = range(step, len(direct), step)
     while True:
         best_count = -1
         for count, left in _leave_after(problem, direct, counts):
-            # The busiest rank has to send what it has left, at least.
+            # The busiest rank has to send what it has left, at least: a lower bound of all rests.
             busiest_bytes = float(left.sum(axis=1).max())
             busiest_s = busiest_bytes / (problem.lanes * problem.rate_bytes_per_s)
             if end_s[count] + busiest_s >= best.seconds:
@@ -300,7 +304,10 @@ def _leave_after(
 
 
 def _put_late_ranks_last(problem: Collective, direct: list[DirectRound]) -> list[DirectRound]:
-    """Sort direct rounds by when their ranks are ready; rounds may be in any order."""
+    """Sort direct rounds by when the last of their ranks is ready.
+
+    Rounds may be in any order, as each sends parts of blocks straight to their receivers.
+    """
     if not direct or not problem.late.any():
         return direct
     sent_bytes = np.array([direct_round.sent_bytes for direct_round in direct])
@@ -381,13 +388,14 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
 
     # All lists are filled round by round. A block is sent from its first byte on, so the bytes
     # that were sent of it say where its next part begins.
-    sent_bytes = np.zeros((n, n))  # of each block, from its beginning on
+    sent_bytes = np.zeros((n, n))  # [source, target]: of each block, from its beginning on
     turns: list[int] = []  # for each send its round
     sends = [np.empty((0, 3), dtype=np.int64)]  # source, target and chunk
     parts = [np.empty((0, 2))]  # for each send the first byte of its block, and the bytes
     circuits: list[IntArray] = []  # for each round peer[lane, rank], -1 of dark ports
 
-    # Direct rounds: each rank sends a part of the block for its peer.
+    # Direct rounds: on each lane a rank sends a part of the block for its peer. If several lanes
+    # lead to the same peer, one send stands for all of them.
     for direct_round in direct:
         for peer, amounts in zip(direct_round.peer, direct_round.sent_bytes, strict=True):
             source = np.flatnonzero(amounts)
@@ -403,24 +411,22 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
     left = problem.demand - sent_bytes
     left[left < 1e-12 * problem.demand] = 0.0
     if rest is not None:
-        # In each round blocks of some offsets move on by the shift, the same ones from all ranks.
-        # Lists by pair of rank and offset say where each block began (`source`), where it goes
-        # (`target`), and which rank has it now (`holder`).
+        # A move of the rest is a round: blocks of some offsets go on by the shift of its
+        # configuration, the same ones from all ranks. Blocks of which nothing is left are not
+        # sent. Arrays by block say where it began (`source`), where it goes (`target`), and which
+        # rank has it before the round (`holder`): that `distance` places onward from its source.
         for config, offsets, distance in list_moves(rest):
-            shape = (n, len(offsets))
-            source = np.broadcast_to(ranks[:, None], shape).reshape(-1)
-            target = ((ranks[:, None] + offsets) % n).reshape(-1)
-            holder = ((ranks[:, None] + distance) % n).reshape(-1)  # where the block is now
-            has_bytes = left[source, target] > 0
-            source, target, holder = source[has_bytes], target[has_bytes], holder[has_bytes]
-            # Blocks of which nothing is left are not sent; a round without any is left out.
-            if not len(source):
+            has_bytes = left[ranks[:, None], (ranks[:, None] + offsets) % n] > 0
+            source, offset_index = np.nonzero(has_bytes)
+            target = (source + offsets[offset_index]) % n
+            holder = (source + distance[offset_index]) % n
+            if not len(source):  # the round is left out
                 continue
-            next_rank = (holder + int(rest.shifts[config])) % n
-            turns += [len(circuits)] * len(holder)
-            sends.append(np.column_stack([holder, next_rank, source * n + target]))
+            shift = int(rest.shifts[config])
+            turns += [len(circuits)] * len(source)
+            sends.append(np.column_stack([holder, (holder + shift) % n, source * n + target]))
             parts.append(np.column_stack([sent_bytes[source, target], left[source, target]]))
-            circuits.append(np.tile((ranks + int(rest.shifts[config])) % n, (lanes, 1)))
+            circuits.append(np.tile((ranks + shift) % n, (lanes, 1)))
 
     rows = np.column_stack([turns, np.concatenate(sends), np.full(len(turns), COPY)])
     return lay(problem, Rounds(rows, n * n, circuits, parts=np.concatenate(parts)))

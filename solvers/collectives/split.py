@@ -569,7 +569,8 @@ class SplitSearch:
         block = self.chunk[paths.block]
 
         # begin[path]: where the part of its block begins, exactly where the part before it ends.
-        # The first parts of all blocks begin at 0, then come all second ones, and so on.
+        # The first parts of all blocks begin at 0, then come all second ones, and so on. In `used`
+        # the paths of a block follow each other, so that the part before is one place before.
         used = np.flatnonzero(amounts > 0)
         used = used[np.argsort(block[used], kind="stable")]
         place_in_block = np.arange(len(used)) - np.searchsorted(block[used], block[used])
@@ -640,15 +641,18 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
     that one circuit takes for it. The result is None if some block has no path, or there are more
     paths than `MOST`.
     """
+    # Blocks with data are numbered row by row: number_of_block[source, target]. The lists have an
+    # array for each set of paths that is found: their blocks, the ranks at which they start, and
+    # their lanes by round.
     rounds, lanes, n = sequence.shape
     ranks = np.arange(n)
-    wanted = demand_s > 0
-    n_paths = np.zeros((n, n), dtype=np.int64)
+    wanted = demand_s > 0  # [source, target]
     number_of_block = np.cumsum(wanted.reshape(-1)).reshape(wanted.shape) - 1
     blocks = [np.empty(0, np.int64)]
     sources = [np.empty(0, np.int64)]
     lanes_of_paths = [np.empty((0, rounds), np.int64)]
-    total = 0
+    n_paths = np.zeros((n, n), dtype=np.int64)  # of each block, [source, target]
+    total = 0  # the paths of all blocks
 
     # Paths of 1, 2, ... hops: each choice of rounds and of a lane in each of them is followed from
     # all sources at the same time. Blocks stay open during the paths of one length, so those of
@@ -672,7 +676,8 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
                     visited[hop + 1] = sequence[turn, lane][visited[hop]]
                     lane_of_round[turn] = lane
 
-                # A path is of use if its block needs it, and it comes to no rank twice.
+                # A path is of use if its block needs it, and it comes to no rank twice. There is
+                # at most one from each source: is_path[source].
                 is_path = is_open[ranks, visited[-1]]
                 for earlier, later in combinations(range(length + 1), 2):
                     is_path &= visited[earlier] != visited[later]
@@ -730,14 +735,17 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     circuits = np.nonzero(sequence != np.arange(n))  # arrays of round, lane and sender
     origin[*circuits[:2], sequence[circuits]] = circuits[2]
 
-    # A path has a name, by which it is known again: the sum of random numbers of its block and of
-    # each of its circuits.
+    # The drawn path of each block: lane_of[draw, round, block]. A path has a name, by which it is
+    # known again: the sum of random numbers of its block, and of its lane in each round in which
+    # it moves, modulo 2^64. names[draw, block].
     rng = np.random.default_rng(0)
     block_mark = rng.integers(1 << 62, size=n_blocks)
     lane_mark = rng.integers(1 << 62, size=(rounds, lanes))
     names = np.tile(block_mark, (DRAWS, 1))
-    # Hence names[draw, block], and lane_of[draw, round, block], the lanes of the path.
     lane_of = np.full((DRAWS, rounds, n_blocks), NO_LANE, dtype=np.int16)
+
+    # Draw paths at the prices of circuits, by round, lane and sender; `loads` are the mixture of
+    # all draws by then, in seconds.
     price = np.ones(sequence.shape)
     loads = np.zeros(sequence.shape)
     for draw in range(DRAWS):
@@ -770,8 +778,10 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
         price = np.exp((loads - longest) / smoothing)
         price /= price.sum(axis=(1, 2), keepdims=True)
 
-    # Draw number k counts k + 1 times for its paths, as later draws carry more in the end. The
-    # heaviest paths of each block are kept, which come first in `order` among those of the block.
+    # Each different path once: `first` is where it was drawn for the first time, ``draw * n_blocks
+    # + block``. Draw number k counts k + 1 times for its paths, as later draws carry more in the
+    # end. The heaviest paths of each block are kept, which come first in `order` among those of
+    # the block.
     _, first, path_of_draw = np.unique(names, return_index=True, return_inverse=True)
     draw_weight = np.arange(1, DRAWS + 1).repeat(n_blocks)
     weight = np.bincount(path_of_draw.reshape(-1), draw_weight)

@@ -300,7 +300,8 @@ class SpreadArrays(NamedTuple):
     """``lane_of[row, piece]``: the lane (port of the receiver) over which a piece of the block of
     this row of ``listed`` comes; -1 before one is chosen. Rows of the beginning have none."""
     load: FloatArray
-    """Scratch, ``load[lane, end]``: the chunks of this round on each circuit."""
+    """Scratch, ``load[lane, end]``: the chunks of this round on each circuit. An end is the
+    receiving rank, or 0 where all ranks are alike."""
     choices: IntArray
     """Scratch: the lanes over which a block can come to a rank, ascending."""
 
@@ -393,7 +394,7 @@ def _choose_lanes(source, width, swept, arrays):
     another sweep may change anything.
     """
     # Sweep 0 places blocks without a choice, sweep 1 all others. Later ones move the pieces on
-    # the busiest circuits alone.
+    # the busiest circuits alone: those with a load of `busiest` or more.
     turn, sweep, n_before, n_listed = swept
     has_changed = sweep == 0
     busiest = np.inf
@@ -421,6 +422,7 @@ def _choose_lanes(source, width, swept, arrays):
                 place = (row, piece, end)
                 has_changed |= _choose_lane(width, place, n_choices, arrays)
 
+    # The load of the busiest circuit, which lasts longest.
     arrays.loads[turn] = 0.0
     for lane in range(len(source)):
         for end in range(arrays.load.shape[1]):
@@ -449,15 +451,15 @@ def spread_blocks(ends, config_of_round, n_first, arrays):
     so each is looked at once: O(pieces ranks lanes) steps in all.
     """
     n_listed = n_first
-    first = 0
+    first = 0  # the first row whose block may be new to a neighbour
     for turn in range(len(config_of_round)):
         config = config_of_round[turn]
         source, width = ends.source[config], ends.width[config]
-        # All blocks may be new to a neighbour after a change.
+        # All blocks may be new to a neighbour after a change of circuits.
         if turn > 0 and config != config_of_round[turn - 1]:
             first = 0
 
-        # All that come in this round, then a lane for each.
+        # List all that come in this round, then choose a lane for each, sweep by sweep.
         n_before = n_listed
         n_listed = _list_wanted(ends.peer[config], first, n_before, turn, arrays)
         arrays.load[:, :] = 0.0
@@ -493,28 +495,33 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     if is_circulant:
         owner = np.zeros(pieces, dtype=np.int64)
         pieces_of_block = 1
-    blocks = np.arange(len(owner))
+    n_blocks = len(owner)
+
+    # Before round 0 each block has come to its owner alone, which the first rows of `listed` say.
+    # `spread_blocks` adds a row for each other rank that gets a block, by round, and fills in when
+    # it came (`came`), over which lanes (`lane_of`), and the load of each round (`loads`).
+    blocks = np.arange(n_blocks)
     arrays = SpreadArrays(
         loads=np.zeros(len(config_of_round)),
-        came=np.full((len(blocks), n), UNKNOWN, dtype=np.int32),
-        listed=np.empty((len(blocks) * n, 2), dtype=np.int32),
-        lane_of=np.empty((len(blocks) * n, pieces_of_block), dtype=np.int16),
+        came=np.full((n_blocks, n), UNKNOWN, dtype=np.int32),
+        listed=np.empty((n_blocks * n, 2), dtype=np.int32),
+        lane_of=np.empty((n_blocks * n, pieces_of_block), dtype=np.int16),
         load=np.zeros(ends.width.shape[1:]),
         choices=np.empty(ends.width.shape[1], dtype=np.int64),
     )
     arrays.came[blocks, owner] = -1  # before all rounds
-    arrays.listed[: len(blocks)] = np.column_stack([blocks, owner])
-    n_rounds = spread_blocks(ends, config_of_round, len(blocks), arrays)
+    arrays.listed[:n_blocks] = np.column_stack([blocks, owner])
+    n_rounds = spread_blocks(ends, config_of_round, n_blocks, arrays)
     if not n_rounds:
         return None
 
-    # Each row behind those of the beginning becomes a receipt for each of its pieces. Block, rank
-    # and round have shape (rows, 1), source and chunk have shape (rows, pieces). With 2 pieces the
-    # chunks of block 3 are 6 and 7.
-    listed = arrays.listed[len(blocks) :].astype(np.int64)
-    block, rank = np.hsplit(listed, 2)
+    # Each row behind the first ones becomes a receipt for each of its pieces. Block, rank and
+    # round have shape (rows, 1), lane, source and chunk have shape (rows, pieces). With 2 pieces
+    # the chunks of block 3 are 6 and 7.
+    block, rank = np.hsplit(arrays.listed[n_blocks:].astype(np.int64), 2)
+    lane = arrays.lane_of[n_blocks:]
     turn = arrays.came[block, rank].astype(np.int64)
-    source = ends.source[config_of_round[turn], arrays.lane_of[len(blocks) :], rank]
+    source = ends.source[config_of_round[turn], lane, rank]
     chunk = block * pieces_of_block + np.arange(pieces_of_block)
     columns = [part.reshape(-1) for part in np.broadcast_arrays(turn, source, rank, chunk)]
     return receive_over_circuits(
@@ -562,8 +569,10 @@ def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
     chunk of the result is ``source * n + destination``.
     """
     n = receipts.peer.shape[2]
+    # Each receipt of the gather is the last one of a block: that from its owner to its target. In
+    # all arrays there are those of the first owners, then the same turned by 1 place, and so on.
     owner = receipts.chunk
-    receipt_of = np.full((n, n), -1)  # [owner, target]
+    receipt_of = np.full((n, n), -1)  # [owner, target], -1 where the target is the owner
     receipt_of[owner, receipts.target] = np.arange(len(owner))
     receiver = np.tile(receipts.target, n_turns)
     turned = np.repeat(np.arange(n_turns), len(owner))
@@ -660,10 +669,11 @@ def offer_gathers(
     An all-reduce is offered a second time, as an all-gather of whole buffers: n times the bytes,
     but half of the rounds, as sums need not be gathered afterwards.
     """
-    # Sums are gathers over the reversed circuits that run backwards, over the circuits themselves.
-    # Two-way circuits are the same when they are reversed, and so is the gather over them.
-    # ``is_reversed[adds]`` tells for each phase whether it needs the reversed circuits, and
-    # ``received[reverse]`` has the receipts over these, or over the circuits as they are.
+    # A phase is a gather, or sums: a gather over the reversed circuits that runs backwards, and so
+    # over the circuits themselves. Two-way circuits are the same when they are reversed.
+    # ``is_reversed[adds]`` tells for each phase, by whether it adds, if its gather needs the
+    # reversed circuits, and ``received[reverse]`` has the receipts over these, or over the
+    # circuits as they are; None where data do not come everywhere.
     n = problem.n_ranks
     is_reversed = {adds: adds and not problem.two_way for adds in problem.flow.adds}
     received = {
@@ -685,7 +695,9 @@ def offer_gathers(
             name=name,
             build=partial(lay_phases, problem, phases, (stored_ranks or n) * pieces, stored_ranks),
         )
-    # An all-gather of whole buffers is a problem of its own, and no problem may last longer.
+
+    # An all-gather of whole buffers is a problem of its own, and no problem may last longer than
+    # `LONGEST_S`.
     gather = received.get(False)
     is_short = n * problem.size_bytes <= LONGEST_S * problem.rate_bytes_per_s
     if problem.flow.sums_for_all and is_short and gather is not None:
@@ -760,13 +772,15 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
     and by its opposite, so that the numbers lie on both sides of 0. Example: the shifts 1 and 3
     reach 0 to 7 after 3 rounds. The result is 0 if `base` rounds are not enough.
     """
-    # Numbers far beyond those that are wanted are not followed any more.
+    # The numbers in a row that are wanted: from 0 on, or as many on both sides of 0.
     steps = set(shifts[:lanes])
-    reach = {0}
+    reach = {0}  # all sums of so many steps as there were rounds, or fewer
     if two_way:
         steps |= {-shift for shift in steps}
     lowest = -((base - 1) // 2) if two_way else 0
     wanted = set(range(lowest, lowest + base))
+
+    # Numbers far beyond those that are wanted are not followed any more.
     for turn in range(1, base + 1):
         reach |= {number + step for number in reach for step in steps if abs(number) <= 2 * base}
         if wanted <= reach:

@@ -403,10 +403,9 @@ def list_torus_rounds(n: int, sides: Sides) -> Rounds:
     - Round 1: 0 <-> 2 and 1 <-> 3 exchange these sums, and add them. Now they are whole.
     - Round 2: 0 <-> 1 and 2 <-> 3 copy them to each other.
     """
-    # Sides in the order of coordinates. The `step` of a side is by how much the numbers of
-    # neighbours along it differ: the product of all sides before. `windows` is into how many parts
-    # the side cuts the data: as many as it has places if it is scattered, 1 if it is passed.
-    step = 1
+    # Sides in the order of coordinates, scattered ones first. A scattered side cuts the data into
+    # as many parts (`windows`) as it has places, a passed one does not cut them.
+    step = 1  # by how much the numbers of neighbours along the next side differ
     scattered_sides: list[_TorusSide] = []
     for places in sides.scattered:
         scattered_sides.append(_TorusSide(step, places, windows=places))
@@ -427,7 +426,9 @@ def list_torus_rounds(n: int, sides: Sides) -> Rounds:
     rounds.scatter(windowed_side)
     rounds.pass_windows_on(windowed_side)
 
-    # ... the chunk of which a rank is the root is added up over the passed sides, ...
+    # ... the chunk of which a rank is the root is added up over the passed sides, ... Its number
+    # has the coordinates of the rank on the scattered sides as its first digits, and as the last
+    # digit the window of which the rank is a root.
     window_of_rank = windowed_side.coordinates(rounds.ranks) % windows
     root_chunk = rounds.ranks % windowed_side.step + windowed_side.step * window_of_rank
     for side in passed_sides:
@@ -444,15 +445,22 @@ def list_torus_rounds(n: int, sides: Sides) -> Rounds:
 def list_turned_torus_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     """List all-reduces over tori of equal sides whose ports are all used, on circuits that stay.
 
-    The buffer is cut into as many parts as there are sides. Each side needs a port of every rank:
-    with 64 ranks and three ports there are 8 x 8 and 4 x 4 x 4. Two-way circuits make rings of two
-    ranks only, so their sides have two places.
+    The buffer is cut into as many parts as there are sides. Each part goes over all sides, one
+    after another, but begins with another side than the other parts (its sides are *turned*): all
+    sides are busy at once. Over a side of q places a part is passed on around the ring in q - 1
+    rounds, and every rank adds it up.
+
+    Each side needs a port of every rank: with 64 ranks and three ports there are 8 x 8 and 4 x 4 x
+    4. Sides of two-way circuits have two places, as a rank needs two ports for a longer ring, one
+    to each neighbour.
     """
     n = problem.n_ranks
     for n_sides in range(2, min(problem.lanes, n.bit_length()) + 1):
         places = round(n ** (1 / n_sides))
         is_possible = places == 2 or not problem.two_way
         if places >= 2 and places**n_sides == n and is_possible:
+            # In each round a rank sends a whole part along each side, over all lanes of the side:
+            # `n_sides` sends of every rank, with the same bytes over each circuit.
             n_rounds = n_sides * (places - 1)
             circuit_bytes = float(chunk_sizes(problem, n_sides)[0]) / (problem.lanes // n_sides)
             yield Offer(
@@ -497,10 +505,8 @@ def sum_up(gathered: Laid) -> Laid:
     """Make an all-reduce of an all-gather of whole buffers: each rank adds up what it hears.
 
     In the all-reduce the same sends go over the same circuits, but pieces are also added to sums.
-
-    The first send that brings a certain piece to a rank stores it, and adds it to the sum (kind
-    `KEEP`). Later ones of the same piece only store it (kind `COPY`), since nothing may be added
-    twice. The same holds for a piece that comes back to its owner.
+    A chunk of the all-gather is a piece of the buffer of one rank, ``owner * pieces + piece``; one
+    of the all-reduce is a piece of the sum of all buffers.
 
     Example: 4 ranks with pieces 0 and 1. Chunk 5 of the all-gather is piece 1 of the buffer of
     rank 2. In the all-reduce its sends are of chunk 1; rank 0 keeps it at place ``OWN + 2``, and
@@ -534,7 +540,8 @@ def last_circuits(laid: Laid, planes: int) -> Any:
 
     Returns ``peer[lane, rank]``, -1 if a port is dark. `planes` is the number of switches.
     """
-    # Without held seconds each plane changes its circuits by itself, and some rounds leave it out.
+    # All planes change their circuits together, unless the plan has no held seconds: then each
+    # plane changes them by itself, and some rounds leave it out.
     plan = laid.plan
     if laid.held_s is not None:
         return plan.circuits[-1]
@@ -560,7 +567,9 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
     circuits = np.concatenate([first.circuits, second.circuits]).astype(np.int64)
 
     # Planes that change circuits by themselves have an epoch for each round, and times and shares
-    # of shape (rounds, planes). Times of planes that a round does not use stay 0.
+    # of shape (rounds, planes). The second plan begins when the first one ends, hence its times
+    # are later by that; times of planes that a round does not use stay 0. Late ranks are ready by
+    # the end of the first plan, so that all rounds of the second one count as late.
     if first.shares_bytes.size:
         is_used = second.shares_bytes > 0
         joined = replace(
@@ -645,6 +654,10 @@ def _lay_ring(problem: Collective, ring: Topology, chunks: int) -> Laid:
 def _list_ring_sums(n: int, chunks: int, step: int) -> list[IntArray]:
     """List the sends of sums that go onward around a ring (step 1), or back (-1), by round.
 
+    Each rank is the root of one of the w `chunks`, and a block are the w ranks that end with a
+    root. The sum of a block is made hop by hop inside it, and then goes on from root to root; each
+    root adds it. The result has an array of rows for each hop, which takes one round.
+
     Example with 8 ranks and w = 2, and the roots 1, 3, 5 and 7. The sum of ranks 0 and 1 goes from
     0 to 1 (made), from 1 to 2 (passed on), and from 2 to 3 (added, and not needed any further). At
     the same time that of ranks 1 and 0 goes from 1 to 0 (made), from 0 to 7 (added and sent on),
@@ -656,6 +669,8 @@ def _list_ring_sums(n: int, chunks: int, step: int) -> list[IntArray]:
     """
     # Onward a sum begins at the first rank of a block, and is at a root after the hops w - 2,
     # 2 w - 2, ...; back it begins at a root, and is at the next one after the hops w - 1, ...
+    # `first_rank` is where it begins, in ranks after the root. Hop h arrives at a root if h +
+    # `hops_to_root` is a multiple of w.
     n_hops = n // 2
     first_rank = 0
     hops_to_root = 1
@@ -684,7 +699,8 @@ def _list_ring_sums(n: int, chunks: int, step: int) -> list[IntArray]:
         elif arrives_at_root:
             kind = KEEP
 
-        # Up to the hop from the root of the block ranks send what they made, then what they pass.
+        # The w - 1 hops inside the block, and the one that leaves it, send the sum that is made;
+        # later hops send what ranks pass on.
         from_place = passed_in
         if hop < chunks:
             from_place = made_in
@@ -808,9 +824,11 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
 def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:
     """List all-reduces over a de Bruijn graph of circuits that stay, before they are made.
 
-    There is one offer for each number of chunks, 1, d, d^2 and so on, where d is the degree: more
-    chunks carry fewer bytes over each circuit, in more rounds. It ends when the rounds cost more
-    than they save. Nothing is offered without a graph of degree 2 or more.
+    There is one offer for each number of *classes* of ranks, 1, d, d^2 and so on, where d is the
+    degree. Each class is the roots of chunks of its own, so that more classes mean smaller chunks:
+    fewer bytes over each circuit, in more rounds. The list ends when the rounds cost more than
+    they save, or when `clock` has no time to list the sends of the next offer. Nothing is offered
+    without a graph of degree 2 or more.
     """
     # The largest degree that the ports hold and whose walks add up all ranks. With two-way
     # circuits a rank needs ports for those that lead to it, and for those that lead to others.
@@ -822,17 +840,19 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
     topology = lay_family(problem, graph.degree, "de-bruijn")
     if topology is None:
         return
-    if not problem.two_way:  # rank z has to hear from d z + k, not to send to it
+    # In the graphs of `lay_family` rank z sends to d z + k; here it has to hear from there.
+    if not problem.two_way:
         topology = topology._replace(peer=inverse_circuits(topology.peer, two_way=False))
 
-    # The ranks are divided into 1, d, d^2, ... classes of equal size. Each class has a chunk of
-    # its own, whose sum comes to the ranks of the class first: they are its roots.
+    # The ranks are divided into 1, d, d^2, ... classes of equal size. At first the sends are
+    # expected to be those of sums of whole buffers: over each arc in each step. Each further offer
+    # has chunks for d times as many classes, and about d times the sends of the one before.
     n_classes = 1
-    n_sends = graph.n * graph.degree * graph.n_steps
+    expected_sends = graph.n * graph.degree * graph.n_steps
     least_s = math.inf
     while graph.n % n_classes == 0 and n_classes < graph.n:
-        # To list the sends of an offer takes as long as to lay them out.
-        if not is_affordable(n_sends, clock, reserve=2 * RESERVE):
+        # To list the sends of an offer takes as long as to lay them out: twice the time.
+        if not is_affordable(expected_sends, clock, reserve=2 * RESERVE):
             return
         # A round takes as long as the average circuit needs, or longer.
         rounds = _list_walk_rounds(problem, graph, topology, n_classes)
@@ -851,7 +871,7 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
             return
         least_s = seconds
         n_classes *= graph.degree
-        n_sends = graph.degree * len(rounds.sends)
+        expected_sends = graph.degree * len(rounds.sends)
 
 
 def _list_walk_rounds(
@@ -894,6 +914,7 @@ def _list_walk_rounds(
                 *_copy_from_roots(graph_of_part, roots, number),
             ]
 
+            # Sums take the first D rounds, copies those that follow.
             chunk = part * n_classes + number
             for turn, (source, target, kind) in enumerate(sends):
                 rows = list_rows(turn, source, target, chunk, kind)
@@ -919,7 +940,8 @@ def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[Sends]:
     Only sums that are wanted are sent: those from which a walk of the rest of the rounds leads to
     a root.
     """
-    # The ranks whose sum is wanted at the end of each step, from the last step back to the first.
+    # ``is_wanted_after[step][rank]``: whether the sum that a rank has after the step is needed. It
+    # is found from the last step, after which roots need theirs, back to the first.
     steps = graph.list_steps()
     is_wanted_after = [roots]
     for arcs in reversed(steps[1:]):
@@ -928,10 +950,11 @@ def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[Sends]:
         is_wanted_after.append(is_wanted)
     is_wanted_after.reverse()
 
-    # Against the arcs some ranks hear nothing in the first step. Their sum would be empty, so that
-    # they have nothing to send in the next one.
+    # Step by step: an arc is used if its target needs a sum and its source has one. Against the
+    # arcs some ranks hear nothing in the first step. Their sum would be empty, so that they have
+    # nothing to send in the next one.
     sends: list[Sends] = []
-    has_sum = np.ones(graph.n, dtype=np.bool_)
+    has_sum = np.ones(graph.n, dtype=np.bool_)  # before the step, by rank
     for arcs, is_wanted in zip(steps, is_wanted_after, strict=True):
         is_used = is_wanted[arcs.target] & has_sum[arcs.source]
         source = arcs.source[is_used]
