@@ -103,7 +103,7 @@ def scale_of(value: float, unit: str) -> tuple[float, str]:
     value
         The value in `unit`.
     unit
-        The unit: ``s`` or ``B`` have larger and smaller ones, others stay.
+        The unit: ``s``, ``B`` and ``B/s`` have larger and smaller ones, others stay.
 
     Returns
     -------
@@ -114,7 +114,12 @@ def scale_of(value: float, unit: str) -> tuple[float, str]:
     --------
     >>> scale_of(0.0035, "s"), scale_of(9000.0, "s"), scale_of(12.0, "cells")
     ((0.001, 'ms'), (3600.0, 'h'), (1.0, 'cells'))
+    >>> scale_of(5e9, "B/s")
+    (1000000000.0, 'GB/s')
     """
+    if unit == "B/s":
+        scale, name = scale_of(value, "B")
+        return scale, f"{name}/s"
     if unit not in _SIZES or not value or not math.isfinite(value):
         return 1.0, unit
     for least, scale, name in _SIZES[unit]:
@@ -124,7 +129,7 @@ def scale_of(value: float, unit: str) -> tuple[float, str]:
 
 
 def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
-    """Write a quantity with its unit: seconds from ns to h, bytes from B to TB, others as is.
+    """Write a quantity with its unit: seconds from ns to h, bytes to TB, B/s to TB/s.
 
     Parameters
     ----------

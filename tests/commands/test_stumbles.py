@@ -710,3 +710,40 @@ def test_a_delay_of_cells_is_told_in_words() -> None:
     result = call("generate", "all-to-all", *size, "--delay", "cells", "-o", "a.json")
     assert "delay of its cells" in result.stderr
     assert om.load("a.json").delay_s == "cells"  # type: ignore[union-attr]
+
+
+def test_traffic_in_seconds_becomes_bytes_at_the_rate_of_a_circuit() -> None:
+    """Of 3 ms a port, 4 ports at 12.5 GB/s have 150 MB; without a rate a second is a byte."""
+    drawn = ("generate", "demand", "--model", "solstice", "--size", "4", "--delay", "1ms")
+    call(*drawn, "--rate", "100Gbit/s", "-o", "rated.json")
+    call(*drawn, "-o", "plain.json")
+    rated: Any = om.load("rated.json")
+    plain: Any = om.load("plain.json")
+    assert rated.demand_bytes.sum() == pytest.approx(150e6)
+    assert np.allclose(rated.demand_bytes, 12.5e9 * plain.demand_bytes)
+
+
+def test_rates_are_written_as_they_are_typed() -> None:
+    assert write_amount(12.5e9, "B/s") == "12.5 GB/s"
+    call(*UNIFORM, "--bytes", "1MB", "--delay", "5ms", "--rate", "100Gbit/s", "-o", "d.json")
+    words = ("--field", "packet_bytes_per_s", "--values", "10Gbit/s,25Gbit/s", "--time-limit", "1")
+    shown = call("vary", "d.json", *words, "-o", "p.svg").stdout
+    assert "1.25 GB/s" in shown and "1,250,000,000" not in shown
+    ticks = re.findall(r">([0-9.,]+ [A-Z]?B/s)<", Path("p.svg").read_text("utf-8"))
+    assert ticks and all(text.endswith(" GB/s") for text in ticks)
+
+
+def test_groups_without_deadlines_are_not_late() -> None:
+    call(*UNIFORM, "--bytes", "1MB", "--delay", "5ms", "--rate", "1GB/s", "--coflows", "2",
+         "--objective", "weighted-completion-s", "-o", "groups.json")  # fmt: skip
+    problem: Any = om.load("groups.json")
+    assert not any(problem.deadlines_s)
+    report = om.verify(om.solve(problem, seed=0, time_limit_s=1))
+    assert report.ok or report.valid
+    assert "groups_late" not in report.figures
+
+
+def test_a_dead_port_without_a_free_one_names_both_ways_out() -> None:
+    said = call(*UNIFORM, "--bytes", "1MB", "--delay", "1ms", "--dead-ports", "1", code=2).stderr
+    words = " ".join(said.split())
+    assert "--size" in words and "--drop-ports" in words

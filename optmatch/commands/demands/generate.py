@@ -195,6 +195,9 @@ def demand(
             )
         fabric = build_fabric(type_, fabric_options)
         demand_bytes = _draw(model, fabric, rng, parameters)
+        # Solstice draws seconds of a circuit, which are bytes at the rate of one.
+        if model == "solstice" and options["rate_bytes_per_s"] is not None:
+            demand_bytes = demand_bytes * options["rate_bytes_per_s"]
 
     # Without a fabric, `Demand.from_matrix` makes a switch that fits and has these names.
     if fabric is None:

@@ -684,7 +684,7 @@ class RollingSchedule:
         dict
             ``queued_bytes``; ``waiting``, demands that are not complete; ``completed``, and how
             long these took on average and at most, ``mean_wait_s`` and ``max_wait_s``; when the
-            last one was complete, ``completion_s``; the mean of their waits by weight,
+            last one was complete, ``completion_s``; the weighted mean of their waits,
             ``weighted_wait_s``; how many of them had a deadline, ``with_deadline``, and were
             complete after it, ``late``; ``lost``, demands of which `fail` has taken out a part and
             nothing else waits; ``slots`` committed so far;

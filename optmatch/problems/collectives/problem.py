@@ -73,8 +73,8 @@ class Collective(CollectiveFields):
         each step every rank sends so many bytes, over planes in this configuration. The data that
         are sent are not replayed then.
     late_s
-        The ranks that are late and by how many seconds, as 63=0.01,5=0.02. Time counts from when
-        the first rank is ready.
+        How many seconds late each late rank is: ``{63: 0.01}``, at the command line 63=10ms. Time
+        counts from when the first rank is ready.
     demand_bytes
         ``demand_bytes[source, destination]`` of an uneven all-to-all.
     root

@@ -478,7 +478,8 @@ class Demand(_InTicks):
             if not free_ports:
                 raise InputError(
                     f"{self.fabric.describe_port(port)} has a demand, and no port is free to take"
-                    " it over: a larger switch (--size) has more",
+                    " it over: a larger switch has more (--size), and demand of ports can be left"
+                    " out (--drop-ports)",
                     where="ports",
                 )
 

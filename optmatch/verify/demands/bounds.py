@@ -526,7 +526,7 @@ def add_group_figures(
     """
     ends = end_groups(problem, matchings, ticks)
     findings.figures["objective"] = weigh_ends(problem, ends)
-    if problem.deadlines_s:
+    if any(problem.deadlines_s):  # 0 for all is none
         findings.figures["groups_late"] = int(np.greater(ends, problem.due_ticks).sum())
 
 
