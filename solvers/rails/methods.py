@@ -37,7 +37,7 @@ from optmatch.model.limits import running_clock, unlimited
 from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
-from optmatch.problems.rails.training.step import ALL_TO_ALL
+from optmatch.problems.rails.training.step import ALL_TO_ALL, ring_bytes
 from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.policies import (
     CHANGE_RULES,
@@ -205,10 +205,14 @@ def _list_routed_plans(
 ) -> Iterator[RailPlan | None]:
     """List the plans of `_list_plans` with states of cells; None where the fabric holds none.
 
-    The first plan of a job that is not huge is made even if the time is up before.
+    The first plan of a job that is not huge is made even if the time is up before. With many GPUs
+    on a fabric it may have thousands of states, whose cells take long to find.
     """
     plans = _list_plans(method, problem, limits, rng, start)
-    if problem.n_gpus <= _MOST_GPUS_BEYOND_LIMIT:
+    most_gpus = _FEW_GPUS
+    if problem.fabric is None:
+        most_gpus = _MOST_GPUS_BEYOND_LIMIT
+    if problem.n_gpus <= most_gpus:
         with unlimited():
             first = [route_plan(problem, plan) for plan in islice(plans, 1)]
         yield from first
@@ -340,16 +344,26 @@ def draft_straight(transfers: Transfers) -> Iterator[Draft]:
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
     """Raise `InputError` if a communication is so short that its end is lost in rounding.
 
-    It names the first one that lasts less than the part `_DIGITS` of the step.
+    It names the first one that sends for less than the part `_DIGITS` of the step.
     """
     step = problem.step()
-    is_short = plan.end_s - plan.start_s < _DIGITS * plan.step_s
-    is_short &= (step.rail >= 0) & (step.size_bytes > 0)
-    for operation in np.flatnonzero(is_short)[:1].tolist():
-        lasts_s = plan.end_s[operation] - plan.start_s[operation]
+    network = problem.network
+    lasts_s = plan.end_s - plan.start_s
+    sends = (step.rail >= 0) & (step.size_bytes > 0)
+
+    # A collective in rounds, between which circuits change, lasts some delays longer than it sends
+    # data around a ring: these delays do not count.
+    long = np.flatnonzero(sends & (lasts_s >= network.delay_s))
+    group_sizes = np.array([*(len(group.ranks) for group in step.groups), 1])
+    n_members = group_sizes[step.group[long]]
+    sent_bytes = ring_bytes(step.kind[long], step.size_bytes[long], n_members)
+    sent_s = sent_bytes / network.rail_bytes_per_s
+    has_changes = lasts_s[long] - sent_s > network.delay_s / 2
+    lasts_s[long[has_changes]] = sent_s[has_changes]
+    for operation in np.flatnonzero(sends & (lasts_s < _DIGITS * plan.step_s))[:1].tolist():
         raise InputError(
-            f"{step.describe(operation)}: lasts {lasts_s:g} s of a step of"
-            f" {plan.step_s:g} s, and times have no digits for that",
+            f"{step.describe(operation)}: lasts {lasts_s[operation]:g} s without changes,"
+            f" of a step of {plan.step_s:g} s, and times have no digits for that",
             where="network",
         )
 

@@ -57,20 +57,26 @@ def keep_whole(job: RailJob) -> Replicas:
 
 
 def _find_fewest_replicas(job: RailJob) -> Replicas:
-    """Try divisors of the data parallelism of a large job, until a replica is small enough."""
+    """Split a large job into the fewest replicas that are small enough, or as small as can be."""
+    if job.workload.recorded is not None:
+        return keep_whole(job)
     step = job.step()
     n_rails = len({group.rail for group in step.groups if group.rail >= 0})
-    replicas = keep_whole(job)
-    if job.workload.recorded is not None:
-        return replicas
+    most_nodes = _FEW_NODES * n_rails
+    if step.n_operations <= most_nodes:
+        return keep_whole(job)
+
+    # Divisors of the data parallelism that are enough come first, ascending, and then those that
+    # are not, descending. The groups cannot be split by all of them.
     n_data_parallel = job.parallelism.dp
-    for count in range(2, n_data_parallel + 1):
-        if step.n_operations <= _FEW_NODES * n_rails * replicas.n_all:
-            break
-        # A count by which the groups cannot be split leaves the replicas of the one before.
-        if n_data_parallel % count == 0:
-            replicas = _split_ranks(job, count) or replicas
-    return replicas
+    divisors = [count for count in range(2, n_data_parallel + 1) if n_data_parallel % count == 0]
+    enough = [count for count in divisors if step.n_operations <= most_nodes * count]
+    too_few = [count for count in divisors if step.n_operations > most_nodes * count]
+    for count in [*enough, *too_few[::-1]]:
+        replicas = _split_ranks(job, count)
+        if replicas is not None:
+            return replicas
+    return keep_whole(job)
 
 
 def _split_ranks(job: RailJob, count: int) -> Replicas | None:

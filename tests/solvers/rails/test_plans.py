@@ -52,6 +52,14 @@ def test_times_beyond_all_digits_are_refused(options: dict[str, Any], message: s
         plan_of(small_job(2, 2, 2, **options), "provisioned")
 
 
+@pytest.mark.parametrize("method", ["provisioned", "prefetch"])
+def test_rounds_of_a_collective_beyond_all_digits_are_refused(method: str) -> None:
+    """The all-reduce lasts several delays, its data too little beside them."""
+    job = small_job(8, 1, 1, delay_s=1e12, switching="all-stop", collectives={"dp": "halving"})
+    with pytest.raises(om.InputError, match=r"without changes, .* no digits"):
+        plan_of(job, method)
+
+
 @pytest.mark.parametrize("method", ["provisioned", "on-demand"])
 def test_what_is_short_beside_the_delay_is_seen(method: str) -> None:
     job = small_job(2, 2, 2, delay_s=1e3)

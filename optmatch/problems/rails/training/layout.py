@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,11 +92,13 @@ def list_stages(split: Parallelism) -> NDArray[np.int64]:
     return stages_of_rank
 
 
+@lru_cache(maxsize=1)
 def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     """Make all groups that communicate.
 
     A group is whole if it needs no rail or one alone; else its parts in servers and on rails are
-    groups.
+    groups. Copies of a job with another network or of a file have the same groups, of which 16,384
+    GPUs have 26,816: the last ones are kept.
     """
     servers, rails = np.divmod(place_ranks(split), gpus_per_server)
     groups: list[Group] = []
