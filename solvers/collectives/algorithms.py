@@ -32,9 +32,9 @@ from optmatch.solvers.collectives.rounds import (
     Rounds,
     as_rounds,
     choose_pieces,
+    drop_empty_sends,
     one_after_another,
     seconds_of,
-    without_nothing,
 )
 from optmatch.solvers.collectives.spreading import (
     CircuitSequence,
@@ -133,11 +133,11 @@ def list_algorithm_rounds(problem: Collective, algorithm: str) -> Rounds:
         group = group_of_halves(problem)
         return _make_tree_with_halves(problem, group) if group else _make_tree(problem)
     if algorithm in ("pairwise", "direct"):
-        return without_nothing(problem, _send_directly(problem, algorithm))
+        return drop_empty_sends(problem, _send_directly(problem, algorithm))
 
     # The blocks of an all-to-all take the routes of the gather, but for few ranks in pairs.
     if flow.has_pairs and algorithm == "knodel" and n <= MOST_ROUTED_RANKS:
-        return without_nothing(problem, _exchange_over_pairs(problem))
+        return drop_empty_sends(problem, _exchange_over_pairs(problem))
     if flow.has_pairs:
         # Which block comes to which rank, when and from where; the circuits of a round are those
         # of its sends.
@@ -145,7 +145,7 @@ def list_algorithm_rounds(problem: Collective, algorithm: str) -> Rounds:
         assert receipts is not None
         exchanged = list_exchanged(receipts, receipts.n_turns)
         rounds = make_rounds(receipts, exchanged, n * n)._replace(matchings=None, links=None)
-        return without_nothing(problem, rounds)
+        return drop_empty_sends(problem, rounds)
 
     # Sums are a gather over the reversed circuits that runs backwards, so that all data go onward.
     return one_after_another(*(_gather(n, algorithm, adds=adds) for adds in flow.adds))

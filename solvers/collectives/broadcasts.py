@@ -49,10 +49,6 @@ PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
 plans take up to 4 % longer."""
 MOST_STEPS = 60_000_000
 """Looks at pieces of one simulation, about 0.1 s; it gives up after so many."""
-PAIRS_OF_A_SEND = 8
-"""To lay the graphs of de Bruijn and Kautz takes at most as long as a send for so many pairs of
-ranks. Between 4,096 ranks of four ports it takes 0.8 s: with half of it a limit of 2 s leaves them
-out, and the plan takes 1.7 times as long; with twice of it they take most of a limit of 1 s."""
 MOST_TOLD_SENDS = 1 << 22
 """A simulation of more sends is not begun: it would give up."""
 
@@ -172,7 +168,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
     Raises
     ------
     TimeUp
-        After all offers, if there was no time for some graphs or numbers of pieces.
+        After all offers, if there was no time for some numbers of pieces.
     """
     n = problem.n_ranks
     lanes = problem.lanes
@@ -181,13 +177,10 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
     # The first piece takes `depth` rounds from the root to all ranks, and the others follow, one
     # in a round for each port: p pieces take about depth - 1 + p / lanes rounds. A round takes
     # fixed_s + whole_s / p seconds. The product is least for p = sqrt((depth - 1) lanes whole_s /
-    # fixed_s). Small numbers are tried, too; a simulation of too many sends would give up. Where
-    # the time is short, circulants are the only graphs.
+    # fixed_s). Small numbers are tried, too; a simulation of too many sends would give up.
     choices: list[_PieceChoice] = []
-    has_skipped = not is_affordable(n * n / PAIRS_OF_A_SEND, clock)
-    topologies = list_topologies(problem, clock if has_skipped else None)
     for depth, sequence in chain(
-        _list_static(problem, topologies), _list_changing(problem), _list_growing(problem)
+        _list_static(problem), _list_changing(problem), _list_growing(problem)
     ):
         # The fixed seconds of a round; circuits that change add a delay every `held` rounds.
         fixed_s = problem.round_s
@@ -204,6 +197,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
 
     # The fastest by this count come first, as a short limit leaves the last ones out. Plans that
     # take too long to be laid out are not simulated.
+    has_skipped = False
     for choice in sorted(choices, key=lambda choice: (choice.about_s, choice.pieces)):
         pieces = choice.pieces
         if not is_affordable((n - 1) * pieces, clock):
@@ -218,7 +212,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
                 build=partial(lay_phases, problem, [receipts], pieces),
             )
     if has_skipped:
-        raise TimeUp("no time for all graphs and numbers of pieces")
+        raise TimeUp("no time for all numbers of pieces")
 
 
 def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
@@ -256,13 +250,11 @@ def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
     )
 
 
-def _list_static(
-    problem: Collective, topologies: Iterator[Topology]
-) -> Iterator[tuple[int, CircuitSequence]]:
+def _list_static(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:
     """List circuits that stay all the time, after the hops from the root to the farthest rank."""
     has_buffer = np.zeros((1, problem.n_ranks), dtype=np.bool_)
     has_buffer[0, problem.root] = True
-    for topology in chain(topologies, [_lay_tree(problem)]):
+    for topology in chain(list_topologies(problem), [_lay_tree(problem)]):
         if topology is None:
             continue
         depth = int(count_hops(topology.peer, has_buffer).max())

@@ -51,6 +51,8 @@ class FoundPlan(NamedTuple):
 
 NO_ORDER = "no order of ranks was found whose circuits all keep to their link budgets"
 """The reason that a solution without a plan states where link budgets forbid all orders."""
+NO_ROUTES = "the fabric has no routes for all circuits of the plan at once"
+"""The reason where the switch holds no plan."""
 
 
 LOSS_BOUND = "circuit_loss_bound_db"
@@ -207,7 +209,7 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
     if fabric.graph is not None:
         states = _route(problem, matchings)
         if states is None:
-            return None, "the fabric has no routes for all circuits of the plan at once"
+            return None, NO_ROUTES
     return (
         Schedule(
             matchings=matchings,

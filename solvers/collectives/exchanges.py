@@ -36,10 +36,10 @@ from optmatch.solvers.collectives.rounds import (
     IntArray,
     Rounds,
     as_rounds,
+    drop_empty_sends,
     has_time_for_all_blocks,
     ranks_to_store,
     seconds_of,
-    without_nothing,
 )
 from optmatch.solvers.collectives.spreading import (
     CircuitSequence,
@@ -191,12 +191,12 @@ def _lay_blocks(problem: Collective, topology: Topology, rounds: Rounds) -> Laid
     rounds = rounds._replace(links=None)
     if problem.hop_s is None:
         matchings = [topology.peer] * rounds.n_rounds
-        return lay(problem, without_nothing(problem, rounds._replace(matchings=matchings)))
+        return lay(problem, drop_empty_sends(problem, rounds._replace(matchings=matchings)))
 
     # All hops of a block become one send in round 0; links, rows of send, from and to, say where a
     # block of several hops goes. Columns 1 to 3 of hops are source, destination and chunk; the
     # chunk is the block, ``source * n + destination``, and hops of a block ascend by round.
-    hops = without_nothing(problem, rounds).sends
+    hops = drop_empty_sends(problem, rounds).sends
     by_block = hops[np.argsort(hops[:, 3], kind="stable")]
     blocks, number, n_hops = np.unique(by_block[:, 3], return_inverse=True, return_counts=True)
     in_one_round = np.column_stack(

@@ -52,6 +52,7 @@ from optmatch.solvers.collectives.algorithms import (
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
 from optmatch.solvers.collectives.conclusion import (
     NO_ORDER,
+    NO_ROUTES,
     FoundPlan,
     can_hold,
     keep_to_budgets,
@@ -61,7 +62,7 @@ from optmatch.solvers.collectives.exchanges import lay_circulant_exchange, list_
 from optmatch.solvers.collectives.forwarding import list_forwarding_offers
 from optmatch.solvers.collectives.islands import find_island_plan
 from optmatch.solvers.collectives.late_ranks import find_late_plan, takes_several_late_ranks
-from optmatch.solvers.collectives.offers import Offer, take_best_offer, try_offers
+from optmatch.solvers.collectives.offers import NotHeld, Offer, take_best_offer, try_offers
 from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.rounds import (
@@ -357,12 +358,40 @@ def _find_offered(
     beginning of the problem: `first_delay_s` earlier.
     """
     first_s = problem.first_delay_s
+    is_held: dict[bytes, bool] = {}
     offers = (
-        offer._replace(seconds=first_s + offer.seconds)
+        offer._replace(
+            seconds=first_s + offer.seconds,
+            build=partial(_lay_if_held, problem, clock, is_held, offer.build),
+        )
         for offer in list_offers(problem, clock, below_s - first_s)
     )
     taken = take_best_offer(offers, clock, below_s)
-    return FoundPlan(taken.laid, {"topology": taken.name}, limit=taken.limit)
+    stats = {"topology": taken.name}
+    if is_held and not any(is_held.values()):
+        stats["reason"] = NO_ROUTES
+    return FoundPlan(taken.laid, stats, limit=taken.limit)
+
+
+def _lay_if_held(
+    problem: Collective, clock: Clock, is_held: dict[bytes, bool], build: Callable[[], Laid]
+) -> Laid:
+    """Build a plan; raise `NotHeld` if the fabric, such as a mesh, has no routes for its circuits.
+
+    ``is_held[circuits]`` tells by the bytes of circuits whether there are routes for them, and is
+    added to: many offers have the same graph. Raises `TimeUp` if the time ends without routes.
+    """
+    laid = build()
+    if problem.fabric.graph is None:
+        return laid
+    circuits = laid.plan.circuits.tobytes()
+    if circuits not in is_held:
+        is_held[circuits] = can_hold(problem, laid)
+    if is_held[circuits]:
+        return laid
+    if clock.remaining_s <= 0.0:
+        raise TimeUp("no circuits were found that the fabric holds")
+    raise NotHeld
 
 
 def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Iterator[Offer[Laid]]:
@@ -505,6 +534,8 @@ class _Tries(NamedTuple):
     """By the name of a method why it was not tried, or not to its end, for want of time."""
     failures: list[Exception]
     """The errors of methods that failed."""
+    short_of_memory: list[str]
+    """The methods that had offers of too many sends."""
     long_searches: list[str]
     """Those of `LONG_SEARCHES` that are tried, in their order; the first of k that are still to be
     tried gets a k-th of the time that is left."""
@@ -541,7 +572,7 @@ def _try_all(
         first_group = [name for name in order if promises[name].order[0] == group]
         affordable = [min(first_group, key=lambda name: promises[name].effort_s)]
     long_searches = [name for name in affordable if name in LONG_SEARCHES]
-    tries = _Tries(dict(known or {}), promises, {}, [], long_searches)
+    tries = _Tries(dict(known or {}), promises, {}, [], [], long_searches)
 
     # Offers state their work in sends: as many as are laid out in the seconds of the method.
     offers = [
@@ -599,10 +630,8 @@ def _try_method(
         clock.interrupted |= part.interrupted
     if plan.limit is Limit.TIME:
         tries.left_out[name] = "had too little time to end"
-
-    # A mesh may hold no graph or ring of these searches, and yet the circuits of other plans.
-    if name in GRAPH_SEARCHES and plan.laid is not None and not can_hold(problem, plan.laid):
-        return FoundPlan(None, {})
+    if plan.limit is Limit.MEMORY:
+        tries.short_of_memory.append(name)
     return keep_to_budgets(problem, plan, clock) if within_budgets else plan
 
 
@@ -646,6 +675,8 @@ def _find_best(
     plans = tries.plans
     if not plans and tries.left_out:
         return FoundPlan(None, {}, limit=Limit.TIME)
+    if not plans and tries.short_of_memory:
+        return FoundPlan(None, {}, limit=Limit.MEMORY)
     if not plans:
         return FoundPlan(None, {"reason": NO_ORDER}, limit=Limit.EXHAUSTED)
 
@@ -664,10 +695,7 @@ def _find_best(
         limit = Limit.INTERRUPTED
     elif left_out:
         limit = Limit.TIME
-    elif any(
-        plan.limit is Limit.MEMORY and _may_be_faster(tries.promises[name], best.time_s)
-        for name, plan in plans.items()
-    ):
+    elif any(_may_be_faster(tries.promises[name], best.time_s) for name in tries.short_of_memory):
         limit = Limit.MEMORY
     return FoundPlan(best.laid, stats, bound_s, limit)
 
@@ -686,8 +714,6 @@ BROADCAST_PIECES = 64
 LONG_SEARCHES = ("forwarding", "skewed", "topologies", "split")
 """Searches that may take all the time they get: over many graphs, in many sweeps, and by many
 programmes."""
-GRAPH_SEARCHES = ("forwarding", "topologies", "pipelined")
-"""Searches over graphs of several circuits of each rank, which not every mesh of cells holds."""
 PLANS_OF_SEARCH = {"composed": 6.0, "overlap": 12.0, "split": 60.0}
 """About how many plans a search makes: `overlap` plans all known algorithms, `composed` searches
 for two or three operations. The first programme of `split` takes as long as so many plans; its

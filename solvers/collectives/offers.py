@@ -32,6 +32,10 @@ class HasTime(Protocol):
 Plan = TypeVar("Plan", bound=HasTime)
 
 
+class NotHeld(Exception):
+    """The fabric has no routes for the circuits of a plan."""
+
+
 class Offer(NamedTuple, Generic[Plan]):
     """A plan that can be made; its time and its size are known before."""
 
@@ -43,7 +47,8 @@ class Offer(NamedTuple, Generic[Plan]):
     name: str
     """The name of its circuits, for statistics; or of the method that finds it."""
     build: Callable[[], Plan]
-    """Makes the plan, with all its sends and circuits, when it is called."""
+    """Makes the plan, with all its sends and circuits, when it is called; raises `NotHeld` if the
+    fabric does not hold the circuits."""
 
 
 RESERVE = 1.5
@@ -63,8 +68,8 @@ def try_offers(
     An offer is passed over if it cannot be faster than `below_s` seconds, and than all plans
     before: a promise within `RTOL` of these counts as equal. Offers for which there is not enough
     time are added to `left_out`. As long as there is no plan, every offer is built; `has_plan`
-    tells whether there is one already. Plans without a time are dropped. An interrupt
-    ends the tries and sets ``clock.interrupted``.
+    tells whether there is one already. Plans without a time, and those that the fabric does not
+    hold, are dropped. An interrupt ends the tries and sets ``clock.interrupted``.
     """
     for number, offer in enumerate(offers):
         # What cannot be the fastest is passed over, and so is what there is no time for.
@@ -85,6 +90,8 @@ def try_offers(
             else:
                 clock.interrupted = True
             return
+        except NotHeld:
+            continue
 
         # Later offers compete with this plan, if there is one.
         if math.isfinite(plan.time_s):
@@ -104,27 +111,70 @@ class TakenOffer(NamedTuple):
     """What kept a promise of less out: `TIME` or `MEMORY`, or an interrupt; else None."""
 
 
+class _Collected(NamedTuple):
+    """Offers that can be built, and what kept others out."""
+
+    waiting: list[Offer[Laid]]
+    """Those to be built, in the order in which they were found."""
+    too_late_s: float
+    """The least promise for which there is no time, in seconds; 0 if some offers were not seen,
+    which may promise anything."""
+    too_large_s: float
+    """The least promise for which there is no memory."""
+
+
 def take_best_offer(
     offers: Iterable[Offer[Laid]], clock: Clock, below_s: float = math.inf
 ) -> TakenOffer:
     """Build the offers with the least promises, until no other one can be faster.
 
-    There is no plan if none takes less than `below_s` seconds.
+    There is no plan if none takes less than `below_s` seconds, or if all are too large for the
+    memory. An interrupt ends the search for offers, and the best one so far is built.
     """
-    # Collect offers that may be fast enough and for which there is time; the first of few sends is
-    # taken however short the time is. If there is none and any plan will do, it is the smallest
-    # one. Finding offers ends when there is just time left to lay out the best one.
+    # Least promises first, so that all that follow a plan no slower than theirs are passed over.
+    # The time of a plan may be longer than its offer said.
+    collected = _collect_offers(offers, clock, below_s)
+    waiting = sorted(collected.waiting, key=lambda offer: (offer.seconds, offer.n_sends))
+    unbuilt: list[Offer[Laid]] = []
+    best: Laid | None = None
+    best_name = ""
+    for name, laid in try_offers(waiting, clock, unbuilt, below_s):
+        if laid.time_s < below_s:
+            best = laid
+            best_name = name
+            below_s = laid.time_s
+
+    # Which limit has kept out an offer that promises less than the plan takes.
+    limit = clock.exceeded(0)
+    too_late_s = min([collected.too_late_s, *(offer.seconds for offer in unbuilt)])
+    useful_s = below_s * (1 - RTOL)
+    if limit is None and too_late_s < useful_s:
+        limit = Limit.TIME
+    elif limit is None and collected.too_large_s < useful_s:
+        limit = Limit.MEMORY
+    return TakenOffer(best, best_name, limit)
+
+
+def _collect_offers(offers: Iterable[Offer[Laid]], clock: Clock, below_s: float) -> _Collected:
+    """Collect offers of less than `below_s` seconds for which there are time and memory.
+
+    The first one of few sends is taken however short the time is. If there is time for none and
+    any plan will do, it is the smallest one. Finding offers ends when there is just time left to
+    lay out the best one, or at an interrupt: if any plan will do, it counts as the end of the time
+    of `clock`.
+    """
     waiting = list[Offer[Laid]]()
     promised: Offer[Laid] | None = None  # the first one with the least promise
     smallest: Offer[Laid] | None = None
-    too_late_s = math.inf  # the least promise for which there is no time
-    too_large_s = math.inf  # the least promise for which there is no memory
+    too_late_s = math.inf
+    too_large_s = math.inf
     try:
         for offer in offers:
-            if smallest is None or offer.n_sends < smallest.n_sends:
+            has_memory = offer.n_sends <= MOST_OFFERED_SENDS
+            if has_memory and (smallest is None or offer.n_sends < smallest.n_sends):
                 smallest = offer
             is_quick = not waiting and offer.n_sends <= QUICK_SENDS
-            if offer.n_sends > MOST_OFFERED_SENDS:
+            if not has_memory:
                 too_large_s = min(too_large_s, offer.seconds)
             elif not is_quick and not is_affordable(offer.n_sends, clock, reserve=RESERVE):
                 too_late_s = min(too_late_s, offer.seconds)
@@ -140,29 +190,12 @@ def take_best_offer(
                 raise TimeUp("the time that is left is that of the best offer")
             if clock.remaining_s <= 0.0:
                 break
-    except TimeUp:  # offers that were not seen may promise anything
+    except TimeUp:
         too_late_s = 0.0
+    except KeyboardInterrupt:
+        if smallest is None or math.isfinite(below_s):  # there is no plan, or another one already
+            raise
+        clock.interrupted = True
     if not waiting and smallest is not None and math.isinf(below_s):
         waiting.append(smallest)
-
-    # Least promises first, so that all that follow a plan no slower than theirs are passed over.
-    # The time of a plan may be longer than its offer said.
-    waiting.sort(key=lambda offer: (offer.seconds, offer.n_sends))
-    unbuilt: list[Offer[Laid]] = []
-    best: Laid | None = None
-    best_name = ""
-    for name, laid in try_offers(waiting, clock, unbuilt, below_s):
-        if laid.time_s < below_s:
-            best = laid
-            best_name = name
-            below_s = laid.time_s
-
-    # Which limit has kept out an offer that promises less than the plan takes.
-    limit = clock.exceeded(0)
-    too_late_s = min([too_late_s, *(offer.seconds for offer in unbuilt)])
-    useful_s = below_s * (1 - RTOL)
-    if limit is None and too_late_s < useful_s:
-        limit = Limit.TIME
-    elif limit is None and too_large_s < useful_s:
-        limit = Limit.MEMORY
-    return TakenOffer(best, best_name, limit)
+    return _Collected(waiting, too_late_s, too_large_s)

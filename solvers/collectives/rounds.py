@@ -292,7 +292,7 @@ def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> Float
     return sizes
 
 
-def without_nothing(problem: Collective, rounds: Rounds) -> Rounds:
+def drop_empty_sends(problem: Collective, rounds: Rounds) -> Rounds:
     """Leave out sends of an uneven all-to-all that have no bytes, and rounds without any."""
     if problem.demand_bytes is None:
         return rounds

@@ -397,15 +397,13 @@ def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
     # joined to each other instead, by a cycle: with loops at the ranks 1, 4 and 6 it is 1 -> 4 ->
     # 6 -> 1. If the cycle would lead from a rank to itself, as only one has a loop or one has
     # several, the ports of all loops stay dark.
-    counts = np.zeros((n, n), dtype=np.int64)  # circuits from each rank to each other one
-    np.add.at(counts, (source, target), 1)
-    looped = source[source == target]
+    is_loop = source == target
+    looped = source[is_loop]
     following = np.roll(looped, -1)
     if (looped != following).all():
-        np.fill_diagonal(counts, 0)
-        np.add.at(counts, (looped, following), 1)
+        target[is_loop] = following
     peer = np.full((problem.lanes, n), IDLE)
-    peer[:degree] = split_into_matchings(counts, degree)
+    peer[:degree] = split_into_matchings(source, target, degree)
     return Topology(name, np.where(peer == np.arange(n), IDLE, peer))
 
 
@@ -462,24 +460,27 @@ def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
             yield Topology("random-regular", peer)
 
 
-def split_into_matchings(counts: IntArray, degree: int) -> IntArray:
-    """Share out the circuits of a graph among the ports of its ranks.
+def split_into_matchings(source: IntArray, target: IntArray, degree: int) -> IntArray:
+    """Share out the circuits of a graph among the ports of its ranks, a perfect matching for each.
 
-    A matching is found as an assignment in which a pair of ranks costs 1 if no circuit between
-    them is left, else 0. The least cost is 0.
-
-    ``counts[source, destination]`` is the number of circuits, shape (ranks, ranks); each row and
-    each column has the sum `degree`, the number of lanes. The result ``peer[lane, rank]`` is the
-    rank to which each port leads.
+    Circuit k leads from ``source[k]`` to ``target[k]``. `degree` of them lead from each rank, and
+    as many to it, so that there is a perfect matching as long as any circuit is left (Koenig). It
+    is found as an assignment (Jonker and Volgenant), as a search of SciPy for matchings does not
+    end on some graphs. The result ``peer[lane, rank]`` is the rank to which each port leads.
     """
     with uncounted():
-        from scipy.optimize import linear_sum_assignment
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-    left = counts.copy()
-    peer = np.empty((degree, len(counts)), dtype=np.int64)
+    # The number of circuits from each rank (row) to each other one (column) that have no port yet.
+    n = len(source) // degree
+    ranks = np.arange(n)
+    n_left = csr_array((np.ones(len(source)), (source, target)), shape=(n, n))
+    peer = np.empty((degree, n), dtype=np.int64)
     for lane in range(degree):
-        peer[lane] = linear_sum_assignment(left == 0)[1]
-        left[np.arange(len(counts)), peer[lane]] -= 1
+        peer[lane] = min_weight_full_bipartite_matching(n_left)[1]
+        n_left = n_left - csr_array((np.ones(n), (ranks, peer[lane])), shape=(n, n))
+        n_left.eliminate_zeros()
     return peer
 
 
@@ -574,6 +575,23 @@ class ReachedSets(NamedTuple):
     """The same sets after one hop more, while they are made."""
 
 
+class EndExchanges(NamedTuple):
+    """Exchanges of the ends of two circuits of a lane that are to be tried, one after another.
+
+    The circuits a -> b and c -> d become a -> d and c -> b.
+    """
+
+    lane: IntArray
+    """``lane[number]``: the lane of both circuits."""
+    first: IntArray
+    """``first[number]``: rank a."""
+    second: IntArray
+    """``second[number]``: rank c."""
+    turns_second: NDArray[np.bool_]
+    """``turns_second[number]``: whether d takes the place of c where circuits join pairs. They
+    become a - c and b - d then, the other way to exchange the ends of a - b and c - d."""
+
+
 @inner_kernel
 def measure_farness(peer, sets):
     """Return the diameter of a graph in hops, and how many ordered pairs are so far apart.
@@ -635,13 +653,10 @@ def join_ends(peer, lanes, pair, ends):
 
 
 @kernel
-def shorten_ways(peer, two_way, draws, sets):
+def shorten_ways(peer, two_way, exchanges, sets):
     """Shorten the ways in a graph: exchange ends of circuits as long as ranks get no farther.
 
-    Local search: ``draws[number]`` is an exchange to try, a row of lane, rank a, rank c, and 0 or
-    1. The circuits a -> b and c -> d of the lane become a -> d and c -> b. Where circuits join
-    pairs a 1 says that d takes the place of c, so that they become a - c and b - d: the other way
-    to exchange the ends of the pairs a - b and c - d. Circuits that share an end stay.
+    Local search over `exchanges` (`EndExchanges`). Circuits that share an end stay.
 
     An exchange is taken back if ranks get farther from each other (`Farness`): if the diameter
     grows, or stays and more pairs of ranks are so far apart. It is kept if nothing changes, so
@@ -654,12 +669,12 @@ def shorten_ways(peer, two_way, draws, sets):
     """
     best = measure_farness(peer, sets)
     has_pairs = two_way and peer.shape[1] % 2 == 0
-    for number in range(len(draws)):
-        lane = draws[number, 0]
-        second = draws[number, 2]
-        if has_pairs and draws[number, 3] == 1:
+    for number in range(len(exchanges.lane)):
+        lane = exchanges.lane[number]
+        second = exchanges.second[number]
+        if has_pairs and exchanges.turns_second[number]:
             second = peer[lane, second]
-        pair = (draws[number, 1], second)
+        pair = (exchanges.first[number], second)
         ends = (peer[lane, pair[0]], peer[lane, pair[1]])
         if pair[0] == pair[1] or pair[0] == ends[1] or pair[1] == ends[0]:
             continue
@@ -717,16 +732,19 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
     # There are as many exchanges as the effort allows. Each is followed by a search from all
     # ranks, which takes about as many steps as the diameter; a step unites sets of `n_words` words
     # for each rank and lane. With d circuits a rank reaches about d^h others in h hops, over
-    # two-way circuits (d - 1)^h, which gives the diameter. Exchanges are drawn beforehand: a lane,
-    # two ranks, and whether the partner of the second one takes its place.
+    # two-way circuits (d - 1)^h, which gives the diameter. Exchanges are drawn beforehand.
     n_words = -(-n // _BITS)
     about_diameter = 1 + int(np.log(n) / np.log(max(2, degree - two_way)))
     effort_of_exchange = n * n_words * degree * about_diameter
     n_exchanges = min(MOST_EXCHANGES, EFFORT // effort_of_exchange)
-    limits = (n_drawn_lanes, n, n, 2)
-    draws = np.column_stack([rng.integers(limit, size=n_exchanges) for limit in limits])
+    exchanges = EndExchanges(
+        lane=rng.integers(n_drawn_lanes, size=n_exchanges),
+        first=rng.integers(n, size=n_exchanges),
+        second=rng.integers(n, size=n_exchanges),
+        turns_second=rng.integers(2, size=n_exchanges) == 1,
+    )
     empty = np.zeros((n, n_words), dtype=np.uint64)
-    shorten_ways(peer, two_way, draws, ReachedSets(empty, empty.copy()))
+    shorten_ways(peer, two_way, exchanges, ReachedSets(empty, empty.copy()))
     return peer.tobytes()
 
 

@@ -650,21 +650,14 @@ def fewest_late_rounds(n_ranks: int) -> int:
     """
     if n_ranks < 2:
         return 0
-    n_by_doubling = n_ranks + math.ceil(math.log2(n_ranks)) - 2
-    n_in_pairs = 2 * (n_ranks // 2)
-    n_useful = 0
-    for n_rounds in count(1):
-        # Useful to the early ranks is only what contains data of the late one. In round r at most
-        # 2^(r - 1) ranks can send it, and the late rank receives beside; at most all ranks that
-        # are in pairs receive. The power is not taken where it would be huge.
-        n_useful_now = n_in_pairs
-        if n_rounds < 64:
-            n_useful_now = min(2 ** (n_rounds - 1) + 1, n_in_pairs)
-        n_useful += n_useful_now
-        # The late rank has received all its n - 1 chunks after n - 1 useful receives. If n is even
-        # all ranks are paired in each round, so each further round has one receive of no use; if n
-        # is odd the late rank may be the one without a partner.
-        n_silent = max(0, n_rounds - (n_ranks - 1)) if n_ranks % 2 == 0 else 0
-        if n_rounds >= n_by_doubling and n_useful - n_silent >= n_ranks * (n_ranks - 1):
-            return n_rounds
-    raise AssertionError
+    n_doublings = (n_ranks - 1).bit_length()
+    n_rounds = n_ranks + n_doublings - 2
+
+    # Useful to the early ranks is only what contains data of the late one. In round r at most
+    # 2^(r - 1) ranks can send it, and the late rank receives beside. If n is odd one rank has no
+    # partner, so that n - 1 receive at most. The n - 2 rounds after the doublings bring as many
+    # each, and n (n - 1) receipts are wanted; another round brings all that is missing then.
+    n_useful = sum(min(2**turn + 1, n_ranks - 1) for turn in range(n_doublings))
+    if n_ranks % 2 and n_useful < 2 * (n_ranks - 1):
+        n_rounds += 1
+    return n_rounds

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from optmatch.problems.collectives.bounds import BoundTerms, bound_terms, distances
 from optmatch.problems.collectives.fields import CollectiveFields, plain_fields
-from optmatch.problems.collectives.sums import MOST_PROGRAMMED, bound_sums_s
+from optmatch.problems.collectives.sums import MOST_PROGRAMMED, Costs, bound_sums_s
 
 MOST_ROUNDS = 64
 """Rounds over rails up to which the rest is counted."""
@@ -197,11 +197,11 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
     # the best plan has is not known, so the least bound of all numbers of rounds holds. The least
     # counts come first: once a bound is at most the count of all others, they need no programme,
     # as it would only raise them.
-    costs = (
-        problem.start_up_s,
-        problem.rate_bytes_per_s,
-        problem.island_start_up_s,
-        problem.island_rate_bytes_per_s,
+    costs = Costs(
+        round_=problem.start_up_s,
+        island_round=problem.island_start_up_s,
+        send=problem.block_bytes / problem.rate_bytes_per_s,
+        inside_send=problem.block_bytes / problem.island_rate_bytes_per_s,
     )
     unprogrammed_s = [
         seconds for rounds, seconds in seconds_of_rounds.items() if rounds > MOST_PROGRAMMED
@@ -210,9 +210,7 @@ def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float)
     for rounds in sorted(seconds_of_rounds, key=seconds_of_rounds.__getitem__):
         seconds = seconds_of_rounds[rounds]
         if 1 < rounds <= MOST_PROGRAMMED and seconds < least_s:
-            programme_s = bound_sums_s(
-                problem.n_islands, problem.island, problem.size_bytes, costs, rounds
-            )
+            programme_s = bound_sums_s(problem.n_islands, problem.island, costs, rounds)
             seconds = max(seconds, programme_s)
         least_s = min(least_s, seconds)
     return least_s

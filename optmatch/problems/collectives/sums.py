@@ -88,26 +88,21 @@ class Variables(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """The durations that the programme adds up, in units of the least time."""
+    """The durations that the programme adds up, in seconds or in units of the least time."""
 
     round_: float
     """The fixed length of a round over rails."""
     island_round: float
     """The fixed length of a round inside islands."""
     send: float
-    """How much a round over rails grows for each send of every byte."""
+    """How much a round over rails grows for each send of every byte: the time of the block of a
+    rank, an n-th of its buffer."""
     inside_send: float
     """How much a round inside islands grows for each send of every byte."""
 
 
 @lru_cache(maxsize=4096)
-def bound_sums_s(
-    islands: int,
-    members: int,
-    size_bytes: float,
-    costs: tuple[float, float, float, float],
-    rounds: int,
-) -> float:
+def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float:
     """Bound the time of an all-reduce with a given number of rounds between islands.
 
     Rounds over rails alternate with pauses, in which bytes go inside islands alone. A linear
@@ -116,23 +111,16 @@ def bound_sums_s(
     Delays for changes of circuits are not counted.
 
     There are `rounds` rounds over rails, and `members` ranks in each of the `islands`. `costs` are
-    the start-up of a round over rails in seconds and the rate of a rail in bytes per second, and
-    then the same two numbers inside islands. Each rank has `size_bytes` to be added up.
-
-    Returns seconds that no such all-reduce can beat; 0 if the solver fails.
+    in seconds. Returns seconds that no such all-reduce can beat; 0 if the solver fails.
     """
-    alpha_s, rate, island_alpha_s, island_rate = costs
-    n_ranks = islands * members
-
     # Lengths are in units of what rounds and bytes over rails take at least, so that numbers are
     # of about the same size.
-    bytes_of_rank = size_bytes / n_ranks
-    least_s = alpha_s * rounds + 2 * (islands - 1) * size_bytes / (n_ranks * rate)
+    least_s = costs.round_ * rounds + 2 * (islands - 1) * costs.send
     relative = Costs(
-        round_=alpha_s / least_s,
-        island_round=island_alpha_s / least_s,
-        send=bytes_of_rank / (rate * least_s),
-        inside_send=bytes_of_rank / (island_rate * least_s),
+        round_=costs.round_ / least_s,
+        island_round=costs.island_round / least_s,
+        send=costs.send / least_s,
+        inside_send=costs.inside_send / least_s,
     )
 
     # Columns by round: five kinds with one each, then the shares with three; columns by time after

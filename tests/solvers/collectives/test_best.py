@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,7 @@ import pytest
 
 import optmatch as om
 from optmatch.model import Clock, TimeUp
-from optmatch.solvers.collectives import exchanges, methods, topologies
-from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
+from optmatch.solvers.collectives import exchanges, methods
 from optmatch.solvers.collectives.conclusion import FoundPlan
 from optmatch.solvers.collectives.methods import promise
 from optmatch.solvers.collectives.offers import Offer, take_best_offer
@@ -148,9 +147,33 @@ def test_without_time_the_smallest_offer_is_made() -> None:
     assert taken.name == "unseen" and taken.limit is None
     assert take_best_offer(offers, clock, below_s=2.0) == (None, "", om.Limit.TIME)
     without_time = om.Limits(time_s=0.0).start()
-    assert take_best_offer(offers, without_time).name == "large"
+    assert take_best_offer(offers[1:], without_time).name == "small"
     without_limit = om.Limits().start()
+    assert take_best_offer(offers[:1], without_limit) == (None, "", om.Limit.MEMORY)
     assert take_best_offer(offers[:1], without_limit, below_s=2.0).limit is om.Limit.MEMORY
+
+
+def test_an_interrupt_while_offers_are_listed_ends_with_the_best_of_them() -> None:
+    def list_offers() -> Iterator[Offer[Laid]]:
+        for seconds in (3.0, 2.0):
+            laid = Laid(om.CollectivePlan(time_s=seconds))
+            yield Offer(seconds, 1, f"{seconds:g} s", partial(Laid, laid.plan))
+        raise KeyboardInterrupt
+
+    clock = om.Limits().start()
+    taken = take_best_offer(list_offers(), clock)
+    assert taken.name == "2 s" and taken.limit is om.Limit.INTERRUPTED and clock.stopped
+    with pytest.raises(KeyboardInterrupt):
+        take_best_offer(list_offers(), om.Limits().start(), below_s=2.5)
+
+
+def test_a_search_that_lacks_memory_says_so(monkeypatch: Any) -> None:
+    """Before, its plan was dropped without a word, and the others were told to be all."""
+    monkeypatch.setattr("optmatch.solvers.collectives.offers.MOST_OFFERED_SENDS", 999)
+    problem = om.Collective("all-gather", 64, 1e5, alpha_s=2.7e-6, ports=2)
+    solution = om.solve(problem, seed=0)
+    assert solution.objective is not None and solution.limit is om.Limit.MEMORY
+    assert om.solve(problem, "topologies", seed=0).limit is om.Limit.MEMORY
 
 
 def test_offers_before_the_end_of_the_time_are_made_and_the_limit_is_named() -> None:
@@ -177,17 +200,6 @@ def test_a_search_without_time_for_all_blocks_leaves_its_time_to_the_others(
     assert solution.stats["algorithm"] == "split"
     (left_out,) = solution.stats["left_out"]
     assert left_out.startswith("topologies") and solution.limit is om.Limit.TIME
-
-
-def test_a_broadcast_without_time_lays_no_graph_by_assignments(monkeypatch: Any) -> None:
-    """Between 1,500 ranks that would take as long as 281,250 sends."""
-    monkeypatch.setattr(topologies, "split_into_matchings", None)
-    problem = om.Collective("broadcast", 1500, 1e6, alpha_s=1e-6, ports=4)
-    clock: Any = SimpleNamespace(remaining_s=280_000 / SENDS_PER_S)
-    assert next(list_broadcast_offers(problem, clock)).seconds > 0.0
-    clock = SimpleNamespace(remaining_s=282_000 / SENDS_PER_S)
-    with pytest.raises(TypeError):
-        next(list_broadcast_offers(problem, clock))
 
 
 def test_an_offer_that_takes_all_the_time_does_not_end_the_search() -> None:
@@ -284,7 +296,7 @@ def test_methods_without_time_whose_plans_are_no_faster_are_not_named() -> None:
     best_s = om.solve(problem, "halving-doubling", seed=0).objective
     assert isinstance(best_s, float)
     assert promises["bruck"].seconds == pytest.approx(best_s)
-    tries = methods._Tries({}, promises, dict.fromkeys(promises, "late"), [], [])
+    tries = methods._Tries({}, promises, dict.fromkeys(promises, "late"), [], [], [])
     assert methods._describe_left_out(tries, best_s) == []
     (slower,) = methods._describe_left_out(tries._replace(left_out={"bruck": "late"}), 2 * best_s)
     assert slower.startswith("bruck 0.02004") and slower.endswith("s, late")
