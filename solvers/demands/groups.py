@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, InputError, Limits, OnEvent, Solution
+from optmatch.model import IDLE, Bound, InputError, Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.problems.demands.problem import load_lines, order_groups, weigh_groups
 from optmatch.solvers.demands.plans import Plan
@@ -188,6 +188,8 @@ class _OrderSearch:
 
     def __init__(self, problem: Demand, rng: np.random.Generator) -> None:
         """List the entries of a demand and their groups, for a search over orders of service."""
+        self.bound_s = -np.inf
+        """A lower bound on the cost of all plans, once `candidates` has told it."""
         self._problem = problem
         self._rng = rng
         self._weights, self._due = weigh_groups(problem)
@@ -222,14 +224,17 @@ class _OrderSearch:
         plan = Plan(slots.matchings[:n_slots], slots.ticks[:n_slots])
         return _GroupPlan(float((self._weights * late).sum()) * self._problem.tick_s, plan)
 
-    def _first_orders(self, former: Plan | None) -> Iterator[NDArray[np.int64]]:
-        """Yield some good orders of service, from which a local search begins.
+    def _first_tries(
+        self, former: Plan | None
+    ) -> Iterator[tuple[NDArray[np.int64], float] | Bound]:
+        """Yield some good orders of service, each with all bonuses: there a local search begins.
 
         There are up to three orders:
 
         1. that in which a former plan completed the entries, if there is one;
         2. groups by a primal-dual rule, which weighs how important a group is against how busy it
-           makes the ports;
+           makes the ports. The rule also gives a bound on all costs, which is kept as ``bound_s``
+           and comes after the first bonus: so there is a plan however long the rule takes;
         3. groups by their deadlines.
         """
         if former is not None:
@@ -241,15 +246,23 @@ class _OrderSearch:
 
             # By the last slot that has the circuit of the entry; the longest first within a
             # slot.
-            yield np.lexsort((-self._ticks, last_slot[self._source, self._destination]))
+            by_slot = np.lexsort((-self._ticks, last_slot[self._source, self._destination]))
+            yield from product([by_slot], _BONUSES)
 
-        # The rule also returns a bound on the cost, which is not needed here.
-        relaxed, _ = order_groups(*load_lines(self._problem), self._weights, self._due)
-        for groups in (relaxed, np.argsort(self._due, kind="stable")):
-            # The place of each group in the order, by which its entries are sorted.
-            rank_of_group = np.empty(len(self._weights), dtype=np.int64)
-            rank_of_group[groups] = np.arange(len(groups))
-            yield np.lexsort((-self._ticks, rank_of_group[self._group]))
+        relaxed, bound_ticks = order_groups(*load_lines(self._problem), self._weights, self._due)
+        self.bound_s = bound_ticks * self._problem.tick_s
+        by_rule = self._sort_entries(np.array(relaxed, dtype=np.int64))
+        yield by_rule, _BONUSES[0]
+        yield Bound(self.bound_s)
+        yield from product([by_rule], _BONUSES[1:])
+        by_deadline = self._sort_entries(np.argsort(self._due, kind="stable"))
+        yield from product([by_deadline], _BONUSES)
+
+    def _sort_entries(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the entries group by group, groups in a given order; the longest ones first."""
+        place_of_group = np.empty(len(groups), dtype=np.int64)
+        place_of_group[groups] = np.arange(len(groups))
+        return np.lexsort((-self._ticks, place_of_group[self._group]))
 
     def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
         """Draw a random change of an order of service: the move of a local search.
@@ -271,8 +284,12 @@ class _OrderSearch:
         target = max(0, position + int(self._rng.integers(-n_ports, n_ports + 1)))
         return _put_before(order, np.arange(len(order)) == position, target), bonus
 
-    def candidates(self, former: Plan | None, n_moves: int) -> Iterator[tuple[float, _GroupPlan]]:
+    def candidates(
+        self, former: Plan | None, n_moves: int
+    ) -> Iterator[tuple[float, _GroupPlan] | Bound]:
         """Yield plans with their costs: a local search over orders in which demand is served.
+
+        Once, a bound on all costs comes between them.
 
         A plan follows from two things: an order of the entries, in which they are served greedily,
         and a bonus, by which entries that end within a slot count for more when the length of the
@@ -290,8 +307,10 @@ class _OrderSearch:
 
         # The first orders and bonuses, then moves (None) from the best ones so far. A move to a
         # plan of equal cost is kept, too, which leads out of plateaus.
-        first_tries = product(self._first_orders(former), _BONUSES)
-        for known in chain(first_tries, repeat(None, n_moves)):
+        for known in chain(self._first_tries(former), repeat(None, n_moves)):
+            if isinstance(known, Bound):
+                yield known
+                continue
             order, bonus = known or self._move(best_order, best_bonus)
             served = self._serve(order, bonus)
             if served.cost_s <= best_cost_s:
@@ -342,7 +361,6 @@ def solve_groups(
 
     # A solution of another demand gives its order alone; one of this demand is an answer as it is.
     clock = limits.start()
-    bound_s = problem.lower_bound()
     former = former_plan(problem, start)
     former_answer: tuple[float, _GroupPlan] | None = None
     if start is not None and former is not None and start.problem == problem:
@@ -352,13 +370,16 @@ def solve_groups(
     search = _OrderSearch(problem, rng)
     n_moves = orders if clock.limits.time_s is None else _ENDLESS
     best, limit, n_orders = take_best(
-        search.candidates(former, n_moves), bound_s, clock, on_event, "orders", start=former_answer
+        search.candidates(former, n_moves), 0.0, clock, on_event, "orders", start=former_answer
     )
 
     # Interrupted before the first plan.
     if best is None:
-        return conclude(problem, "best", None, bound_s, limit)
+        return conclude(problem, "best", None, search.bound_s, limit)
     plan = best.plan
+
+    # A plan that costs nothing needs no bound, and may come before it.
+    bound_s = 0.0 if best.cost_s == 0.0 else search.bound_s
 
     states = route_slots(problem.fabric, plan)
     schedule = problem.schedule(plan.matchings, plan.ticks, states)

@@ -1036,11 +1036,13 @@ def order_groups(
     part_due = due_ticks % 1
     bound = 0.0
     unordered = np.arange(len(weights))
+    served_together = served.sum(axis=0)  # by line, of the groups without an order
+    delayed_together = delayed.sum(axis=0)
     last_first: list[int] = []
     while len(unordered) > EXACT:
         # The busiest machine: a line for circuits, and one for delays, perhaps another.
-        busiest_served = served[unordered].sum(axis=0).argmax()
-        busiest_delayed = delayed[unordered].sum(axis=0).argmax()
+        busiest_served = served_together.argmax()
+        busiest_delayed = delayed_together.argmax()
         times = served[unordered, busiest_served] + delayed[unordered, busiest_delayed]
 
         # The group of the smallest weight for each tick comes last. Groups that do not use the
@@ -1065,6 +1067,8 @@ def order_groups(
         bound += float(max(payment, own_cost))
         last_first.append(int(group))
         unordered = np.delete(unordered, place)
+        served_together -= served[group]
+        delayed_together -= delayed[group]
 
     order, cost = _order_exactly(
         served[unordered], delayed[unordered], unpaid_weights[unordered], due_ticks[unordered]

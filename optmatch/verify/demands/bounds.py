@@ -591,86 +591,83 @@ def bound_weighted(problem: Demand) -> float:
     and both together pay 1/6 * (8**2 + 2**2 + 6**2) / 2 = 8 2/3; the first one has 2/3 left for
     its 2 ticks. The bound is 8 2/3 + 2/3 * 2 = 10.
     """
-    # In ticks, ``sent[group, line]`` is what a group has on each line (n ports that send, then n
-    # that receive), ``delays[group, line]`` a delay for each of these entries, and ``due[group]``
-    # its deadline. Each entry counts at both of its lines.
+    # ``loads[:, group, line]``: the ticks that a group has on each line (n ports that send, then n
+    # that receive), and a delay for each of these entries, in ticks too. Each entry counts at both
+    # of its lines. ``due[group]`` is the deadline in ticks.
     assert problem.groups is not None
     n_groups = int(problem.groups.max()) + 1
     n_lines = 2 * problem.fabric.n_ports
-    sent = np.zeros((n_groups, n_lines), dtype=np.int64)
-    delays = np.zeros((n_groups, n_lines), dtype=np.int64)
+    loads = np.zeros((2, n_groups, n_lines), dtype=np.int64)
     source, destination = np.nonzero(problem.directed_ticks)
     group_of_entry = problem.groups[source, destination]
     for line in (source, problem.fabric.n_ports + destination):
-        np.add.at(sent, (group_of_entry, line), problem.directed_ticks[source, destination])
-        np.add.at(delays, (group_of_entry, line), problem.delay_ticks)
+        np.add.at(loads[0], (group_of_entry, line), problem.directed_ticks[source, destination])
+        np.add.at(loads[1], (group_of_entry, line), problem.delay_ticks)
     due = problem.due_ticks or (0,) * n_groups
+    whole_due = np.array([math.floor(ticks) for ticks in due], dtype=np.object_)
+    parts_due = np.array(due, dtype=np.float64) % 1
 
     # The rest of the budget of each group, and the bound so far.
-    budgets = list(problem.weights or (1.0,) * n_groups)
-    remaining = list(range(n_groups))
+    budgets = np.array(problem.weights or (1.0,) * n_groups)
+    remaining = np.arange(n_groups)
+    together = loads.sum(axis=1)  # [:, line], of the groups that remain
     earned = 0.0
     while len(remaining) > EXACT:
         # The machine is made of two lines: the one that carries most (`sender`) and the one with
         # most delays (`waiter`), perhaps the same. While a delay passes no line carries: the ticks
-        # of the first line and the delays of the second one cannot overlap. `ticks_of_group` is
-        # how long each group occupies the machine, both together.
-        sender = sent[remaining].sum(axis=0).argmax()
-        waiter = delays[remaining].sum(axis=0).argmax()
-        ticks_of_group = {
-            group: int(sent[group, sender] + delays[group, waiter]) for group in remaining
-        }
+        # of the first line and the delays of the second one cannot overlap. `ticks[k]` is how long
+        # the group ``remaining[k]`` occupies the machine, both together.
+        sender, waiter = together.argmax(axis=1)
+        ticks = loads[0, remaining, sender] + loads[1, remaining, waiter]
 
         # The highest price of a tick that no group's budget falls short of; 0 if no group has any.
-        price, leaver = min(
-            ((budgets[group] / ticks, group) for group, ticks in ticks_of_group.items() if ticks),
-            default=(0.0, remaining[0]),
-        )
+        prices = np.full(len(remaining), math.inf)
+        np.divide(budgets[remaining], ticks, out=prices, where=ticks > 0)
+        place = int(prices.argmin())
+        leaver = remaining[place]
+        price = float(prices[place]) if ticks.any() else 0.0
 
         # What all groups pay at this price. If they take p ticks each on one machine, they end at
         # times C with sum p C >= ((sum p)**2 + sum p**2) / 2 (Queyranne 1993). Lateness is C less
         # the deadline: the sum of p times each deadline is taken off.
-        squares = sum(ticks_of_group.values()) ** 2
-        squares += sum(ticks**2 for ticks in ticks_of_group.values())
         # Both sums may have forty digits and differ in the last few: of whole ticks they are sums
-        # of integers, and parts of ticks are added up apart.
-        whole_due = sum(ticks_of_group[group] * math.floor(due[group]) for group in remaining)
-        parts_due = math.fsum(ticks_of_group[group] * (due[group] % 1) for group in remaining)
-        paid = price * ((squares - 2 * whole_due) / 2 - parts_due)
+        # of Python integers, and parts of ticks are added up apart.
+        exact = ticks.astype(np.object_)
+        squares = exact.sum() ** 2 + (exact**2).sum()
+        excess = squares - 2 * (exact * whole_due[remaining]).sum()
+        paid = price * (excess / 2 - float(ticks @ parts_due[remaining]))
 
         # The leaver may cost more than what all pay, if it is taken alone with all that is left of
         # its budget: it ends no sooner than its ticks on one line and its delays on another one
         # last. Either bound holds, and no part of a weight counts twice: in the first case all
         # have paid, and keep the rest of their budgets; in the second one the leaver has paid
         # alone, and the others keep theirs whole.
-        alone_end = int(sent[leaver].max() + delays[leaver].max())
-        alone_cost = budgets[leaver] * max(0.0, alone_end - due[leaver])
+        alone_end = int(loads[:, leaver].max(axis=1).sum())
+        alone_cost = float(budgets[leaver]) * max(0.0, alone_end - due[leaver])
         if paid >= alone_cost:
-            for group in remaining:
-                budgets[group] = max(0.0, budgets[group] - price * ticks_of_group[group])
+            budgets[remaining] = np.maximum(0.0, budgets[remaining] - price * ticks)
         earned += max(paid, alone_cost)
-        remaining.remove(leaver)
+        remaining = np.delete(remaining, place)
+        together -= loads[:, leaver]
 
     # The groups that remain, in their best order: dynamic programming over subsets after Held and
     # Karp (1962). The last group of a subset ends when all of the subset is complete, no sooner
     # than its ticks on one line and its delays on another one last. Bit k of a subset says whether
     # it has ``remaining[k]``; time doubles with each. By subset: the cost of its best order, and
-    # what its groups send and wait on each line, which is that of the subset without its last
-    # group (`top`) and what this one adds.
+    # the loads of its groups together, shape (2, lines), which are those of the subset without its
+    # last group (`top`) and what this one adds.
     least_cost = [0.0]
-    sent_of_subset = [np.zeros(n_lines, dtype=np.int64)]
-    delays_of_subset = [np.zeros(n_lines, dtype=np.int64)]
+    loads_of_subset = [np.zeros((2, n_lines), dtype=np.int64)]
     for subset in range(1, 1 << len(remaining)):
         top = subset.bit_length() - 1
         without_top = subset - (1 << top)
-        sent_of_subset.append(sent_of_subset[without_top] + sent[remaining[top]])
-        delays_of_subset.append(delays_of_subset[without_top] + delays[remaining[top]])
-        end = int(sent_of_subset[subset].max() + delays_of_subset[subset].max())
+        loads_of_subset.append(loads_of_subset[without_top] + loads[:, remaining[top]])
+        end = int(loads_of_subset[subset].max(axis=1).sum())
         least_cost.append(
             min(
                 least_cost[subset - (1 << k)] + budgets[group] * max(0.0, end - due[group])
-                for k, group in enumerate(remaining)
+                for k, group in enumerate(remaining.tolist())
                 if subset >> k & 1
             )
         )
-    return (earned + least_cost[-1]) * problem.tick_s
+    return float((earned + least_cost[-1]) * problem.tick_s)

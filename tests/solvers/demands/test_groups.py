@@ -154,3 +154,15 @@ def test_methods_for_the_whole_demand_do_not_take_groups() -> None:
     mesh = om.HexMesh(2, 2, tx=2, rx=2)
     with pytest.raises(InputError, match="does not hold every matching"):
         om.solve(ask([[0, 1], [1, 0]], mesh, groups=[[0, 1], [1, 0]]))
+
+
+def test_there_is_a_plan_of_many_groups_however_short_the_time_is() -> None:
+    """The rule of the first order takes longer than the limit; it once left no answer."""
+    n, count = 24, 500
+    rng = np.random.default_rng(0)
+    groups = rng.permutation(n * n).reshape(n, n) % count
+    problem = ask(rng.integers(1, 9, (n, n)), groups=groups.astype(np.int32))
+    solution = om.solve(problem, seed=0, time_limit_s=0.03)
+    assert solution.schedule is not None and solution.limit is om.Limit.TIME
+    assert solution.lower_bound == pytest.approx(problem.lower_bound())
+    assert om.verify(problem, solution).ok
