@@ -18,11 +18,13 @@ class Margin(NamedTuple):
     """How far a figure is from its limit."""
 
     figure: str
+    """Its name and unit."""
     value: float
     limit: float
     margin: float
     """Negative where the budget fails; infinite where nothing disturbs."""
     where: str
+    """The slot, and the two ports of the circuit."""
 
     @property
     def ok(self) -> bool:

@@ -343,8 +343,9 @@ def _solve_slot(
         )
         matrices[graph.stuck == DEAD] = 0.0
 
-        # The power that a cell absorbs, by the terminal entered, from the powers that it passes on
-        # from end a to end b, and from b to a.
+        # The power that a cell absorbs, by the terminal entered, is what it does not pass on.
+        # Light that enters at a side a leaves at both sides b, the sum over axis 1; from b to a,
+        # the matrix is transposed, and the sum is over axis 2. The columns are a1, a2, b1 and b2.
         power_through = np.abs(matrices) ** 2
         passed_on = np.concatenate([power_through.sum(axis=1), power_through.sum(axis=2)], axis=1)
         absorbed = 1 - passed_on.ravel()
@@ -375,14 +376,15 @@ def cell_matrices(
     errors_rad: NDArray[np.float64] | None = None,
     coupling_change: float = 0.0,
 ) -> NDArray[np.complex128]:
-    """Return ``T[..., cell, b side, a side]`` of all cells in given states of a device.
+    """Return the transfer matrices ``T[..., cell, b side, a side]`` of all cells in given states.
 
-    Terminals 0 and 1 of a cell are its side a, 2 and 3 its side b. ``states[..., cell]`` is 0 for
-    bar and 1 for cross, never free. A device states losses, leaks and phase errors of an ideal
-    cell. Where the parts of a cell are known (its `CellCircuit`), its matrix takes the place of
-    the ideal one, and the effect of the device is multiplied with it. ``errors_rad[cell,
-    arm]`` are errors of phases; `coupling_change` is the share of the power, as .01, that crosses
-    in each coupler beyond the half that does at the central wavelength.
+    Light of amplitude 1 that enters a cell at a side a leaves at a side b with the complex
+    amplitude T. Terminals 0 and 1 of a cell are at its end a, 2 and 3 at its end b. ``states[...,
+    cell]`` is 0 for bar and 1 for cross, never free. A device states losses, leaks and phase
+    errors of an ideal cell. Where the parts of a cell are known (its `CellCircuit`), its matrix
+    takes the place of the ideal one, and the effect of the device is multiplied with it.
+    ``errors_rad[cell, arm]`` are errors of phases; `coupling_change` is the share of the power, as
+    .01, that crosses in each coupler beyond the half that does at the central wavelength.
     """
     device_matrices = cells.cell(states, errors_rad)
     detuned = detune_couplers(device_matrices, coupling_change)
@@ -454,8 +456,9 @@ def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[LightLoop]:
     free); terminals of set cells that stay dark form the loops. A stuck cell is as it is, whatever
     `states` says. Time is proportional to the number of cells.
     """
-    # By terminal: whether its cell guides light, where light that enters leaves the cell, and
-    # where it then enters the next one (-1 outside).
+    # By terminal: whether its cell guides light, as one that is set and not dead does; where light
+    # that enters leaves the cell (`exit_at`), and where it then enters the next one (`next_at`, -1
+    # outside).
     guides = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
     guides_at = np.repeat(guides, 4)
     crossed_at = np.repeat(states == CROSS, 4).astype(np.int64)
@@ -471,6 +474,7 @@ def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[LightLoop]:
             dark.remove(terminal)
             terminal = next_at[terminal]
 
+    # From the lowest terminal that is still dark, light goes round until it comes back.
     loops = []
     for first in sorted(dark):
         entered = []

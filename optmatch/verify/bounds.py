@@ -9,7 +9,6 @@ from typing import Any
 from optmatch.model import (
     PROOFS,
     Limit,
-    Problem,
     Score,
     Solution,
     Status,
@@ -28,7 +27,6 @@ SEARCHES = ("cp-sat", "search")
 
 
 def check_solution(
-    problem: Problem[Any],
     solution: Any,
     findings: Findings,
     *,
@@ -41,10 +39,13 @@ def check_solution(
 
     Returns whether there is an objective that could be recomputed. Before the call the figure
     ``lower_bound_recomputed``, the bound that anybody can count, has to be set in `findings`;
-    ``lower_bound_checked`` may be, to a better counted bound. `replay` sets ``objective``.
+    ``lower_bound_checked`` may be, to a better counted bound. `replay` sets ``objective``. Of a
+    solution, ``lower_bound_checked`` and ``findings.proof`` are set.
 
     Parameters
     ----------
+    solution
+        A solution, or an answer alone: anything else is handed to `replay`, and that is all.
     replay
         Applies all rules to the answer, and returns whether its objective could be recomputed.
     form
@@ -111,7 +112,8 @@ def compare(claimed: Any, recomputed: Score, step: float | None = None) -> int |
             return None
         return int(claimed > recomputed) - int(claimed < recomputed)
 
-    # Levels are finite: against them only an infinite number can be compared, as against 0.
+    # Levels are finite: against them only an infinite number can be compared, and any level stands
+    # as 0 then.
     mixed = is_levels(claimed) or isinstance(recomputed, tuple)
     number = 0.0 if is_levels(claimed) else as_number(claimed)
     other = 0.0 if isinstance(recomputed, tuple) else recomputed
@@ -213,7 +215,7 @@ def _check_objective(solution: Solution, findings: Findings) -> None:
 
 
 def _check_stats(solution: Solution, findings: Findings) -> None:
-    """Check the statistics that were recomputed too."""
+    """Compare each statistic of a solution with the figure of the same name, if there is one."""
     for name, claimed in solution.stats.items():
         recomputed = findings.figures.get(name)
         if recomputed is None:

@@ -49,6 +49,7 @@ def check_matchings(fabric: Fabric, matchings: NDArray[np.int32], findings: Find
 
     Each live port has one destination or is idle, no two have the same one, and bidirectional
     ports face each other in pairs. ``matchings[slot, source]`` are ports of the switch, or `IDLE`.
+    Returns whether all of this holds.
     """
     violations_before = len(findings.violations)
     port = np.arange(fabric.n_ports)
@@ -237,8 +238,8 @@ def ideal_matrix(state: int) -> NDArray[np.complex128]:
 def find_wrong_states(fabric: Fabric) -> list[tuple[int, int, NDArray[np.float64]]]:
     """List the states of cells in which light does not go where they say.
 
-    Each comes as (cell, state, power): of light of power 1 that enters at a side a, so much leaves
-    at each side b, ``power[b side, a side]``.
+    Each comes as (cell, state, power): of light of power 1 that enters at a side a, the part
+    ``power[b side, a side]`` leaves at a side b.
 
     Where the light of a cell goes follows from its parts (`circuit_matrices`); cells whose parts
     are not known are left out. In bar light has to go from a1 to b1 and from a2 to b2, in cross
@@ -505,7 +506,8 @@ def _check_sharing(
     destination = matchings[light.slot, light.beam].astype(np.int64)
     circuit = light.beam * n_ports + destination
 
-    # Each cell on a way uses two links: that of the terminal entered and that of the one left.
+    # Each cell on a way uses two links: that of the terminal entered and that of the one left. A
+    # use is one number for slot, link and circuit, and is listed once.
     terminal = np.concatenate([light.entered, light.left])
     slot_and_link = np.tile(light.slot, 2) * links.count + links.of_terminal[terminal]
     uses = np.unique(slot_and_link * n_ports**2 + np.tile(circuit, 2))

@@ -73,8 +73,9 @@ class Pieces(NamedTuple):
 def _check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
     """Check which parts of chunks a plan sends, and in which memories of ranks it puts them.
 
-    Sends of the kind `KEEP` are added to the sum, and kept at another place. Returns whether the
-    plan can be replayed.
+    Parts lie in their chunks; only operations that add up have places beside the sum; and a send
+    of the kind `KEEP`, which is added to the sum and kept besides, is kept at another place.
+    Returns whether the plan can be replayed: False at the first of these rules that is broken.
     """
     if len(plan.parts) and not _check_bytes_of_parts(problem, plan, findings):
         return False
@@ -87,7 +88,7 @@ def _check_parts(problem: Collective, plan: CollectivePlan, findings: Findings) 
     target_place = np.full(len(kind), SUM)
     if len(plan.places):
         target_place = plan.places[:, 1]
-    is_wrong = (kind == KEEP) & (target_place == SUM)
+    is_wrong = (kind == KEEP) & (target_place == SUM)  # by send
     return findings.expect_none(
         "what is kept has a place beside the sum", is_wrong, "places[{}]", SUM, "> 0"
     )
@@ -152,7 +153,9 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     """
     n_chunks = len(plan.chunk_bytes)
     all_chunks = np.arange(n_chunks)
-    # Every part has a cut at its begin and one at its end, and so has every chunk.
+    # Every part has a cut at its begin and one at its end, and so has every chunk. A part that
+    # ends behind its chunk, by rounding, ends with it. Cuts are listed as begins of all sends,
+    # ends of all sends, begins of all chunks and ends of all chunks.
     chunk_of_send = rows[:, 3]  # column 3 is the chunk
     n_sends = len(chunk_of_send)
     chunk_of_cut = np.concatenate([chunk_of_send, chunk_of_send, all_chunks, all_chunks])
@@ -161,7 +164,9 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     ends = np.minimum(plan.parts.sum(axis=1), ends_of_chunks)
     byte_of_cut = np.concatenate([begins, ends, np.zeros(n_chunks), plan.chunk_bytes])
 
-    # Number the cuts of all chunks together, by chunk and byte; equal ones get one number.
+    # Number the cuts of all chunks together, by chunk and byte; equal ones get one number. In this
+    # order a cut is new (`is_new`) if it is of another chunk or at another byte than the one
+    # before.
     order = np.lexsort([byte_of_cut, chunk_of_cut])
     # Gaps between the parts of a chunk add up, and all of them together are within `RTOL`.
     n_cuts_of_chunk = np.bincount(chunk_of_cut, minlength=n_chunks)
@@ -178,16 +183,16 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
 
     # A piece is between two cuts and has the number of the first one, less the last cuts of the
     # chunks before it, which begin no piece. With cuts 0, 4, 6 and 10 of chunk 0 the pieces are 0,
-    # 1 and 2; the first cut of chunk 1 has number 4, and begins piece 4 - 1 = 3. Cuts are listed
-    # as begins of sends, ends of sends, begins of chunks and ends of chunks.
+    # 1 and 2; the first cut of chunk 1 has number 4, and begins piece 4 - 1 = 3. A part, or a
+    # chunk, has as many pieces as the piece at its end is further on than the one at its begin.
     piece_of_cut = number_of_cut - chunk_of_cut
     first_piece = piece_of_cut[:n_sends]
     n_pieces_of_send = piece_of_cut[n_sends : 2 * n_sends] - first_piece
     n_pieces_of_chunk = piece_of_cut[-n_chunks:] - piece_of_cut[-2 * n_chunks : -n_chunks]
 
     # A send of several pieces becomes a row for each of them, with the piece in column 3. Row k of
-    # a send that carries the pieces from 5 on has piece 5 + k: its `offset` is 5, less the rows of
-    # all sends before.
+    # a send that carries the pieces from 5 on has piece 5 + k. If 8 rows of other sends stand
+    # before, it is row 8 + k of all: its `offset`, 5 - 8, plus this number is the piece.
     rows_of_pieces = np.repeat(rows, n_pieces_of_send, axis=0)
     n_rows_before = np.cumsum(n_pieces_of_send) - n_pieces_of_send
     offset = np.repeat(first_piece - n_rows_before, n_pieces_of_send)
@@ -204,9 +209,10 @@ _BEFORE_ALL_ROUNDS = -1
 def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
     """Check that ranks only send what they have, and in the end have what they want.
 
-    This replays a plan of an all-gather, an all-to-all or a broadcast. These operations add
-    nothing up and lose nothing, so it is enough to know in which round each *piece* of the data
-    first comes to each rank. A piece is a part of a chunk that no send cuts.
+    Of each rule the first place where it is broken is told. This replays a plan of an all-gather,
+    an all-to-all or a broadcast. These operations add nothing up and lose nothing, so it is enough
+    to know in which round each *piece* of the data first comes to each rank. A piece is a part of
+    a chunk that no send cuts.
     """
     kind = plan.sends[:, 4]  # COPY, or a kind that adds up
     rule = f"{problem.operation} adds nothing up"
@@ -282,7 +288,8 @@ Sets = NDArray[np.uint64]
 def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) -> None:
     """Check that a plan adds up the data of all ranks, each once, by replaying its sends.
 
-    A sum is represented by the set of the ranks whose data are in it. It is a violation if
+    A sum is represented by the set of the ranks whose data are in it. The first violation ends the
+    replay. It is one, beside those of single rounds (`_replay_round`), if
 
     - a rank sends what it does not have;
     - data of a rank are added to a sum that has them already;
@@ -507,6 +514,7 @@ def _check_ends(
     """
     n_ranks = problem.n_ranks
     n_sums = n_ranks * len(state.chunk)
+    # ``n_added[rank, piece]``: how many ranks have their data in the sum of this rank.
     n_added = np.bitwise_count(state.sets[:n_sums]).sum(axis=1).reshape(n_ranks, -1)
     lacks_data = n_added < n_ranks  # [rank, piece]
     if problem.operation == "reduce-scatter":
@@ -561,8 +569,9 @@ def _check_planes(
     Example: two planes, and a round in which no rank sends more than 6 bytes. Shares of 4 and 2
     bytes are right, and so are shares of 6 and 0.
 
-    Returns by round when it starts and ends, in seconds; None if the shares or the circuits of the
-    plan are not those of these rounds. `loads` is None for steps that the problem states.
+    Sets the figure ``reconfigurations``. Returns by round when it starts and ends, in seconds;
+    None if the shares or the circuits of the plan are not those of these rounds, in which case
+    times are not checked. `loads` is None for steps that the problem states.
     """
     # Each round, or each step that the problem states, has a share of each plane:
     # ``shares_bytes[round, plane]``, from ``start_s[round, plane]`` to ``end_s[round, plane]``.
@@ -604,7 +613,7 @@ def _check_planes(
         # 2 planes of 3 ports carry 6 times the load.
         wanted_bytes = loads.busiest_bytes * problem.ports * is_used.sum(axis=1)
 
-    # All planes of a round together carry its bytes.
+    # All planes of a round together carry its bytes, or more.
     total_bytes = plan.shares_bytes.sum(axis=1)
     is_wrong = (plan.shares_bytes < 0).any(axis=1) | (total_bytes < wanted_bytes * (1 - RTOL))
     findings.expect_none(
@@ -620,7 +629,8 @@ def _check_planes(
     last_end_s = np.maximum.accumulate(plan.end_s.max(axis=1))[:-1]
     earliest_s = np.maximum(ready_s, np.concatenate([[0.0], last_end_s]))
 
-    # No share starts before that, but for the rounding of a few sums.
+    # No share starts before that, but for the rounding of a few sums: some units in the last place
+    # of the latest end. Here and below a message has the rule itself as what was expected.
     slack_s = _ROUNDINGS * float(np.spacing(plan.end_s.max()))
     is_early = is_used & (plan.start_s < earliest_s[:, None] - slack_s)
     rule = "a round starts after the one before, and when ranks are ready"
@@ -688,15 +698,16 @@ def _check_changes(
     circuits, no time is needed in between, otherwise the delay. Rounds in which the plane takes no
     part do not count. A start may be too early by `slack_s`, for rounding errors.
     """
-    # The circuits that the plane has at present. ``problem.start`` has those before the first
-    # round, or is a text: "free" if the first ones cost no delay, "dark" if they do. None stands
-    # for a text.
+    # The circuits that the plane has at present, a row for each of its ports (`lanes` of the
+    # plan). ``problem.start`` has those before the first round, or is a text: "free" if the first
+    # ones cost no delay, "dark" if they do. None stands for a text.
     lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)
     circuits: NDArray[np.generic] | None = None
     if not isinstance(problem.start, str):
         circuits = problem.start[lanes]
     free_at_s = 0.0
     n_changes = 0
+    # The rounds in which the plane has a share, in order; `number` 0 is the first of them.
     for number, round_ in enumerate(np.flatnonzero(plan.shares_bytes[:, plane] > 0).tolist()):
         # Steps from outside have no circuits, only the number of a configuration: equal numbers
         # stand for equal circuits.
@@ -940,13 +951,15 @@ def _measure_rounds(
     """Check that each send has circuits to go over, and find what limits each round.
 
     If several lanes have a circuit from one rank to another, the bytes from the one to the other
-    are shared evenly among them. The result is None if a send has no circuit, or if links do not
-    fit. Columns of ``plan.sends`` are round, source, destination, chunk and kind.
+    are shared evenly among them. Returns the loads by round; None if a send has no circuit, of
+    which the first is told, or if links (the hops of forwarded sends) do not fit. Columns of
+    ``plan.sends`` are round, source, destination, chunk and kind.
     """
     n_ranks = problem.n_ranks
     n_rounds = plan.n_rounds
     n_pairs = n_ranks * n_ranks
     sends = plan.sends.astype(np.int64)
+    # A direct send has one hop; links replace those of forwarded sends.
     hops = _Hops(np.arange(len(sends)), sends[:, 1], sends[:, 2])
     if len(plan.links):
         forwarded_hops = _forward_hops(problem, plan, hops, findings)
@@ -1007,10 +1020,10 @@ def _measure_rounds(
 
 
 def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray[np.float64]:
-    """Return what the busiest rank sends, or receives, inside its island in each round.
+    """Return ``busiest_bytes[round]``: what the busiest rank sends, or receives, in its island.
 
-    `send` lists the numbers of the sends inside islands, once for each of their hops there.
-    Returns bytes; -1 for rounds in which nothing is sent inside islands.
+    The larger one of both counts; -1 for rounds in which nothing is sent inside islands. `send`
+    lists the numbers of the sends inside islands, once for each of their hops there.
     """
     # Columns 1 and 2 of a send are its source and its destination. Bytes are added up by round and
     # rank, for either end; -1 stays where a round has no send inside islands.
@@ -1098,13 +1111,14 @@ def verify_collective(
             findings.skipped.append("light: a plan alone does not say how cells are set")
         return
 
+    # The lower bound, in seconds: infinite if link budgets cut off some rank from another.
     bound_s = bound_collective(problem).seconds
     is_over = find_over_budget(problem.fabric)
     if is_over.any() and _is_cut_off(plain, is_over):
         bound_s = math.inf
     findings.figures["lower_bound_recomputed"] = bound_s
     replay = partial(_replay_solution, plain, findings=findings)
-    check_solution(problem, subject, findings, replay=replay, form="both")
+    check_solution(subject, findings, replay=replay, form="both")
     if getattr(subject.answer, "among", "all") == "whole-blocks":
         findings.notes.append("the claims are of plans that send whole blocks")
 
@@ -1233,7 +1247,9 @@ def _time_rounds(
 
     A round starts when the round before has ended, its circuits are set up, and all its ranks are
     ready. It lasts the sum of the latency, the bytes of its busiest circuit over the rate, and, if
-    the problem states the time of a hop, that of the most hops of a send.
+    the problem states the time of a hop, that of the most hops of a send. Where ranks are in
+    islands, it lasts as long as its circuits or as the links of its islands, whichever is slower;
+    without sends over circuits these take no time.
     """
     durations_s = loads.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
     if problem.hop_s is not None:
@@ -1360,8 +1376,8 @@ def _is_cut_off(problem: Collective, is_over: NDArray[np.bool_]) -> bool:
     """
     if problem.demand_bytes is not None or problem.steps is not None:
         return False
-    # ``reaches[source, destination]``: over one circuit (of any port) or one link of an island at
-    # most, then over 2, over 4, and so on, until all ranks could be passed.
+    # ``reaches[source, destination]`` (ranks): over one circuit (of any port) or one link of an
+    # island at most, then over 2, over 4, and so on, until all ranks could be passed.
     island = np.arange(problem.n_ranks) // problem.island
     reaches = _keep_to_budget(problem, is_over).any(axis=1) | (island[:, None] == island)
     for _ in range(problem.n_ranks.bit_length()):
@@ -1379,7 +1395,7 @@ def _keep_to_budget(problem: Collective, is_over: NDArray[np.bool_]) -> NDArray[
     """
     n_used = problem.n_ranks * problem.ports
     shape = (problem.n_ranks, problem.ports, problem.n_ranks, problem.ports)
-    within = ~is_over[:n_used, :n_used].reshape(shape)
+    within = ~is_over[:n_used, :n_used].reshape(shape)  # [rank, port, peer, port of the peer]
     if not problem.two_way:
         within &= np.eye(problem.ports, dtype=bool)[None, :, None]
     return np.asarray(within.any(axis=3))
@@ -1389,7 +1405,7 @@ def _has_circuits(problem: Collective, plan: CollectivePlan, schedule: Schedule)
     """Tell whether the matchings of ports are the circuits of ranks, and no others.
 
     One-way circuits join ports of equal numbers. A two-way circuit may join others, but it leads
-    back from the port to which it leads.
+    back from the port to which it leads. There is a slot for each epoch.
     """
     # Port ``lane`` of a rank is ``rank * ports + lane``; ports behind those of all ranks are dark.
     peer_of_port = np.full((plan.n_epochs, problem.fabric.n_ports), IDLE, dtype=np.int32)

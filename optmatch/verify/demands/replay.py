@@ -196,7 +196,8 @@ def _check_completion(
     and need for what they carry, and ``packet_s``, how long the packet network needs for the rest.
     """
     # Pairs of ports that have a demand or a circuit, each once, as ``source * n_ports +
-    # destination``: `pairs`. `served` has the ticks of all circuits of each.
+    # destination``: `pairs`. `served` has the ticks of all circuits of each. `entry_places` are
+    # the pairs with a demand where these are few, and None where they are many.
     tick_s = problem.tick_s
     n_ports = problem.fabric.n_ports
     circuit_pairs = np.concatenate([c.sources * n_ports + c.destinations for c in circuits])
@@ -211,8 +212,8 @@ def _check_completion(
         pairs = np.flatnonzero((needed.reshape(-1) != 0) | (served_by_place != 0))
         served = served_by_place[pairs]
     else:
-        # Few pairs have one: the same for them and the pairs with circuits alone, as the matrix of
-        # all pairs would be too large.
+        # The same for pairs with a demand or a circuit alone, as the matrix of all pairs would be
+        # too large: ``number[k]`` is the place in `pairs` of the k-th one that is listed.
         listed = np.concatenate([circuit_pairs, entry_places])
         pairs, number = np.unique(listed, return_inverse=True)
         served = np.zeros(len(pairs), dtype=np.int64)
@@ -270,7 +271,6 @@ def verify_demand(
     findings.figures["lower_bound_recomputed"] = bound_demand(problem)
     is_claimed = isinstance(subject, Solution)
     check_solution(
-        problem,
         subject,
         findings,
         replay=partial(_replay, problem, findings=findings, is_claimed=is_claimed),

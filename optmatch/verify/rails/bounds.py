@@ -68,7 +68,6 @@ def verify_rails(
         findings.proof = "counting"
     replay = partial(replay_plan, problem, findings=findings)
     check_solution(
-        problem,
         subject,
         findings,
         replay=replay,

@@ -1498,7 +1498,10 @@ def _check_durations(context: Context, rail: Rail, operations: Places, hops: Hop
 
 
 def _refuse_hops(context: Context, rule: str, hops: Hops, wrong: Places) -> None:
-    """Refuse hops by their places in `hops`, each once."""
+    """Add a violation for each of the first `MOST_TOLD` wrong hops.
+
+    `wrong` has their places in `hops`, perhaps several times.
+    """
     for hop in np.unique(wrong)[:MOST_TOLD].tolist():
         where = context.step.describe(int(hops.operation[hop]))
         got = f"from rank {hops.rank[hop]}, over ports {hops.ports[hop]:b}"
@@ -1685,7 +1688,7 @@ def _check_times_over_chords(
 
 
 def list_operations(step: Step, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List the operations of some ranks, rank after rank."""
+    """List the operations of some ranks as indices of the step, rank after rank as given."""
     spans = [np.arange(step.rank_start[rank], step.rank_start[rank + 1]) for rank in ranks]
     return np.concatenate([np.empty(0, np.int64), *spans])
 
@@ -2080,9 +2083,10 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
 
 
 def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> None:
-    """Check the circuits of all rails; a rail that does the same as the one before is left out.
+    """Check the circuits of all rails, but for a rail that does the same as the one checked last.
 
-    ``ranks_of_rail[rail]`` lists the ranks on it. Only rails of one timeline are compared.
+    ``ranks_of_rail[rail]`` lists the ranks on it. Only rails of one timeline, whose switches do
+    the same, are compared: by their *loads*, which say all that rides them.
     """
     # `_describe_load` adds the groups of ranks that it meets: by dimension and GPUs their number.
     numbers_of_groups: dict[tuple[str, bytes], int] = {}
@@ -2093,6 +2097,7 @@ def _check_rails(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) 
             riding = np.flatnonzero(context.step.rail == rail_number)
             load = _describe_load(context, ranks, riding, numbers_of_groups)
             if not checked_load or not all(map(np.array_equal, load, checked_load)):
+                # The comparison has used up `load`: the load to compare others with is made anew.
                 _check_rail(context, _open_rail(context.job, ranks, timeline), riding)
                 checked_load = (*_describe_load(context, ranks, riding, numbers_of_groups),)
 
@@ -2184,10 +2189,10 @@ def _check_sharing(
 ) -> None:
     """Check that no port of the switch sends for two operations at the same time.
 
-    By entry, an operation and one of the ports that it sends over. Times may overlap by rounding
-    alone.
+    Port ``ports[entry]`` of the switch sends for ``operations[entry]``, from its start to its end.
+    Times may overlap by rounding alone.
     """
-    # Ports are independent of each other: a part of them at once bounds memory.
+    # Ports are independent of each other: a part of them at a time, to bound memory.
     plan = context.plan
     n_parts = 1 + len(ports) // (16 * _CHUNK)
     for part in range(n_parts):

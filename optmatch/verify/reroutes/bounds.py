@@ -49,7 +49,6 @@ def verify_reroute(
     findings.figures["lower_bound_recomputed"] = _bound_levels(failure) or math.inf
 
     check_solution(
-        problem,
         subject,
         findings,
         replay=partial(replay_transition, failure, findings=findings),

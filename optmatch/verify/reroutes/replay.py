@@ -82,6 +82,8 @@ def assess_failure(problem: Reroute) -> Failure:
         per_unit=units.ports_per_unit,
         dead_ports=set(problem.failed_ports),
     )
+    # A stuck cell is in the state that its fault names. Light is lost in a dead one: it counts as
+    # free. All ports of a chip that has failed are dead.
     if fabric.graph is not None:
         failure.faults[list(problem.stuck_bar)] = BAR
         failure.faults[list(problem.stuck_cross)] = CROSS
@@ -130,6 +132,7 @@ def _find_lost_racks(failure: Failure) -> None:
         racks_of_fibre[fibre] = {_rack_of(problem, chip) for chip in first_chips}
     racks_of_dead_ports = {_rack_of(problem, failure.unit(port)) for port in failure.dead_ports}
 
+    # Racks are lost where a circuit ends at a dead port, or passes a failed fibre.
     lost_racks = set[int]()
     for ports, route in zip(problem.circuits.tolist(), problem.routes, strict=True):
         dead_ends = failure.dead_ports.intersection(ports)
@@ -141,6 +144,7 @@ def _find_lost_racks(failure: Failure) -> None:
     not_spare = {_rack_of(problem, chip) for chip in chips if chip not in problem.spares}
     not_spare = not_spare.union(racks_of_dead_ports, *racks_of_fibre.values())
 
+    # All chips of a lost rack are lost, and all its circuits are hit.
     for circuit, ports in enumerate(problem.circuits.tolist()):
         if any(_rack_of(problem, failure.unit(port)) in lost_racks for port in ports):
             failure.hit.add(circuit)
@@ -157,6 +161,7 @@ def _find_lost_units(failure: Failure) -> None:
     """
     problem = failure.problem
     n_units = problem.units.n_units
+    # By unit, the circuits that begin there, and those that end there.
     circuits_out = [0] * n_units
     circuits_in = [0] * n_units
     for source, destination in problem.circuits.tolist():
@@ -296,7 +301,10 @@ def _may_change(is_changed: bool, is_up: bool, kind: int, where: str, findings: 
 
 
 def _check_untouched(cell: int, up: dict[int, UpCircuit], where: str, findings: Findings) -> None:
-    """Check that no circuit passes a cell whose state changes."""
+    """Check that no circuit that is up passes a cell whose state changes.
+
+    ``up[circuit]`` are the circuits that have light; `where` names the step in messages.
+    """
     terminals = set(range(4 * cell, 4 * cell + 4))
     for circuit, running in up.items():
         if not terminals.isdisjoint(running.entered):
@@ -317,8 +325,8 @@ def _raise_circuits(
 
     ``ports[circuit]`` are the source and the destination of each of these circuits. Without cells
     ``fibres[circuit]`` are the fibres that it passes; with cells, whose states at this moment are
-    ``states[cell]``, its light is followed instead. Adds the parts of the circuits to `user_of`,
-    which has the circuit that uses a part.
+    ``states[cell]``, its light is followed instead. Adds the parts of the circuits to `user_of`:
+    ``user_of[part]`` is the circuit that uses a part. `where` names the step in messages.
     """
     fabric = failure.problem.fabric
     matching = np.full((1, fabric.n_ports), IDLE, dtype=np.int32)
@@ -474,9 +482,9 @@ def _check_moves(failure: Failure, transition: Transition, findings: Findings) -
 
 
 def _check_racks(problem: Reroute, lost: list[int], spares: list[int], findings: Findings) -> None:
-    """Check that all chips of a rack with a lost one move to the same places of another rack.
+    """Check that lost chips of one rack move to the same places of one other rack.
 
-    ``spares[k]`` takes over from ``lost[k]``.
+    Chip ``spares[k]`` takes over from chip ``lost[k]``; all chips of a lost rack are lost.
     """
     # Chips are numbered rack after rack. With 64 chips in each, and rack 0 taken over by rack 3,
     # chip 5 moves to chip 3 * 64 + 5.

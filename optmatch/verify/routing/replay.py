@@ -66,7 +66,6 @@ def verify_schedule(
     # The replay is given the schedule of a solution (`form`), `prove` checks its certificate, and
     # a solution with a schedule may not claim less than what is counted (`floor`).
     replayed = check_solution(
-        problem,
         subject,
         findings,
         replay=partial(_replay, problem, findings=findings),

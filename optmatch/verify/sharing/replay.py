@@ -55,7 +55,6 @@ def verify_sharing(
     if answer is not None:
         served = _replay(problem, answer, findings)
     check_solution(
-        problem,
         subject,
         findings,
         replay=lambda _: served is not None,

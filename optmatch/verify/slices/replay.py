@@ -234,7 +234,6 @@ def verify_slice(
     # Each pair of slots has its circuits on one route. Anybody can count the load of the pair with
     # most circuits, hence a claimed lower bound below that (the `floor`) is a violation.
     check_solution(
-        problem,
         subject,
         findings,
         replay=partial(_replay, problem, findings=findings),

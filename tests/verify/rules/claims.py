@@ -52,7 +52,7 @@ def replay_to(objective: float) -> om.Report:
     findings = Findings()
     findings.figures |= {"lower_bound_recomputed": 4.0, "objective": objective}
     said = once(objective=objective, lower_bound=min(objective, 4.0))
-    check_solution(PROBLEM, said, findings, replay=bool, form="schedule")
+    check_solution(said, findings, replay=bool, form="schedule")
     return findings.report()
 
 
