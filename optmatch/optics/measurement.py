@@ -328,7 +328,7 @@ def _solve_slot(
     left_of_power = waveguide_amplitude[graph.links.of_terminal] ** 2
     faded = np.where(graph.mate < 0, 0.0, 1 - left_of_power)
 
-    # Rings of cells that no port leads into: leaks may fill them with light.
+    # Closed loops of cells that no port leads into: leaks may fill them with light.
     loops = find_loops(graph, states)
     terminals_of_loops = [terminal for loop in loops for terminal in (*loop.entered, *loop.left)]
     waveguide_lengths = measure_waveguides(graph).length

@@ -290,7 +290,7 @@ def _bound_circuits(
     busy_ticks: int = max(ticks_of_line)
     n_slots: int = max(partners_of_line)
 
-    # Ticks and delays of each line; every plane is changed at least once.
+    # Ticks and delays of each line, on all planes together; every plane is changed at least once.
     delay_ticks = problem.delay_ticks
     needed_ticks = max(
         ticks + delay_ticks * max(problem.planes, n_partners)
@@ -469,8 +469,9 @@ def weigh_heaviest(weights: NDArray[np.int64]) -> int:
 
     Hungarian method after Jonker and Volgenant, in O(n^3); exact for sums below 2^61.
     """
-    # Column n does not exist: each search begins there, with the new row. A column without a row
-    # has row -1, and a search ends at the first such column.
+    # Rows are added one by one, and those so far always have their cheapest assignment; the cost
+    # is the negative weight. Column n does not exist: each search begins there, with the new row.
+    # A column without a row has row -1, and a search ends at the first such column.
     n = len(weights)
     cost = -weights.astype(np.int64)
     row_price = np.zeros(n, dtype=np.int64)

@@ -738,7 +738,8 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
         lasts_s = size_bytes / rate[sender] + network.latency_on_rails_s
 
         # The round waits for the circuits of all who send: for each the first one that leads to
-        # its receiver and lasts long enough. A circuit that is missing holds up nobody.
+        # its receiver and lasts long enough; its port goes on from there in later rounds. A
+        # circuit that is missing holds up nobody.
         earliest_end_s = now_s[collective] + lasts_s
         earliest_end_s -= rounding(earliest_end_s)
         in_use = _seek_circuit(rail, spell[sender], receiver, earliest_end_s)
@@ -1076,9 +1077,9 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     expected_strides = strides[first][collective.reshape(-1)]
     wrong = (strides != expected_strides).any(axis=1)
 
-    # ``n_hops[entry, stage]``: the parts that a circuit carries. A case is a number of members and
-    # its strides, (members, stride of stage 0, stride of stage 1, ...). Few cases differ, and each
-    # is counted once. Its counts are all -1 if some part does not arrive.
+    # ``n_hops[entry, stage]``: the parts that a circuit carries, each one hop. A case is a number
+    # of members and its strides, (members, stride of stage 0, stride of stage 1, ...). Few cases
+    # differ, and each is counted once. Its counts are all -1 if some part does not arrive.
     cases = np.column_stack([n_members, strides])
     different, case_of = np.unique(cases, axis=0, return_inverse=True)
     hops_of_case = np.array([count_hops(int(case[0]), case[1:]) for case in different])
@@ -1701,7 +1702,8 @@ def _describe_load(
 ) -> Iterator[NDArray[np.generic]]:
     """Describe all that happens on a rail without names of ranks, so that rails can be compared.
 
-    Yields the arrays of its load, one after another, as a large job has memory for few of them.
+    Yields the arrays of its load, one after another, as a large job has memory for few of them:
+    two rails do the same if all of these are equal.
 
     `riding` are the operations on the rail, ascending, and `ranks` its ranks, ascending: they are
     replaced by the numbers of their GPUs on the rail, 0, 1, ....
@@ -1884,7 +1886,7 @@ def lets_pool(job: RailJob) -> bool:
 
 
 def _check_pooled(context: Context, ranks_of_rail: dict[int, NDArray[np.int64]]) -> bool:
-    """Check that a plan may let data change rail, and that all rails do the same.
+    """Check that data may change rail inside servers, and that all rails do the same.
 
     They do if their GPUs are in the same servers, and their loads are equal.
     ``ranks_of_rail[rail]`` has the ranks on it, ascending. False, with the rule that is broken in

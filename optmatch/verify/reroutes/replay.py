@@ -253,6 +253,7 @@ def _replay_steps(failure: Failure, transition: Transition, findings: Findings) 
     )
 
     # A circuit that was not hit counts once in `dark_steps` for each step after which it is dark.
+    # A step drops a circuit (`DROP`) with its parts, sets a cell (`SET`), or raises a circuit.
     dark_steps = 0
     raised_anew = set[int]()
     for number, (kind, target, state) in enumerate(transition.steps.tolist()):

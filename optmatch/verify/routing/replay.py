@@ -155,7 +155,10 @@ def _check_times(problem: AllToAll, schedule: Schedule, findings: Findings) -> N
 def _check_stated_times(
     schedule: Schedule, rule: str, slot_s: float, delay_s: float, findings: Findings
 ) -> None:
-    """Check that all slots last equally long, with one delay, in which all circuits wait."""
+    """Check that each slot lasts `slot_s` after a delay of `delay_s` in which all circuits wait.
+
+    `rule` is the text of a violation of the first of these.
+    """
     durations_s = schedule.durations_s
     findings.expect_none(
         rule, durations_s != slot_s, "durations_s[{}]", durations_s, slot_s, most=None
@@ -206,7 +209,7 @@ def _driven_before(states: NDArray[np.int8]) -> NDArray[np.int8]:
 
 
 def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
-    """Check that each two different live ports meet exactly once, and that nothing else does."""
+    """Check that each two different live ports meet exactly once, and that no others do."""
     # An entry for each circuit of each slot; ``meetings[source, destination]`` counts them.
     fabric = problem.fabric
     slots, sources = np.nonzero(schedule.matchings != IDLE)
@@ -268,7 +271,10 @@ def _add_figures(
 
 
 def _sum_losses(problem: Routing, light: Light | None, is_counted: NDArray[np.bool_]) -> float:
-    """Add up the losses of all cells on the way of counted circuits, in dB."""
+    """Add up the losses of all cells on the ways of counted circuits, in dB; 0 without cells.
+
+    ``is_counted[slot, source]`` tells which beams are counted: one for each circuit.
+    """
     if light is None:
         return 0.0
     # Light that crosses a cell enters and leaves on different sides, of which bit 0 tells.

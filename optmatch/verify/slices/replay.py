@@ -91,7 +91,7 @@ def check_steering(steering: Steering) -> Report:
         if steering.link_units is not None:
             levels.append(Fraction(steering.link_units) / demand)
 
-    # The claimed level is that of the shares, and the dual prices bound it by the same value.
+    # The claimed level is that of the shares, and prices prove that no level is larger.
     level = float(min(levels, default=0))
     findings.figures["level"] = level
     if not agree(steering.level, level):
