@@ -120,8 +120,9 @@ def list_algorithm_rounds(problem: Collective, algorithm: str) -> Rounds:
     if n == 1:
         return Rounds(np.empty((0, 5), dtype=np.int64), 1)
 
-    # Two ranks add up whole buffers in one exchange, where halves would take two; and a line of
-    # two ranks would only cut the buffer of a broadcast into pieces that follow one another.
+    # All-reduces of whole buffers, and broadcasts. Two ranks add up whole buffers in one exchange,
+    # where halves would take two; and a line of two ranks would only cut the buffer of a broadcast
+    # into pieces that follow one another.
     if algorithm == "whole-buffers" or (n == 2 and flow.sums_for_all):
         return _exchange_whole_buffers(problem)
     if flow.from_root:
@@ -157,7 +158,7 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
     In each round the first half meets the second one with another shift, as in a Knoedel graph.
     Few rounds need few changes of circuits, with many of them blocks go over fewer hops: 32 ranks
     send 80 blocks each in 5 rounds, 51 in 16, and 31 straight to their places in 31. Blocks are
-    routed by the prices of loads.
+    routed by the prices of loads. `TimeUp` is raised if the search for routes gives up.
     """
     # Shifts near powers of two come first, over which all ranks are reached in the fewest rounds.
     # If n is odd, the last rank of `n_even` is absent: whoever would meet it rests (-1).
@@ -169,7 +170,8 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
     n_bits = (n - 1).bit_length()
     counts = np.unique(np.geomspace(n_bits, len(all_pairs), ROUNDS_TRIED).astype(int)).tolist()
 
-    # Pairs change from round to round, so that any two ranks may be one hop apart.
+    # Each sequence of pairs is tried, those of gossip first. Pairs change from round to round, so
+    # that a block may be one hop from its receiver at any rank: distance[destination, rank].
     distance = 1 - np.eye(n, dtype=np.int64)
     best: Rounds | None = None
     best_s = np.inf

@@ -111,8 +111,8 @@ def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | N
     Between some ports of the switch light loses more than between others.
 
     The first result is None if no order of ranks was found that keeps to all budgets, and `laid`
-    itself if the switch states no losses. The second one is the proved bound on the worst loss of
-    any order in dB, 0 if none was searched for.
+    itself if the switch states no losses. The second one is a proved lower bound of the worst loss
+    of any order, in dB; 0 if none was searched for.
     """
     # pairs[k]: source and destination of each different circuit of the plan. All epochs and lanes
     # of circuits[epoch, lane, rank] are put in one row of shape (epochs * lanes, ranks).
@@ -369,8 +369,12 @@ def _follow_ring(pairs: IntArray, n_ranks: int) -> IntArray | None:
     Rows of `pairs` are circuits (source, destination): with (0, 2), (1, 0) and (2, 1) the
     result is 0, 2, 1. It is None if the circuits are not one ring through all ranks.
     """
+    # On a ring each rank sends to one other.
     if len(pairs) != n_ranks or len(np.unique(pairs[:, 0])) != n_ranks:
         return None
+
+    # The destinations by source. ``lines.place[rank]`` counts along the ring, and its inverse is
+    # the rank at each place.
     lines = unroll_circuits(pairs[np.argsort(pairs[:, 0]), 1])
     if lines.ring_length[0] != n_ranks:
         return None

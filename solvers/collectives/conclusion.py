@@ -38,7 +38,7 @@ class FoundPlan(NamedTuple):
     stats: dict[str, Any]
     """The statistics of the solution, by name."""
     lower_bound: float = 0.0
-    """The bound that a search has proved, in seconds; the bound of the problem counts in any
+    """The lower bound that a search has proved, in seconds; that of the problem counts in any
     case."""
     limit: Limit | None = None
     """Why it stopped early, if it did."""
@@ -91,10 +91,11 @@ def run(
 ) -> Solution:
     """Run the search of a method, and make a solution of the plan that it finds.
 
-    First it is checked whether any plan can exist. Then the search runs until it has ended or its
-    time is up. A plan counts only if the switch can hold its circuits. There may be no plan in the
-    end, but there is always a lower bound of the time. `find` is the search, which gets the clock
-    of `limits`; `name` is that of the method, in events and in the solution.
+    First it is checked whether any plan can exist. Then the search runs until it has ended, its
+    time is up, or it is interrupted. A plan counts only if the switch can hold its circuits. There
+    may be no plan in the end, but there is always a lower bound of the time. `find` is the search,
+    which gets the clock of `limits`; `name` is that of the method, in events and in the solution.
+    `on_event` is told when the search begins, and of its plan.
     """
     # The limit that is reached before anything was done, such as a time of 0 s; None if none is.
     clock = limits.start()
@@ -132,7 +133,7 @@ def run(
     except (KeyboardInterrupt, TimeUp) as stop:
         limit = limit_of(stop)
 
-    # The bound of the problem counts, unless a search has proved a better one.
+    # The lower bound of the problem counts, unless a search has proved a higher one.
     terms = problem.bounds()
     stats = dict(found_plan.stats) | {"bound_name": terms.name}
     bound = terms.seconds
@@ -140,7 +141,7 @@ def run(
         bound = found_plan.lower_bound
         stats["bound_by"] = "search"
 
-    # Without a plan there is the bound alone.
+    # The solution has the plan and its schedule; without a plan the lower bound alone.
     limit = limit or found_plan.limit
     if laid is None:
         return conclude(problem, name, None, bound, limit, stats=stats)
@@ -155,13 +156,20 @@ def run(
 
 
 def _count_changes(problem: Collective, plan: CollectivePlan) -> int:
-    """Count how often circuits change between rounds; of planes with shares, over all planes."""
+    """Count how often circuits change between rounds; of planes with shares, over all planes.
+
+    The first circuits are no change.
+    """
     if not plan.shares_bytes.size:
         return max(0, plan.n_epochs - 1)
-    # ``held[round, lane, rank]``; steps from outside name a configuration instead.
+
+    # held[round, lane, rank]: what each port leads to. Steps that the problem gives have no
+    # circuits but the number of a configuration, which then stands for them at every lane.
     held: NDArray[np.generic] = plan.circuits
     if problem.steps is not None:
         held = np.asarray(problem.steps)[:, :1, None].repeat(problem.lanes, axis=1)
+
+    # Each plane by itself, over the rounds in which it has a share.
     n_changes = 0
     for plane in range(problem.planes):
         lanes = slice(plane * problem.ports, (plane + 1) * problem.ports)

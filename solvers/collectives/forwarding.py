@@ -225,7 +225,7 @@ def find_routes(
     # each of its receipts for n.
     n = problem.n_ranks
     is_even = problem.demand_bytes is None
-    is_one_block = len(owners) == 1
+    is_one_block = len(owners) == 1  # that of the root of a broadcast
     alike = is_even and len(owners) == n and sequence.shifts is not None
     n_turns = n if alike else 1
     if alike:

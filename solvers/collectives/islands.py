@@ -117,7 +117,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
     # A candidate is its time in seconds, its number and the plan. The number stands second, so
     # that equal times keep their order, and plans are not compared.
     candidates: list[tuple[float, int, _Plan]] = []
-    limits: set[Limit] = set()
+    limits: set[Limit] = set()  # those for which some plan was left out
     fewest_sends = math.inf
     for plan in _list_plans(problem, clock):
         effort_s = _effort_s(problem, plan)
@@ -147,7 +147,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
             limits.add(_limit_of_effort(best_effort_s))
             break
         if _bound_all_sizes_s(problem, plan) >= _time_s(problem, best):
-            continue
+            continue  # no sizes make it faster than the best one
         resized = _optimise_wave_sizes(problem, plan)
         if _time_s(problem, resized) < _time_s(problem, best):
             best = resized
@@ -171,17 +171,19 @@ def _ranks_to_store(problem: Collective, plan: _Plan) -> int:
 def _effort_s(problem: Collective, plan: _Plan) -> float:
     """Estimate the CPU seconds to lay out a plan and to replay it.
 
-    Returns seconds; infinite if the plan has more sends than memory should hold.
+    Infinite if the plan has more sends than memory should hold.
     """
+    # If chunks of one island are stored for all, only their sends are laid out.
     n_sends = _count_sends(problem, plan)
     if _ranks_to_store(problem, plan):
         n_sends //= problem.n_islands
     if n_sends > MOST_SENDS:
         return math.inf
-    work = n_sends
+
+    # A send of a part of a chunk takes twice as long as one of a whole chunk.
     if len(plan.waves) > 1:
-        work = 2 * n_sends
-    return work / SENDS_PER_S
+        n_sends *= 2
+    return n_sends / SENDS_PER_S
 
 
 def _limit_of_effort(effort_s: float) -> Limit:
@@ -225,8 +227,9 @@ def _list_wave_orders(flow: DataFlow, scheme: Scheme, count: int) -> list[_WaveO
         together   a1 b1  a2     b2
         woven      a1     a2 b1  b2
 
-    Another mark, ``mirrored``, is for all-reduces alone: the wave whose sums are ready first is
-    gathered first, else the one whose sums are ready last.
+    Two marks are not seen there. ``mirrored`` is for all-reduces alone: the wave whose sums are
+    ready first is gathered first, else the one whose sums are ready last. With ``eager`` copies
+    that no rails wait for come a round earlier.
     """
     # One wave follows nobody, so that only its spare copies have a choice.
     orders = [_WaveOrder(), _WaveOrder(eager=True)]
@@ -247,7 +250,7 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
 
     A linear programme chooses the size of each wave and the length of each round. It minimises the
     sum of the lengths. Each round has to be long enough for its latency and for what each rank
-    sends or receives in it.
+    sends or receives in it. The plan stays as it is if it has one wave, or if no sizes are faster.
     """
     with uncounted():
         from scipy.optimize import linprog
@@ -256,9 +259,9 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     if count == 1:
         return plan
 
-    # One row of the programme for each round, medium and different load says that the round is
-    # long enough: load * sizes + latency <= length. All times are parts of the present time of
-    # the plan, so that the numbers are near 1.
+    # The rows of the programme, one for each round, medium and load, say that the round is long
+    # enough: load * sizes - length <= -latency. All times are parts of the present time of the
+    # plan, so that the numbers are near 1.
     plan_s = _time_s(problem, plan)
     latencies_s, rates_bytes_per_s = _list_media(problem)
     rows = list[FloatArray]()
@@ -267,12 +270,13 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
         # A load in blocks times `scale` is its time, in units of the time of the plan.
         scale = problem.block_bytes / rates_bytes_per_s[medium] / plan_s
         for turn in range(plan.n_rounds):
-            different = np.unique(plan.loads[medium, turn] * scale, axis=0)
-            different = different[different.any(axis=1)]
-            length_factors = np.zeros((len(different), plan.n_rounds))
+            # Loads by end and wave; ends with the same loads, or with none, need no row more.
+            loads = np.unique(plan.loads[medium, turn] * scale, axis=0)
+            loads = loads[loads.any(axis=1)]
+            length_factors = np.zeros((len(loads), plan.n_rounds))
             length_factors[:, turn] = -1
-            rows.append(np.hstack([different, length_factors]))
-            limits += [-latency_s / plan_s] * len(different)
+            rows.append(np.hstack([loads, length_factors]))
+            limits += [-latency_s / plan_s] * len(loads)
 
     # The variables are the sizes of waves, then the lengths of rounds. `goal` is 0 for sizes and 1
     # for lengths, whose sum is minimised; 1 - goal is 1 for sizes, whose sum is 1. No wave
@@ -295,8 +299,8 @@ def _arrange(flow: DataFlow, scheme: Scheme, count: int, wave_order: _WaveOrder)
     Sums run backwards in time; an all-reduce has the sums and then the copies, put off until every
     wave is complete.
     """
-    # The first pass, [move, wave]: rounds of copies, or of sums, which go backwards: of 5 rounds,
-    # round 0 becomes round 4.
+    # The first pass, turns[move, wave]: rounds of copies, or of sums, which go backwards: of 5
+    # rounds, round 0 becomes round 4.
     copies = _assign_rounds(scheme, wave_order, count)
     passes = [(COPY, copies)]
     if True in flow.adds:
@@ -390,7 +394,7 @@ def _line_up_phases(
     rail_turn: IntArray,
     link_turn: IntArray,
 ) -> None:
-    """Give rounds to parts of the data, one phase of all of them before the next phase.
+    """Give rounds to parts of the data (waves), one phase of all of them before the next phase.
 
     Waves take turns by their numbers; with `together` all share one round in each phase but the
     last. Islands copy one round after the phase before has brought the data. Rails take the next
@@ -496,9 +500,8 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
 
     # In each wave of a move the same sends are made, in another round and of other bytes. The
     # lists begin with empty arrays, because a plan may have no move at all.
-    block_bytes = problem.block_bytes
-    first_byte_of_wave = block_bytes * (np.cumsum(plan.waves) - plan.waves)
-    bytes_of_wave = block_bytes * plan.waves
+    first_byte_of_wave = problem.block_bytes * (np.cumsum(plan.waves) - plan.waves)
+    bytes_of_wave = problem.block_bytes * plan.waves
     rows = [np.empty((0, 5), np.int64)]
     parts_of_rows = [np.empty((0, 2))]
     for kind, turns in plan.turns:
@@ -665,7 +668,7 @@ def list_schemes(has_pairs: bool, islands: int, places: int) -> Iterator[Scheme]
 
 
 def _share_rails(shifts: range | tuple[int, ...], places: int) -> Shifts:
-    """Give the rails of an island the shifts in turn: 5 places get the shifts 1, 2, 1, 2, 1."""
+    """Give the rails of an island the shifts in turn: of (1, 2) 5 places get 1, 2, 1, 2, 1."""
     return tuple(shifts[place % len(shifts)] for place in range(places))
 
 
@@ -687,7 +690,8 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
     if count == 1:
         return _gather(islands, _share_rails((1,), places))
 
-    # The near islands on both sides, 1, -1, 2, -2, ..., are always among the samples.
+    # The sets are all combinations of `count` shifts, or samples: first the near islands on both
+    # sides, 1, -1, 2, -2, ..., then random ones.
     shift_sets: Iterator[Shifts] = combinations(other_islands, count)
     n_samples = min(SAMPLES, max(1, SEARCH_STEPS // (islands * count)))
     if comb(islands - 1, count) > n_samples:
@@ -867,7 +871,8 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
         island: phase for phase, reached in enumerate(reached_in_phase) for island in reached
     }
 
-    # Sends by the phase to which they belong, or which they prepare.
+    # Sends by the phase to which they belong, or which they prepare. Those after the last hop
+    # have one phase more, as they follow the rails of their phase.
     over_rails: list[list[Row]] = [[] for _ in shifts]
     before_first_hop: list[list[Row]] = [[] for _ in shifts]  # in the island of the sender
     between_hops: list[list[Row]] = [[] for _ in shifts]  # in an island that a block passes

@@ -8,7 +8,7 @@ Words that are used here:
 - a *promise* is what is known of the plan of a method before it is made: the seconds that it takes
   at least, and the seconds of CPU to make it. A plan whose promise is no better than what is known
   need not be made. Known algorithms count rounds, changes of circuits and bytes for it; a search
-  promises the bound of the problem;
+  promises the lower bound of the problem;
 - a *block* is the data of one rank in a gather, or what one rank sends to one other in an
   all-to-all; a *chunk* is what one send of a plan carries, and a *part* some bytes of a chunk;
 - a *plane* is a switch of its own with ports of all ranks, and a *step* a round with its circuits
@@ -150,8 +150,10 @@ def suits(problem: Collective, name: str) -> bool:
     if name in ALGORITHMS:
         return fits(problem, name)
 
-    # Two-way circuits of one port join pairs, which can be a torus of powers of two alone. Blocks
-    # of an uneven all-to-all may be cut (`is_cut`) if chunks may have any size.
+    # What each other method needs. Two-way circuits of one port join pairs, which can be a torus
+    # of powers of two alone. Blocks of an uneven all-to-all may be cut (`is_cut`) if chunks may
+    # have any size. Graphs are of use to blocks of equal sizes only over several ports, or if
+    # there are circuits at the start (`is_started`).
     n = problem.n_ranks
     flow = problem.flow
     is_sum = flow.sums_for_all and n > 1
@@ -285,7 +287,8 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPl
       buffer into as many chunks: for each number of chunks the fastest reduce-scatter is joined to
       the fastest all-gather, which begins with the circuits that are up by then.
 
-    Neither is tried where its bounds show that it takes `below_s` seconds or longer.
+    Neither is tried where its lower bounds show that it takes `below_s` seconds or longer. There
+    may be no plan.
     """
     # The gather of whole buffers is left out where it would take longer than a problem may last.
     plans: list[Laid] = []
@@ -297,12 +300,14 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPl
             plans += [sum_up(_fastest(gathers))] if gathers else []
 
     # Ranks are late only for the first half. The circuits of the second half are free here, so
-    # that its bound holds whichever circuits are up when it begins.
+    # that its lower bound holds whichever circuits are up when it begins.
     scatter = replace(problem, operation="reduce-scatter")
     gather = replace(problem, operation="all-gather", start="free", late_s={})
     scatters: dict[str, FoundPlan] = {}
     if scatter.lower_bound() + gather.lower_bound() < below_s:
         scatters = _try_all(scatter, clock).plans
+
+    # A cut is what two plans must have in common to be joined, such as the number of chunks.
     for cut in sorted({_cut_of(plan) for plan in scatters.values()}):
         first = _fastest({name: plan for name, plan in scatters.items() if _cut_of(plan) == cut})
         circuits = last_circuits(first, problem.planes)
@@ -504,8 +509,9 @@ FINDERS: dict[str, PlanFinder] = {
 def _take_up(problem: Collective, start: Solution) -> FoundPlan | None:
     """Use the plan of a former solution again, if only sizes and times have changed since.
 
-    Rounds, sends and circuits stay, and only their times are worked out anew. None if the plan
-    cannot be used, for example with other ranks, lanes or late ranks.
+    Rounds, sends and circuits stay, and only their times are worked out anew. The result keeps the
+    statistic "algorithm". It is None if the plan cannot be used: the former solution had none, or
+    its problem had other ranks, lanes or late ranks, for example.
     """
     former: Any = start.problem
     plan: Any = start.answer
@@ -730,7 +736,8 @@ class Promise(NamedTuple):
     effort_s: float
     """About how many seconds of CPU it takes to make the plan and to check it."""
     is_formula: bool = True
-    """Whether the plan takes just so long if nothing is late; otherwise only a bound is known."""
+    """Whether the plan takes just so long if nothing is late; otherwise `seconds` are only a lower
+    bound."""
     begins_at_once: bool = False
     """Whether it is a search that begins with large circulants, whose plans store the blocks of
     one rank; over one port few formulas are faster."""

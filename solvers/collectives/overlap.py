@@ -165,8 +165,8 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
                     best = candidate
                     is_improved = True
 
-    # A proof may find better shares, too. The bound is the time of the best shares once it has
-    # come so near.
+    # A proof may find better shares, too. The lower bound is the time of the best shares once it
+    # has come so near.
     bound_s = 0.0
     if prove and best.share_s.size <= SMALL and clock.exceeded(1) is None:
         bound_s, used = _prove_bound(steps, best, clock)
@@ -209,6 +209,8 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
     counts = list(range(1, steps.planes + 1))
     if steps.planes > MANY:
         counts = [min(1 << power, steps.planes) for power in range(steps.planes.bit_length() + 1)]
+
+    # Begin with one schedule without steps, and add one step after the other.
     idle = tuple(_Plane(held, free_s=0.0) for held in steps.held.tolist())
     schedules = [_Schedule(time_s=0.0, planes=idle, used=())]
     for step, configuration in enumerate(steps.configuration.tolist()):
@@ -229,10 +231,11 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
                 max(step_s, plane.free_s + delay_s) + steps.round_s
                 for plane, delay_s in zip(schedule.planes, delays_s, strict=True)
             ]
+
+            # Continue with the first 1, 2, ... planes that can begin.
             order = tuple(sorted(range(steps.planes), key=begin_s.__getitem__))
             for count in counts:
                 extended = _extend(steps, step, schedule, order[:count], begin_s)
-
                 circuits = tuple(sorted(plane.held for plane in extended.planes))
                 state = (len(extended.used[-1]), circuits)
                 mean_free_s = sum(plane.free_s for plane in extended.planes) / steps.planes
@@ -242,6 +245,7 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
         ranked = sorted(best_of_state.values(), key=lambda scored: scored[0])
         schedules = [schedule for _, schedule in ranked[:BEAM]]
 
+    # All planes in all steps, then the planes of the fastest schedules.
     everyone = np.ones((len(steps.work_s), steps.planes), dtype=np.bool_)
     candidates = [everyone]
     for schedule in sorted(schedules)[:BALANCED]:  # the first field, their time, decides
@@ -306,7 +310,7 @@ def _balance(steps: Steps, used: BoolArray) -> Shares:
 def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, BoolArray]:
     """Prove a lower bound of the time of all shares, by a mixed-integer programme.
 
-    Returns the bound in seconds, and ``used[step, plane]``, which planes take part in the best
+    Returns the bound in seconds, and ``used[step, plane]``: which planes take part in the best
     shares that the programme has found; those of `best` if it has found none. Steps much shorter
     than the whole are not resolved by the programme: then the bound is 0.
     """
@@ -322,8 +326,8 @@ def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, BoolA
     if solved.status == 2:  # infeasible: nothing is better than the shares that are known
         return best.time_s, known
 
-    # The search may end early, with a bound and perhaps an answer. The first columns of the answer
-    # say whether each pair of a step and a plane is used.
+    # The search may end early, with a lower bound and perhaps an answer. The first columns of the
+    # answer say whether each pair of a step and a plane is used.
     bound_s = max(float(solved.mip_dual_bound or 0.0), 0.0) * unit_s
     if solved.x is None:
         return bound_s, known

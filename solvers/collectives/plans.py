@@ -116,7 +116,9 @@ def _lay_circuits_of_round(problem: Collective, target: IntArray) -> IntArray:
     if not problem.two_way:
         return np.repeat(target[None], problem.lanes, axis=0)
 
-    # Exchanges of pairs, and sends to ranks that send nothing, need one lane.
+    # Over a two-way circuit a rank can only send to the rank that it receives from. That is enough
+    # if each receiver sends back to its sender, or to nobody: all lanes have the same circuits
+    # then. `answers` are the ranks to which the receivers send.
     circuits = np.full((problem.lanes, problem.n_ranks), -1)
     senders = np.flatnonzero(target >= 0)
     answers = target[target[senders]]
@@ -125,9 +127,11 @@ def _lay_circuits_of_round(problem: Collective, target: IntArray) -> IntArray:
         circuits[:, senders] = target[senders]
         circuits[:, target[senders]] = senders
         return circuits
-    # Along rings and lines neighbours have the lanes 0 and 1 in turn, and the last send around an
-    # odd ring has lane 2. The ring 0 -> 1 -> 2 -> 0 takes lane 0 from 0 to 1, lane 1 from 1 to 2,
-    # and lane 2 from 2 to 0.
+
+    # Else a rank sends to one neighbour and receives from another, over a lane each. Along rings
+    # and lines circuits have the lanes 0 and 1 in turn, and the last one around an odd ring has
+    # lane 2. The ring 0 -> 1 -> 2 -> 0 takes lane 0 from 0 to 1, lane 1 from 1 to 2, and lane 2
+    # from 2 to 0.
     lines = unroll_circuits(target)
     closes_odd_ring = (lines.ring_length % 2 == 1) & (lines.steps == lines.ring_length - 1)
     lane = np.where(closes_odd_ring, 2, lines.steps % 2)[senders]

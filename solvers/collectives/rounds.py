@@ -236,7 +236,11 @@ def list_rows(*columns: IntArray | int) -> IntArray:
 
 
 def one_after_another(first: Rounds, *others: Rounds) -> Rounds:
-    """Let collectives follow each other: a reduce-scatter and an all-gather are an all-reduce."""
+    """Let collectives follow each other: a reduce-scatter and an all-gather are an all-reduce.
+
+    The rounds of each one come after those before. All have the same chunks, and the fields that
+    are not joined here are those of the first one.
+    """
     together = first
     for second in others:
         later = second.sends.copy()

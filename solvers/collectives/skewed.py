@@ -383,7 +383,6 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
     byte 7 on. With the shifts 1 and 2 it goes from rank 0 to rank 1, and from there to rank 3.
     """
     n = problem.n_ranks
-    lanes = problem.lanes
     ranks = np.arange(n)
 
     # All lists are filled round by round. A block is sent from its first byte on, so the bytes
@@ -426,7 +425,7 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
             turns += [len(circuits)] * len(source)
             sends.append(np.column_stack([holder, (holder + shift) % n, source * n + target]))
             parts.append(np.column_stack([sent_bytes[source, target], left[source, target]]))
-            circuits.append(np.tile((ranks + shift) % n, (lanes, 1)))
+            circuits.append(np.tile((ranks + shift) % n, (problem.lanes, 1)))
 
     rows = np.column_stack([turns, np.concatenate(sends), np.full(len(turns), COPY)])
     return lay(problem, Rounds(rows, n * n, circuits, parts=np.concatenate(parts)))

@@ -184,13 +184,13 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     never_loses = not (odd and waste.third > 0)
     doubles = [_Double(number, never_loses) for number in range(waste.n_doubles)]
 
-    # In round q - 1 runs are under way as in any later round: of each length some have just begun,
-    # and others have 1, 2, ... rounds past. The ramp, the rounds before, gives doubles the chunks
-    # for that. A chunk is taken in the round before its run, and ages by one class in each round.
-    # A run ends with class q - 2, so a double with l rounds left wastes class q - 2 - l in round
-    # q - 1. With p rounds past it took the chunk p + 1 rounds before, as class q - 3 - l - p.
-    # With q = 5 and two runs of length 2 in each round there are four doubles: two take class 1 in
-    # round 2 (p = 1, l = 0), and two take class 1 in round 3 (p = 0, l = 1).
+    # The ramp, the rounds before round q - 1. In that round runs are under way as in any later
+    # one: of each length some have just begun, and others have 1, 2, ... rounds past. A chunk is
+    # taken in the round before its run, and ages by one class in each round. A run ends with class
+    # q - 2, so a double with l rounds left wastes class q - 2 - l in round q - 1. With p rounds
+    # past it took the chunk p + 1 rounds before, as class q - 3 - l - p. With q = 5 and two runs
+    # of length 2 in each round there are four doubles: two take class 1 in round 2 (p = 1, l = 0),
+    # and two take class 1 in round 3 (p = 0, l = 1).
     n_runs_of_length = waste.n_runs_of_length
     waiting = iter(doubles)
     for rounds_left in range(len(n_runs_of_length)):
@@ -352,10 +352,10 @@ def schedule(n: int, seed: int = 0) -> Sends:
     rng = np.random.default_rng(seed)
     workspace = new_ranks(n_active, n_ranks)
 
-    # A plan says what the ranks with two chunks do, but not which of the other ranks, which are
-    # alike, meet. For even n any order of them will do, and a few are used in turn, round by
-    # round. For odd n the order decides which chunks are missed, so many are tried, each of them
-    # with another order in every round.
+    # A plan, moves[round, double], says what the ranks with two chunks do, but not which of the
+    # other ranks, which are alike, meet. For even n any order of them will do, and a few are used
+    # in turn, round by round. For odd n the order decides which chunks are missed, so many are
+    # tried, each of them with another order in every round.
     best: Sends | None = None
     n_tries = ORDERS if is_odd else 1
     for moves in _list_plans(n, n_active):
@@ -480,12 +480,13 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
     # same chunk in column 3, so every second row is enough.
     owner_of_chunk = sends[sends[:, 4] == REDUCE][::2, 3]
 
-    # ``needs[rank]``: the chunks that a rank lacks.
-    needs = [set(np.flatnonzero(lacked).tolist()) for lacked in lacks.T]  # chunks, by rank
+    # ``needs[rank]``: the chunks that a rank lacks. Rounds are added until no rank lacks any.
+    needs = [set(np.flatnonzero(lacked).tolist()) for lacked in lacks.T]
     rows = []
     round_ = int(sends[-1, 0])
     while any(needs):
-        # One more round. No rank has a partner yet, and those that lack most come first.
+        # One more round. No rank has a partner yet, and those that lack most come first. A chunk
+        # that comes in this round can be given away from the next one on (`needs_before`).
         round_ += 1
         free = sorted(range(len(needs)), key=lambda rank: -len(needs[rank]))
         needs_before = [frozenset(need) for need in needs]
@@ -752,10 +753,11 @@ class DoublesSearch:
             if turn == n_active - 1:
                 return []
 
-        # It takes any class but its own. After the last chunk no new ones come, and the ranks that
-        # would have them have copies of the last chunk instead. All these classes are the same
-        # chunk, so one of them, the first, is enough. Example: with 13 chunks, the last of which
-        # began to spread in round 12, the classes 0, 1 and 2 of round 15 are all this chunk.
+        # It takes any class but its own: the move is this class. After the last chunk no new ones
+        # come, and the ranks that would have them have copies of the last chunk instead. All these
+        # classes are the same chunk, so one of them, the first, is enough. Example: with 13
+        # chunks, the last of which began to spread in round 12, the classes 0, 1 and 2 of round 15
+        # are all this chunk.
         last_copied_class = turn - self.n_chunks
         takes = [taken for taken in range(min(turn, n_active - 1)) if taken != young]
         takes = takes[:1] + [taken for taken in takes[1:] if taken > last_copied_class]

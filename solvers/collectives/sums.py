@@ -663,14 +663,15 @@ def _list_ring_sums(n: int, chunks: int, step: int) -> list[IntArray]:
     the same time that of ranks 1 and 0 goes from 1 to 0 (made), from 0 to 7 (added and sent on),
     from 7 to 6 (passed on), and from 6 to 5 (added).
 
-    Rows are as in `_list_root_sends`. A rank has several memories for a chunk: `SUM`, to which
-    roots add, and in which sums that go onward are made; `OWN` for its own data, in which sums
-    that go back are made; and one for what it only passes on each way.
+    Rows are round, source, destination, chunk, kind, and the places from and into which data go. A
+    rank has several such memories for a chunk: `SUM`, to which roots add, and in which sums that
+    go onward are made; `OWN` for its own data, in which sums that go back are made; and one for
+    what it only passes on each way.
     """
     # Onward a sum begins at the first rank of a block, and is at a root after the hops w - 2,
     # 2 w - 2, ...; back it begins at a root, and is at the next one after the hops w - 1, ...
-    # `first_rank` is where it begins, in ranks after the root. Hop h arrives at a root if h +
-    # `hops_to_root` is a multiple of w.
+    # `first_rank` is where it begins: 0 is the root, 1 - w the rank w - 1 places before it. Hop h
+    # arrives at a root if h + `hops_to_root` is a multiple of w.
     n_hops = n // 2
     first_rank = 0
     hops_to_root = 1

@@ -74,6 +74,8 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
     n = problem.n_ranks
     if n < 2:
         return
+
+    # The shifts of circulants.
     if problem.lanes >= n - 1:
         # All ranks are neighbours. A two-way shift stands for its opposite, too.
         most = n // 2 if problem.two_way else n - 1
@@ -88,6 +90,7 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
         # cycles of other shifts are odd and do not fit on two planes.
         if problem.two_way:
             shift_sets.append((1,))
+
     # Topologies are equal if each rank leads to the same ranks, equally often, over whichever
     # ports. Between 3 ranks with two-way circuits, for example, all sets of shifts are rings.
     seen = set[bytes]()
@@ -139,7 +142,7 @@ def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int,
     then come (1, 2), (1, 4) and (1, 5).
     """
     # The shifts nearest to 1 that have no factor in common with n: each makes one ring of all
-    # ranks. A two-way shift above n / 2 is the opposite of one below.
+    # ranks. A two-way shift above n / 2 is the opposite of one below. `count` shifts find ports.
     count = lanes // 2 if two_way else lanes
     if not count:
         return
@@ -167,10 +170,10 @@ def list_scaled_circulants(
 ) -> Iterator[tuple[tuple[int, ...], list[Topology]]]:
     """Yield sets of shifts for `base` ranks, with circulants of these shifts times each scale.
 
-    The sets are the smallest shifts, 1, 2, 3, ..., and those of good circuits of `base` ranks. A
-    two-way circuit takes a port at both ends, so that only half as many shifts fit. A set is left
-    out if some circulant finds no ports, or if one has other numbers of circuits than the others,
-    or if a scaled shift would lead from a rank to itself.
+    The sets are the smallest shifts, 1, 2, 3, ..., and those of `list_shift_sets` for `base`
+    ranks. A two-way circuit takes a port at both ends, so that only half as many shifts fit. A set
+    is left out if some circulant finds no ports, or if one has other numbers of circuits than the
+    others, or if a scaled shift would lead from a rank to itself.
 
     Each set comes with one circulant for each scale. Example: with the scales 9, 3 and 1 the
     shifts 1 and 2 become 9 and 18, 3 and 6, 1 and 2.
@@ -287,8 +290,8 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         peer = (ranks + np.array(shift_of_lane)[:, None]) % n
         return Topology("circulant", peer, tuple(shift_of_lane))
 
-    # Two-way circuits: each shift takes free lanes as long as there are enough of them.
-    # Opposite ranks need one port.
+    # Two-way circuits: shifts take free lanes in turn as long as there are enough of them; one
+    # lane for the shift n / 2, as two opposite ranks lead to each other, else two.
     peer = np.full((lanes, n), IDLE)
     used_shifts = list[int]()
     free_lanes = list(range(lanes))
