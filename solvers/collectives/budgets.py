@@ -96,6 +96,8 @@ def explain_unreachable(problem: Collective) -> str:
         reaches |= reaches[:, middle, np.newaxis] & reaches[middle]
     if problem.flow.from_root:
         reaches = reaches[problem.root, np.newaxis]  # one row, whose number is no rank
+
+    # The first pair of ranks, if any, of which the first one does not reach the second.
     for source, destination in np.argwhere(~reaches)[:1].tolist():
         source = problem.root if problem.flow.from_root else source
         return (
@@ -311,7 +313,7 @@ def _reach_threshold(
     ranks lose too much. Only parts with ``is_free[part]`` move. Robust tabu search for quadratic
     assignment (Taillard 1991, doi 10.1016/S0167-8191(05)80147-4), restricted to parts with a
     circuit above the threshold (min-conflicts). Changes `order`, the rank of each part, in place,
-    and returns whether the threshold is reached.
+    and returns whether the threshold is reached, in `_MOVES` moves and the time of `clock`.
     """
     above = is_above.astype(np.int64)
     np.fill_diagonal(above, 0)

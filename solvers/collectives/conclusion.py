@@ -63,7 +63,9 @@ def keep_to_budgets(problem: Collective, found_plan: FoundPlan, clock: Clock) ->
     """Renumber the ranks of a plan so that all its circuits keep to the link budget of the switch.
 
     On a real switch light loses more between some ports than between others. Ranks exchange their
-    roles in the plan so that its circuits lose little.
+    roles in the plan so that its circuits lose little. The result has a lower bound of the worst
+    loss as a statistic (`LOSS_BOUND`), and no plan if no order was found that keeps to the budget.
+    A plan that has been placed before stays, and so does each plan of a switch without losses.
     """
     is_placed = LOSS_BOUND in found_plan.stats
     if found_plan.laid is None or is_placed or problem.fabric.circuit_loss_db is None:
@@ -73,6 +75,8 @@ def keep_to_budgets(problem: Collective, found_plan: FoundPlan, clock: Clock) ->
             place_ranks,
         )
 
+    # A plan that stores the sends of some ranks for those of all gets the sends of all: ranks are
+    # not alike any more.
     spelled_out = found_plan.laid._replace(
         plan=found_plan.laid.plan.spelled_out(problem.operation)
     )

@@ -318,11 +318,13 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     The numbers are *shifts*: how many places onward circuits lead. A two-way circuit leads back as
     well, so its shift can be subtracted, too, and is n / 2 at most. Two kinds of sets are listed:
     powers of a base, such as 1, 4 and 16; and what a local search makes of these, and of random
-    sets. Each set has `size` shifts, ascending; all that there are if that is more.
+    sets. Each set has `size` shifts, ascending.
     """
     n = problem.n_ranks
     largest = n // 2 if problem.two_way else n - 1
-    # Of more shifts than there are some stand twice in the set: in turn each of them.
+
+    # If there are fewer shifts than `size`, some stand twice in the set, in turn each of them: of
+    # the shifts 1, 2 and 3 the sets of four are (1, 1, 2, 3), (1, 2, 2, 3) and (1, 2, 3, 3).
     if size > largest:
         for n_turned in range(largest if size % largest else 1):
             yield np.sort(np.resize(np.roll(np.arange(1, largest + 1), -n_turned), size))

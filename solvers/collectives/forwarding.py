@@ -367,18 +367,19 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
       way round: first nearby, and then as far onward as blocks have come.
     - Of a broadcast over one-way circuits also rings that stay for several rounds of doubling.
     """
+    # Over circuits that stay. The strides of one round come first.
     n = problem.n_ranks
     for topology in list_topologies(problem, clock):
         for strides in list_strides(n):
-            # The strides of one round come first.
             if problem.flow.has_pairs and len(strides) > 1:
                 break
             yield Relay(CircuitSequence.of([topology], two_way=problem.two_way), strides)
     if problem.demand_bytes is not None:
         return
 
-    # Example of 27 ranks, with the strides 9, 3 and 1 and the base 3. For shifts of 1 and 2 the
-    # circuits lead 9 and 18 ranks onward in the first round, then 3 and 6, then 1 and 2.
+    # With new circuits in each round. Example of 27 ranks, with the strides 9, 3 and 1 and the
+    # base 3: for shifts of 1 and 2 the circuits lead 9 and 18 ranks onward in the first round,
+    # then 3 and 6, then 1 and 2.
     for strides in list_strides(n):
         if len(strides) == 1:
             continue
@@ -397,8 +398,9 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
                 sequence = CircuitSequence.of(topologies, held, two_way=problem.two_way)
                 yield Relay(sequence, order)
 
-    # Example of 256 ranks and two rings: the strides 128, 64, 32 and 16 over a ring that leads 16
-    # ranks onward, then 8, 4, 2 and 1 over the ring of all ranks.
+    # Rings that stay for several rounds. Example of 256 ranks and two rings: the strides 128, 64,
+    # 32 and 16 over a ring that leads 16 ranks onward, then 8, 4, 2 and 1 over the ring of all
+    # ranks.
     if problem.flow.from_root and not problem.two_way:
         powers = [1 << power for power in reversed(range((n - 1).bit_length()))]
         for n_rings in range(2, len(powers)):
@@ -534,6 +536,8 @@ def _load_blocks(
     send, link = list_links(receipts, exchanged.receipt)
     round_of_link = receipts.turn[exchanged.receipt[send]]
 
+    # Round by round, the links over which sends go. Where all ranks are alike, a link from rank x
+    # to rank x + s counts as one from rank 0 to rank s.
     load = np.zeros(len(relay.strides))
     for turn, config in enumerate(receipts.config_of_round.tolist()):
         is_in_round = round_of_link == turn
@@ -543,7 +547,8 @@ def _load_blocks(
             target = (target - source) % n
             source = np.zeros_like(target)
 
-        # The bytes between each two ranks, and the circuits that share them.
+        # The bytes between each two ranks, and the circuits that share them: both are by sender
+        # and receiver.
         sent_bytes = np.zeros((n_senders, n))
         np.add.at(sent_bytes, (source, target), sizes[send[is_in_round]])
         n_circuits = np.zeros((n_senders, n))

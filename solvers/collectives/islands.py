@@ -111,8 +111,8 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
 
     The search tries all combinations of a *scheme* (which circuits there are, what they carry, and
     what islands copy inside), a number of *waves*, and their order in time, and counts the time
-    of each. The fastest ones then get better sizes of waves. Returns the plan, and
-    the limit that kept the search from other ones: time, memory, or None.
+    of each. The fastest ones then get better sizes of waves. Returns the plan, and the limit that
+    kept the search from other ones: time, memory, or None.
     """
     # A candidate is its time in seconds, its number and the plan. The number stands second, so
     # that equal times keep their order, and plans are not compared.
@@ -205,11 +205,12 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
         schemes.append(scheme)
         if clock.remaining_s <= 0.0:
             break
+
+    # Without rails there is nothing that several waves could do at the same time. Each order has
+    # waves of equal or of falling sizes, whichever are faster.
     for count in WAVES:  # the number of waves
         for scheme in schemes:
-            # Without rails there is nothing that several waves could do at the same time.
             if count == 1 or scheme.shifts:
-                # Each order has waves of equal or of falling sizes, whichever are faster.
                 for wave_order in _list_wave_orders(problem.flow, scheme, count):
                     equal = _arrange(problem.flow, scheme, count, wave_order)
                     sizes = RATIO ** np.arange(count)
@@ -296,8 +297,8 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
 def _arrange(flow: DataFlow, scheme: Scheme, count: int, wave_order: _WaveOrder) -> _Plan:
     """Choose the round of every send of a collective between islands, in `count` equal waves.
 
-    Sums run backwards in time; an all-reduce has the sums and then the copies, put off until every
-    wave is complete.
+    The plan has the moves of the scheme once, as copies or as sums, which run backwards in time;
+    an all-reduce has the sums and then the copies, put off until every wave is complete.
     """
     # The first pass, turns[move, wave]: rounds of copies, or of sums, which go backwards: of 5
     # rounds, round 0 becomes round 4.
@@ -740,8 +741,10 @@ def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> 
     ``shifts[phase][place]`` tells how many islands onward the rail (circuit) of a rank leads, and
     ``waits[phase]`` whether the rails of a phase need copies inside islands before them.
     """
+    # Columns 1 and 3 of a row are the places of its sender and its receiver. The loads of a move
+    # are the rows of each place as a sender, then those of each place as a receiver.
     used = [move for move in moves if move.rows]
-    ends_of_move = [np.array(move.rows)[:, [1, 3]].T for move in used]  # sender, receiver
+    ends_of_move = [np.array(move.rows)[:, [1, 3]].T for move in used]
     places = 1 + max(ends.max() for ends in ends_of_move)
     loads = [
         np.concatenate([np.bincount(end, minlength=places) for end in ends])

@@ -145,7 +145,8 @@ def unroll_circuits(circuits: IntArray) -> CircuitLines:
     lines = CircuitLines(np.full(n, -1), np.zeros(n, np.int64), np.zeros(n, np.int64))
     next_rank = circuits.tolist()
     has_source = {rank for rank in next_rank if rank >= 0}
-    n_placed = 0
+    n_placed = 0  # the next free place; ranks without a place have -1 as theirs
+
     # Ranks to which nobody transmits begin lines, and come first (False is less than True). All
     # ranks that are then left are on rings, which may begin anywhere.
     for start in sorted(range(n), key=lambda rank: rank in has_source):
@@ -160,6 +161,8 @@ def unroll_circuits(circuits: IntArray) -> CircuitLines:
             n_placed += 1
             members.append(rank)
             rank = next_rank[rank]
+
+        # A line ends at -1, a ring where it began; a line has no length of a ring.
         lines.first[members] = first
         lines.ring_length[members] = n_placed - first if rank == start else 0
     return lines

@@ -172,7 +172,11 @@ class SplitSearch:
         return self.each_s * len(sequence) + self.problem.delay_s * n_delays
 
     def _try(self, sequence: Sequence) -> bool:
-        """Find routes over a sequence, and keep it if it is the fastest until now."""
+        """Find routes over a sequence, and keep it as ``self.best`` if it is the fastest yet.
+
+        Returns whether it is. A sequence that cannot be the fastest, or was tried before, is not
+        routed. The time of a sequence of few ranks is added to ``self.routed``.
+        """
         # Without a look at routes: it is known, or too long even if nothing took a detour. The
         # key of a sequence are the bytes of its array.
         limit_s = np.inf

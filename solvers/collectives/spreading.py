@@ -128,14 +128,18 @@ class CircuitSequence:
 
     @cached_property
     def ends_by_rank(self) -> BothEnds:
-        """Where all circuits lead and come from, rank by rank."""
+        """Where all circuits lead and come from, with the widths of each rank."""
         source = inverse_circuits(self.peer, two_way=self.two_way)
         width = np.array([count_parallel(row) for row in source])
         return BothEnds(self.peer, source, width)
 
     @cached_property
     def ends(self) -> BothEnds:
-        """The same where rank 0 stands for all: of circulants, with the shifts of their lanes."""
+        """Where all circuits lead and come from, with widths of rank 0 alone over circulants.
+
+        In a circulant rank 0 stands for all ranks, and each lane counts as if it had its shift at
+        every rank. Other graphs have the widths of each rank.
+        """
         if self.shifts is None:
             return self.ends_by_rank
         ranks = np.arange(self.peer.shape[2])

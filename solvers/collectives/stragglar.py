@@ -181,7 +181,7 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     """
     n_rounds = n_chunks + n_active - 1
     moves = np.full((n_rounds, waste.n_doubles), IDLE, dtype=np.int8)
-    never_loses = not (odd and waste.third > 0)
+    never_loses = not (odd and waste.third > 0)  # only runs of length 3 let a double lose
     doubles = [_Double(number, never_loses) for number in range(waste.n_doubles)]
 
     # The ramp, the rounds before round q - 1. In that round runs are under way as in any later
@@ -190,7 +190,8 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     # q - 2, so a double with l rounds left wastes class q - 2 - l in round q - 1. With p rounds
     # past it took the chunk p + 1 rounds before, as class q - 3 - l - p. With q = 5 and two runs
     # of length 2 in each round there are four doubles: two take class 1 in round 2 (p = 1, l = 0),
-    # and two take class 1 in round 3 (p = 0, l = 1).
+    # and two take class 1 in round 3 (p = 0, l = 1). A run of length l + p + 1 has number l + p in
+    # `n_runs_of_length`.
     n_runs_of_length = waste.n_runs_of_length
     waiting = iter(doubles)
     for rounds_left in range(len(n_runs_of_length)):
@@ -362,8 +363,9 @@ def schedule(n: int, seed: int = 0) -> Sends:
         n_orders = len(moves) if is_odd else _EVEN_ORDERS
         for _ in range(n_tries):
             # Lay the plan on ranks in drawn orders. ``lacks[chunk, rank]``: at first no rank has
-            # any whole chunk. `lay` writes the sends, n (n - 1) at most, and returns their number;
-            # -1 if the plan cannot be laid in these orders.
+            # any whole chunk. `lay` writes the sends, n (n - 1) at most, clears `lacks` where
+            # chunks have come, and returns the number of sends; -1 if the plan cannot be laid in
+            # these orders.
             orders = rng.permuted(np.tile(np.arange(n_ranks), (n_orders, 1)), axis=1)
             lacks = np.ones((n - 1, n_ranks), dtype=np.bool_)
             log = SendLog(

@@ -342,8 +342,8 @@ class _TorusRounds:
         windows; the roots of a window are the ranks at every m-th place, which have sums of it.
         Afterwards each root has the sum over all q ranks.
 
-        The sums go round the ring from root to root, m hops at a time, q / m - 1 times. A root
-        adds what comes to its own sum, and keeps it beside to send it on.
+        The sums go round the ring from root to root, m hops at a time (a *trip*), q / m - 1 times.
+        A root adds what comes to its own sum, and keeps it beside to send it on.
 
         Example: q = 4 and m = 2. The ranks at places 0 and 2 are the roots of window 0, those at 1
         and 3 the roots of window 1. There is one trip of 2 rounds: the sum of place 0 goes over
@@ -352,6 +352,7 @@ class _TorusRounds:
         trips = side.places // side.windows - 1
         for trip in range(trips):
             for hop in range(side.windows):
+                # The first hop of all sends the sums, later ones what was passed on.
                 starts_anew = trip == 0 and hop == 0
                 arrives_at_root = hop == side.windows - 1
                 # Between roots data are only copied on (to `PASSED`), beside the sums of the ranks

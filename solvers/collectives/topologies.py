@@ -326,7 +326,9 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
             peer[onward, is_second] = swapped
     if not used_shifts:
         return None
-    for lane in free_lanes:  # an odd port leads to the rank opposite, where there is one
+
+    # A lane that is left over leads to the rank opposite, where there is one, or stays dark.
+    for lane in free_lanes:
         if n % 2 == 0:
             peer[lane] = (ranks + n // 2) % n
             used_shifts.append(n // 2)
