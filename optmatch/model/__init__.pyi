@@ -11,6 +11,7 @@ from .declarations import (
     Index as Index,
     Positive as Positive,
     Range as Range,
+    Rate as Rate,
     Value as Value,
     check_fields as check_fields,
     given as given,

@@ -136,6 +136,8 @@ Amount = Annotated[float, Range(0)]
 """A number >= 0."""
 Positive = Annotated[float, Range(0, above=True)]
 """A number > 0."""
+Rate = Annotated[float, Range(0, 1e100, above=True)]
+"""A number > 0; sums of rates, and what they carry in `LONGEST_S`, are finite floats."""
 LONGEST_S = 1e12
 """A longer time is refused, since sums of it would be infinite."""
 

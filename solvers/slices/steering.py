@@ -28,7 +28,7 @@ def steer(
         The numbers of the chips of each ring, in order; `optmatch.problems.slice_rings` makes
         those of a slice.
     demands : shape (rings,)
-        The demand of each ring, > 0, in any unit; None for equal ones.
+        The demand of each ring, 1e-100 to 1e100, in any unit; None for equal ones.
     ports
         The number of ports of a chip.
     link_units

@@ -20,8 +20,8 @@ from optmatch.model import (
     GivenOrNone,
     GivenOrText,
     Index,
-    Positive,
     Range,
+    Rate,
     given,
 )
 from optmatch.model.declarations import Choice, Plain, forms_of
@@ -82,7 +82,7 @@ class CollectiveFields(Displayed):
     size_bytes: Amount
     alpha_s: Seconds = field(default=0.0, kw_only=True)
     hop_s: Seconds | None = field(default=None, kw_only=True)
-    rate_bytes_per_s: Positive = field(default=50e9, kw_only=True)
+    rate_bytes_per_s: Rate = field(default=50e9, kw_only=True)
     delay_s: Seconds = field(default=0.0, kw_only=True)
     ports: Count = field(default=1, kw_only=True)
     planes: Count = field(default=1, kw_only=True)
@@ -97,9 +97,7 @@ class CollectiveFields(Displayed):
     align_bytes: Index = field(default=0, kw_only=True)
     fabric: Fabric = field(default=None, kw_only=True)  # type: ignore[assignment]
     island: Count = field(default=1, kw_only=True, metadata={"brief": True})
-    island_rate_bytes_per_s: Positive = field(
-        default=450e9, kw_only=True, metadata={"brief": True}
-    )
+    island_rate_bytes_per_s: Rate = field(default=450e9, kw_only=True, metadata={"brief": True})
     island_alpha_s: Seconds = field(default=0.0, kw_only=True, metadata={"brief": True})
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from optmatch.model import (
 from optmatch.model.numbers import check_length
 
 Table = Annotated[Given[np.float64], Axes(2)]
-Times = Annotated[GivenOrNone[np.float64], Range(0)]
+Times = Annotated[GivenOrNone[np.float64], Range(0, 1e100)]
 Places = Annotated[GivenOrNone[np.int32], Range(0)]
 
 

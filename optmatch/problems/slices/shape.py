@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.wiring import number_of
 from optmatch.model import Axes, Count, Index, InputError, Value, integer
-from optmatch.model.declarations import Positive, form_of
+from optmatch.model.declarations import Positive, Range, form_of
 from optmatch.model.numbers import check_length
 
 Shape = tuple[Count, Count, Count]
@@ -257,7 +257,7 @@ def check_rings(
     """Check the rings of a slice, their demands and the ports of a chip; return rings and demands.
 
     An InputError names the ring that has less than two chips or passes one twice, or the demand
-    that is not > 0. Demands of None are 1 each.
+    out of range. Demands of None are 1 each.
     """
     integer("ports", ports, at_least=2)
     checked = form_of(tuple[tuple[Index, ...], ...]).check("rings", rings)
@@ -266,6 +266,6 @@ def check_rings(
             raise InputError(f"rings[{k}] = {ring}: two or more different chips are expected")
     ring_demands = [1.0] * len(checked) if demands is None else list(demands)
     check_length("demands", ring_demands, len(checked), "rings")
-    form_of(tuple[Positive, ...]).check("demands", ring_demands)
+    form_of(tuple[Annotated[float, Range(1e-100, 1e100)], ...]).check("demands", ring_demands)
     form_of(Positive | None).check("link_units", link_units)
     return checked, np.array(ring_demands, dtype=np.float64)

@@ -122,8 +122,7 @@ def _check_bytes_of_parts(problem: Collective, plan: CollectivePlan, findings: F
             problem.align_bytes,
         )
     if plan.among == "whole-blocks":
-        rule = "plans of whole blocks send no parts"
-        findings.refuse(rule, "parts", len(plan.parts), 0)
+        findings.refuse("plans of whole blocks send no parts", "parts", len(plan.parts), 0)
     return True
 
 
@@ -172,12 +171,15 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     n_cuts_of_chunk = np.bincount(chunk_of_cut, minlength=n_chunks)
     share = np.minimum(_SAME_CUT, RTOL / n_cuts_of_chunk)
     tolerance_bytes = (share * plan.chunk_bytes)[chunk_of_cut[order]]
-    is_other_byte = np.diff(byte_of_cut[order]) > tolerance_bytes[1:]
+    gap_bytes = np.diff(byte_of_cut[order])
+    is_other_byte = gap_bytes > tolerance_bytes[1:]
     is_other_chunk = np.diff(chunk_of_cut[order]) != 0
     is_new = np.append(True, is_other_byte | is_other_chunk)
-    # Cuts with one number are equal to the first of them, not to their neighbours alone.
+    # Cuts with one number are equal to the first of them, not to their neighbours alone: one that
+    # is farther off is new, unless it is at the very byte of the cut before it.
     first_byte = byte_of_cut[order][is_new][np.cumsum(is_new) - 1]
-    is_new |= byte_of_cut[order] - first_byte > tolerance_bytes
+    is_far = byte_of_cut[order] - first_byte > tolerance_bytes
+    is_new[1:] |= is_far[1:] & (gap_bytes > 0)
     number_of_cut = np.empty(len(chunk_of_cut), dtype=np.int64)
     number_of_cut[order] = np.cumsum(is_new) - 1
 
@@ -215,8 +217,9 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
     a chunk that no send cuts.
     """
     kind = plan.sends[:, 4]  # COPY, or a kind that adds up
-    rule = f"{problem.operation} adds nothing up"
-    findings.expect_none(rule, kind != COPY, "sends[{}, 4]", kind, COPY)
+    findings.expect_none(
+        f"{problem.operation} adds nothing up", kind != COPY, "sends[{}, 4]", kind, COPY
+    )
 
     # ``owner[piece]``: the rank that has it at the beginning. Chunks are numbered owner by owner,
     # equally many of each; owners are the first `stored_ranks`, or all ranks if that is 0. In an
@@ -303,12 +306,9 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     n_together = max(1, MOST_BYTES // (bytes_of_set * problem.n_ranks))
     for first in range(0, n_pieces, n_together):
         end_piece = min(first + n_together, n_pieces)
-        sends = pieces.sends
-        if n_together < n_pieces:
-            # Pieces of a batch are numbered from 0.
-            is_inside = (sends.piece >= first) & (sends.piece < end_piece)
-            sends = sends.take(is_inside)
-            sends = sends._replace(piece=sends.piece - first)
+        is_inside = (pieces.sends.piece >= first) & (pieces.sends.piece < end_piece)
+        sends = pieces.sends.take(is_inside)
+        sends = sends._replace(piece=sends.piece - first)  # pieces of a batch count from 0
         state = _SumState(problem, pieces.chunk[first:end_piece], sends)
         # The sends of a round are a range of them, as rounds ascend.
         rounds, first_sends = np.unique(sends.round_, return_index=True)
@@ -597,8 +597,9 @@ def _check_planes(
     if not n_rounds and not plan.shares_bytes.size:
         return np.zeros(0), np.zeros(0)
     shape = (n_rounds, problem.planes)
-    rule = "planes have a share in each round"
-    if not findings.expect(rule, "shares_bytes", plan.shares_bytes.shape, shape):
+    if not findings.expect(
+        "planes have a share in each round", "shares_bytes", plan.shares_bytes.shape, shape
+    ):
         return None
 
     # Planes that have a share also have circuits, and no others do. Steps have no circuits.
@@ -667,8 +668,9 @@ def _check_epochs_of_planes(
     ``is_used[round, plane]`` tells whether the plane carries something in the round.
     """
     n_rounds = len(is_used)
-    rule = "each round has an epoch of its own"
-    if not findings.expect(rule, "circuits", plan.n_epochs, n_rounds):
+    if not findings.expect(
+        "each round has an epoch of its own", "circuits", plan.n_epochs, n_rounds
+    ):
         return False
 
     # ``peer[round, plane, port, rank]``: the rank to which the port of a rank leads.
@@ -978,13 +980,12 @@ def _measure_rounds(
     # the other ranks do the same, shifted by whole numbers of stored ranks. Hence each hop is
     # shifted to begin at one of the stored ranks, which then carry as much as any others. With 4
     # stored ranks of 16, a hop from rank 9 to 14 becomes one from 1 to 6. A stored rank is ready
-    # when the last of the ranks that it stands for is.
-    late_s = problem.late
-    if plan.stored_ranks:
-        n_turned = hops.source - hops.source % plan.stored_ranks
-        hops = _Hops(hops.send, hops.source - n_turned, (hops.target - n_turned) % n_ranks)
-        last_s = late_s.reshape(-1, plan.stored_ranks).max(axis=0)
-        late_s = np.resize(last_s, n_ranks)  # repeated
+    # when the last of the ranks that it stands for is. Without stored ranks nothing is shifted.
+    n_owners = plan.stored_ranks or n_ranks
+    n_turned = hops.source - hops.source % n_owners
+    hops = _Hops(hops.send, hops.source - n_turned, (hops.target - n_turned) % n_ranks)
+    last_s = problem.late.reshape(-1, n_owners).max(axis=0)
+    late_s = np.resize(last_s, n_ranks)  # repeated
 
     # A flow are all bytes from one rank to another in one round. Flows are numbered by round,
     # source and target in one integer: round * n_pairs + source * n_ranks + target.
@@ -1013,9 +1014,8 @@ def _measure_rounds(
     most_hops = np.zeros(n_rounds, dtype=np.int64)
     np.maximum.at(most_hops, plan.sends[:, 0], n_hops_of_send)
     ready_s = np.zeros(n_rounds)
-    if late_s.any():
-        ready_of_hop_s = np.maximum(late_s[hops.source], late_s[hops.target])
-        np.maximum.at(ready_s, round_of_hop, ready_of_hop_s)
+    ready_of_hop_s = np.maximum(late_s[hops.source], late_s[hops.target])
+    np.maximum.at(ready_s, round_of_hop, ready_of_hop_s)
     return RoundLoads(busiest_bytes, most_hops, ready_s, island_bytes)
 
 
@@ -1030,9 +1030,8 @@ def _load_islands(plan: CollectivePlan, n_ranks: int, send: IntArray) -> NDArray
     busiest_bytes = np.full(plan.n_rounds, -1.0)
     round_ = plan.sends[send, 0].astype(np.int64)
     for end in (1, 2):
-        rank = plan.sends[send, end]
-        if plan.stored_ranks:  # all turned ranks do the same
-            rank = rank % plan.stored_ranks
+        # With stored ranks, all that are turned along with one of them do the same.
+        rank = plan.sends[send, end] % (plan.stored_ranks or n_ranks)
         n_entries = plan.n_rounds * n_ranks
         bytes_of_rank = np.bincount(round_ * n_ranks + rank, plan.sent_bytes[send], n_entries)
         most_bytes = bytes_of_rank.reshape(plan.n_rounds, n_ranks).max(axis=1)
@@ -1054,8 +1053,9 @@ def _forward_hops(
     its source to its destination.
     """
     if problem.hop_s is None:
-        rule = "nothing is forwarded inside a round without hop_s"
-        findings.refuse(rule, "links", len(plan.links), 0)
+        findings.refuse(
+            "nothing is forwarded inside a round without hop_s", "links", len(plan.links), 0
+        )
         return None
 
     # Each link is of a send that exists, between ranks that exist.
@@ -1125,17 +1125,20 @@ def verify_collective(
 
 def _replay_solution(problem: Collective, solution: Solution, findings: Findings) -> bool:
     """Replay the answer of a solution and check its schedule; False if it has no times."""
-    ends_s = _replay(problem, solution.answer, findings)
-    if ends_s is None:
+    times = _replay(problem, solution.answer, findings)
+    if times is None:
         return False
-    _check_schedule(problem, solution, ends_s, findings)
+    _check_schedule(problem, solution, *times, findings)
     return True
 
 
-def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | None:
+def _replay(
+    problem: Collective, plan: object, findings: Findings
+) -> tuple[Seconds, Seconds] | None:
     """Check a plan by the rules at the head of this module, in that order.
 
-    Returns when each round ends, in seconds; None if the plan is too wrong to define times.
+    Returns when each round starts, and when it ends, in seconds; None if the plan is too wrong to
+    define times.
     """
     if not isinstance(plan, CollectivePlan):
         findings.refuse("the answer is a plan", "answer", type(plan).__name__, "CollectivePlan")
@@ -1143,7 +1146,9 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
     # Steps that are given from outside have no sends: planes (switches) only share their bytes.
     if problem.steps is not None:
         times = _check_planes(problem, plan, None, findings)
-        return None if times is None else _conclude(problem, plan, *times, findings)
+        if times is not None:
+            _conclude(problem, plan, *times, findings)
+        return times
 
     # Without chunks, sends and parts that exist nothing can be replayed. The chunks of the first
     # ranks stand for those of all ranks only if everything else is turned along with them.
@@ -1172,8 +1177,9 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
     if not plan.shares_bytes.size:
         times = _time_rounds(problem, plan, loads)
     elif problem.island > 1:
-        rule = "between islands no plane has shares"
-        findings.refuse(rule, "shares_bytes", plan.shares_bytes.shape, "none")
+        findings.refuse(
+            "between islands no plane has shares", "shares_bytes", plan.shares_bytes.shape, "none"
+        )
         return None
     else:
         times = _check_planes(problem, plan, loads, findings)
@@ -1182,7 +1188,8 @@ def _replay(problem: Collective, plan: object, findings: Findings) -> Seconds | 
     n_turns = problem.n_ranks // (plan.stored_ranks or problem.n_ranks)
     findings.figures["sends"] = n_turns * len(plan.sends)
     findings.figures["sent_bytes"] = n_turns * float(plan.sent_bytes.sum())
-    return _conclude(problem, plan, *times, findings)
+    _conclude(problem, plan, *times, findings)
+    return times
 
 
 def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings) -> bool:
@@ -1252,8 +1259,7 @@ def _time_rounds(
     without sends over circuits these take no time.
     """
     durations_s = loads.busiest_bytes / problem.rate_bytes_per_s + problem.alpha_s
-    if problem.hop_s is not None:
-        durations_s = durations_s + problem.hop_s * loads.hops
+    durations_s += (problem.hop_s or 0.0) * loads.hops
     if problem.island > 1:
         # Circuits and the links of islands work side by side; a round takes what takes longer.
         links_s = problem.island_alpha_s + loads.island_bytes / problem.island_rate_bytes_per_s
@@ -1286,11 +1292,11 @@ def _conclude(
     starts_s: Seconds,
     ends_s: Seconds,
     findings: Findings,
-) -> Seconds:
+) -> None:
     """Compare the time and the counts that a plan states with those of its replay.
 
     ``starts_s[round]`` and ``ends_s[round]`` are seconds since the first rank was ready. Sets the
-    figures of the replay, and returns `ends_s`.
+    figures of the replay.
     """
     # Rounds that start when all ranks are ready, if any rank is late at all.
     end_s = float(ends_s.max(initial=0.0))
@@ -1313,20 +1319,24 @@ def _conclude(
         plan.n_rounds_late,
         n_rounds_late,
     )
-    return ends_s
 
 
 def _check_schedule(
-    problem: Collective, solution: Solution, ends_s: Seconds, findings: Findings
+    problem: Collective,
+    solution: Solution,
+    starts_s: Seconds,
+    ends_s: Seconds,
+    findings: Findings,
 ) -> None:
     """Check that what the switch does, as the solution says, is what the plan needs.
 
     In each slot the ports of the switch are joined in a certain way, for some time; before it
     circuits change, for the time of the delay. There has to be one slot for each epoch, which
-    joins the same ports and ends with the last round of the epoch. Problems of several switches,
-    or whose rounds are given as a list of steps, have no schedule.
+    joins the same ports, begins no later than the first round of the epoch, and ends with the last
+    one. Problems of several switches, or whose rounds are given as a list of steps, have no
+    schedule.
 
-    ``ends_s[round]`` tells when each round of the plan ends in the replay, in seconds.
+    ``starts_s[round]`` and ``ends_s[round]`` are those of the replay, in seconds.
     """
     schedule = solution.schedule
     plan = solution.answer
@@ -1362,6 +1372,17 @@ def _check_schedule(
         "durations_s[{}]",
         slot_ends_s,
         wanted_s,
+    )
+    # Rounds of shares have times of their own, for which the circuits have to be there.
+    first_round_of_epoch = np.searchsorted(plan.epoch_of_round, epochs)
+    needed_s = starts_s[first_round_of_epoch] + free_delay_s
+    slot_starts_s = slot_ends_s - schedule.durations_s
+    findings.expect_none(
+        "a slot begins before the rounds of its circuits",
+        slot_starts_s > needed_s + RTOL * wanted_s,
+        "durations_s[{}]",
+        slot_starts_s,
+        needed_s,
     )
     check_light(fabric, schedule.matchings, schedule.cell_states, findings)
 

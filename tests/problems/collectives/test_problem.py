@@ -35,6 +35,7 @@ from tests.helpers import collectives
         ({"hop_s": "x"}, "hop_s = 'x': not a number"),
         ({"delay_s": -1}, "delay_s = -1: from 0 to 1e+12"),
         ({"rate_bytes_per_s": 0}, "rate_bytes_per_s = 0: must be > 0"),
+        ({"rate_bytes_per_s": 1e308}, "rate_bytes_per_s = 1e+308: at most 1e+100"),
         ({"ports": 0}, "ports = 0: must be >= 1"),
         ({"planes": -1}, "planes = -1: must be >= 1"),
         ({"planes": 10**30}, "planes: far too many ports: at most"),

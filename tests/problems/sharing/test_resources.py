@@ -19,6 +19,7 @@ from tests.helpers.sharing import Jobs, Resources, Sharing, draw_sharing, serves
     [
         (lambda: Resources([[1.0, 2.0], [1.0]], names=("cpu", "ram")),
          "public[1] has 1 numbers, the first row 2"),
+        (lambda: Resources([[1.0]], arrival_s=[1.7e308]), "arrival_s[0] = 1.7e+308"),
         (lambda: Resources([[1.0, 2.0]], arrival_s=[1.0]), "arrival_s has 1 entries, there are 2"),
         (lambda: Resources([[1.0]], arrival_s=[3.0], departure_s=[2.0]),
          "departure_s[0] = 2: after its arrival, 3, is expected"),

@@ -1,5 +1,6 @@
 """Collectives: what is sent and arrives, its circuits, planes by themselves, and times."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,9 @@ RIGHT = plan(ONCE, THERE, 5.0)
 SHORT = ask("broadcast", 2, alpha_s=0.0, delay_s=0.0, rate_bytes_per_s=1e20)
 """All is over after 4e-20 s."""
 LATE = ask("broadcast", 2, late_s={1: 7.0})
-THREE = ask("broadcast", 3)
+FINE = ask("all-reduce", 2, 4e12, rate_bytes_per_s=4e12)
+"""Its bytes take 1 s, and a cut may be off by 4 of them."""
+THREE, SOON = ask("broadcast", 3), ask("broadcast", 3, delay_s=1.0)
 """Two rounds over one line, or over two configurations."""
 LINE, TWICE = [[[1, 2, -1]]], [[0, 0, 1, 0, COPY], [1, 1, 2, 0, COPY]]
 ROOT = ask("broadcast", 3, root=1)
@@ -175,6 +178,16 @@ def passed_on(durations_s: Any) -> Any:
     answer = plan(sends, [[row] for row in rows], 25.0, epoch_of_round=[0, 0, 1])
     held = schedule(rows, durations_s, delay_s=10.0)
     return claim(PASSED_ON, answer=answer, schedule=held, objective=25.0, lower_bound=0.0)
+
+
+def shared(durations_s: Any, problem: om.Collective) -> Any:
+    """Return two rounds with times of their own over the same circuits, without a change."""
+    sends = [[0, 0, 1, 0, COPY], [1, 1, 2, 0, COPY]]
+    times = {"start_s": [[0.0], [5.0]], "end_s": [[5.0], [10.0]]}
+    answer = plan(sends, [LINE[0]] * 2, 10.0, epoch_of_round=[0, 1], shares_bytes=[[4.0]] * 2,
+        **times)  # fmt: skip
+    held = schedule([LINE[0][0]] * 2, durations_s, delay_s=problem.delay_s)
+    return claim(problem, answer=answer, schedule=held, objective=10.0, lower_bound=0.0)
 
 
 def there(circuits: Any) -> om.Collective:
@@ -733,6 +746,8 @@ ROWS = [
         figures={"sent_bytes": 4.0}),
     Row(None, PAIR, plan(HALF, THERE, 7.0, parts=[[0, 3], [2, 2]], among="all")),
     Row(None, PAIR, plan(HALF, THERE, 6.0, parts=[[0, 4], [4 + 1e-9, 0]], among="all")),
+    Row(None, FINE, plan([SWAP[0]] * 3 + [SWAP[1]] * 3, MUTUAL, 2.0, [4e12],
+        parts=[[0, 3], [3, 3], [6, 4e12 - 6]] * 2, among="all")),
     Row(None, PAIR, plan([*HALF, HALF[1]], THERE, 6.0, parts=[[0, 3], [3, 1], [2, 0]],
         among="all")),
     Row(None, PAIR, plan(HALF, THERE, 6.0, [4.0, 0.0], parts=[[0, 3], [3, 1]], among="all")),
@@ -1099,6 +1114,8 @@ ROWS = [
         "durations_s[0]: a slot ends with the rounds of its circuits: got 14.0, expected 15.0",
     ),
     Row(None, PASSED_ON, passed_on([10.0, 5.0])),
+    Row("a slot begins before the rounds of its circuits", SOON, shared([5.0, 4.0], SOON)),
+    Row(None, replace(SOON, delay_s=0.0), shared([5.0, 5.0], replace(SOON, delay_s=0.0))),
     Row(ENDS, PASSED_ON, passed_on([9.0, 6.0]), "durations_s[0]", told=1),
     Row(ENDS, PASSED_ON, passed_on([10.0, 6.0]), "durations_s[1]: "),
 ]  # fmt: skip

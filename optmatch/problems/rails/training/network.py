@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from optmatch.fabrics import Fabric
-from optmatch.model import LONGEST_S, Count, Positive, Range, Value
+from optmatch.model import LONGEST_S, Count, Range, Rate, Value
 from optmatch.model.schedule import Switching
 
 Spanning = Literal["hierarchical", "rings"]
@@ -73,8 +73,8 @@ class RailNetwork(Value):
 
     gpus_per_server: Count
     ports_per_gpu: Annotated[int, Range(1, MOST_PORTS)] = 1
-    port_bytes_per_s: Positive = 50e9
-    scale_up_bytes_per_s: Positive = 450e9
+    port_bytes_per_s: Rate = 50e9
+    scale_up_bytes_per_s: Rate = 450e9
     latency_s: Annotated[float, Range(0, LONGEST_S)] = 500e-9
     rail_latency_s: Annotated[float, Range(0, LONGEST_S)] | None = field(
         default=None, metadata={"brief": True}
