@@ -469,7 +469,7 @@ def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[LightLoop]:
     # Light from outside, or out of a cell that is not set, makes all terminals on its way lit.
     dark = set(np.flatnonzero(guides_at).tolist())
     fed_by_set_cell = (graph.mate >= 0) & guides_at[graph.mate]
-    for terminal in np.flatnonzero(guides_at & ~fed_by_set_cell).tolist():
+    for terminal in np.flatnonzero(~fed_by_set_cell).tolist():
         while terminal in dark:
             dark.remove(terminal)
             terminal = next_at[terminal]

@@ -188,7 +188,7 @@ ANSWERS = sorted((Path(__file__).parents[1] / "data" / "answers").glob("*.schedu
 BELIEVED = {
     "demand": {
         "ticks", "directed_ticks", "tick_s", "delay_ticks", "min_slot_ticks", "packet_share",
-        "exact", "entry_places",
+        "exact", "entry_places", "due_ticks",
     },
     "rail-job": {"fabric", "groups", "once", "step"},
     "reroute": {"units", "loss_units"},

@@ -255,7 +255,7 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
     # In the end each rank has all that it wants, in whichever round it came: everything, or of an
     # all-to-all what is for it. There the bytes by source and destination, flat, are by chunk.
     if problem.operation == "all-to-all":
-        is_wanted = _wanted_blocks(problem, n_owners).reshape(-1)[pieces.chunk] > 0
+        is_wanted = _wanted_blocks(problem, n_owners).ravel()[pieces.chunk] > 0
         destination = pieces.chunk % problem.n_ranks
         wanted_keys = (destination * n_pieces + np.arange(n_pieces))[is_wanted]
     else:
@@ -1224,7 +1224,7 @@ def _check_chunks(problem: Collective, plan: CollectivePlan, findings: Findings)
     n_all_blocks = n_ranks if plan.stored_ranks else n_blocks
     wanted_bytes = np.full(n_blocks, problem.size_bytes / n_all_blocks)
     if is_all_to_all:
-        wanted_bytes = _wanted_blocks(problem, n_owners).reshape(-1)
+        wanted_bytes = _wanted_blocks(problem, n_owners).ravel()
     block_bytes = plan.chunk_bytes.reshape(n_blocks, -1).sum(axis=1)
     findings.expect_none(
         "the chunks of a block hold its bytes",

@@ -209,7 +209,7 @@ def _check_completion(
         needed = problem.ticks if problem.objective == "matchings" else problem.directed_ticks
         served_by_place = np.zeros(needed.size, dtype=np.int64)
         np.add.at(served_by_place, circuit_pairs, circuit_ticks)
-        pairs = np.flatnonzero((needed.reshape(-1) != 0) | (served_by_place != 0))
+        pairs = np.flatnonzero((needed.ravel() != 0) | (served_by_place != 0))
         served = served_by_place[pairs]
     else:
         # The same for pairs with a demand or a circuit alone, as the matrix of all pairs would be

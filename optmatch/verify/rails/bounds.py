@@ -98,7 +98,7 @@ def _build_graph(step: Step, operations: Places, least_s: Column) -> _EventGraph
     # its own below 0 (~row is -1 - row).
     key = np.where(match >= 0, match, ~np.arange(len(operations)))
     _, first, event = np.unique(key, return_index=True, return_inverse=True)
-    event = event.reshape(-1)
+    event = event.ravel()
     precedence = list_before(step, operations)
     return _EventGraph(event, least_s[first], event[precedence.before], event[precedence.after])
 

@@ -709,7 +709,7 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
     # (`rate`), and the spell of the port, at first that of the start.
     used = rail.list_ports(step.rank[group.operations], plan.ports[group.operations])
     operation = group.operations[used.row]
-    collective_of_entry = collective_of.reshape(-1)[used.row]
+    collective_of_entry = collective_of.ravel()[used.row]
     place = _find_places(context, operation, step.rank[operation])
     rate = np.bincount(used.row)[used.row] * network.port_bytes_per_s
 
@@ -1074,7 +1074,7 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     # All entries of a collective (operations with one number in `match`) need the strides of its
     # first entry.
     _, first, collective = np.unique(step.match[operation], return_index=True, return_inverse=True)
-    expected_strides = strides[first][collective.reshape(-1)]
+    expected_strides = strides[first][collective.ravel()]
     wrong = (strides != expected_strides).any(axis=1)
 
     # ``n_hops[entry, stage]``: the parts that a circuit carries, each one hop. A case is a number
@@ -1083,7 +1083,7 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     cases = np.column_stack([n_members, strides])
     different, case_of = np.unique(cases, axis=0, return_inverse=True)
     hops_of_case = np.array([count_hops(int(case[0]), case[1:]) for case in different])
-    n_hops = hops_of_case[case_of.reshape(-1)]
+    n_hops = hops_of_case[case_of.ravel()]
     wrong |= n_hops[:, 0] < 0
 
     # By entry, how many seconds one part needs over one hop. Each part is shared evenly among the
@@ -2196,7 +2196,7 @@ def _check_sharing(
     """
     # Ports are independent of each other: a part of them at a time, to bound memory.
     plan = context.plan
-    n_parts = 1 + len(ports) // (16 * _CHUNK)
+    n_parts = 1 + len(ports) // (4 * _N_COMPARED)
     for part in range(n_parts):
         chosen = ports % n_parts == part
         operation = operations[chosen]

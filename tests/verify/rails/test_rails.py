@@ -20,6 +20,7 @@ from optmatch.problems.rails.training.step import (
     RECV,
     SEND,
 )
+from optmatch.verify.rails import replay
 from optmatch.verify.rails.bounds import bound_staying, bound_step
 from optmatch.verify.rails.replay import (
     MOST_TOLD,
@@ -30,7 +31,7 @@ from optmatch.verify.rails.replay import (
 )
 from optmatch.verify.report import Findings
 from tests.helpers.rails import random_jobs
-from tests.verify.rules.rails import CHIP, group, job as recorded, line, sent
+from tests.verify.rules.rails import CHIP, ROWS, group, job as recorded, line, sent
 
 
 @settings(max_examples=25, deadline=None)
@@ -225,3 +226,21 @@ def test_a_barrier_without_latency_ends_when_its_circuits_are_given_up(method: s
     early = replace(only, starts_s=starts_s, asked_s=np.minimum(only.asked_s, starts_s))
     report = om.verify(job, replace(solution.answer, rails=(early,)))
     assert "its circuits are there from start to end" in {v.rule for v in report.violations}
+
+
+def test_strides_beyond_those_of_ports_take_changes_that_all_ports_share() -> None:
+    """Of 5 GPUs with 2 ports each: a part takes 1 s over a port, and 4 strides 2 / 2 delays."""
+    members = tuple(range(5))
+    rows = [[rank, ALL_TO_ALL, 0, 10, 0, -1, 0] for rank in members]
+    for delay_s, expected_s in ((0.5, 4.5), (1.5, 5.5), (3.0, 6.0)):
+        network = {"ports_per_gpu": 2, "delay_s": delay_s}
+        exchange = recorded([group(members)], rows, network)
+        assert bound_step(exchange, few_ports=True) == pytest.approx(expected_s)
+
+
+def test_rules_hold_in_batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "_N_COMPARED", 1)
+    monkeypatch.setattr(replay, "_CHUNK", 1)
+    for row in ROWS:
+        violations = om.verify(row.problem, row.subject).violations
+        assert {violation.rule for violation in violations} == ({row.rule} - {None}), row

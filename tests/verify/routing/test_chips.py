@@ -16,6 +16,7 @@ from optmatch.verify.light import (
     circuit_matrices,
     circuit_matrix,
     find_wrong_states,
+    ideal_matrix,
     ways_through,
 )
 from optmatch.verify.routing.bounds import (
@@ -281,3 +282,8 @@ def with_couplers(pins: Any, matrix: Any, names: tuple[str, ...]) -> CellCircuit
     ]
     terminals = ("c1,a1", "c1,a2" if pins[1] else "", "c2,b1", "c2,b2")
     return replace(circuit, parts=parts, terminals=terminals)
+
+
+def test_an_ideal_cell_leads_all_light_to_one_side() -> None:
+    assert (np.abs(ideal_matrix(BAR)) == np.eye(2)).all()
+    assert (np.abs(ideal_matrix(CROSS)) == np.eye(2)[::-1]).all()

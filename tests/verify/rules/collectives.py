@@ -566,6 +566,20 @@ ROWS = [
     Row(None, THREE, plan(TWICE, [[[1, -1, -1]], [[-1, 2, -1]]], 20.0, epoch_of_round=[0, 1])),
     Row(
         "each lane holds a matching",
+        ask("broadcast", 3, two_way=True),
+        plan(TWICE, TURNING, 10.0),
+        "a circuit joins ranks 0 and 1 in one direction alone",
+        told=1,
+    ),
+    Row(
+        "each lane holds a matching",
+        ask("broadcast", 2, ports=2, two_way=True),
+        plan([*ONCE, [1, 1, 0, 0, COPY]], [[[1, -1], [-1, -1]], [[-1, 0], [-1, -1]]], 20.0,
+            epoch_of_round=[0, 1]),
+        "a circuit joins ranks 0 and 1 in one direction alone",
+    ),
+    Row(
+        "each lane holds a matching",
         ask("broadcast", 2, two_way=True),
         RIGHT,
         "a circuit joins ranks 0 and 1 in one direction alone",

@@ -138,7 +138,20 @@ def late(**said: Any) -> Any:
     return claim(LATE, **known | said)
 
 
+FAR = om.Demand(
+    om.IdealSwitch(2, loss_db=[[0, 9], [0, 0]], budget_db=1.0),
+    np.array([[0.0, 4.0], [1.0, 0.0]]),
+    delay_s=1.0,
+    packet_bytes_per_s=0.5,
+)
+"""From port 0 to port 1 light loses too much, so that packets carry the 4 bytes."""
 ROWS = [
+    Row(
+        None,
+        FAR,
+        schedule([[-1, 0]], [1.0], delay_s=1.0),
+        figures={"packet_s": 8.0, "objective": 8.0},
+    ),
     Row(None, OUT_OF_USE, schedule([[1, -1, -1], [1, -1, -1]])),
     Row(
         "a dead port takes part in no circuit",

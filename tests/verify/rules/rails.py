@@ -466,15 +466,17 @@ def pooled(rail_job: om.RailJob, ports: Any = None) -> RailPlan:
     return replace(plan(rails, times, float(ends.max()), used), pooled=True)
 
 
-def blinking() -> RailPlan:
+def blinking(dark_s: float) -> RailPlan:
     """Return a plan over both rails that sets a circuit up anew in the midst of an operation."""
     rail_job = in_servers(2)
     steady = pooled(rail_job)
-    on_rail = np.flatnonzero(steady.ports)[0]
-    middle_s = (steady.start_s[on_rail] + steady.end_s[on_rail]) / 2
+    last = np.argmax(np.where(steady.ports, steady.start_s, -1.0))
+    middle_s = (steady.start_s[last] + steady.end_s[last]) / 2
     states = [[1, 0], [-1, -1], [1, 0]]
-    rails = tuple(line(states, [0.0, middle_s, middle_s], rails=(rail,)) for rail in (0, 1))
-    return replace(steady, rails=rails, step_s=middle_s + rail_job.network.delay_s)
+    rails = tuple(
+        line(states, [0.0, middle_s, middle_s + dark_s], rails=(rail,)) for rail in (0, 1)
+    )
+    return replace(steady, rails=rails, step_s=middle_s + dark_s + rail_job.network.delay_s)
 
 
 def every(end: float, step_s: float, rails: Any, ranks: int = 3) -> RailPlan:
@@ -1014,7 +1016,8 @@ ROWS = [
         over_chords(rails=line([[2, 5, 4, 7, 6, 1, 3, 0]]))),
     Row(None, in_servers(2), pooled(in_servers(2))),
     Row(None, in_servers(2, ports_per_gpu=2), pooled(in_servers(2, ports_per_gpu=2))),
-    Row("its circuits are there from start to end", in_servers(2), blinking()),
+    Row("its circuits are there from start to end", in_servers(2), blinking(0.0)),
+    Row("its circuits are there from start to end", in_servers(2), blinking(1.0)),
     Row("data change rail only in jobs that let them", in_servers(2, change_rail_s=None),
         pooled(in_servers(2)), "pooled: data change rail only in jobs that let them: got True",
         stops=True),
