@@ -257,6 +257,11 @@ _WORDS_OF_FIGURE = {
 @click.option(
     "--ports", type=click.Path(), help="With --against: CSV with the sides of each port: port,A,B."
 )
+@click.option(
+    "--switch",
+    "switch_name",
+    help="With --against: which switch of the plan the file is of, as plane-1.  [default: any]",
+)
 @JSON_LINES
 @click.pass_context
 def verify(
@@ -266,6 +271,7 @@ def verify(
     accept_unproved: bool,
     against: str | None,
     ports: str | None,
+    switch_name: str | None,
     whole_store: bool,
     discard: bool,
     as_json: bool,
@@ -278,15 +284,16 @@ def verify(
     without a certificate.
     """
     # `files` are solutions or, with `whole_store`, stores of sweeps. `against` is a configuration
-    # of a switch to compare with, and `ports` a file with the two sides of each port; None for
-    # none. `options` are those of the check of light.
+    # of a switch to compare with, `ports` a file with the two sides of each port, and
+    # `switch_name` the switch of the plan; None for none. `options` are those of the check of
+    # light.
     for name, value in options.items():
         if not options["optics"] and value is not None and value is not False:
             raise click.UsageError(f"--{name.replace('_', '-')}: only with --optics")
     if discard and not whole_store:
         raise click.UsageError("--discard: only with --all")
-    if ports is not None and against is None:
-        raise click.UsageError("--ports: only with --against")
+    if against is None and (ports is not None or switch_name is not None):
+        raise click.UsageError("--ports, --switch: only with --against")
     if whole_store and (options["optics"] or against is not None):
         raise click.UsageError("either --all, or --optics or --against")
 
@@ -304,7 +311,9 @@ def verify(
             if against is not None:
                 from optmatch.io.switches.plans import compare_with_config
 
-                nearest = compare_with_config(solution, against, ports=ports)
+                nearest = compare_with_config(
+                    solution, against, ports=ports, switch_name=switch_name
+                )
                 code_of_switch = _print_comparison(file, nearest, against, as_json)
                 code = max(code, code_of_switch, key=SEVERITY.index)
         if accept_unproved and code == UNPROVED:

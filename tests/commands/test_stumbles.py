@@ -747,3 +747,9 @@ def test_a_dead_port_without_a_free_one_names_both_ways_out() -> None:
     said = call(*UNIFORM, "--bytes", "1MB", "--delay", "1ms", "--dead-ports", "1", code=2).stderr
     words = " ".join(said.split())
     assert "--size" in words and "--drop-ports" in words
+
+
+def test_bytes_of_ports_to_themselves_are_told() -> None:
+    Path("own.csv").write_text("1,2\n3,0\n")
+    said = call("generate", "demand", "--matrix", "own.csv", "--delay", "1ms", "-o", "o.json")
+    assert "1 B of them from ports to themselves" in " ".join(said.stderr.split())

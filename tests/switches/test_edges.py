@@ -296,4 +296,4 @@ def test_a_configuration_is_compared_by_the_names_of_a_table(tmp_path: Path) -> 
     assert "missing: 1A-2B" in done.output
     done = call("verify", "-", "--against", config, "--ports", table, input=plan.read_text())
     assert "holds slot 0 of switch" in done.output
-    refused("--ports: only with --against", "verify", plan, "--ports", table)
+    refused("--ports, --switch: only with --against", "verify", plan, "--ports", table)

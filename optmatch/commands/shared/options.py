@@ -878,6 +878,9 @@ def describe_problem(problem: Problem) -> str:
     if isinstance(demand_bytes, np.ndarray):
         n_entries = np.count_nonzero(demand_bytes)
         parts.append(f"{n_entries} entries, {write_amount(float(demand_bytes.sum()), 'B')}")
+        own_bytes = float(np.trace(demand_bytes))
+        if own_bytes:
+            parts.append(f"{write_amount(own_bytes, 'B')} of them from ports to themselves")
     elif getattr(problem, "size_bytes", None) is not None:
         parts.append(write_amount(problem.size_bytes, "B"))  # type: ignore[attr-defined]
 

@@ -686,19 +686,24 @@ def compare_with_config(
     config: str | os.PathLike[str],
     *,
     ports: str | os.PathLike[str] | None = None,
+    switch_name: str | None = None,
 ) -> NearestState:
     """Return the switch and state of a plan that differ least from a SONiC ``config_db.json``.
 
-    The difference is the number of circuits to remove and to add; of equal ones the first counts.
-    Circuits with no side of the plan's switch are others' and do not count. Without a file of
-    names, port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
+    The switch has the name `switch_name`, as ``plane 1`` or in names of files ``plane-1``; None
+    compares all of them. The difference is the number of circuits to remove and to add; of equal
+    ones the first counts. Circuits with no side of the plan's switch are others' and do not count.
+    Without a file of names, port p has the sides ``(p + 1)A`` and ``(p + 1)B``.
     """
     present = read_config(config).circuits
     nearest: NearestState | None = None
     fewest_changes = float("inf")
 
     # The first of the states with the fewest changes is kept.
-    for switch in name_switches(solution, ports):
+    switches = name_switches(solution, ports)
+    for switch in switches:
+        if switch_name not in (None, switch.plan.name, switch.plan.file_name):
+            continue
         own_circuits = with_a_side_of(present, switch.ports.port_of_side.keys())
         for state in range(switch.plan.n_states):
             difference = difference_between(own_circuits, switch.circuits(state))
@@ -707,5 +712,6 @@ def compare_with_config(
                 fewest_changes = n_changes
                 nearest = NearestState(switch.plan.name, state, difference)
     if nearest is None:
-        raise InputError("the plan has no slots, so that there is nothing to compare")
+        names = ", ".join(switch.plan.file_name for switch in switches)
+        raise InputError(f"there are no slots to compare: switches of the plan are {names}")
     return nearest

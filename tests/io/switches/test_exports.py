@@ -327,6 +327,24 @@ def test_a_configuration_is_compared_with_a_plan(tmp_path: Path) -> None:
     assert "is nearest to slot 1" in done.output and f"missing: {removed}" in done.output
 
 
+def test_a_configuration_is_compared_with_the_switch_that_it_is_of(tmp_path: Path) -> None:
+    """Both planes hold the same circuits at other times: the file does not say which one it is."""
+    demand = np.ones((4, 4)) - np.eye(4)
+    problem = om.Demand.from_matrix(demand, delay_s=0.1, planes=2)
+    solution = om.solve(problem, seed=0)
+    om.save(solution, tmp_path / "plan.json")
+    files = files_of(solution, "sonic-ocs")
+    for plane in ("plane-0", "plane-1"):
+        config = put(tmp_path, f"{plane}.json", files[f".{plane}.slot-000.json"])
+        for name in (plane, plane.replace("-", " ")):
+            done = call("verify", tmp_path / "plan.json", "--against", config, "--switch", name)
+            assert f"holds slot 0 of {plane.replace('-', ' ')}" in done.output
+        other = "plane-1" if plane == "plane-0" else "plane-0"
+        words = ("verify", tmp_path / "plan.json", "--against", config, "--switch")
+        assert f"of {other.replace('-', ' ')}" in call(*words, other, code=None).output
+        assert "plane-0, plane-1" in call(*words, "plane-2", code=2).stderr
+
+
 def test_a_collective_without_circuits_is_refused_by_name() -> None:
     """Its steps are given, so that no circuits of ours carry them."""
     problem = om.Collective("all-gather", 3, 3.0, steps=[[0, 1.0], [1, 1.0]], planes=1)
