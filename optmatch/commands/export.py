@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import numpy as np
 
 from optmatch.commands.shared.chip import DEVICE, DEVICE_CELLS, choose_cells
 from optmatch.commands.shared.options import (
@@ -16,8 +15,7 @@ from optmatch.commands.shared.options import (
     with_options,
     without_none,
 )
-from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say, write_text
-from optmatch.io.text import csv_text
+from optmatch.commands.shared.outcome import STDIN, name_of, read, read_solution, say
 from optmatch.model import InputError, Solution, naming
 
 
@@ -143,10 +141,6 @@ def export(
         raise click.UsageError(f"--pins {','.join(pins)}: four different names")
 
     solution = read_solution(file)
-    table = _tabulate_without_timeline(solution) if to == "csv" else None
-    if table is not None:
-        write_text(table, output, force=force)
-        return
 
     # Options that are not set are left out, since most formats take none of them.
     format_options = without_none({**options, "component": component or None, "pins": pins})
@@ -165,19 +159,6 @@ def export(
         say(f"{files[0]}: written")
     else:
         say(f"{files[0]} to {files[-1]}, {len(files)} files: written")
-
-
-def _tabulate_without_timeline(solution: Solution) -> str | None:
-    """Return the table of an answer as CSV; None of a schedule, a plan of rails, or no answer."""
-    from optmatch.kinds import view_of_solution
-
-    if solution.answer is None or solution.schedule is not None:
-        return None
-    columns = view_of_solution(solution).tabulate(solution)
-    if "what" in columns:  # a timeline says what begins and ends
-        return None
-    values = [np.asarray(column, dtype=object).tolist() for column in columns.values()]
-    return csv_text([list(columns), *map(list, zip(*values, strict=True))])
 
 
 @click.command()

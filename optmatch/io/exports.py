@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypedDict, Unpack
 
+import numpy as np
+
 from optmatch.io import cells
 from optmatch.io.cells import write_drive_table
 from optmatch.io.collectives import write_msccl, write_mscclpp, write_traces
@@ -23,8 +25,9 @@ from optmatch.io.rails import timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
 from optmatch.io.switches import polatis, sonic
 from optmatch.io.switches.plans import write_commands, write_sonic_configs
-from optmatch.io.text import layout
+from optmatch.io.text import csv_text, layout
 from optmatch.model import CellDevice, InputError, Solution
+from optmatch.model.display import view_of_solution
 from optmatch.model.files import check_target, is_stream, path_name, replace_file
 from optmatch.problems.rails.execution.triggers import TriggerPlan
 
@@ -84,9 +87,14 @@ _CELL_NAMES = ("component", "pins")
 
 
 def _csv(solution: Solution) -> str:
-    """Write the phases of the cells; of what has no cells the timeline."""
+    """Write the phases of cells; without cells the timeline, and without times the table."""
     if solution.schedule is not None and solution.schedule.cell_states is not None:
         return cells.write_phases_csv(solution)
+    if solution.schedule is None and solution.answer is not None:
+        columns = view_of_solution(solution).tabulate(solution)
+        if "what" not in columns:  # a timeline says what begins and ends
+            values = [np.asarray(column, dtype=object).tolist() for column in columns.values()]
+            return csv_text([list(columns), *map(list, zip(*values, strict=True))])
     return timeline.timeline_csv(solution)
 
 
@@ -100,7 +108,7 @@ def _traces(solution: Solution) -> Exported:
 EXPORTERS: dict[str, Exporter] = {
     "csv": Exporter(
         "phases theta and phi of all set cells, with their convention; of a switch without cells"
-        " and of a plan the timeline",
+        " and of a plan the timeline; without one the table of `to_dataframe`",
         (),
         _csv,
     ),

@@ -275,6 +275,11 @@ def answer_of(solution: Solution) -> Schedule | PlaneSchedules | RailPlan | Coll
         return answer
     if isinstance(answer, CollectivePlan) and answer.shares_bytes.size and answer.n_epochs:
         return answer
+    if isinstance(answer, CollectivePlan) and answer.n_epochs:
+        raise InputError(
+            "planes that change circuits together: the plan says which rounds use which circuits,"
+            " but not when; csv, chakra, msccl, mscclpp and the formats of switches need no times"
+        )
     raise InputError(
         f"a solution of kind {solution.problem.kind}, status {solution.status.value}: neither a"
         " schedule nor a plan of rails"

@@ -178,7 +178,15 @@ def _set_fabric(problem: Collective) -> None:
         _refuse("two_way", False, f"true on a {fabric.type} of bidirectional ports")
     if fabric.graph is not None and problem.planes > 1:
         _refuse("planes", problem.planes, f"one plane on a {fabric.type}, which has cells")
-    fabric.refuse_dead_ports("fabric", np.arange(fabric.n_ports) < needed)
+    for port in fabric.dead_ports:
+        if port < needed:
+            raise InputError(
+                f"{fabric.describe_port(port)} is dead, and rank {port // problem.ports} has it:"
+                f" ranks have the first {needed} ports of a switch. State a switch without the"
+                " dead port, and write the sides of the others in a table of ports (`export"
+                " --ports`); or fewer ports a rank",
+                where=f"fabric[{port}]",
+            )
 
 
 def _set_sizes(problem: Collective) -> None:

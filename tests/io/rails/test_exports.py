@@ -269,6 +269,16 @@ def test_a_plane_may_be_idle() -> None:
     assert all(exported(solution, to) for to in ("timeline", "perfetto", "astra-bw"))
 
 
+def test_a_collective_without_times_is_written_as_a_table() -> None:
+    problem = om.Collective("all-gather", 4, 4e6, delay_s=1e-6, planes=2)
+    solution = om.solve(problem, "bruck", seed=0)
+    for to in ("timeline", "perfetto", "astra-bw", "openoptics"):
+        with pytest.raises(om.InputError, match="planes that change circuits together"):
+            exported(solution, to)
+    rows = list(csv.DictReader(io.StringIO(text(solution, "csv"))))
+    assert len(rows) == len(solution.answer.sends) and rows[0]["kind"] == "copy"
+
+
 def test_a_solution_without_an_answer() -> None:
     nothing = om.Solution(
         problem=om.AllToAll(om.IdealSwitch(2)), schedule=None, status=Status.UNKNOWN,

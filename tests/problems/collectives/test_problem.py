@@ -462,3 +462,11 @@ def test_the_start_up_of_a_round_is_read_in_one_place() -> None:
         path.name for path in modules if re.search(r"\.(island_)?alpha_s", path.read_text())
     }
     assert readers == {declared.name}
+
+
+def test_a_dead_port_of_a_rank_is_refused_with_a_way_around_it() -> None:
+    """Behind the ports of all ranks a dead one is in nobody's way."""
+    broken = om.Faulty(om.IdealSwitch(18), dead_ports=[7])
+    with pytest.raises(om.InputError, match=r"port 7 is dead, and rank 3 has it.*State a switch"):
+        om.Collective("all-gather", 8, 64e6, ports=2, fabric=broken)
+    om.Collective("all-gather", 3, 64e6, ports=2, fabric=broken)
