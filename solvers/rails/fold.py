@@ -68,13 +68,12 @@ class Folded(NamedTuple):
 
 
 def fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
-    """Fold the step of a job, whose ranks of one class also have equal ``labels[rank]``.
+    """Sort ranks into classes that do the same, and list the operations of one rank of each.
 
-    The job keeps the answer.
-
-    Classes are refined until they are stable, as in the minimisation of automata. Partners are
-    compared by sums of 64-bit hashes; if two different ones ever agreed, the plan would be wrong
-    and its replay would say so.
+    Ranks of one class also have equal ``labels[rank]``. The job keeps the answer: a second call
+    with the same labels takes no time. Classes are refined until they are stable, as in the
+    minimisation of automata. Partners are compared by sums of 64-bit hashes; if two different ones
+    ever agreed, the plan would be wrong and its replay would say so.
     """
     return job.once(("fold", *labels), lambda: _fold(job, labels))
 
@@ -87,7 +86,8 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     times, they would be four classes of eight rows: four computations and four parts of one
     gathering, which are five nodes.
     """
-    # Programs without labels are the same for all labels: they are numbered once for a job.
+    # The classes to begin with: equal programs with equal labels. Programs are the same for all
+    # labels, and are numbered once for a job.
     step = job.step()
     number_of_program = job.once("programs", lambda: _number(_programs(step)))
     labelled = zip(number_of_program.tolist(), labels, strict=True)
@@ -135,7 +135,8 @@ def _refine(step: Step, colour: Ints) -> tuple[Ints, NDArray[np.uint64]]:
 
     ``colour[rank]`` is the class to begin with. Rank 0 sends to 1, which then sends to 2, which
     then sends to 3: ranks 1 and 2 have equal programs, and are split in the first round by their
-    partners. Also returns a hash by communication, equal for those that happen together.
+    partners. Returns the class of each rank, and ``hash_of_match[communication]``: equal for
+    communications with members of the same classes at the same places of their programs.
     """
     hash_of_match = np.empty(1 + int(step.match.max(initial=0)), np.uint64)
     hashes = np.empty(len(colour), np.uint64)
@@ -156,17 +157,21 @@ def _meet(rank_start, match, colour, hash_of_match, hashes):
     """Hash communications by the colours of all that take part, and ranks by their communications.
 
     The operations of a rank are those from ``rank_start[rank]`` up to ``rank_start[rank + 1]``;
-    ``match[operation]`` is its communication, -1 if it computes. `hash_of_match` is the sum over
-    parts of a hash of colour and place; `hashes` has an entry for each rank. Both are written.
+    ``match[operation]`` is its communication, -1 if it computes, and ``colour[rank]`` the class of
+    a rank. Writes ``hash_of_match[communication]``, the sum over all that take part of a hash of
+    colour and place in the program, and ``hashes[rank]``, of its colour and the hashes of its
+    communications in their order.
     """
-    # First who meets in each communication, then the communications of each rank. The sum of
-    # hashes wraps around at 64 bits, which does no harm.
+    # First who meets in each communication. The sum, which does not depend on the order of the
+    # ranks, wraps around at 64 bits; that does no harm.
     hash_of_match[:] = 0
     for rank in range(len(colour)):
         for operation in range(rank_start[rank], rank_start[rank + 1]):
             if match[operation] >= 0:
                 place = operation - rank_start[rank]
                 hash_of_match[match[operation]] += _mix(colour[rank], place)
+
+    # Then the communications of each rank.
     for rank in range(len(colour)):
         hashes[rank] = _mix(colour[rank], 0)
         for operation in range(rank_start[rank], rank_start[rank + 1]):
@@ -188,8 +193,9 @@ def _mix(first, second):
 def _programs(step: Step) -> Iterator[bytes]:
     """Describe the program of each rank by bytes, without names of ranks and groups.
 
-    Ranks whose programs may be of one class at first have equal bytes; with whom they communicate
-    is compared later, by class (`_refine`).
+    Ranks that may be of one class have equal bytes: the same kinds, sizes and times of operations
+    in the same order, in groups of one shape, with the same dependencies. With whom they
+    communicate is compared later, by class (`_refine`).
     """
     # Groups of one shape are not told apart; the last entry is for operations without a group.
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
@@ -223,7 +229,7 @@ def _number(keys: Iterable[bytes]) -> Ints:
 
 
 class Places(NamedTuple):
-    """The places of ranks in their groups."""
+    """The places of ranks in their groups: the first member of a group has place 0."""
 
     member: Ints
     """``member[group, place]``, padded with -1."""
@@ -233,7 +239,7 @@ class Places(NamedTuple):
     """The place of each of these members in its group."""
 
     def place(self, step: Step, operations: Ints) -> Ints:
-        """Look up the places of ranks in the groups of their operations, by binary search."""
+        """Look up ``place[k]``: that of the rank of an operation in the group of the operation."""
         keys = step.group[operations].astype(np.int64) * step.n_ranks + step.rank[operations]
         return self.place_of[np.searchsorted(self.keys, keys)]
 

@@ -116,7 +116,11 @@ def can_forward(job: RailJob) -> bool:
 
 
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
-    """Make the plan of a choice, with the operations of ranks that do the same stored once."""
+    """Make the plan of a choice; it has no states of cells yet.
+
+    Operations of ranks that do the same are stored once: those of the first rank of each class, in
+    the order of `Folded.own`. Writes ``decoder.result``.
+    """
     seats = decoder.seats
     folded = seats.folded
 
@@ -132,7 +136,8 @@ def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
     mark = np.full(seats.n_seats, -1)
     trace(seats.nodes, seats.row, result, layout.next_seat, mark, forwarding)
 
-    # The ports of operations as bits; those beside rails use none.
+    # The ports of operations as bits; those beside rails use none. ``folded.nodes[row]`` is the
+    # node of an operation.
     rides = seats.job.step().rail[folded.own] >= 0
     ports_of_row = np.where(rides, result.ports[folded.nodes], 0).astype(np.int32)
 
@@ -178,10 +183,10 @@ def _spread_relays(seats: Seats, rows: Ints) -> NDArray[np.int32]:
     place_in_program = operation - step.rank_start[first_rank]
     first_row = np.searchsorted(folded.class_of[first_rank], np.arange(seats.n_seats + 1))
 
-    # The ranks of seat s are ``ranks[first_of_seat[s]:first_of_seat[s + 1]]``, in the order of
-    # their rails, and on a rail in that of their replicas. Each is a copy of the seat; with four
-    # replicas on each rail, copies 0 to 3 are those on the first rail and 4 to 7 those on the
-    # second one.
+    # The ranks of seat s stand together in `ranks`, from ``first_of_seat[s]`` on, in the order of
+    # their rails, and on a rail in that of their replicas. Each is a copy of the seat, with a
+    # number from 0; with four replicas on each rail, copies 0 to 3 are those on the first rail and
+    # 4 to 7 those on the second one. By rank the first copy on its rail is kept: 0 or 4.
     ranks = np.lexsort([seats.replica_of, seats.rail_of, folded.class_of])
     first_of_seat = np.searchsorted(folded.class_of[ranks], np.arange(seats.n_seats))
     first_copy_on_rail = np.empty(step.n_ranks, np.int64)
@@ -215,6 +220,7 @@ def _list_changes(seats: Seats, result: Result, layout: RailLayout) -> Changes:
     The columns of ``result.change`` are the bundle, the seat from which the circuit leads, and the
     circuit: the seat to which it leads, plus the number of seats if that is in the next replica.
     """
+    # Circuits of the initial rings are there before the step begins, at minus infinity.
     initial = layout.next_seat[: len(layout.width)]
     bundle, sender = np.nonzero(initial != IDLE)
     start_s = np.concatenate([np.full(len(bundle), -np.inf), result.change_start_s])

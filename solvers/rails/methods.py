@@ -298,9 +298,11 @@ def _list_plans(
 
 
 def choose_straight(drafts: Iterator[Draft], draft_s: float = 0.0) -> Draft | None:
-    """Choose the best of the drafts of `draft_straight` that there is time for.
+    """Choose the fastest of the drafts of `draft_straight` that there is time for.
 
-    A draft takes about `draft_s` seconds to make. None if there are none, or no time for one.
+    A draft takes about `draft_s` seconds to make: none is begun without so much time. With a limit
+    drafts end when half of the time that is left is used up. None if there is none, or no time for
+    one.
     """
     # A search may follow, whose first choices are worth more than further rules: the rules take no
     # more than half of the time that there is, but for the first plan.
@@ -369,11 +371,12 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
 
 
 def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
-    """Find the states of cells for all matchings of a plan, each once.
+    """Return a plan with the states of cells for all its matchings, each found once.
 
-    On a per-circuit switch all other circuits go on while some change: a circuit that stays has to
-    keep its route through the cells while data are on it. None if the fabric does not hold a
-    matching, or if such a route has to change.
+    A plan for ideal switches, without cells, is returned as it is. On a per-circuit switch all
+    other circuits go on while some change: a circuit that stays has to keep its route through the
+    cells while data are on it. None if the fabric does not hold a matching, or if such a route has
+    to change.
     """
     fabric = job.fabric
     if fabric is None or fabric.graph is None:
@@ -395,6 +398,9 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
             if states is None:
                 return None
             cell_states.append(states)
+
+        # If a circuit that stays would be interrupted, states are looked for once more in which it
+        # keeps its route; ``new_states[state, cell]``.
         new_states = np.array(cell_states)
         is_partial = job.network.switching == "per-circuit"
         if is_partial and _interrupts(job, plan, timeline, new_states):
@@ -415,8 +421,11 @@ def _interrupts(
     """Tell whether a communication may be on a circuit while cells of its route are set anew.
 
     A circuit with a new route is dark for the delay from the start of its state in `timeline`;
-    ``states[state, cell]`` are those of its cells. All communications on these rails count.
+    ``states[state, cell]`` are those of its cells. All communications on these rails count, as if
+    each were on each circuit.
     """
+    # ``dark_from_s[k]``: the starts of states that keep a circuit, but not its route. Port p of
+    # state s has ``goes_dark[s - 1, p]``.
     assert job.fabric is not None
     matchings = timeline.matchings
     keeps_ports = (matchings[1:] == matchings[:-1]) & (matchings[1:] != IDLE)

@@ -29,7 +29,10 @@ class Timed(NamedTuple):
 
 
 class _Successors(NamedTuple):
-    """Who waits for each node, as a linked list of pairs by node; written by `_link_pairs`."""
+    """Who waits for each node, as a linked list of pairs by node; written by `_link_pairs`.
+
+    In pair k, ``pairs[k, 1]`` waits for ``pairs[k, 0]``, which is the node in front.
+    """
 
     first_pair: Ints
     """``first_pair[node]``: the first of the pairs that the node is in front of, -1 if none."""
@@ -66,13 +69,22 @@ def longest_paths(
     rail_of: Ints | None = None,
     first_change: int = 0,
 ) -> Timed | None:
-    """Start everything as early as its predecessors allow.
+    """Start everything as early as its predecessors allow; None if nodes wait in a circle.
 
-    ``duration_s[node]`` is how long each lasts. ``pairs[k]`` are two nodes of which the first has
-    to end before the second starts. With `rail_of`, nodes from `first_change` on are changes of
-    circuits, of equal duration, that stop the rail ``rail_of[node]``, which is -1 of a node beside
-    all rails: those that begin at one moment are one, and what runs on the rail lasts a delay
-    longer. None if nodes wait for each other in a circle.
+    Parameters
+    ----------
+    duration_s
+        ``duration_s[node]``: how long each lasts, in seconds.
+    pairs
+        ``pairs[k]``: two nodes of which the first has to end before the second starts; shape
+        (pairs, 2).
+    rail_of
+        ``rail_of[node]``: the rail of a communication or a change of circuits, -1 of a node beside
+        all rails. None if no change stops a rail.
+    first_change
+        Nodes from here on are changes of circuits, all of one duration. A change stops its rail:
+        no communication starts there meanwhile, and those under way end later by its duration.
+        Changes of a rail that begin at one moment stop it once.
     """
     lasts_s = np.asarray(duration_s, np.float64)
     n_nodes = len(lasts_s)
@@ -88,6 +100,8 @@ def longest_paths(
         return timed if n_ended == n_nodes else None
 
     # Stops depend on what is under way when they come: events are simulated in order of time.
+    # Arrays by rail have an entry for each rail and, last, one for nodes beside rails, which is
+    # number -1: with rails 0 to 3 these are 3 + 2 entries.
     n_rails = 2 + int(rail_of.max(initial=-1))
     scratch = _Scratch(
         heap=queue,
@@ -105,8 +119,9 @@ def longest_paths(
 def find_heads(duration_s: Floats, pairs: Ints) -> Floats:
     """Find the head of each node, the longest path to its start, in seconds; shape (nodes,).
 
-    Arguments are as in `longest_paths`. Nodes may not wait for each other in a circle; the bound
-    of a job names the ranks that do.
+    ``duration_s[node]`` is in seconds, and in ``pairs[k]`` the first node has to end before the
+    second starts. Nodes may not wait for each other in a circle (AssertionError): jobs in which
+    they do were refused before, by `RailJob.lower_bound`.
     """
     timed = longest_paths(duration_s, pairs)
     assert timed is not None
@@ -116,7 +131,8 @@ def find_heads(duration_s: Floats, pairs: Ints) -> Floats:
 def find_tails(duration_s: Floats, pairs: Ints) -> Floats:
     """Find the tail of each node, the longest path from its end to the end of all, in seconds.
 
-    It is the head in the step run backwards.
+    It is the head in the step run backwards. ``duration_s[node]`` is in seconds; of ``pairs[k]``
+    the second node waits for the first.
     """
     return find_heads(duration_s, pairs[:, ::-1].copy())
 
@@ -126,7 +142,8 @@ def _link_pairs(pairs, successors: _Successors):
     """Write the linked lists of `successors`, each in the order of its pairs, and the counts.
 
     With the pairs (0, 2), (1, 2), (0, 3) the list of node 0 is the pairs 0 and 2, and node 2 waits
-    for two nodes. Lists are made from the last pair on.
+    for two nodes. Lists are made from the last pair on, each pair in front of those before. At
+    first ``first_pair`` is -1 and ``n_waiting_for`` is 0 everywhere.
     """
     for pair in range(len(pairs) - 1, -1, -1):
         former = pairs[pair, 0]
@@ -144,6 +161,7 @@ def _follow_pairs(lasts_s, pairs, successors: _Successors, queue, timed: Timed):
     ``pairs[k]`` the second node waits for the first, and `queue` is scratch, shape (nodes,). The
     cost is linear in nodes and pairs.
     """
+    # ``queue[:n_queued]`` are the nodes whose start is known, at first those that wait for none.
     _link_pairs(pairs, successors)
     n_queued = 0
     for node in range(len(lasts_s)):
@@ -151,7 +169,7 @@ def _follow_pairs(lasts_s, pairs, successors: _Successors, queue, timed: Timed):
             queue[n_queued] = node
             n_queued += 1
 
-    # The queue holds the nodes whose start is known. Any of them may be next.
+    # Any of them may be next: the last one is taken.
     n_ended = 0
     while n_queued:
         n_queued -= 1
@@ -159,6 +177,8 @@ def _follow_pairs(lasts_s, pairs, successors: _Successors, queue, timed: Timed):
         end_s = timed.start_s[node] + lasts_s[node]
         timed.end_s[node] = end_s
         n_ended += 1
+
+        # The nodes that wait for it, one pair after the other.
         pair = successors.first_pair[node]
         while pair >= 0:
             later = pairs[pair, 1]
@@ -181,14 +201,15 @@ def _simulate(
     scratch: _Scratch,
     timed: Timed,
 ):
-    """Write starts and ends of nodes, and return how many end: fewer than all in a circle.
+    """Write starts and ends of nodes into `timed`, and return how many end: not all in a circle.
 
     ``lasts_s[node]`` is in seconds, and in ``pairs[k]`` the second node waits for the first. Nodes
     from `first_change` on are changes of circuits, all of one duration. While one lasts, its rail
     ``rail_of[node]`` stops: no communication starts there, and those under way end later by that
     duration. Changes that may begin at one moment are one, and one that comes during another
-    follows it. The rail of computations is -1. With durations of 2 s, 3 s and 1 s and the pairs
-    (0, 2) and (1, 2), nodes 0 and 1 start at 0 s and node 2 at 3 s.
+    follows it. The rail of computations is -1. With a communication from 0 to 5 s and changes of 2
+    s that may begin at 1 s, 1 s and 2 s, the first two last from 1 to 3 s and the third from 3 to
+    5 s: the communication ends at 9 s.
     """
     heap = scratch.heap
     key_s = scratch.key_s
@@ -218,9 +239,9 @@ def _simulate(
         rail = rail_of[node]  # -1 beside all rails: the last entry of arrays by rail
         is_start = priority[node] >= n_nodes
         if is_start:
-            # A change is joined to one that has begun at this moment, or is going to; else it
-            # begins once the one under way has ended. A communication waits for the end of a
-            # change of its rail.
+            # A change is joined to one that has begun at this moment, or is still to begin
+            # (``since_s`` is no earlier than now); else it begins once the one under way has
+            # ended. A communication waits for the end of a change of its rail.
             if node >= first_change:
                 if scratch.since_s[rail] < key_s[node]:
                     scratch.since_s[rail] = max(key_s[node], scratch.until_s[rail])
@@ -275,9 +296,8 @@ def _goes_before(key_s, priority, node, other):
 def push_node(heap, key_s, priority, size, node):
     """Add a node to the binary heap ``heap[:size]`` of nodes, and return its new size.
 
-    ``key_s[node]`` and ``priority[node]`` are by node, not by place in the heap. The node with the
-    least key goes first, and of equal keys the one with the least priority. Changes `heap` in
-    place, which has room for one more.
+    The node with the least ``key_s[node]``, a time in seconds, goes first, and of equal keys the
+    one with the least ``priority[node]``. Changes `heap` in place, which has room for one more.
     """
     # The node comes last, and rises above all parents that it goes before. The parent of place k
     # is place (k - 1) // 2.
@@ -294,11 +314,11 @@ def push_node(heap, key_s, priority, size, node):
 
 @inlined_kernel
 def pop_node(heap, key_s, priority, size):
-    """Take the first node from the binary heap; return the new size, where the node stands now.
+    """Take the first node from the binary heap ``heap[:size]``, and return the new size.
 
-    Changes `heap` in place; nodes go by ``key_s[node]`` and, if keys are equal, by
-    ``priority[node]``, the least first. Example: nodes 7, 4, 9 with the keys 1, 5 and 3 s become
-    9, 4 and, behind the heap, 7; the result is 2.
+    The node stands behind the heap then, at ``heap[new size]``. Changes `heap` in place; nodes go
+    by ``key_s[node]`` and, if keys are equal, by ``priority[node]``, the least first. Nodes 7, 4,
+    9 with the keys 1, 5 and 3 s become 9, 4 and, behind the heap, 7; the result is 2.
     """
     # The first node changes places with the last one, which then sinks below all children that go
     # before it. The children of place k are the places 2 k + 1 and 2 k + 2.

@@ -125,8 +125,9 @@ def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:
 def plan_by_time(transfers: Transfers, start_s: Floats, rule: ChangeRule) -> Draft | None:
     """Plan a step in which each seat communicates in the order of ``start_s[node]``.
 
-    These are the nodes of the folded step. A seat whose nodes 3, 5 and 8 start at 2 s, 0 s and 1 s
-    communicates in the order 5, 8, 3. None if the orders of two seats contradict.
+    These are times of nodes of the folded step, in seconds, and give the order alone: the plan has
+    times of its own. A seat whose nodes 3, 5 and 8 start at 2 s, 0 s and 1 s communicates in the
+    order 5, 8, 3. None if the orders of two seats contradict.
     """
     programs = transfers.programs
     order = np.lexsort([transfers.rank(start_s)[programs.node], programs.seat])
@@ -158,12 +159,13 @@ def plan_static(transfers: Transfers) -> Draft | None:
     if has_rounds:
         return None
     kinds = _list_kinds(transfers)
-    shares = share_lanes([_busiest(transfers, nodes) for nodes in kinds], n_lanes)
+    busiest_bytes = [_find_busiest_bytes(transfers, nodes) for nodes in kinds]
+    shares = share_lanes(busiest_bytes, n_lanes)
     if shares is None:
         return None
 
-    # Kinds take lanes next to each other, from lane 0 on: a kind that gets three lanes after two
-    # lanes are taken has the bits 0b11100.
+    # Kinds take lanes next to each other, from lane 0 on, as bits of ``lanes[node]``: a kind that
+    # gets three lanes after two lanes are taken has the bits 0b11100.
     lanes = np.zeros(len(transfers.first), np.int64)
     first_lane = 0
     for nodes, n_lanes_of_kind in zip(kinds, shares, strict=True):
@@ -211,22 +213,22 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
     uses = transfers.uses.select(rows[np.argsort(transfers.uses.node[rows], kind="stable")])
     nodes, begins = np.unique(uses.node, return_index=True)
 
-    # Many communications repeat the same ends and peers: they are of the kind of the first one.
+    # The uses of ``nodes[k]`` are the rows from ``begins[k]`` up to ``begins[k + 1]``. Many
+    # communications repeat the same ends and peers: they are of the kind of the first one, which
+    # is looked up by their bytes.
     kind_of: dict[bytes, _Kind] = {}
     kinds: list[_Kind] = []
+    begins = np.append(begins, len(uses.node))
     for node, begin, beyond in zip(
-        nodes.tolist(),
-        begins.tolist(),
-        np.append(begins, len(uses.node))[1:].tolist(),
-        strict=True,
+        nodes.tolist(), begins[:-1].tolist(), begins[1:].tolist(), strict=True
     ):
         ends = uses.end[begin:beyond]
         peers = uses.peer[begin:beyond]
         is_message = bool(transfers.is_message[node])
         circuits = b"%d" % is_message + ends.tobytes() + peers.tobytes()
 
-        # A communication fits into a kind that agrees with it at each end; ends that the kind has
-        # not used yet allow any peers.
+        # First fit: a communication goes into the first kind that agrees with it at each end; ends
+        # that the kind has not used yet allow any peers. Else it begins a kind.
         if circuits not in kind_of:
             for kind in kinds:
                 faced = kind.peer[ends]
@@ -242,8 +244,11 @@ def _list_kinds(transfers: Transfers) -> list[list[int]]:
     return [kind.nodes for kind in kinds]
 
 
-def _busiest(transfers: Transfers, nodes: list[int]) -> float:
-    """Return the most bytes that pass one end in these communications together."""
+def _find_busiest_bytes(transfers: Transfers, nodes: list[int]) -> float:
+    """Return the most bytes that pass one end in these communications together.
+
+    The bytes of a communication are those over all its lanes, and count once: at lane 0.
+    """
     uses = transfers.uses
     rows = np.flatnonzero((uses.lane == 0) & np.isin(uses.node, nodes))
     sent_at_end = np.bincount(uses.end[rows], transfers.bytes_sent[uses.node[rows]])
@@ -291,12 +296,15 @@ def find_latest_starts(transfers: Transfers) -> Floats:
 
 
 def _draw_programs(transfers: Transfers, programs: Programs, lanes: Ints) -> Lines:
-    """Draw the lines of all lanes in the order of programs; bit k of ``lanes[node]`` is lane k."""
+    """Sort the uses of each lane of each end by the order of the programs of seats.
+
+    ``lanes[node]`` has bit k if the node takes lane k; other uses are left out.
+    """
     uses = transfers.uses
     n_nodes = len(transfers.first)
 
-    # The place at which a use stands is looked up by seat and node as one number, ``seat * nodes +
-    # node``. The seat of a use is ``end // 2``.
+    # The place at which a use stands in `programs` is looked up by seat and node as one number,
+    # ``seat * n_nodes + node``. The seat of a use is ``end // 2``.
     key_of_place = programs.seat * n_nodes + programs.node
     places_by_key = np.argsort(key_of_place, kind="stable")
     key_of_use = uses.end // 2 * n_nodes + uses.node
@@ -308,11 +316,9 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
     """Mark the places at which programs are cut into spans: greedily, as late as possible.
 
     Places from 0 to ``n_places - 1`` are the programs of all seats one behind another, and the
-    result is ``begins_span[place]``. The rows of `lines` are uses of lanes: those of one lane of
-    one end (a side of the ports of a seat) stand one after another, by ascending ``place[row]``. A
-    span begins where a lane would face another peer than at a place of the span so far: peers 4,
-    4, 7, 7, 4 of one lane are cut before the first 7 and before the last 4. The first place of a
-    program is not marked, as its lanes were not used before.
+    result is ``begins_span[place]``. A span begins where a lane would face another peer than at a
+    place of the span so far: peers 4, 4, 7, 7, 4 of one lane are cut before the first 7 and before
+    the last 4. The first place of a program is not marked.
     """
     # Two uses of a lane with different peers, one right after the other, are in conflict: a span
     # that contains both places has to be cut between them. The former use is the row above, but
@@ -333,8 +339,9 @@ def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
 def _mark_spans(conflict, begins_span):
     """Mark in `begins_span` the places at which a new span begins, from the first place on.
 
-    One begins if the present span contains ``conflict[place]``, an earlier place of the same seat
-    with which the place is in conflict, or -1.
+    One begins if the present span contains ``conflict[place]``: an earlier place of the same seat
+    that cannot be in one span with this place, or -1 if there is none. ``begins_span[place]`` is
+    False at first.
     """
     # Where `first_of_span` is still in the program of a seat before, the present program has no
     # mark yet, and its first span contains the former place: it is cut, as it has to be.
@@ -357,8 +364,8 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     The step is a graph of events, and its longest paths are their times. Events are the nodes
     themselves, the *requests* of all nodes and the *beginnings* of all spans, which last 0 s, and
     the changes of circuits, at most one before each span, which last the delay. A seat with peers
-    4, 4, 7 on its only lane has the spans 0, 0, 1. It changes before both of them, as the step
-    begins with the circuits of its end.
+    4, 4, 7 on its only lane has two spans: the peers 4, 4 and the peer 7. It changes before both
+    of them, as the step begins with the circuits of its end.
     """
     check_time()
     lanes = usual_lanes(transfers)
@@ -370,12 +377,13 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     node = programs.node
     begins_program = np.diff(programs.seat, prepend=-1) > 0
     if rule == "free":
+        # The places are the rows of `lines`, which stand lane by lane.
         node = lines.uses.node
         begins_program = lines.before < 0
         lines = lines._replace(place=np.arange(len(node)))
 
-    # A span begins where a program begins, or where it has to be cut; ``span[place]`` counts them.
-    # By span: its first place, and whether it goes on with the program of the span before
+    # A span begins where a program begins, or where it has to be cut; ``span[place]`` counts them
+    # from 0. By span: its first place, and whether it goes on with the program of the span before
     # (`goes_on`, which has one more entry, False, for the span behind the last one).
     span = np.cumsum(begins_program | _cut_spans(lines, len(node))) - 1
     first_place = np.flatnonzero(np.diff(span, prepend=-1))
@@ -383,7 +391,8 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     n_spans = len(first_place)
 
     # A lane is turned for a use if it faced another peer before. All turns of a span are one
-    # change: ``change_of_turn[turn]`` counts the changes, and ``span_of_change[change]``.
+    # change. With turns of the spans 3, 5 and 3, changes 0 and 1 are those of spans 3 and 5
+    # (``span_of_change[change]``), and the turns belong to changes 0, 1 and 0.
     turned_row = np.flatnonzero(lines.uses.peer != lines.faced())
     span_of_turn = span[lines.place[turned_row]]
     span_of_change, change_of_turn = np.unique(span_of_turn, return_inverse=True)
@@ -405,10 +414,11 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     if rule == "provisioned":
         waited_for = np.where(transfers.rides, waited_for, request)
 
-    # Who waits for whom, as (former, later), in this order: requests wait for the nodes before;
-    # the beginning of a span for the span before; nodes for the beginning of their span; a change
-    # for that, too; and nodes for the change of their span. Where changes have to be asked for,
-    # they wait for the request of the first node of their span as well.
+    # Who waits for whom, as (former, later), in this order: nodes for the node before on a line,
+    # and for those that they wait for in the step; requests for the nodes before; the beginning of
+    # a span for the span before; nodes for the beginning of their span; a change for that, too;
+    # and nodes for the change of their span. Where changes have to be asked for, they wait for the
+    # request of the first node of their span as well.
     is_before_another = goes_on[span + 1]
     is_after_another = goes_on[span]
     has_change = change_of_place >= 0
@@ -425,6 +435,8 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     if rule != "free":
         waits.append((first_request, change))
     pairs = np.stack([np.concatenate(column) for column in zip(*waits, strict=True)], axis=1)
+
+    # Nodes last as their lanes allow, changes a delay, all other events 0 s.
     lasts_s = np.zeros(2 * n_nodes + n_spans + len(change))
     lasts_s[:n_nodes] = transfers.lasting(lanes)
     network = transfers.seats.job.network
@@ -441,8 +453,9 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     if timed is None:
         return None
 
-    # Circuits that are provisioned are not asked for before the span before has ended, which is
-    # the time of ``beginning[span_of_change]``.
+    # When changes are asked for: at the request of the first node of their span; if provisioned,
+    # not before the span before has ended, which is the time of ``beginning[span_of_change]``;
+    # else, if lanes change when they are free, as they start.
     asked_s = timed.end_s[first_request]
     if rule == "provisioned":
         asked_s = np.maximum(asked_s, timed.end_s[beginning[span_of_change]])

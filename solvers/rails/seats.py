@@ -87,9 +87,9 @@ class Seats(NamedTuple):
 def seat_ranks(job: RailJob) -> Seats:
     """Fold a step so that ranks with one number on rails that are alike are one seat.
 
-    Every communication of a class of rails is then one node, whose members are seats; the search
-    times nodes and seats, and its answer is copied to all rails of the class. With 8 rails of 16
-    GPUs that do the same, one ring all-reduce on each rail, which is 128 operations of as many
+    Every communication of a set of alike rails is then one node, whose members are seats; the
+    search times nodes and seats, and its answer is copied to all rails of the set. With 8 rails of
+    16 GPUs that do the same, one ring all-reduce on each rail, which is 128 operations of as many
     ranks, becomes one node with 16 members. Durations are worked out for the first rank of each
     seat alone.
 
@@ -98,11 +98,8 @@ def seat_ranks(job: RailJob) -> Seats:
     """
     step = job.step()
 
-    # Ranks become one seat if they have the same number on rails that are alike. They are told
-    # apart by labels (`_describe_ranks`): bytes of this number, and of the numbers of the members
-    # of their groups. A rank of another replica is labelled with the number of the rank at its
-    # place in replica 0, ``replicas.first[rank]``: all replicas are folded into that one. If some
-    # rank has ports on several rails, no two ranks are ever one seat.
+    # By rank its rail and its number there, in the order of the ranks on the rail. All ranks are
+    # on one rail if no later rail has written over an earlier one.
     number_of_rank = np.full(step.n_ranks, -1)
     rail_of_rank = np.full(step.n_ranks, -1)
     ranks_on_rail = ranks_of_rails(step)
@@ -112,6 +109,12 @@ def seat_ranks(job: RailJob) -> Seats:
     is_on_one_rail = all(
         (rail_of_rank[ranks] == rail).all() for rail, ranks in ranks_on_rail.items()
     )
+
+    # Ranks become one seat if they have the same number on rails that are alike. They are told
+    # apart by labels (`_describe_ranks`): bytes of this number, and of the numbers of the members
+    # of their groups. A rank of another replica is labelled with the number of the rank at its
+    # place in replica 0, ``replicas.first[rank]``: all replicas are folded into that one. If some
+    # rank has ports on several rails, each rank has a number of its own, and no two are one seat.
     replicas = find_replicas(job)
     if not is_on_one_rail:
         number_of_rank = np.arange(step.n_ranks)
@@ -140,7 +143,7 @@ def seat_ranks(job: RailJob) -> Seats:
 
     # By node its kind, its number of members and its duration, read from one of its operations,
     # ``folded.part[node]``. Durations are worked out only for the first rank of each seat, whose
-    # operations are `own_operations`, ascending.
+    # operations in the whole step are `own_operations`, ascending.
     first_operation = folded.part
     few_ranks, own_operations = pick_ranks(step, folded.first)
     duration_s = durations_s(few_ranks, job.network, job.collectives)
@@ -155,9 +158,10 @@ def seat_ranks(job: RailJob) -> Seats:
     how = np.where(kind >= SEND, MESSAGE, RING)
     how = np.where((kind == ALL_TO_ALL) & (n_members > 2), EXCHANGE, how)
 
-    # Members of each node. A member has a place: its position in the group, and in a message 0 for
-    # the sender and 1 for the receiver. Operations on rails, sorted by node and then by place, are
-    # the members of all nodes one after another.
+    # Members of each node: each operation of a node is that of one member. A member has a place:
+    # its position in the group, and in a message 0 for the sender and 1 for the receiver.
+    # Operations on rails, sorted by node and then by place, are the members of all nodes one after
+    # another.
     rows = np.flatnonzero(step.rail[folded.own] >= 0)
     operations = folded.own[rows]
     node_of_row = folded.nodes[rows]

@@ -47,14 +47,17 @@ from optmatch.solvers.rails.transfers import Transfers, Uses
 
 
 class Lines(NamedTuple):
-    """The uses of each lane of each end, which are a line of rows, one after another."""
+    """The uses of each lane of each end, which are a line of rows, one after another.
+
+    An end is one side of the ports of a seat, where they transmit or where they receive.
+    """
 
     uses: Uses
     """The rows of all lines, sorted by line and then by place."""
     first: Ints
-    """``first[line]``: the first row of the line."""
+    """``first[line]``: the first row of the line; ascending."""
     last: Ints
-    """``last[line]``: the last row of the line."""
+    """``last[line]``: the last row of the line; ascending."""
     place: Ints
     """``place[row]``: where the node stands in the order; the greater the later."""
     before: Ints
@@ -88,8 +91,9 @@ class Lines(NamedTuple):
 def draw_lines(uses: Uses, place: Ints, lanes: Ints) -> Lines:
     """Sort uses into lines, and leave out uses of lanes that the node does not take.
 
-    A row of `uses` says that a node could use a lane. Bit k of ``lanes[node]`` is set if the node
-    takes lane k. ``place[row]`` is where the node stands in the order, the greater the later.
+    A row of `uses` says that a node could use a lane of an end, and ``place[row]`` where it stands
+    in the order, the greater the later. Bit k of ``lanes[node]`` is set if the node takes lane k.
+    All rows that remain of one lane of one end are a line.
     """
     # The rows of lanes that are taken: of a node with the bits 0b101, those of lanes 0 and 2.
     rows = np.flatnonzero(lanes[uses.node] >> uses.lane & 1)
@@ -172,19 +176,21 @@ class Draft(NamedTuple):
         return max(float(ends_s.max(initial=0.0)), changed_s + delay_s)
 
     def build(self) -> RailPlan:
-        """Write the plan out for all rails, with operations of ranks that do the same stored once.
+        """Write the plan out for all rails; `route_plan` adds the states of cells later.
 
-        Each operation gets the start, the end and the ports of its node. The plan has no states of
-        cells yet.
+        Operations of ranks that do the same are stored once: those of the first rank of each
+        class, in the order of `Folded.own`. ``like[rank]`` is that first rank. Each operation gets
+        the start, the end and the ports of its node.
         """
+        # ``folded.nodes[operation]`` is the node of a stored operation. A communication in several
+        # rounds is a chain of nodes: it ends with the last of them.
         transfers = self.transfers
         seats = transfers.seats
         folded = seats.folded
-
-        # A communication in several rounds is a chain of nodes: it ends with the last of them.
         end_s = self.timed.end_s[transfers.last[folded.nodes]]
 
-        # A circuit of a lane leads from the port that sends on it to the one that receives.
+        # By lane its number and two ports of a GPU: a circuit of the lane leads from the port that
+        # sends to the one that receives.
         lane_ports = list_lane_ports(transfers.lanes)
         bundles = [(lane, sends, receives) for lane, (sends, receives) in enumerate(lane_ports)]
         timelines = list_timelines(
@@ -229,10 +235,11 @@ def _list_ports(transfers: Transfers, lanes: Ints) -> NDArray[np.int32]:
 
 
 def list_lane_ports(lanes: Lanes) -> list[tuple[int, int]]:
-    """List by lane the port of a GPU at which it transmits, and the port at which it arrives.
+    """List by lane the port of a GPU at which it transmits, and the port at which it receives.
 
-    Lane k of one direction is port k. A bidirectional lane k has port 2k towards those that come
-    next in a ring or pipeline (side 0), and port 2k + 1 towards those before.
+    Lane k of one direction is port k for both. A bidirectional lane k has port 2k towards those
+    that come next in a ring or pipeline (side 0), and port 2k + 1 towards those before: two lanes
+    are (0, 1) and (2, 3).
     """
     numbers = range(lanes.number)
     if lanes.duplex:
@@ -244,47 +251,37 @@ def _list_changes(draft: Draft) -> Changes:
     """List the circuits with which the step of a draft begins, and those that are set up later.
 
     A circuit is set up when the later one of its ends turns: if seat 0 turns to 1 at 2 s, and seat
-    1 to 0 at 3 s, their circuit is set up at 3 s.
+    1 to 0 at 3 s, their circuit is set up at 3 s. Turns are listed as well, as changes without a
+    receiver.
     """
-    transfers = draft.transfers
     lines = draft.lines
     uses = lines.uses
-    n_seats = transfers.seats.n_seats
+    sending_row, receiving_row = _match_rows(draft)
 
-    # Find for each row of side 0, where a circuit begins, the row of the same node and lane at the
-    # end where it arrives: side 1 of the peer. Rows are looked up by node, end and lane as one
-    # number. A seat that waits for a later round may face a seat that does not face it: then there
-    # is no circuit.
-    shape = (len(transfers.first), 2 * n_seats, transfers.lanes.number)
-    key = np.ravel_multi_index((uses.node, uses.end, uses.lane), shape)
-    by_key = np.argsort(key)
-    row = np.flatnonzero(uses.end % 2 == 0)
-    arriving_end = 2 * (uses.peer[row] % n_seats) + 1
-    arriving_key = np.ravel_multi_index((uses.node[row], arriving_end, uses.lane[row]), shape)
-    arriving_row = by_key[np.searchsorted(key[by_key], arriving_key)]
-    is_mutual = uses.peer[arriving_row] % n_seats == uses.end[row] // 2
-    row = row[is_mutual]
-    arriving_row = arriving_row[is_mutual]
+    # A circuit is up from the beginning of the step if both of its ends use it last, as the step
+    # begins with the circuits that it ends with. On a line one row is one node; the node of the
+    # last use at the receiving end has to be the same.
+    is_first = lines.find_last(sending_row) == sending_row
+    is_first &= uses.node[lines.find_last(receiving_row)] == uses.node[sending_row]
+    first_row = sending_row[is_first]
 
-    # The step begins with the circuits that both of their ends use last. The other circuits are
-    # set up when the later end turns; a circuit neither of whose ends turns, with times of minus
-    # infinity, is up already.
-    is_last = lines.find_last(row) == row
-    is_last &= uses.node[lines.find_last(arriving_row)] == uses.node[row]
-    first_row = row[is_last]
-    set_up_s = np.maximum(draft.turn_s[row], draft.turn_s[arriving_row])
+    # A circuit is set up when the later end turns. If neither of its ends turns, which is minus
+    # infinity for both, it is up already from a use before.
+    set_up_s = np.maximum(draft.turn_s[sending_row], draft.turn_s[receiving_row])
     is_new = set_up_s >= 0
+    new_row = sending_row[is_new]
 
-    # A turn is listed as well, as a change without a receiver: an all-stop rail stops for it even
-    # if no circuit comes of it, and that is a state of its own. The rows are the turns, the
-    # circuits at the beginning, and the circuits that are set up.
-    turning = np.flatnonzero(draft.turn_s >= 0)
-    rows = np.concatenate([turning, first_row, row[is_new]])
-    receiver = uses.peer[rows]
-    receiver[: len(turning)] = IDLE
+    # A turn is a change of its own, without a receiver: an all-stop rail stops for it even if no
+    # circuit comes of it, and that is a state of its own. The order is turns, circuits at the
+    # beginning, and new circuits.
+    turning_row = np.flatnonzero(draft.turn_s >= 0)
+    rows = np.concatenate([turning_row, first_row, new_row])
+    receiver = np.concatenate(
+        [np.full(len(turning_row), IDLE), uses.peer[first_row], uses.peer[new_row]]
+    )
     return Changes(
         start_s=np.concatenate(
-            [draft.turn_s[turning], np.full(len(first_row), -np.inf), set_up_s[is_new]]
+            [draft.turn_s[turning_row], np.full(len(first_row), -np.inf), set_up_s[is_new]]
         ),
         asked_s=draft.asked_s[rows],
         rails=uses.rails[rows],
@@ -292,6 +289,35 @@ def _list_changes(draft: Draft) -> Changes:
         sender=uses.end[rows] // 2,
         receiver=receiver,
     )
+
+
+def _match_rows(draft: Draft) -> tuple[Ints, Ints]:
+    """Match the rows of `Draft.lines` at both ends of each circuit that a node uses.
+
+    Returns ``sending_row[circuit]`` on side 0 of the seat where it begins and
+    ``receiving_row[circuit]`` on side 1 of the seat where it ends, which is the peer of the
+    former. A seat that waits for a later round may face a seat that does not face it: then there
+    is no circuit.
+    """
+    # Rows are looked up by node, end and lane as one number; end ``2 * seat + side`` is a side of
+    # a seat.
+    transfers = draft.transfers
+    uses = draft.lines.uses
+    n_seats = transfers.seats.n_seats
+    shape = (len(transfers.first), 2 * n_seats, transfers.lanes.number)
+    key = np.ravel_multi_index((uses.node, uses.end, uses.lane), shape)
+    by_key = np.argsort(key)
+
+    # The row of the same node and lane on side 1 of the peer, whose number counts replicas too:
+    # with 4 seats, peer 6 is seat 2 of the next replica.
+    sending_row = np.flatnonzero(uses.end % 2 == 0)
+    receiving_end = 2 * (uses.peer[sending_row] % n_seats) + 1
+    receiving_key = np.ravel_multi_index(
+        (uses.node[sending_row], receiving_end, uses.lane[sending_row]), shape
+    )
+    receiving_row = by_key[np.searchsorted(key[by_key], receiving_key)]
+    is_mutual = uses.peer[receiving_row] % n_seats == uses.end[sending_row] // 2
+    return sending_row[is_mutual], receiving_row[is_mutual]
 
 
 def list_timelines(
@@ -303,14 +329,15 @@ def list_timelines(
 ) -> tuple[RailTimeline, ...]:
     """List which circuits each switch holds when; one timeline for all rails that are alike.
 
-    Each of `bundles` is (bundle, port of a GPU where its circuits begin, port where they end); the
-    last two are one port unless `duplex`.
+    A timeline has the states of the switch one after another: ``matchings[state, port]`` is the
+    port to which a port leads, and ``starts_s`` and ``asked_s`` are when the state begins and when
+    it was asked for, in seconds, both 0 of the first state. `bundles` are ports of a GPU: (bundle,
+    port where its circuits begin, port where they end); the last two are one port unless `duplex`.
     """
     timelines = []
     for number, alike in enumerate(seats.rails):
-        # The times at which circuits change, ascending, and by time when that is asked for: as
-        # soon as one of the changes is. The first time is the beginning of the step, minus
-        # infinite.
+        # ``times_s[k]``: when circuits change, ascending; the first time is the beginning of the
+        # step, minus infinite. ``asked_s[k]``: the earliest request of the changes at that time.
         here = np.flatnonzero(changes.rails == number)
         start_s = changes.start_s[here]
         times_s = np.unique(np.append(-np.inf, start_s))
@@ -318,7 +345,7 @@ def list_timelines(
         np.minimum.at(asked_s, np.searchsorted(times_s, start_s), changes.asked_s[here])
 
         # A switch has a port for each port of a GPU; a fabric may have more, some of them dead.
-        # ``alike.seat`` has an entry for each GPU.
+        # ``alike.seat`` has an entry for each GPU. A change without a receiver makes no circuit.
         n_ports = len(alike.seat) * seats.job.network.ports_per_gpu
         if seats.job.fabric is not None:
             n_ports = seats.job.fabric.n_ports
@@ -354,9 +381,9 @@ def _join_ports(
     Port p of GPU g is live port ``g * ports_per_gpu + p``. Seats become GPUs of the rail,
     and each change is made in all replicas: with 2 replicas of 4 seats whose GPUs are 0 to 3 and 4
     to 7, a circuit from seat 1 to 6, which is seat 2 of the next replica, leads from GPU 1 to 6,
-    and from GPU 5 to 2. With (1, 2, 3) in `bundles`, as of `list_timelines`, a circuit of bundle 1
-    from GPU 5 to GPU 2 joins port 2 of GPU 5 to port 3 of GPU 2, and if `duplex` port 3 of GPU 2
-    to port 2 of GPU 5 as well.
+    and from GPU 5 to 2. Each of `bundles` is (bundle, port of a GPU where its circuits begin, port
+    where they end): with (1, 2, 3) a circuit of bundle 1 from GPU 5 to GPU 2 joins port 2 of GPU 5
+    to port 3 of GPU 2, and if `duplex` port 3 of GPU 2 to port 2 of GPU 5 as well.
     """
     # The ports of the switch, and the GPU of each seat in each replica.
     ports_per_gpu = seats.job.network.ports_per_gpu
@@ -392,15 +419,15 @@ def _join_ports(
 def _list_states(
     n_ports: int, times_s: Floats, circuits: _PortCircuits, *, keeps_all: bool = False
 ) -> tuple[NDArray[np.int32], Ints]:
-    """List the matchings of a switch after each time at which some change: (states, kept times).
+    """List the states of a switch, and from which of `times_s` on each holds: (states, kept).
 
     Each circuit is set up at one of the ascending `times_s`, of which the first is the beginning
-    of the step. In ``states[state, port]`` is the port to which a port leads, -1 for none.
+    of the step. ``states[state, port]`` is the port to which a port leads, -1 for none.
     ``kept[state]`` is the place in `times_s` of the time from which the state holds. A time at
     which the state stays as it is has none of its own, unless `keeps_all`.
     """
     # The circuits that are set up at one time stand together. With starts 0, 0, 5 and times 0, 5
-    # the bounds are 0, 2, 3: the circuits 0 and 1, then 2.
+    # the first circuits are 0, 2 and, behind the last time, 3: the circuits 0 and 1, then 2.
     first_circuit = np.searchsorted(circuits.start_s, np.append(times_s, np.inf))
     states = np.empty((len(times_s), n_ports), np.int32)
     kept = np.empty(len(times_s), np.int64)
@@ -414,11 +441,12 @@ def _write_states(first_circuit, circuits: _PortCircuits, sender, keeps_all, sta
     """Write `states` and `kept` as `_list_states` returns them, and return how many there are.
 
     The circuits of time k are those from ``first_circuit[k]`` up to ``first_circuit[k + 1]``.
-    ``sender[port]`` is scratch: the port whose circuit a port received last, -1 at first.
+    ``sender[port]`` is scratch: the port whose circuit a port received last, -1 at first. Both
+    arrays have room for a state at each time: shapes (times, ports) and (times,).
     """
     n_states = 0
     for time in range(len(kept)):
-        # It begins as the state before, at first with no circuits.
+        # The state of this time begins as the one before; the first one with no circuits.
         state = states[n_states]
         for port in range(len(state)):
             state[port] = IDLE

@@ -157,7 +157,7 @@ class Transfers(NamedTuple):
         lane_bytes_per_s = np.full(len(lanes), self.seats.job.network.port_bytes_per_s)
 
         # Where ports are bidirectional, a lane is two of them. A collective uses both, a message
-        # one.
+        # one. A node beside rails, on no lane, sends no bytes: it lasts `beside_s`.
         if self.lanes.duplex:
             lane_bytes_per_s[~self.is_message] *= 2
         n_lanes = np.maximum(np.bitwise_count(lanes), 1)
@@ -170,7 +170,8 @@ def fold_transfers(job: RailJob) -> Transfers:
 
     Raises `InputError` for an odd number of bidirectional ports.
     """
-    # The bound is only asked for as it refuses steps in which ranks wait for each other.
+    # The bound is only asked for as it refuses steps in which ranks wait for each other in a
+    # circle (`InputError`).
     job.lower_bound()
     duplex = job.fabric is not None and job.fabric.bidirectional
     if duplex and job.network.ports_per_gpu % 2:
@@ -197,7 +198,8 @@ def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
     n_folded = len(nodes.how)
 
     # Communications are sorted into sets that agree in kind, dimension, members (of the group, and
-    # in one replica) and bytes. ``alike[number]`` are the nodes of a set.
+    # in one replica) and bytes: equal columns of `description`. ``alike[number]`` are the nodes of
+    # a set, and ``example[number]`` is the position of one of them in `riding`.
     riding = seats.riding
     operation = seats.folded.part[riding]
     group = step.group[operation]
@@ -215,9 +217,9 @@ def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
     counts = np.bincount(number.reshape(-1), minlength=len(example))
     alike = np.split(riding[order], np.cumsum(counts))[:-1]
 
-    # How each set is done, and its nodes: rounds after the first are nodes beyond all others. If
-    # the nodes 4 and 6 of 10 take three rounds each, ``node_of_round`` has the rows 4, 10, 11 and
-    # 6, 12, 13.
+    # How each set is done, and its nodes as ``node_of_round[communication, round]``: rounds after
+    # the first are nodes beyond all others. If the nodes 4 and 6 of 10 take three rounds each, the
+    # rows are 4, 10, 11 and 6, 12, 13.
     chosen: list[tuple[Ints, CommunicationRounds]] = []
     n_nodes = n_folded
     for communications, k in zip(alike, example.tolist(), strict=True):
@@ -234,6 +236,7 @@ def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
         n_nodes += further.size
 
     # A message that goes back over bidirectional ports is one over the circuit the other way.
+    # Rounds after the first are those of collectives: False here.
     is_ahead = np.zeros(n_nodes, np.bool_)
     is_ahead[:n_folded] = _find_messages_ahead(seats)
     is_message = np.zeros(n_nodes, np.bool_)
@@ -251,12 +254,15 @@ def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
     tables = [Uses(*np.empty((len(Uses._fields), 0), np.int64))]
     in_turn = [np.empty((0, 2), np.int64)]
     for node_of_round, rounds in chosen:
+        # All rows of a set are done alike, and their nodes get the same numbers.
         first[node_of_round] = node_of_round[:, :1]
         last[node_of_round[:, 0]] = node_of_round[:, -1]
         rides[node_of_round] = True
         bytes_sent[node_of_round] = rounds.bytes_sent
         beside_s[node_of_round] = rounds.latency_s
         tables.append(_list_uses(seats, node_of_round, rounds.facing, is_turned))
+
+        # The rounds 4, 10, 11 are the pairs (4, 10) and (10, 11).
         neighbours = np.stack([node_of_round[:, :-1], node_of_round[:, 1:]], axis=2)
         in_turn.append(neighbours.reshape(-1, 2))
 
@@ -284,11 +290,13 @@ def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
 
 
 def _find_messages_ahead(seats: Seats) -> NDArray[np.bool_]:
-    """Tell of each node whether it is a message to the rank that comes next in its group.
+    """Find ``is_ahead[node]``: whether it is a message to the rank that comes next in its group.
 
-    The members of the group are a closed chain, in which the first one comes after the last one.
-    Of two members, only the second one comes after the first.
+    The members of a group are a closed chain, in which the first one comes after the last one: in
+    the group 3, 5, 9 the messages 3 -> 5 and 9 -> 3 are ahead, and 5 -> 3 is not. In a group of
+    two, only the message from the first to the second one is.
     """
+    # The operations that send on a rail, and the place of the sender in its group.
     folded = seats.folded
     step = folded.step
     places = list_places(step)
@@ -296,6 +304,8 @@ def _find_messages_ahead(seats: Seats) -> NDArray[np.bool_]:
     operations = folded.own[rows]
     group = step.group[operations]
     place = places.place(step, operations)
+
+    # ``member[group, place]`` is a rank, -1 behind the last member.
     n_members = (places.member[group] >= 0).sum(axis=1)
     next_rank = places.member[group, (place + 1) % n_members]
     is_first_of_two = (n_members == 2) & (place == 0)
@@ -311,9 +321,10 @@ def _list_uses(
 ) -> Uses:
     """List the uses of communications that are done alike, ``node_of_round[row, round]``.
 
-    All rows have as many members, and face each other as ``facing[round, side, lane, place]``
-    says. Sender and receiver of a message with ``is_turned[node]`` change places: it goes over the
-    circuit from its receiver to its sender.
+    All rows have as many members: the one at a place faces, where it transmits (side 0) and where
+    it receives (side 1), the member at the place ``facing[round, side, lane, place]``. Sender and
+    receiver of a message with ``is_turned[node]`` change places: it goes over the circuit from its
+    receiver to its sender.
     """
     # ``member[row, place]`` is the seat of a member; of a group that joins all replicas there are
     # only the members in one of them. The members of node k stand in one array from
@@ -326,7 +337,8 @@ def _list_uses(
     member[turned] = member[turned, ::-1]
 
     # Which place each place faces, for each round, side and lane. With 4 members in each of two
-    # replicas, place 3 faces place 4 of the group, which is place 0 one replica further on.
+    # replicas, place 3 faces place 4 of the group, which is place 0 one replica further on. The
+    # rows of the result go through the communications, and for each of them through all of this.
     round_number, side, lane, place = np.nonzero(facing[..., :n_members] != IDLE)
     replica, faced = np.divmod(facing[round_number, side, lane, place], n_members)
     return Uses(
@@ -344,6 +356,8 @@ def _list_programs(seats: Seats, n_rounds: Ints, last: Ints) -> Programs:
     ``n_rounds[node]`` and ``last[node]`` are by node of the folded step: how many rounds it takes,
     and the node of the last one.
     """
+    # Rows are the operations of each seat on rails, in the order of its program: a row becomes as
+    # many places as its node has rounds.
     folded = seats.folded
     rows = np.flatnonzero(folded.step.rail[folded.own] >= 0)
     node = folded.nodes[rows]
