@@ -116,10 +116,10 @@ def can_forward(job: RailJob) -> bool:
 
 
 def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
-    """Make the plan of a choice; it has no states of cells yet.
+    """Make the plan of a choice, which has no states of cells yet.
 
-    Operations of ranks that do the same are stored once: those of the first rank of each class, in
-    the order of `Folded.own`. Writes ``decoder.result``.
+    The plan has the operations `Folded.own`, those of one rank of all that do the same, as its
+    `like` says. The schedule is written to ``decoder.result``.
     """
     seats = decoder.seats
     folded = seats.folded

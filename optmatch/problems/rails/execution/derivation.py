@@ -51,14 +51,15 @@ def derive_triggers(
     timeline_of_rail = {rail: timeline for timeline in plan.rails for rail in timeline.rails}
 
     # Rails that share a timeline have the same changes: they are listed once, by the identity of
-    # the timeline.
+    # the timeline. All changes and events get a place in one order, by their times.
     slack_s = _SLACK * max(plan.step_s, 1e-6)
     changes_of_timeline = {id(line): _list_changes(job, line) for line in plan.rails}
     changes_of_rails = [changes_of_timeline[id(timeline_of_rail[rail])] for rail in ranks_of_rail]
     place_of_event, places_of_changes = _order_events(job, plan, changes_of_rails, slack_s)
 
-    # By rail its order: the circuits that the step begins with, and what each trigger changes.
-    # Circuits fall back to a ring by number, but on a fabric with cells.
+    # By rail its order: the circuits that the step begins with, and what each trigger changes. On
+    # ideal switches circuits fall back to a ring by number, in which port p of a GPU leads to port
+    # p of the next GPU; with k ports for each GPU that is k ports further on.
     k = job.network.ports_per_gpu
     rails = []
     for (rail, ranks), changes, place in zip(
@@ -86,8 +87,7 @@ def derive_triggers(
             )
         )
 
-    # A communication that changes circuits on its way becomes parts. What waits for what then
-    # follows from the order alone; only triggers on demand need the times of the plan.
+    # A communication that changes circuits on its way becomes parts.
     find = Finder(step)
     pauses, shares, lasts_s = _list_pauses(job, plan, rails, changes_of_rails, find)
     if timeout_s is None:
@@ -107,6 +107,9 @@ def derive_triggers(
         timeout_s=timeout_s,
         tries=tries,
     )
+
+    # What waits for what follows from the order alone; only triggers on demand need the times of
+    # the plan.
     linked, _ = link(job, triggers, find)
     return _mark_demands(job, plan, linked, changes_of_rails, find)
 
@@ -170,8 +173,8 @@ def _list_pauses(
     `rails` and `changes_of_rails` belong together, entry by entry. Returns the rows of
     `TriggerPlan.pauses` (rank, group, number of the communication, state), for each row the share
     of the communication that is over then, and ``lasts_s[event]``: how long it works without its
-    pauses. Example: an all-to-all of 3 s that changes circuits after 1 s of sending has a row with
-    share 1/3.
+    pauses, in seconds. An all-to-all that sends for 3 s and changes circuits after 1 s of them has
+    a row with share 1/3. Raises `InputError` if a communication of a pooled plan pauses.
     """
     # Without pauses an event lasts from its start to its end.
     step = job.step()
@@ -292,7 +295,7 @@ def _find_cuts(
     A use is a port that an operation sends over from its start to its end. A change hits a use if
     it changes the port in between. An event goes dark where one moment hits all of its uses.
     `uses` are those of this rail, and ``changes[trigger]`` its changes in the order of triggers.
-    The result has the cuts of an event in the order of time; events without cuts are left out.
+    The result is ``cuts[event]``, in the order of time; events without cuts are left out.
 
     Example: an all-to-all from 0 to 3 s uses ports 2 and 5. Trigger 0 changes port 2 at 1 s, and
     trigger 1 changes both ports at 2 s. The event has the cuts ``(1.0, [1], False)`` and ``(2.0,
@@ -312,8 +315,9 @@ def _find_cuts(
     order = np.argsort(key, kind="stable")
     first_key = uses.port * (len(times_s) + 1)
 
-    # The hits of use u are the ``n_hits[u]`` triggers from ``first_hit[u]`` on, by key. All hits
-    # are listed use after use: with 2 hits from 4 on and 1 from 9 on, they are 4, 5 and 9.
+    # Only changes between the start and the end of a use hit it, by more than rounding. The hits
+    # of use u are the ``n_hits[u]`` triggers from ``first_hit[u]`` on, by key. All hits are listed
+    # use after use: with 2 hits from 4 on and 1 from 9 on, they are 4, 5 and 9.
     slack_s = _SLACK * max(plan.step_s, 1e-6)
     first_time = np.searchsorted(times_s, plan.start_s[uses.operation] + slack_s, "right")
     end_time = np.searchsorted(times_s, plan.end_s[uses.operation] - slack_s, "left")
@@ -347,13 +351,15 @@ def _measure_parts(
     """Return how long a communication works, in seconds, and the share that is over at each cut.
 
     `operation` is one of its operations; `cuts` are in the order of time. Delays at which all of
-    its ports are dark are no work.
+    its ports are dark are no work: from 0 to 10 s, with a cut at 4 s that is dark for 1 s and one
+    at 7 s that is not dark, it works for 9 s, of which 4 s and 6 s are over at the cuts: the
+    shares are 4/9 and 6/9.
     """
     start_s = float(plan.start_s[operation])
     end_s = float(plan.end_s[operation])
     next_cuts_s = [*(cut.time_s for cut in cuts[1:]), end_s]
-    # From 0 to 10 s, with a cut at 4 s that is dark for 1 s and one at 7 s that is not dark, it
-    # works for 9 s; 4 s and 6 s of them are over at the cuts.
+
+    # A dark time ends after the delay, or at the next cut if that comes sooner.
     worked_s = []
     dark_s = 0.0
     for cut, until_s in zip(cuts, next_cuts_s, strict=True):
@@ -371,11 +377,12 @@ def _mark_demands(
     changes_of_rails: Sequence[Sequence[_Change]],
     find: Finder,
 ) -> TriggerPlan:
-    """Mark the triggers that wait for their first user to be ready.
+    """Return `linked` with the triggers marked that wait for their first user to be ready.
 
-    The plan asks for these no sooner, and not just as the old circuits are free. `linked` is the
-    order of `plan` with its tables filled, ``changes_of_rails[rail][trigger]`` has the times of
-    its triggers. Returns `linked` with the tables `wanted` of its rails.
+    Marked are those that the plan asks for when their first user is ready, and not just as the old
+    circuits are free: rows of the table `wanted` of their rail name this user. `linked` is the
+    order of `plan` with its other tables filled, and ``changes_of_rails[rail][trigger]`` has the
+    times of its triggers.
     """
     # An event is a computation, or a communication of several ranks as one. ``ready_s[event]`` is
     # when all that it waits for is over, and ``latest_place[event]`` the last place of that in

@@ -45,7 +45,8 @@ class Pauses(NamedTuple):
     """Where communications pause for triggers: *cuts*, by event and share, and rows of triggers.
 
     At each cut of an event one of its parts ends and the next one begins. Part 0 is the node of
-    the event itself; the part behind cut c is the node `n_events` + c.
+    the event itself; the part behind cut c is the node `n_events` + c. With 10 events, of which
+    event 7 pauses twice, its parts 0, 1 and 2 are the nodes 7, 10 and 11.
     """
 
     event: Ints
@@ -55,7 +56,7 @@ class Pauses(NamedTuple):
     part: Ints
     """``part[cut]``: the part that ends there."""
     before: Ints
-    """``before[cut]``: its node."""
+    """``before[cut]``: the node of that part."""
     after: Ints
     """``after[cut]``: the node of the next part."""
     rail: Ints
@@ -79,14 +80,15 @@ class Graph(NamedTuple):
     last: Ints
     """``last[event]``: the node of its last part."""
     begins: tuple[tuple[int, ...], ...]
-    """``begins[rail][k]``: where trigger k begins; it ends at the next node."""
+    """``begins[rail][k]``: the node at which trigger k begins; it is up at the end of the next
+    node."""
 
 
 def _pair_nodes(before: Any, after: Any, ago: Any = 0) -> NDArray[np.int32]:
     """Return pairs of nodes of one step, of which ``before[k]`` ends before ``after[k]`` starts.
 
-    Pairs whose first node is one of the step before, ``ago[k]`` of 1, are left out. The result has
-    the shape (2, pairs).
+    Pairs whose first node is one of the step before, ``ago[k]`` of 1, are left out: the graph is
+    that of one step. The result has the shape (2, pairs).
     """
     is_in_step = np.broadcast_to(np.equal(ago, 0), len(before))
     return np.stack([before, after]).astype(np.int32)[:, is_in_step]
@@ -108,10 +110,10 @@ class _Linking(NamedTuple):
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
     """Derive from the order of a plan what waits for what.
 
-    Fills the tables `needs`, `after` and `wanted` of each rail, and builds the graph of all
-    events, parts and triggers. The plan may lack these tables; which triggers are on demand is
-    read from `wanted`. Raises `InputError` if something stands before what it waits for, or if the
-    plan is not of this job.
+    Returns a copy of the plan with the tables `needs`, `after` and `wanted` of each rail, and the
+    graph of all events, parts and triggers. The plan may lack these tables; which triggers are on
+    demand is read from `wanted`. Raises `InputError` if something stands before what it waits for,
+    or if the plan is not of this job.
 
     A trigger waits for the communications before it that use its old circuits, and those after it
     wait for the trigger. Nodes of the graph are the events of the job, then further parts of
@@ -135,7 +137,8 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     ]
 
     # An event lasts up to its first cut, and each further part from its cut to the next one, the
-    # last part up to share 1. A part has the place of the last trigger that it waits for.
+    # last part up to share 1: an event of 10 s with cuts at the shares 0.4 and 0.7 has parts of 4,
+    # 3 and 3 s. ``next_share[cut]`` is where the part behind a cut ends.
     next_share = np.ones(len(pauses.share))
     goes_on = pauses.part[1:] > 0
     next_share[:-1][goes_on] = pauses.share[1:][goes_on]
@@ -144,6 +147,8 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     is_first = pauses.part == 0
     first_s[pauses.event[is_first]] *= pauses.share[is_first]
     durations_s = [first_s, whole_s[pauses.event] * (next_share - pauses.share)]
+
+    # A further part has the place of the last trigger that it waits for.
     place_of_part = np.zeros(len(pauses.event), np.int32)
     for rail in plan.rails:
         rows = np.flatnonzero(pauses.rail == rail.rail)
@@ -196,10 +201,10 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
 
 
 def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) -> None:
-    """Refuse a table that has other rows than the right one.
+    """Raise `InputError` if a table of whole numbers, called `where`, has other rows than `right`.
 
-    Both are tables of whole numbers, `where` names them; the first row that is missing is named,
-    else the first one too many.
+    The first row that is missing is named, else the first one too many. A row twice, or rows in
+    another order, are no error.
     """
     if np.array_equal(stated, right):
         return
@@ -212,14 +217,17 @@ def _compare(where: str, stated: NDArray[np.int32], right: NDArray[np.int32]) ->
 
 
 def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
-    """Check that a plan has the groups, ranks, ports and operations of the job.
+    """Raise `InputError` at the first entry of a plan that does not fit the job, by these rules.
 
-    Besides, all ranks of a communication have it at one place of the order, no two events or
-    triggers share a place, and relays name operations and ranks of the job. It raises `InputError`
-    at the first entry that breaks a rule; the tables of triggers are not compared here
-    (`check_triggers`).
+    - Rails are pooled only in jobs that allow it, and then no communication pauses.
+    - The plan names the groups of the job, and has a place for each of its operations.
+    - Each rail of the job is there, with its ranks and the ports of its switch.
+    - All ranks of a communication have it at one place, and no two things share a place.
+    - Relays name operations and ranks of the job.
+
+    The tables of triggers are compared elsewhere (`check_triggers`).
     """
-    # The plan names the groups of the job, and has a place for each of its operations.
+    # Data change rail only where the job says how long that takes, on ideal switches.
     step = job.step()
     events = job.events()
     is_recorded = job.workload.recorded is not None
@@ -235,6 +243,8 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
             "pauses: a communication over several rails has no state of one rail to wait for",
             where="pauses",
         )
+
+    # The groups of the job, and a place for each of its operations.
     names = tuple(group.name for group in step.groups)
     if plan.groups != names or len(plan.place) != step.n_operations:
         raise InputError(
@@ -286,10 +296,11 @@ def _list_pauses(job: RailJob, plan: TriggerPlan, find: Finder) -> Pauses:
     """List the cuts of all events that pause, and the triggers that they wait for.
 
     Rows of ``plan.pauses`` are rank, group, number and state, and ``plan.shares`` has an entry for
-    each; state k + 1 is that after trigger k. Refuses a state that the rail of the operation does
-    not have. Example: rows of event 7 with the shares 1/3, 2/3 and 1/3 make two cuts.
+    each; state k + 1 is that after trigger k. Raises `InputError` for a state that the rail of the
+    operation does not have. Rows of event 7 with the shares 1/3, 2/3 and 1/3 make two cuts.
     """
-    # States of a rail are counted by its triggers; an operation inside a server has none.
+    # By row of pauses its operation, its rail and its trigger. States of a rail are counted by its
+    # triggers; an operation inside a server has none.
     operations = find(plan.pauses, "pauses")
     rail_of_row = job.step().rail[operations].astype(np.int64)
     trigger = plan.pauses[:, 3].astype(np.int64) - 1
@@ -302,7 +313,9 @@ def _list_pauses(job: RailJob, plan: TriggerPlan, find: Finder) -> Pauses:
             where=f"pauses[{row}]",
         )
 
-    # Rows of one event with one share are one cut; parts of an event count from its first cut.
+    # Rows of one event with one share are one cut. Cuts are sorted by event, then by share, and
+    # parts of an event count from its first cut: with cuts of the events 2, 7, 7 and 9 the parts
+    # that end there are 0, 0, 1 and 0.
     event_of_row = job.events().event_of[operations]
     cuts, cut_of_row = np.unique(
         np.stack([event_of_row, plan.shares], axis=1), axis=0, return_inverse=True
@@ -328,10 +341,12 @@ def _link_rail(
     """Add the pairs of nodes that follow from the use of circuits on a rail, and fill its tables.
 
     `uses` are all sends over its ports. Trigger k is the nodes ``begin[k]``, of no time, and
-    ``begin[k] + 1``, its delay. Pairs go into `pairs`; the result is the rail with new tables
-    `needs`, `after` and `wanted`.
+    ``begin[k] + 1``, its delay. Appends arrays of the shape (2, pairs) to `pairs`: a first node
+    that has to end before the second starts. Returns a copy of the rail with new tables `needs`,
+    `after` and `wanted`, whose columns `RailTriggers` describes.
     """
-    # `table` has all sends and triggers at each port, in the order of the plan.
+    # `table` has all sends and triggers at each port, in the order of the plan. Its pairs are
+    # (earlier thing, later thing, steps between: 0 or 1).
     job = linking.job
     find = linking.find
     event_of = job.events().event_of
@@ -355,7 +370,8 @@ def _link_rail(
     send, trigger, ago = table.pair(use=True, after_use=False)
     send_event = event_of[send]
     node = linking.last[send_event]
-    part = np.bincount(pauses.event, minlength=len(linking.last))[send_event]
+    n_cuts = np.bincount(pauses.event, minlength=len(linking.last))
+    part = n_cuts[send_event]  # the last part of an event has the number of its cuts
     for (event, k), cut in cut_of.items():
         is_cut = (send_event == event) & (trigger == k)
         node[is_cut] = pauses.before[cut]
@@ -369,7 +385,8 @@ def _link_rail(
     needs = [find.name(send, 0, trigger + 1, ago)]
     pairs.append(_pair_nodes(begin[trigger] + 1, event_of[send], ago))
 
-    # Further parts wait for the triggers of their pauses that change ports of their own.
+    # Further parts wait for the triggers of their pauses: in `needs` each operation of the event
+    # that sends over a port of such a trigger, in the graph the part behind the cut.
     trigger_of_change, changed_port = touched(job, rail)
     for (event, k), cut in cut_of.items():
         own_uses = np.flatnonzero(event_of[uses.operation] == event)
@@ -386,6 +403,8 @@ def _link_rail(
     earlier, later, ago = followers.T
     pairs.append(_pair_nodes(begin[earlier] + waits_until_up, begin[later], ago))
     pairs.append(_pair_nodes(begin, begin + 1))
+
+    # Without triggers on demand the table `wanted` is empty.
     linked = replace(rail, needs=np.concatenate(needs), after=after, wanted=rail.wanted[:0])
     if not len(rail.wanted):
         return linked
@@ -405,8 +424,9 @@ def _link_rail(
 def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
     """List sends and triggers at each port, in the order of the plan.
 
-    With pooled rails each port is a port for each rail, over which the GPUs of a server send
-    apart. Changes of ports over which nobody sends are left out.
+    With pooled rails the GPUs of a server send over equal shares of each port, one share for each
+    rail, and each share counts as a port of its own. Changes of ports over which nobody sends are
+    left out.
     """
     job = linking.job
     trigger, changed_port = touched(job, rail)
@@ -422,7 +442,8 @@ def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
         changed_port = np.repeat(changed_port * n_shares, n_shares) + all_shares
         trigger = np.repeat(trigger, n_shares)
 
-    # Sorted by port and place. The entries before `len(used_port)` are sends.
+    # Sends, then changes, sorted by port and place: an entry of `order` below `len(used_port)` is
+    # a send.
     is_used = np.isin(changed_port, used_port)
     trigger = trigger[is_used]
     ports = np.concatenate([used_port, changed_port[is_used]])
@@ -449,10 +470,11 @@ def list_wanted(
 
 
 def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
-    """List pairs of triggers that follow each other at some port.
+    """List pairs of triggers that follow each other at some port; shape (pairs, 3).
 
     Rows are (earlier, later, steps between: 0, or 1 from the last trigger of a port to its first
-    one of the next step). All triggers follow each other if the switch changes as a whole.
+    one of the next step). All triggers follow each other if the switch changes as a whole: of
+    triggers 0, 1, 2 the rows are (2, 0, 1), (0, 1, 0) and (1, 2, 0).
     """
     number = np.arange(len(rail.place))
     if job.fabric is not None or job.network.switching == "all-stop":
@@ -461,7 +483,8 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
 
     # A trigger concerns the transmit port of each change and its receive ports before and after.
     # Transmit port p gets the number 2 p, and receive port p the number 2 p + 1. Pairs of such a
-    # number and a trigger are packed into one integer, sorted, and unpacked again.
+    # number and a trigger are packed into one integer, sorted, and unpacked again: with n = 10
+    # triggers, that trigger 4 concerns the number 7 is 74.
     ports = np.concatenate([2 * sends, 2 * old + 1, 2 * new + 1])  # a dark port is -1
     n = len(number)
     keys = np.unique(ports.astype(np.int64) * n + np.tile(trigger, 3))
@@ -473,7 +496,7 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     earlier = np.roll(later, 1)
     earlier[is_first] = np.append(later[np.flatnonzero(is_first)[1:] - 1], later[-1:])
 
-    # A pair may occur at several ports: each is kept once.
+    # A pair may occur at several ports: each is kept once, as ``(earlier * n + later) * 2 + ago``.
     pair, ago = np.divmod(np.unique((earlier * n + later) * 2 + is_first), 2)
     return np.stack([*np.divmod(pair, max(n, 1)), ago], axis=1)
 
@@ -481,9 +504,10 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
     """Work out the times of a plan anew, from its order alone, as longest paths.
 
-    `graph` is that of the plan, as `link` builds it.
+    Everything starts as early as the order allows. `graph` is that of the plan, as `link` builds
+    it.
     """
-    # The longest path to each node gives its end.
+    # The longest path to each node gives its end, in seconds from the beginning of the step.
     events = job.events()
     end_s = ends_s(graph.events)
     start_s = end_s - graph.events.duration_s
@@ -510,10 +534,12 @@ def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
 def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTimeline:
     """List the states of a rail, given when each of its triggers begins.
 
-    ``trigger_s[trigger]`` is in seconds. Triggers that begin at the same time make one state.
+    ``trigger_s[trigger]`` is in seconds. Triggers that begin at the same time make one state. Each
+    state is asked for when it starts.
     """
-    # ``changes[trigger]`` has a row of transmit port and new receive port for each port.
-    # `cell_rows` has the row of ``rail.cell_states`` of each state, that after its last trigger.
+    # ``changes[trigger]`` has rows of (transmit port, new receive port, trigger). Row s of
+    # ``rail.cell_states`` is the state after the first s triggers: `cell_rows` has the row of each
+    # state, that after its last trigger.
     matchings = [rail.circuits]
     starts_s = [0.0]
     cell_rows = [0]

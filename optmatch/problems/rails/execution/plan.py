@@ -325,7 +325,9 @@ class RailPlan(Value):
         n_stored = n_operations * is_stored
         check_length("start_s", self.start_s, int(n_stored.sum()), "stored operations")
 
-        # The operations of a rank are copied from where those of the one that it is like begin.
+        # Stored operations stand rank by rank: with 3, 2 and 3 operations of the ranks 0, 1 and 2,
+        # of which rank 2 is like rank 0, the 5 stored ones begin at 0 and 3, and those of rank 2
+        # are copied from 0.
         first_stored = (np.cumsum(n_stored) - n_stored)[self.like]
         return replace(
             self,
@@ -396,7 +398,7 @@ class RailPlan(Value):
 
 
 def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
-    """Refuse relays of operations that do not exist, or that are not sorted."""
+    """Raise `InputError` at the first relay of no operation, or that is out of order."""
     for row in np.flatnonzero((rows[:, 0] < 0) | (rows[:, 0] >= n_operations))[:1]:
         raise InputError(
             f"relays[{row}]: operation {rows[row, 0]} of a step of {n_operations}",

@@ -151,9 +151,10 @@ class RailTriggers(Value):
                 )
 
     def turns(self) -> tuple[Rows, Rows, Rows, Rows]:
-        """List by row of changes the trigger, transmit port, and receive port before and after it.
+        """Return (trigger, transmit port, old receive port, new receive port) by row of `changes`.
 
-        Raises `InputError` for ports that do not exist, or that are there twice in a trigger.
+        A receive port is -1 where there is no circuit. Raises `InputError` for ports that do not
+        exist, or that are there twice in a trigger.
         """
         sends, new, trigger = self.changes.T
         ports = len(self.circuits)
@@ -176,7 +177,7 @@ class RailTriggers(Value):
         return trigger, sends, old, new
 
     def split(self, rows: Rows) -> list[Rows]:
-        """Split a table by the triggers in its last column."""
+        """Split a table by the triggers in its last column: one table for each trigger."""
         # Sorted by trigger, the table is cut before the first row of each trigger and behind the
         # last one; what is before trigger 0 and behind the last trigger is empty.
         rows = rows[np.argsort(rows[:, -1], kind="stable")]

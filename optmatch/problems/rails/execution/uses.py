@@ -61,11 +61,12 @@ class Ports(NamedTuple):
         If there is none, that is the last one of the step before. `use` says whether the earlier
         entry of a pair is a send (else a change), `after_use` the same of the later one. The
         result is the items of the earlier entries, those of the later ones, and how many steps
-        lie between, 0 or 1.
+        lie between, 0 or 1. At a port with send 8, change 2 and send 9, the sends before changes
+        are the pair (8, 2, 0), and the changes before sends the pairs (2, 8, 1) and (2, 9, 0).
         """
-        # Entries are sorted by port. `last_match[entry]` is the last entry of the first kind up to
-        # this one, -1 for none; it may be one of an earlier port, which shows as a number below
-        # that of the first entry of the port.
+        # Entries are sorted by port. `last_match[entry]` is the last entry of the earlier sort up
+        # to this one, -1 for none; it may be one of an earlier port, which shows as a number below
+        # that of the first entry of the port. `previous` is the same without the entry itself.
         first_of_port = np.searchsorted(self.port, self.port)
         last_of_port = np.searchsorted(self.port, self.port, "right") - 1
         matches = np.where(self.is_use == use, np.arange(len(self.port)), -1)
@@ -139,9 +140,8 @@ def list_uses(
         wrong = np.array(rail.ranks)[gpu] != rank
 
     # Each bit that is set becomes a use: ``row[use]`` is the entry and ``number[use]`` the port of
-    # the GPU, from 0. Bits are wrong if there are none, or any beyond the ports of a GPU (of a
-    # server, if pooled). On a fabric, GPUs have the first ports of the switch that work:
-    # ``live[g * k + p]`` is the one of port p of GPU g.
+    # the GPU, from 0. A rank that is not on this rail has wrong ports; so are bits of which none
+    # is set, or any beyond the ports of a GPU (of a server, if pooled).
     row, number = np.nonzero(bits[:, None] >> (first_bit + np.arange(k)) & 1)
     wrong |= (bits <= 0) | (bits >> n_bits != 0)
     for bad in np.flatnonzero(wrong)[:1]:
@@ -150,6 +150,9 @@ def list_uses(
             f" {rank[bad]}: no ports on rail {rail.rail}",
             where=f"ports[{operation[bad]}]",
         )
+
+    # On a fabric, GPUs have the first ports of the switch that work: ``live[g * k + p]`` is the
+    # one of port p of GPU g.
     live = np.arange(len(rail.circuits)) if job.fabric is None else job.fabric.live_ports
     return Use(operation[row], live[gpu[row] * k + number].astype(np.int64))
 
@@ -157,8 +160,8 @@ def list_uses(
 def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
     """List which trigger interrupts which port.
 
-    The result is (trigger, port): trigger ``trigger[pair]`` interrupts the transmit port
-    ``port[pair]``. On a switch that stops as a whole each interrupts all.
+    The result is two arrays: ``trigger[pair]`` interrupts the transmit port ``port[pair]``, as it
+    changes its circuit. On a switch that stops as a whole each trigger interrupts all ports.
     """
     if job.network.switching == "all-stop":
         n_ports = len(rail.circuits)
@@ -197,16 +200,15 @@ class Finder:
         self.number[step.group < 0] = 0
 
     def _pair(self, rank: NDArray[np.int32], group: NDArray[np.int32]) -> Ints:
-        """Pack ranks and groups into keys."""
+        """Pack ranks and groups into keys, which sort by rank and then by group, -1 for none."""
         return rank.astype(np.int64) * (len(self.step.groups) + 1) + group + 1
 
     def __call__(self, rows: NDArray[np.int32], where: str) -> Ints:
-        """Find the operations that rows name by rank, group and number.
-
-        `where` names the table if one does not exist.
+        """Find the operations that rows name by rank, group and number: one for each row.
 
         The row (3, 5, 2) names the second communication of group 5 in the program of rank 3;
-        further columns of `rows` are not looked at.
+        further columns of `rows` are not looked at. Raises `InputError`, in which `where` is the
+        name of the table, at the first row that names no communication.
         """
         rank, group, number = rows.T[:3]
         key = self._pair(rank, group)
@@ -228,10 +230,10 @@ class Finder:
         return operations
 
     def name(self, operations: NDArray[Any], *columns: Any) -> NDArray[np.int32]:
-        """Name operations by rank, group and number, with further columns, sorted.
+        """Name operations by rows of rank, group, number and further columns.
 
-        A further column has an entry for each operation, or is one number for all; it becomes a
-        column of the result, in which equal rows stand once.
+        A further column has an entry for each operation, or is one number for all. The rows of the
+        result are sorted, and equal ones stand once.
         """
         step = self.step
         rank = step.rank[operations]
@@ -251,12 +253,14 @@ class Finder:
 def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> Ints:
     """Find by trigger the first operation over its new circuits in this step, -1 for none.
 
-    ``place[operation]`` is its place in the order of all operations.
+    ``place[operation]`` is its place in the order of all operations. The table ``rail.needs`` says
+    who sends over which circuits, and has to be filled.
     """
     # In a row of `needs`, column 4 is the state that is waited for, which trigger ``state - 1``
     # leads to, and column 5 is 1 if that is one of the step before.
     rows = rail.needs[rail.needs[:, 5] == 0]
     operations = find(rows[:, :3], "needs")
+
     # From the last place to the first: the operation that is written last has the first place.
     order = np.argsort(-place[operations], kind="stable")
     first = np.full(len(rail.place), -1)
@@ -265,9 +269,11 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
 
 
 def gather(keys: NDArray[Any], values: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Find all places of values among keys.
+    """Find all places at which values occur in an array of keys.
 
-    The result is pairs (row of the value, place of the key), row by row.
+    The result is two arrays, ``row[match]`` and ``place[match]`` with ``keys[place[match]] ==
+    values[row[match]]``, in the order of the rows: the values 4 and 9 in the keys 9, 4, 4 give the
+    rows 0, 0, 1 and the places 1, 2, 0.
     """
     # The places of all matches, sorted by their keys: those of a value stand together.
     place = np.flatnonzero(np.isin(keys, values))
