@@ -38,9 +38,10 @@ grid; more of them would take trials from the search, which changes orders at ra
 
 
 def list_components(seats: Seats, joins: NDArray[np.bool_] | None = None) -> Ints:
-    """List by seat the least seat that it communicates with, directly or through others.
+    """List ``component[seat]``: the least seat that a seat communicates with, or itself.
 
-    Only nodes with ``joins[node]`` count; None if all do.
+    Seats may communicate directly or through others. Only nodes with ``joins[node]`` count; all do
+    if it is None.
     """
     node_of_member = np.repeat(np.arange(len(seats.nodes.how)), seats.n_members)
     member = seats.nodes.member
@@ -115,15 +116,17 @@ def _list_grids(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
 
     In each result ``order[place]`` is a seat. Groups are sorted by their places in a second
     family, also with every second group turned around (boustrophedon), and each backwards. The
-    groups 0 1 and 2 3 give 0 1 2 3 and 3 2 1 0, then 0 1 3 2 and 2 3 1 0.
+    groups 0 1 and 2 3 give 0 1 2 3 and 3 2 1 0, then 0 1 3 2 and 2 3 1 0. Each pair of the first
+    three of `families`, which have the most traffic, is taken both ways.
     """
     seat = np.arange(n_seats)
     for chosen in permutations(families[:3], min(2, len(families))):
         for snake in (False, True):
             # Groups of the outer family stand one after another, in the order of their places in
             # the inner one; members stand as in their group, in every second group turned around
-            # if it is a snake. The last key of a lexsort counts first. With one family alone each
-            # seat is an inner group of its own.
+            # if it is a snake. Row 0 of a family has the groups, row 1 the places of seats in
+            # them. The last key of a lexsort counts first. With one family alone each seat is an
+            # inner group of its own.
             outer = chosen[0]
             inner = np.stack([seat, seat])
             if len(chosen) > 1:
@@ -145,22 +148,27 @@ def _list_spread(families: Sequence[Ints], n_seats: int) -> Iterator[Ints]:
     """
     seat = np.arange(n_seats)
     for first, second in permutations(families[:3], 2):
+        # A family with one group, or with groups of one member, has nothing to spread.
         n_groups = int(first[0].max()) + 1
         n_blocks = int(first[1].max()) + 1
         if n_groups == 1 or n_blocks == 1:
             continue
 
-        # A member at place p of a group that begins in block b goes into block b + p. Few groups
-        # begin further apart, so that those of the second family are still everywhere.
+        # A member at place p of a group that begins in block b goes into block b + p, in a circle.
+        # Groups begin in the order of their places in the second family, one block apart or, if
+        # they are few, further: 2 groups of 6 members begin in the blocks 0 and 3.
         begin = _rank_groups(first[0], second[1]) * max(1, n_blocks // n_groups)
         block = (begin + np.maximum(first[1], 0)) % n_blocks
         yield np.lexsort([seat, begin, block])
 
 
 def _list_others(n_seats: int) -> Iterator[Ints]:
-    """List all orders of few seats up to rotation, else a few random ones."""
+    """List all orders of few seats up to rotation, else a few random ones; none of one seat."""
     if n_seats < 2:
         return
+
+    # The rings of five seats are the 24 orders of the other four behind seat 0. The first test
+    # keeps the factorial small.
     if n_seats <= _MOST_RINGS and factorial(n_seats - 1) <= _MOST_RINGS:
         for order in permutations(range(1, n_seats)):
             yield np.array([0, *order])
@@ -179,12 +187,13 @@ def _rank_groups(group: Ints, place: Ints) -> Ints:
     """
     n = int(group.max(initial=-1)) + 1
 
-    # The last entry is that of seats in no group, which have number -1.
+    # By group the least place of its members; the last entry is that of seats in no group, which
+    # have number -1.
     least = np.full(n + 1, len(group))
     np.minimum.at(least, group, place)
 
-    # ``least[group]`` is the least place of its members; of equal ones the lower group is first.
-    # The lexsort lists the groups in this order, and the argsort inverts it: by group its rank.
+    # Groups are ranked by it; of equal ones the lower group is first. The lexsort lists the groups
+    # in this order, and the argsort inverts it: by group its rank.
     rank = np.argsort(np.lexsort([np.arange(n), least[:n]]))
     return np.append(rank, n)[group]
 
@@ -215,12 +224,13 @@ def close_ring(order: Ints, cycle: Ints) -> Ints:
 
 
 def list_cuts(component: Ints, families: Sequence[Ints]) -> list[Ints]:
-    """List different cuts by the families that they join, all that communicate last.
+    """List different cuts: each joins the seats that share groups of some families.
 
-    In a cut ``cut[seat]`` is the least seat that it is joined to. The last cut is `component`, by
-    seat the least one that it communicates with, directly or through others. With rows and columns
-    of a grid the cuts are rows, columns, and all: for groups 0 1 and 2 3 and groups 0 2 and 1 3
-    these are 0 0 2 2, then 0 1 0 1, and 0 0 0 0.
+    In a cut ``cut[seat]`` is the least seat that a seat is joined to. One family is taken at a
+    time, then two, and so on. The last cut is `component`, by seat the least one that it
+    communicates with, directly or through others. With rows and columns of a grid the cuts are
+    rows, columns, and all: for groups 0 1 and 2 3 and groups 0 2 and 1 3 these are 0 0 2 2, then
+    0 1 0 1, and 0 0 0 0.
     """
     cuts: dict[bytes, Ints] = {}
     for n_chosen in range(1, len(families) + 1):
@@ -242,8 +252,8 @@ def _join_groups(component: Ints, families: Sequence[Ints]) -> Ints:
     """
     n = len(component)
 
-    # Groups of all families are owners, each with a number of its own: ``family * n + group``, as
-    # a family has at most n groups.
+    # ``join_members`` joins the members of each group, which has a number of its own among those
+    # of all families: ``family * n + group``, as a family has at most n groups.
     family, member = np.nonzero(np.array([group for group, _ in families]) >= 0)
     group = np.array([group for group, _ in families])[family, member]
     least = join_members(n, member, family * n + group)

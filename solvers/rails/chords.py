@@ -55,8 +55,9 @@ class _RouteList(NamedTuple):
 def choose_chords(n_members: int, n_ports: int) -> ChordRoutes | None:
     """Choose a stride for each port, so that the busiest port carries least in an all-to-all.
 
-    The few sets of strides with the fewest hops in all are compared by a linear programme. None if
-    there are more ports than other members.
+    Returns the strides with the routes of all parts. The few sets of strides with the fewest hops
+    in all are compared, each by a linear programme. None if there are more ports than other
+    members.
     """
     if n_ports > n_members - 1:
         return None
@@ -88,7 +89,7 @@ def _list_stride_sets(n: int, n_ports: int) -> Iterator[tuple[int, ...]]:
         if len(shifts) == n_ports:
             yield shifts
 
-    # Greedy: from stride 1 on, each further stride is that which saves most hops.
+    # The greedy set: from stride 1 on, each further stride is that which saves most hops.
     greedy: tuple[int, ...] = (1,)
     while len(greedy) < n_ports:
         sets = [tuple(sorted((*greedy, stride))) for stride in range(2, n) if stride not in greedy]
@@ -148,7 +149,8 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
 def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     """List the routes of fewest hops to each distance, and those with one more if they are few.
 
-    The order of hops does not matter. A distance is one from 1 to n - 1 among n members.
+    The order of hops does not matter. A distance is one from 1 to n - 1 among n members, and all
+    of them have to be reached by `strides`.
     """
     fewest = np.zeros(n, np.int64)
     distances = [np.empty(0, np.int64)]
@@ -166,10 +168,13 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
 
         # All multisets of so many hops, as ports, and how often each port is in them: of two ports
         # and three hops these are 000, 001, 011 and 111, with the counts (3, 0), (2, 1), (1, 2)
-        # and (0, 3). A route is kept if no way to its distance is shorter by two.
+        # and (0, 3). The distance of a route is the sum of its strides, around the circle.
         ports = np.array([*combinations_with_replacement(range(len(strides)), n_hops)])
         hops = (ports[:, :, None] == np.arange(len(strides))).sum(axis=1)
         distance = hops @ np.array(strides) % n
+
+        # Distances without a way so far have this one. Longer ways are kept if they are one hop
+        # longer than the shortest one; distance 0 is no route.
         fewest[np.unique(distance[fewest[distance] == 0])] = n_hops
         is_short = (distance > 0) & (n_hops <= fewest[distance] + 1)
         distances.append(distance[is_short])

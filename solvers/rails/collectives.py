@@ -51,12 +51,13 @@ class Lanes(NamedTuple):
 
 
 class CommunicationRounds(NamedTuple):
-    """How a communication is done."""
+    """How a communication is done, round by round."""
 
     facing: Facing
     """Peers by round, see `Facing`; the members of a message are its sender and its receiver."""
     bytes_sent: tuple[float, ...]
-    """Bytes that a member sends in each round, over all its lanes; a ring or message is one."""
+    """Bytes that a member sends in each round, over all its lanes; a ring or a message is one
+    round."""
     latency_s: float
     """The latency of each round, in seconds."""
 
@@ -81,8 +82,8 @@ def choose_rounds(
             face_receiver(lanes.number), (sent_bytes,), job.network.latency_on_rails_s
         )
 
-    # Each exchange of an algorithm has the distance of the members of a pair, and its share of the
-    # buffer. A ring, the default, has no exchanges.
+    # Each exchange of an algorithm has the distance of the members of a pair, and the share of the
+    # buffer that each of them sends. A ring, the default, has no exchanges.
     exchanges = list_rounds(job.collectives.get(group.dimension, "ring"), kind, n)
     if exchanges:
         distances = tuple(exchange.distance for exchange in exchanges)
@@ -142,7 +143,7 @@ def face_receiver(lanes: int) -> Facing:
 
 
 def face_ring(n: int, lanes: int) -> Facing:
-    """Put a group into a ring on all lanes, in one round: the next and the previous place of each.
+    """Put a group into a ring on all lanes, in one round: each faces its next and previous place.
 
     With 3 members and one lane, ``facing[0, 0, 0]`` is 1, 2, 0 and ``facing[0, 1, 0]`` is 2, 0, 1.
     """
@@ -155,8 +156,9 @@ def face_ring(n: int, lanes: int) -> Facing:
 def face_shifts(n: int, lanes: int) -> Facing:
     """Let every member send 1 to n - 1 places onward, another number on each lane and round.
 
-    With 6 members and 2 lanes these are 1 and 2, then 3 and 4, then 5; a lane that is left over in
-    the last round stays as it is.
+    The result is ``facing[round, side, lane, place]``, the place of the member that each faces.
+    With 6 members and 2 lanes they are 1 and 2 places onward, then 3 and 4, then 5; a lane that is
+    left over in the last round stays as it is.
     """
     n_rounds = -(-(n - 1) // lanes)  # rounded up
     facing = np.empty((n_rounds, 2, lanes, n), dtype=np.int64)

@@ -54,7 +54,11 @@ def may_pool(job: RailJob) -> bool:
 def plan_pooled(
     job: RailJob, known_s: float, rng: np.random.Generator, most: int | None = None
 ) -> Iterator[RailPlan]:
-    """Find a faster plan in which a server uses the ports of all rails; see `plan_forwarded`."""
+    """Find a plan, faster than `known_s` seconds, in which a server uses the ports of all rails.
+
+    Yields one plan at most, by the search of `plan_forwarded`, which tries `most` choices; none if
+    rails cannot be pooled, or if the GPUs of a server do different things.
+    """
     if not may_pool(job) or not can_forward(job):
         return
     pooled = job.with_pooled_rails()
@@ -78,13 +82,15 @@ def _servers_are_seats(seats: Seats) -> bool:
     n_ranks = len(seat_of_rank)
     n_seats = seats.n_seats
 
-    # A seat is within one server if the least and the greatest server of its ranks are the same.
+    # ``lowest[seat]`` and ``highest[seat]`` are the least and the greatest server of its ranks. A
+    # seat is within one server if they are the same.
     lowest = np.full(n_seats, len(seats.rail_of))
     highest = np.full(n_seats, -1)
     np.minimum.at(lowest, seat_of_rank, server_of_rank)
     np.maximum.at(highest, seat_of_rank, server_of_rank)
 
-    # Then there are as many seats as servers only if no server has two.
+    # Each rank is on one of `gpus_per_server` GPUs of a server. Then there are as many seats as
+    # servers only if no server has two.
     return bool((lowest == highest).all()) and n_seats * job.network.gpus_per_server == n_ranks
 
 
@@ -104,7 +110,8 @@ def deal_ports(job: RailJob, plan: RailPlan) -> RailPlan:
     timelines = []
     for number, rail in enumerate(ranks_of_rails(job.step())):
         # The large switch numbers its ports as ``gpu * n_rails * k + rail * k + p``, the switch of
-        # a rail as ``gpu * k + p``. Circuits lead from a rail to the same rail.
+        # a rail as ``gpu * k + p``. Circuits lead from a rail to the same rail: with 4 rails and 2
+        # ports, 26 becomes 26 // 8 * 2 + 26 % 2 = 6.
         share = states[:, :, number].reshape(len(states), -1)
         receiver = share // (n_rails * k) * k + share % k
         matchings = np.where(share == IDLE, IDLE, receiver).astype(np.int32)

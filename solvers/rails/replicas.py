@@ -41,7 +41,10 @@ class Replicas(NamedTuple):
 
 
 def find_replicas(job: RailJob) -> Replicas:
-    """Split a large job into replicas that can be searched; the job keeps the answer."""
+    """Split a large job into replicas that can be searched; the job keeps the answer.
+
+    A small job, and one that cannot be split, is one replica.
+    """
     return job.once("replicas", lambda: _find_fewest_replicas(job))
 
 
@@ -85,14 +88,16 @@ def _split_ranks(job: RailJob, count: int) -> Replicas | None:
     With 128 ranks of data parallelism and two replicas, ranks 0 to 63 are one and 64 to 127 the
     other, and rank 70 is at the place of rank 6.
     """
+    # ``places[rank]`` has the coordinates of a rank, one for each degree of parallelism. That of
+    # data parallelism is a replica and a place in it: with 128 in two replicas, 70 is 1 and 6.
     step = job.step()
     places = coordinates(job.parallelism)
     column = DEGREES.index("dp")
     number, place = np.divmod(places[:, column], job.parallelism.dp // count)
 
-    # ``places[rank]`` has the coordinates of a rank, one for each degree of parallelism. Ranks
-    # that agree in all but their replica are sorted by it: ``table[place, replica]`` is a rank.
-    # ``first[rank]`` is the rank at its place in replica 0, ``next_one[rank]`` in the next one.
+    # Ranks that agree in all but their replica are sorted by it: ``table[place, replica]`` is a
+    # rank. ``first[rank]`` is the rank at its place in replica 0, ``next_one[rank]`` in the next
+    # one, which after the last one is replica 0.
     places[:, column] = place
     key = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
     table = np.lexsort([number, key]).reshape(-1, count)
@@ -101,15 +106,15 @@ def _split_ranks(job: RailJob, count: int) -> Replicas | None:
     first[table] = table[:, :1]
     next_one[table] = np.roll(table, -1, axis=1)
 
-    # A rail that has a rank has those at its place in all replicas.
+    # A rail that has a rank has to have those at its place in all replicas.
     for on_rail in ranks_of_rails(step).values():
         if not np.array_equal(np.sort(next_one[on_rail]), on_rail):
             return None
 
-    # A group on a rail lies in one replica or, with each member, has those of all replicas at its
-    # place: moved on by a replica it is the same group. All-to-alls, messages and exchanges in
-    # pairs lead to certain members, and may not cross. The last entry of `crosses` is that of no
-    # group, which is -1.
+    # A group on a rail has to lie in one replica or, with each member, have those of all replicas
+    # at its place: moved on by a replica it is the same group. All-to-alls, messages and exchanges
+    # in pairs lead to certain members, and may not cross. The last entry of `crosses` is that of
+    # no group, which is -1.
     crosses = np.zeros(len(step.groups) + 1, np.bool_)
     for index, group in enumerate(step.groups):
         ranks = np.array(group.ranks)
