@@ -113,9 +113,10 @@ def route_over_chords(n_members: int, strides: tuple[int, ...]) -> ChordRoutes:
     routes = _list_routes(n_members, strides)
     n_routes = len(routes.distance)
 
-    # Variables: the share of each route, and last the load of the busiest port, which is to be
-    # least. The shares of each distance sum to 1 (one row for each distance from 1 on), and no
-    # port carries more than the busiest one (one row for each port).
+    # Variables, one column each: the share of each route, and last the load of the busiest port,
+    # which is to be least. Equations: the shares of each distance sum to 1 (one row for each
+    # distance from 1 on). Inequalities: no port carries more than the busiest one, so that its
+    # load minus that of the busiest one is 0 at most (one row for each port).
     parts_are_whole = coo_array(
         (np.ones(n_routes), (routes.distance - 1, np.arange(n_routes))),
         shape=(n_members - 1, n_routes + 1),
@@ -152,6 +153,7 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     The order of hops does not matter. A distance is one from 1 to n - 1 among n members, and all
     of them have to be reached by `strides`.
     """
+    # ``fewest[distance]``: the fewest hops, 0 for a distance without a way so far.
     fewest = np.zeros(n, np.int64)
     distances = [np.empty(0, np.int64)]
     tables = [np.empty((0, len(strides)), np.int64)]
@@ -160,8 +162,7 @@ def _list_routes(n: int, strides: tuple[int, ...]) -> _RouteList:
     while not is_last:
         n_hops += 1
 
-        # `fewest` is by distance the fewest hops, 0 for a distance without a way so far. Once each
-        # distance has one, one hop more is tried and no further one.
+        # Once each distance has a way, one hop more is tried and no further one.
         is_last = bool((fewest[1:] > 0).all())
         if is_last and comb(n_hops + len(strides) - 1, n_hops) > _MOST_ROUTES:
             break

@@ -171,7 +171,7 @@ def solve_by(
 
 
 def _bound_changes(problem: RailJob) -> float:
-    """Bound the time of a step from below, in seconds, by the greater one of two bounds.
+    """Return a lower bound of the time of a step, in seconds: the greater one of two bounds.
 
     The plain bound is a longest path with all circuits up. The second one, `bound_step`, counts
     how long all-to-alls last over few ports, and, with one port a GPU, that a circuit which
@@ -186,6 +186,7 @@ def _bound_changes(problem: RailJob) -> float:
     delay_matters = has_exchanges or 2 * problem.network.delay_s > bound_s
     if not delay_matters or not can_forward(problem):
         return bound_s
+
     # `seat_ranks` folds rails that do the same into one, whose GPUs stand for those of all.
     changes_s = bound_step(seat_ranks(problem))
 
@@ -346,7 +347,7 @@ def draft_straight(transfers: Transfers) -> Iterator[Draft]:
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
     """Raise `InputError` if a communication is so short that its end is lost in rounding.
 
-    It names the first one that sends for less than the part `_DIGITS` of the step.
+    It names the first one that sends for less than 1e-11 of the step (`_DIGITS`).
     """
     step = problem.step()
     network = problem.network

@@ -40,13 +40,13 @@ class AlikeRails(NamedTuple):
     rails: tuple[int, ...]
     """The rails, ascending."""
     seat: Ints
-    """``seat[gpu]``."""
+    """``seat[gpu]``: the seat that a GPU is one of."""
     replica: Ints
-    """``replica[gpu]``."""
+    """``replica[gpu]``: the replica that it is in. Each seat is there once in each replica."""
 
 
 class Seats(NamedTuple):
-    """The nodes of a step that is folded rail by rail."""
+    """The nodes of a step that is folded rail by rail: ranks that do the same are one seat."""
 
     job: RailJob
     """The job whose step it is."""

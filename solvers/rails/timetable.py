@@ -376,7 +376,7 @@ def _join_ports(
     *,
     duplex: bool,
 ) -> _PortCircuits:
-    """Write the changes `new`, which set up circuits, as circuits of ports of a switch.
+    """Write the changes `new`, which set up circuits, as circuits of the ports of a switch.
 
     Port p of GPU g is live port ``g * ports_per_gpu + p``. Seats become GPUs of the rail,
     and each change is made in all replicas: with 2 replicas of 4 seats whose GPUs are 0 to 3 and 4
@@ -401,7 +401,8 @@ def _join_ports(
     sender = gpu_of[replica, changes.sender[new, None]]
     receiver = gpu_of[(replica + turn) % seats.n_replicas, seat]
 
-    # A bundle may have several ports at each GPU: each of them has the circuit.
+    # A bundle may have several entries in `bundles`, one for each of its ports at a GPU: each of
+    # them has the circuit. Columns are start, transmit port and receive port.
     tables = []
     for bundle, sending_port, receiving_port in bundles:
         rows = np.flatnonzero(changes.bundle[new] == bundle)

@@ -245,10 +245,10 @@ class _Cut(NamedTuple):
 
 
 def _list_changes(job: RailJob, timeline: RailTimeline) -> list[_Change]:
-    """List the changes of a timeline.
+    """List the changes of circuits that lead from state to state of a timeline.
 
-    A state splits into changes that share no port, unless the switch changes as a whole. Entry k
-    of the result becomes trigger k.
+    The step from a state to the next one splits into changes that share no port, unless the switch
+    changes as a whole. Entry k of the result becomes trigger k.
 
     Example: ports 0, 1 and 2 lead to the receivers 4, 5 and 8, and then to 5, 6 and 9. Port 0 can
     have receiver 5 only when port 1 gives it up: both are one change, and port 2 is another one.

@@ -136,19 +136,9 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         _pair_nodes(pauses.before, pauses.after),
     ]
 
-    # An event lasts up to its first cut, and each further part from its cut to the next one, the
-    # last part up to share 1: an event of 10 s with cuts at the shares 0.4 and 0.7 has parts of 4,
-    # 3 and 3 s. ``next_share[cut]`` is where the part behind a cut ends.
-    next_share = np.ones(len(pauses.share))
-    goes_on = pauses.part[1:] > 0
-    next_share[:-1][goes_on] = pauses.share[1:][goes_on]
-    whole_s = plan.lasts_s[events.part]
-    first_s = whole_s.copy()
-    is_first = pauses.part == 0
-    first_s[pauses.event[is_first]] *= pauses.share[is_first]
-    durations_s = [first_s, whole_s[pauses.event] * (next_share - pauses.share)]
-
-    # A further part has the place of the last trigger that it waits for.
+    # Durations and places of nodes. A further part has the place of the last trigger that it waits
+    # for.
+    durations_s = [*_time_parts(plan.lasts_s[events.part], pauses)]
     place_of_part = np.zeros(len(pauses.event), np.int32)
     for rail in plan.rails:
         rows = np.flatnonzero(pauses.rail == rail.rail)
@@ -186,6 +176,27 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     part = np.concatenate([events.part, np.full(n_nodes - len(events.part), -1)])
     nodes = Events(events.event_of, part, before, after, np.concatenate(durations_s))
     return replace(plan, rails=tuple(rails)), Graph(nodes, last, tuple(begins))
+
+
+def _time_parts(
+    whole_s: NDArray[np.float64], pauses: Pauses
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how long parts last, in seconds: by event its first part, by cut the part behind it.
+
+    ``whole_s[event]`` is how long an event lasts without its pauses. Its first part lasts up to
+    its first cut, each further part from its cut to the next one, and the last part up to share 1:
+    an event of 10 s with cuts at the shares 0.4 and 0.7 has parts of 4, 3 and 3 s.
+    """
+    first_s = whole_s.copy()
+    is_first = pauses.part == 0
+    first_s[pauses.event[is_first]] *= pauses.share[is_first]
+
+    # Cuts of an event stand one after another. ``next_share[cut]`` is where the part behind a cut
+    # ends: at the cut after it if that is one of the same event, which is not its first one.
+    next_share = np.ones(len(pauses.share))
+    goes_on = pauses.part[1:] > 0
+    next_share[:-1][goes_on] = pauses.share[1:][goes_on]
+    return first_s, whole_s[pauses.event] * (next_share - pauses.share)
 
 
 def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
@@ -396,12 +407,13 @@ def _link_rail(
             needs.append(find.name(operations, pauses.part[cut] + 1, k + 1, 0))
             pairs.append(_pair_nodes(begin[[k]] + 1, pauses.after[[cut]]))
 
-    # 4. Triggers with a port in common keep their order: one begins after the other has begun or,
-    # on a switch that stops as a whole, after the other is up.
-    followers = list_followers(job, rail)
-    waits_until_up = job.network.switching == "all-stop"
-    earlier, later, ago = followers.T
-    pairs.append(_pair_nodes(begin[earlier] + waits_until_up, begin[later], ago))
+    # 4. Triggers with a port in common keep their order: one begins after the other has begun, its
+    # first node, or on a switch that stops as a whole after the other is up, its second node.
+    earlier, later, ago = list_followers(job, rail).T
+    earlier_node = begin[earlier]
+    if job.network.switching == "all-stop":
+        earlier_node += 1
+    pairs.append(_pair_nodes(earlier_node, begin[later], ago))
     pairs.append(_pair_nodes(begin, begin + 1))
 
     # Without triggers on demand the table `wanted` is empty.
@@ -414,6 +426,7 @@ def _link_rail(
     users = first_users(linked, linking.plan.place, find)
     demanded = np.unique(rail.wanted[:, 3])
     demanded = demanded[users[demanded] >= 0]
+
     # Pair ``causes[k]`` of the job's events has as its second event that of the first user of
     # trigger ``demanded[row[k]]``: the trigger waits for its first event, too.
     row, causes = gather(job.events().after, event_of[users[demanded]])

@@ -123,7 +123,8 @@ def list_uses(
     # ``gpu[entry]`` is the number on this rail of the GPU whose ports are used. It is the number
     # of the rank's own GPU. If rails are pooled, it is that of the GPU of this rail in the same
     # server, which has the same number on its rail. Of the `n_bits` that may be set, `first_bit`
-    # stands for port 0 of this rail and the k - 1 bits after it for its other ports.
+    # stands for port 0 of this rail and the k - 1 bits after it for its other ports. An entry is
+    # `wrong` if its rank is on no rail, or not on this one.
     n_bits = k
     first_bit = 0
     if pooled:
@@ -140,8 +141,8 @@ def list_uses(
         wrong = np.array(rail.ranks)[gpu] != rank
 
     # Each bit that is set becomes a use: ``row[use]`` is the entry and ``number[use]`` the port of
-    # the GPU, from 0. A rank that is not on this rail has wrong ports; so are bits of which none
-    # is set, or any beyond the ports of a GPU (of a server, if pooled).
+    # the GPU, from 0. An entry is wrong as well if none of its bits is set, or any beyond the
+    # ports of a GPU (of a server, if pooled).
     row, number = np.nonzero(bits[:, None] >> (first_bit + np.arange(k)) & 1)
     wrong |= (bits <= 0) | (bits >> n_bits != 0)
     for bad in np.flatnonzero(wrong)[:1]:
