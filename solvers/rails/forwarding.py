@@ -62,8 +62,8 @@ def plan_forwarded(
     share
         The part of the usual work that is done, from 0 to 1.
     is_last
-        Whether no other search follows. Else half of the time that is left is left to the next
-        one.
+        Whether no other search follows. Else half of the work, and of the time that there is, is
+        left to the next one.
     """
     if not can_forward(job) or most == 0:
         return
@@ -74,11 +74,12 @@ def plan_forwarded(
 
     # The search ends early enough to make a plan of its best choice, which takes about twice as
     # long as folding the step did, and to bound the step. If another search follows, half of the
-    # time is left for that.
+    # time and of the work is left for that.
     spare_s = 2 * (time.process_time() - began_s) + job.step().n_operations / _BOUNDED_PER_S
     search = Search(seats, rng, spare_s, known_s)
     if not is_last:
         search.spare_s += search.left_s / 2
+        share /= 2
 
     # The best choice is made into a plan even if the search was interrupted or ran out of time:
     # the exception goes on after that.

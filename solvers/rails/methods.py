@@ -281,7 +281,8 @@ def _list_plans(
     # Now the best straight plan, which a fabric holds even if it holds none of these.
     if problem.fabric is not None:
         known_s = np.inf
-    best = choose_straight(drafts, (len(transfers.first) + n_uses) / _DRAFTED_PER_S)
+    n_drafted = len(transfers.first) + len(transfers.uses.node)
+    best = choose_straight(drafts, n_drafted / _DRAFTED_PER_S)
     if best is not None and best.step_s < known_s:
         known_s = best.step_s
         yield best.build()
