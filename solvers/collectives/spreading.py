@@ -520,12 +520,11 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
         return None
 
     # Each row behind the first ones becomes a receipt for each of its pieces. Block, rank and
-    # round have shape (rows, 1), lane, source and chunk have shape (rows, pieces). With 2 pieces
+    # round have shape (rows, 1); lanes, source and chunk have shape (rows, pieces). With 2 pieces
     # the chunks of block 3 are 6 and 7.
     block, rank = np.hsplit(arrays.listed[n_blocks:].astype(np.int64), 2)
-    lane = arrays.lane_of[n_blocks:]
     turn = arrays.came[block, rank].astype(np.int64)
-    source = ends.source[config_of_round[turn], lane, rank]
+    source = ends.source[config_of_round[turn], arrays.lane_of[n_blocks:], rank]
     chunk = block * pieces_of_block + np.arange(pieces_of_block)
     columns = [part.reshape(-1) for part in np.broadcast_arrays(turn, source, rank, chunk)]
     return receive_over_circuits(
