@@ -85,16 +85,14 @@ def list_exchange_offers(
     Raises
     ------
     TimeUp
-        If blocks are uneven, so that those of all ranks have to be looked at, and there is no time
-        for that. There are no offers then.
+        After circulants of many ranks, if there is no time to look at the blocks of all ranks.
     """
     changing = list_changing_offers(problem, clock, below_s)
     if ranks_to_store(problem.n_ranks**2):
         yield from changing
-    if has_time_for_all_blocks(problem.n_ranks, clock):
-        yield from list_static_offers(problem, clock)
-    elif problem.demand_bytes is not None:
+    if not has_time_for_all_blocks(problem.n_ranks, clock):
         raise TimeUp(f"no time for the blocks of {problem.n_ranks} ranks")
+    yield from list_static_offers(problem, clock)
     yield from changing  # none is left if they came first
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.model import Clock
+from optmatch.model import Clock, TimeUp
 from optmatch.problems import Collective
 from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid, lay
@@ -47,6 +47,7 @@ from optmatch.solvers.collectives.spreading import (
 from optmatch.solvers.collectives.topologies import (
     FAR,
     count_hops,
+    leaves_out_graphs,
     list_scaled_circulants,
     list_topologies,
 )
@@ -440,6 +441,8 @@ def list_forwarding_offers(
                 if keeps_promises and is_affordable(offer.n_sends, clock):
                     below_s = min(below_s, offer.seconds)
                 yield offer
+    if leaves_out_graphs(problem, clock):
+        raise TimeUp("no time for graphs that are no circulants")
 
 
 def _offer_relay(

@@ -29,13 +29,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import IDLE, LONGEST_S, Clock
+from optmatch.model import IDLE, LONGEST_S, Clock, TimeUp
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.circulant import split_rounds
 from optmatch.solvers.collectives.offers import RESERVE, Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
+    MOST_OFFERED_SENDS,
     PORTS_OF_A_SEND,
     FloatArray,
     IntArray,
@@ -56,6 +57,7 @@ from optmatch.solvers.collectives.topologies import (
     Topology,
     count_parallel,
     inverse_circuits,
+    leaves_out_graphs,
     list_scaled_circulants,
     list_topologies,
 )
@@ -799,7 +801,8 @@ def list_gather_offers(
     For each choice of circuits an all-gather is simulated, which tells its time. The block of each
     rank may be cut into pieces, which come over different ports. All-reduces over tori, along
     walks of de Bruijn graphs and around two-way rings are offered, too, before these. Circuits
-    whose changes alone take `below_s` seconds are left out.
+    whose changes alone take `below_s` seconds are left out. Raises `TimeUp` after all offers, if
+    there was no time for some graphs or numbers of pieces.
     """
     # An all-reduce sends everything twice: sums, then copies.
     n = problem.n_ranks
@@ -811,15 +814,19 @@ def list_gather_offers(
 
     # Breadth-first gathers over each sequence of circuits, by pieces. A sequence is left out whose
     # changes alone take too long.
+    has_skipped = False
     for sequence in list_sequences(problem, clock):
         if phases * (len(sequence.held) - 1) * problem.delay_s >= below_s:
             continue
         for pieces in _list_pieces(problem, sequence):
             n_sends = phases * n * (n - 1) * pieces
             if pieces > 1 and not is_affordable(n_sends, clock, reserve=RESERVE):
+                has_skipped |= n_sends <= MOST_OFFERED_SENDS
                 continue
             receive = partial(spread, pieces=pieces)
             yield from offer_gathers(problem, sequence, sequence.name, receive)
+    if has_skipped or leaves_out_graphs(problem, clock):
+        raise TimeUp("no time for all graphs and numbers of pieces")
 
 
 def choose_radix_rounds(problem: Collective) -> tuple[int, ...]:

@@ -78,7 +78,6 @@ from optmatch.solvers.collectives.rounds import (
     IntArray,
     Rounds,
     chunk_sizes,
-    has_time_for_all_blocks,
     is_affordable,
     list_rows,
     one_after_another,
@@ -837,7 +836,7 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
     most_degree = problem.lanes // 2 if problem.two_way else problem.lanes
     graphs = (find_walk_graph(problem.n_ranks, degree) for degree in range(most_degree, 1, -1))
     graph = next((graph for graph in graphs if graph is not None), None)
-    if graph is None or not has_time_for_all_blocks(graph.n, clock):
+    if graph is None:
         return
     topology = lay_family(problem, graph.degree, "de-bruijn")
     if topology is None:

@@ -105,7 +105,7 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
 
 def _list_other_graphs(problem: Collective, clock: Clock | None) -> Iterator[Topology | None]:
     """Yield graphs that are no circulants; None in place of one that finds no ports."""
-    if clock is not None and not has_time_for_all_blocks(problem.n_ranks, clock):
+    if clock is not None and leaves_out_graphs(problem, clock):
         return
 
     # Circuits that are there already need no change, whatever graph they make.
@@ -128,6 +128,12 @@ def _list_other_graphs(problem: Collective, clock: Clock | None) -> Iterator[Top
             if family is not None:
                 peer = inverse_circuits(family.peer, two_way=False)
                 yield Topology(f"{family.name}-reversed", peer)
+
+
+def leaves_out_graphs(problem: Collective, clock: Clock) -> bool:
+    """Tell whether there are graphs but circulants, and the time is too short for them."""
+    has_others = problem.lanes > 1 or not isinstance(problem.start, str)
+    return has_others and not has_time_for_all_blocks(problem.n_ranks, clock)
 
 
 def list_shift_sets(n: int, lanes: int, *, two_way: bool) -> Iterator[tuple[int, ...]]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -200,6 +201,21 @@ def test_a_search_without_time_for_all_blocks_leaves_its_time_to_the_others(
     assert solution.stats["algorithm"] == "split"
     (left_out,) = solution.stats["left_out"]
     assert left_out.startswith("topologies") and solution.limit is om.Limit.TIME
+
+
+@pytest.mark.parametrize("method", ["topologies", "forwarding"])
+@pytest.mark.parametrize("operation", ["all-gather", "all-to-all"])
+def test_without_time_for_other_graphs_circulants_are_not_said_to_be_all(
+    method: str, operation: Any
+) -> None:
+    """Between 400 ranks other graphs look at 160,000 blocks."""
+    problem = om.Collective(operation, 400, 1e5, alpha_s=1e-6, ports=4, hop_s=0.0)
+    clock: Any = SimpleNamespace(
+        remaining_s=100_000 / SENDS_PER_S, exceeded=lambda iterations: None
+    )
+    offers = methods.FINDERS[method].find.args[0](problem, clock, math.inf)  # type: ignore[attr-defined]
+    with pytest.raises(TimeUp):
+        assert all("circulant" in offer.name for offer in offers)
 
 
 def test_an_offer_that_takes_all_the_time_does_not_end_the_search() -> None:
