@@ -108,8 +108,6 @@ def _measure(solution: Solution, options: dict[str, Any]) -> tuple[Any, list[Any
     if wavelengths_nm is not None:
         if options["frequencies"] is not None:
             raise click.UsageError("either --frequencies or --wavelengths")
-        if 0.0 in wavelengths_nm:
-            raise click.UsageError("--wavelengths: a wavelength of 0 nm: must be > 0")
         center_hz = frequency_of_nm(cells.device.wavelength_nm)
         frequencies_hz = [frequency_of_nm(nm) - center_hz for nm in wavelengths_nm]
 

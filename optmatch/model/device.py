@@ -116,11 +116,18 @@ SPEED_OF_LIGHT_M_PER_S = 299_792_458.0
 def frequency_of_nm(wavelength_nm: float) -> float:
     """Return the optical frequency in Hz of a wavelength in nm in vacuum.
 
+    Raises
+    ------
+    InputError
+        If the wavelength is not above 0.
+
     Examples
     --------
     >>> f"{frequency_of_nm(1550.0) / 1e12:.3f} THz"
     '193.414 THz'
     """
+    if not wavelength_nm > 0.0:
+        raise InputError(f"a wavelength of {wavelength_nm:g} nm: must be > 0", where="wavelengths")
     return SPEED_OF_LIGHT_M_PER_S / wavelength_nm * 1e9
 
 

@@ -387,7 +387,7 @@ def test_the_command_keeps_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--per-slot"], "--per-slot: only with --optics"),
         (["--max-loss-db", "0"], "--max-loss-db: only with --optics"),
         (["--optics", "--frequencies", "0,x"], "numbers, separated by commas"),
-        (["--optics", "--wavelengths", "1550,-5"], "none is left"),
+        (["--optics", "--wavelengths", "1550,-5"], "a wavelength of -5 nm: must be > 0"),
         (["--optics", "--device", "glass"], "device = 'glass': unknown"),
         (["--optics", "--device", "absent.json"], "absent.json: cannot be read"),
     ],

@@ -177,23 +177,23 @@ def demand(
     layout_options = {"name": name, "layout": layout, "transposed": transposed}
     rng = np.random.default_rng(seed)
 
-    # The matrix: drawn for a fabric, or read from a file, which may name its ports.
+    # Without any option of a fabric it is a switch that fits the matrix.
+    fabric = None
+    if model is not None or without_none(fabric_options):
+        fabric = build_fabric(type_, fabric_options)
+
+    # The matrix: drawn for the fabric, or read from a file, which may name its ports.
     port_names = None
-    if model is None:
+    if fabric is None or model is None:
         if parameters:
             flag = min(parameters).replace("_", "-")
             raise click.UsageError(f"--{flag}: only with --model")
-        # Without any option of a fabric it is a switch that fits the matrix.
-        fabric: Fabric | None = None
-        if without_none(fabric_options):
-            fabric = build_fabric(type_, fabric_options)
         demand_bytes, port_names = _read(matrix, files, layout_options, groups, lenient, unit)
     else:
         if any(layout_options.values()) or groups is not None or lenient:
             raise click.UsageError(
                 "--name, --layout, --transposed, --groups, --lenient are for --matrix"
             )
-        fabric = build_fabric(type_, fabric_options)
         demand_bytes = _draw(model, fabric, rng, parameters)
         # Solstice draws seconds of a circuit, which are bytes at the rate of one.
         if model == "solstice" and options["rate_bytes_per_s"] is not None:
@@ -232,9 +232,8 @@ def _replace_dead_ports(problem: Demand, ports: list[str]) -> Demand:
     before = problem.fabric.labels
     problem = problem.with_dead_ports(ports)
     moved = np.flatnonzero(np.array(before) != np.array(problem.fabric.labels))
-    for port in moved.tolist():
-        if port not in problem.fabric.dead_ports:
-            say(f"{problem.fabric.labels[port]}: port {port} takes over, as its own is dead")
+    for port in np.setdiff1d(moved, problem.fabric.dead_ports).tolist():
+        say(f"{problem.fabric.labels[port]}: port {port} takes over, as its own is dead")
     return problem
 
 
@@ -274,7 +273,7 @@ def _read(
     """
     from optmatch.io import read_matrix, read_traffic
     from optmatch.io.matrices import STATED_UNIT
-    from optmatch.io.rails.chakra import is_trace
+    from optmatch.io.rails.chakra import is_trace, read_groups
 
     skipped: list[str] | None = [] if lenient else None
     port_names = None
@@ -282,7 +281,6 @@ def _read(
     if matrix is None:
         if any(layout_options.values()):
             raise click.UsageError("--name, --layout and --transposed are for --matrix")
-        from optmatch.io.rails.chakra import read_groups
         from optmatch.io.rails.kineto import read_kineto_demand
 
         ranks_of_group = None if groups is None else read_groups(groups)
