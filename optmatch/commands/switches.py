@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ def opened_switches(addresses: tuple[str, ...]) -> Iterator[dict[str, Switch]]:
     several, as ``rail-0=redis://host:6379``; a single one may go without, and has the empty name.
     Where two names are equal, or one is missing, it is a usage error.
     """
-    from optmatch.switches import open_switch
+    from optmatch.switches import DrySwitch, open_switch
 
     opened: dict[str, Switch] = {}
     try:
@@ -72,10 +73,18 @@ def opened_switches(addresses: tuple[str, ...]) -> Iterator[dict[str, Switch]]:
             if name in opened or (opened and "" in (*opened, name)):
                 raise click.UsageError(f"--switch {name or url}: a name of its own for each")
             opened[name] = open_switch(url)
+            # A rehearsal of several switches says of which one a line is.
+            if name and isinstance(opened[name], DrySwitch):
+                opened[name] = DrySwitch(write=partial(_write_line_of, name))
         yield opened
     finally:
         for switch in opened.values():
             switch.close()
+
+
+def _write_line_of(name: str, line: str) -> None:
+    """Print what a rehearsal does at one of several switches."""
+    click.echo(f"{name}: {line}")
 
 
 _STDIN_POLL_S = 0.2

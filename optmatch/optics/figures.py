@@ -296,6 +296,17 @@ class Optics(Value):
             rows.append(row)
         return rows
 
+    def __repr__(self) -> str:
+        """Say the device, the slots, and the worst circuit in one line."""
+        figures = self.figures
+        text = f"Optics of {self.device.name}, {len(self.matchings)} slots"
+        if self.lit.any():
+            text += (
+                f": insertion loss up to {figures['worst_insertion_loss_db']:.2f} dB, signal to"
+                f" crosstalk from {figures['worst_signal_to_crosstalk_db']:.1f} dB"
+            )
+        return f"<{text}>"
+
     @property
     def switching_mj(self) -> NDArray[np.float64]:
         """``switching_mj[slot]``: what heaters take before the slot, until all cells settle."""

@@ -27,6 +27,15 @@ def test_a_rehearsal_prints_what_would_be_sent(plan: Path) -> None:
     assert "add 1A-4B" in done.output and "played" in done.output
 
 
+def test_a_rehearsal_of_several_switches_says_which(tmp_path: Path) -> None:
+    demand = om.Demand.from_matrix([[0, 4], [2, 0]], delay_s=0.01, planes=2)
+    om.save(om.solve(demand, seed=0, time_limit_s=0.5), tmp_path / "planes.json")
+    switches = ["--switch", "plane-0=dry:", "--switch", "plane-1=dry:"]
+    done = call("play", tmp_path / "planes.json", *switches)
+    for name in ("plane-0", "plane-1"):
+        assert f"{name}: add 1A-2B" in done.output
+
+
 def test_each_slot_when_told(plan: Path) -> None:
     done = process("play", plan, "--switch", "dry:", "--step", "--json", input="\n\n")
     told = json.loads(done.stdout.splitlines()[-1])

@@ -103,6 +103,10 @@ def test_the_order_of_indices() -> None:
     problem, solution = solved(om.SpankeBenes(2), [1, 0])
     device = om.Device(cross_loss_db=1.0, cross_extinction_db=10.0)
     optics = om.measure_optics(problem, solution, device, frequencies_hz=[0.0, 1e9, 2e9])
+    assert repr(optics) == (
+        "<Optics of custom, 1 slots: insertion loss up to 1.00 dB,"
+        " signal to crosstalk from 10.0 dB>"
+    )
     assert optics.power.shape == (1, 3, 2, 4)
     graph: Any = problem.fabric.graph
     assert graph.perimeter[optics.exits].tolist() == problem.fabric.destination_terminals.tolist()

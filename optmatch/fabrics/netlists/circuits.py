@@ -155,6 +155,13 @@ class CellCircuit(Value):
         for pin in (*(pin for join in self.joins for pin in join), *filter(None, self.terminals)):
             if pin not in pins:
                 raise InputError(f"{pin}: no part of the cell has this pin", where="joins")
+        # In bar light goes from a1 to b1 and from a2 to b2: a gate is open in bar.
+        has_a1, has_a2, has_b1, has_b2 = (bool(pin) for pin in self.terminals)
+        if has_a1 + has_a2 == has_b1 + has_b2 == 1 and has_a1 != has_b1:
+            raise InputError(
+                f"terminals = {self.terminals}: a gate has a1 and b1, or a2 and b2",
+                where="terminals",
+            )
         shifters = {part.name for part in self.parts if part.kind == "shifter"}
         listed = [name for arm in self.arms for name in arm]
         if not listed or not shifters.issuperset(listed):

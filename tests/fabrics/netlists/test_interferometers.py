@@ -155,6 +155,8 @@ def test_what_no_circuit_of_a_cell_can_do_is_refused() -> None:
     assert one_cell(1.0, whole).n_ports == 2
     with pytest.raises(om.InputError, match="m,b2: the circuit of the cell has no b2"):
         one_cell(1.0, (*whole[:3], ""))
+    with pytest.raises(om.InputError, match="a gate has a1 and b1, or a2 and b2"):
+        one_cell(1.0, (whole[0], "", "", whole[3]))
     for scale in (1.01, 1e160):
         with pytest.raises(om.InputError, match="part c1: its matrix makes light"):
             one_cell(scale, whole)
