@@ -347,8 +347,7 @@ def _write_numbers_beside(
     """Write the numbers of ports beside their dots, away from the mesh; none if two would overlap.
 
     ``positions[mark]`` is the middle of a dot. A number is a rectangle, 0.7 of the font wide for
-    each digit, and 0.9 high. The font is in points, of which
-    a cell takes `cell_points`.
+    each digit, and 0.9 high. The font is in points, of which a cell takes `cell_points`.
     """
     font_cells = font / cell_points
 

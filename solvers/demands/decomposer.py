@@ -88,10 +88,9 @@ class Decomposer:
         for wished, ticks in zip(former.matchings, former.ticks.tolist(), strict=True):
             matching = self._hold(wished)
             sources = np.flatnonzero(matching != IDLE)
-            least_entry = int(unserved[sources, matching[sources]].min(initial=ticks))
 
-            # A term counts as often as each of its entries still has ticks.
-            weight = min(ticks, least_entry)
+            # A term counts as often as each of its entries still has ticks, and as it did.
+            weight = int(unserved[sources, matching[sources]].min(initial=ticks))
             if weight > 0 and len(sources):
                 unserved[sources, matching[sources]] -= weight
                 matchings.append(matching)

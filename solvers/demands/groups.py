@@ -351,6 +351,11 @@ def solve_groups(
     best order so far: a group or a single entry goes to another place of the order, at random, or
     the bonus changes. A move is kept if the cost does not rise. An iteration is one order with one
     bonus. Without a limit of time there are `orders` moves.
+
+    References
+    ----------
+    .. [1] Agarwal, Rajakrishnan, Narayan, Agarwal, Shmoys and Vahdat (2018), Sincronia:
+       near-optimal network design for coflows, doi 10.1145/3230543.3230569.
     """
     if not holds_every_matching(problem.fabric):
         raise InputError(
