@@ -135,9 +135,9 @@ def _count_steps(number: float, step: float) -> float:
 
     Rounding is that of one product and one division of floats.
     """
-    if step == 1.0 or not math.isfinite(number):
-        return number
     steps = number / step
+    if step == 1.0 or not math.isfinite(steps):
+        return steps
     nearest = round(steps)
     return nearest if abs(steps - nearest) <= abs(steps) * 2.0**-50 else steps
 

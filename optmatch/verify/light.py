@@ -261,7 +261,7 @@ def find_wrong_states(fabric: Fabric) -> list[tuple[int, int, NDArray[np.float64
         # With one terminal on each side all light passes in bar, and hardly any in cross; where
         # that is not so, nothing tells which of the two states is wrong.
         if has_a.sum() == has_b.sum() == 1:
-            if power[CROSS].sum() > MAX_LEAK * power[BAR].sum():
+            if power[BAR].sum() <= 0 or power[CROSS].sum() > MAX_LEAK * power[BAR].sum():
                 wrong += [(cell, state, power[state]) for state in (BAR, CROSS)]
             continue
 

@@ -166,7 +166,7 @@ class PlanningEnd:
         """Whether it has ended the planning: then nobody has pressed Ctrl-C."""
 
     def __call__(self, event: Event) -> None:
-        """Interrupt the planning once it has had its time and has a plan.
+        """Interrupt the planning, a single time, once it has had its time and has a plan.
 
         Methods tell a `NewBest` of plans of the fewest slots alone, or of fewer than before. Where
         links are too few for the fewest, slots are packed, and each packing is an answer. Every
@@ -174,7 +174,9 @@ class PlanningEnd:
         """
         is_packing = isinstance(event, Tick) and event.phase == PACKING
         self._has_plan = self._has_plan or is_packing or isinstance(event, NewBest)
-        if self._has_plan and self._clock.elapsed_s >= self._planning_s:
+        if self.has_ended or not self._has_plan:
+            return
+        if self._clock.elapsed_s >= self._planning_s:
             self.has_ended = True
             raise KeyboardInterrupt
 

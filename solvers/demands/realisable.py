@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED
-from optmatch.model import IDLE, Limits, ignore, uncounted
-from optmatch.problems import AllToAll, Demand
+from optmatch.model import IDLE, Limits, TimeUp, ignore, uncounted
+from optmatch.problems import AllToAll, Demand, Routing
 from optmatch.solvers.demands.plans import Plan, best_length, lengthen, matching_of, serve, trim
 from optmatch.solvers.routing.pathfinder import EFFORTS, Effort
 from optmatch.solvers.routing.router import CellRouter
@@ -255,11 +255,30 @@ class Realiser:
             # Pairs are tried one after the other: those that were left out for their ports get a
             # chance, too.
             chosen, routes, lengths = self._pack([*chosen, *pairs])
+            if not chosen:
+                return self._place_exactly(pairs[0])
 
         # The states of the cells follow from the routes of the sources.
         matching = matching_of(chosen, self.n, is_mutual=self.mutual)
         order = np.array([i for i, _ in chosen], dtype=np.int64)
         self.known[matching.tobytes()] = self.router.states(order, routes, lengths)
+        return matching
+
+    def _place_exactly(self, pair: Pair) -> NDArray[np.int32]:
+        """Make the matching of one pair for which the router finds no route, by the exact method.
+
+        Light that comes back over a link of a cell with itself is what the router misses. The
+        states are kept in ``self.known``.
+        """
+        with uncounted():
+            from optmatch.solvers.routing.methods import route_exactly
+
+        matching = matching_of([pair], self.n, is_mutual=self.mutual)
+        routing = Routing(self.problem.fabric, matching)
+        schedule = route_exactly(routing, Limits(), np.random.default_rng(0), ignore).schedule
+        if schedule is None or schedule.cell_states is None:
+            raise TimeUp("a pair has no route, which no bound had told")
+        self.known[matching.tobytes()] = schedule.cell_states[0]
         return matching
 
     def _compatible(self, pairs: list[Pair]) -> list[Pair]:

@@ -152,9 +152,12 @@ class CellCircuit(Value):
         if len(set(names)) != len(names):
             raise InputError("a part of a cell is there twice", where="parts")
         pins = {f"{part.name},{pin}" for part in self.parts for pin in part.pins if pin}
-        for pin in (*(pin for join in self.joins for pin in join), *filter(None, self.terminals)):
+        used = [*(pin for join in self.joins for pin in join), *filter(None, self.terminals)]
+        for pin in used:
             if pin not in pins:
                 raise InputError(f"{pin}: no part of the cell has this pin", where="joins")
+            if used.count(pin) > 1:
+                raise InputError(f"{pin}: a pin leads to one other alone", where="joins")
         # In bar light goes from a1 to b1 and from a2 to b2: a gate is open in bar.
         has_a1, has_a2, has_b1, has_b2 = (bool(pin) for pin in self.terminals)
         if has_a1 + has_a2 == has_b1 + has_b2 == 1 and has_a1 != has_b1:

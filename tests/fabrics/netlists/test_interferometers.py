@@ -1,5 +1,6 @@
 """What interferometers are cells, and which phase sets which state: against a dense matrix."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,11 @@ def test_what_no_circuit_of_a_cell_can_do_is_refused() -> None:
         one_cell(1.0, (*whole[:3], ""))
     with pytest.raises(om.InputError, match="a gate has a1 and b1, or a2 and b2"):
         one_cell(1.0, (whole[0], "", "", whole[3]))
+    cell = one_cell(1.0, whole).circuits[0]
+    assert cell is not None
+    for joins in ([*cell.joins, ("c1,b1", "c2,a2")], [*cell.joins, ("c1,a1", "c2,b2")]):
+        with pytest.raises(om.InputError, match="a pin leads to one other alone"):
+            replace(cell, joins=joins)
     for scale in (1.01, 1e160):
         with pytest.raises(om.InputError, match="part c1: its matrix makes light"):
             one_cell(scale, whole)

@@ -72,3 +72,25 @@ def test_prices_of_what_a_mesh_holds_prove_more_than_lines() -> None:
     assert problem.lower_bound() == 6.0
     assert solution.status is om.Status.OPTIMAL and solution.objective == 3 + 4 + 2 * 2
     assert solution.proof == "certificate"
+
+
+def test_a_circuit_that_the_router_misses_is_routed_exactly() -> None:
+    """Light comes back from cell m1 to itself: it was an empty slot, and then a ValueError."""
+    fabric = om.Netlist(
+        ["m0", "m1", "m2", "m3"],
+        {
+            "m0,b1": "m2,b2",
+            "m0,a2": "m2,b1",
+            "m1,a1": "m0,a1",
+            "m0,b2": "m3,a2",
+            "m1,b2": "m1,b1",
+            "m1,a2": "m3,a1",
+        },
+        [("p0", "m2,a2"), ("p1", "m3,b1"), ("p2", "m3,b2"), ("p3", "m2,a1")],
+        tx=["p0", "p1"],
+        rx=["p2", "p3"],
+    )
+    problem = om.Demand.from_matrix([[0, 0], [1, 0]], fabric, delay_s=1)
+    solution = om.solve(problem, seed=0, time_limit_s=2.0)
+    assert solution.objective == 2.0
+    assert om.verify(problem, solution).ok

@@ -227,6 +227,9 @@ def test_a_tenth_may_leak_of_what_passes(leak: float, is_wrong: bool) -> None:
     ports, open_pins = [("w1", "m,a1"), ("e1", "m,b1")], ["m,a2", "m,b2"]
     fabric = om.Netlist(["m"], {}, ports, circuits=[gate], open_pins=open_pins)
     assert wrong_states(fabric) == [(0, BAR), (0, CROSS)] * is_wrong
+    # With the phase of cross in both states no light passes at all.
+    dark = replace(gate, difference_rad=(0.0, 0.0))
+    assert wrong_states(replace(fabric, circuits=(dark,))) == [(0, BAR), (0, CROSS)]
 
 
 @pytest.mark.parametrize(("bar_rad", "wrong"), [(math.pi, []), (0.0, [(0, BAR), (0, CROSS)])])
