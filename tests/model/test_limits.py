@@ -199,7 +199,11 @@ def test_a_method_that_has_nothing_to_keep_may_stop_anywhere(
     assert (found.status, found.limit, found.method) == (om.Status.UNKNOWN, expected, method.name)
 
 
-def test_a_rail_job_without_time_for_its_bound_passes_the_check() -> None:
+def test_a_rail_job_without_time_for_its_bound_passes_the_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has too many GPUs for a first plan whatever the time."""
+    monkeypatch.setattr("optmatch.solvers.rails.methods._MOST_GPUS_BEYOND_LIMIT", 0)
     problem = om.load(INSTANCES / "rails" / "h200-dp2-windows.json")
     assert isinstance(problem, om.RailJob)
     with om.Limits(time_s=8.0).start(Looks()).running():

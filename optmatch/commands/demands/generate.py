@@ -176,6 +176,11 @@ def demand(
     parameters = without_none(take(options, sorted(names - {"n", "rng", "mutual"})))
     layout_options = {"name": name, "layout": layout, "transposed": transposed}
     rng = np.random.default_rng(seed)
+    is_read_with_options = any(layout_options.values()) or groups is not None or lenient
+    if model is not None and is_read_with_options:
+        raise click.UsageError(
+            "--name, --layout, --transposed, --groups, --lenient are for --matrix"
+        )
 
     # Without any option of a fabric it is a switch that fits the matrix.
     fabric = None
@@ -190,10 +195,6 @@ def demand(
             raise click.UsageError(f"--{flag}: only with --model")
         demand_bytes, port_names = _read(matrix, files, layout_options, groups, lenient, unit)
     else:
-        if any(layout_options.values()) or groups is not None or lenient:
-            raise click.UsageError(
-                "--name, --layout, --transposed, --groups, --lenient are for --matrix"
-            )
         demand_bytes = _draw(model, fabric, rng, parameters)
         # Solstice draws seconds of a circuit, which are bytes at the rate of one.
         if model == "solstice" and options["rate_bytes_per_s"] is not None:

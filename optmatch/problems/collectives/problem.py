@@ -257,6 +257,9 @@ def _check_islands(problem: Collective) -> None:
     if problem.size_bytes > LONGEST_S * problem.island_rate_bytes_per_s:
         rate = problem.island_rate_bytes_per_s
         _refuse("island_rate_bytes_per_s", rate, f"what takes {LONGEST_S:g} s at most")
+    if problem.island_rate_bytes_per_s / 1e100 > problem.rate_bytes_per_s:
+        rate = problem.rate_bytes_per_s
+        _refuse("rate_bytes_per_s", rate, "no less than a part of 1e100 of that of islands")
 
     # Fields that have to keep their defaults, since each rank has one rail and nothing else.
     alone = {"ports": 1, "planes": 1, "two_way": False, "hop_s": None, "align_bytes": 0}

@@ -73,6 +73,10 @@ from tests.helpers import collectives
         ({"island_alpha_s": 1.0}, "island_alpha_s = 1.0: 0 without islands"),
         ({"island": 2, "island_alpha_s": 1e308}, "island_alpha_s = 1e+308: from 0 to 1e+12"),
         ({"island": 2, "island_rate_bytes_per_s": 0}, "island_rate_bytes_per_s = 0: must be > 0"),
+        (
+            {"island": 2, "size_bytes": 1e-90, "rate_bytes_per_s": 1e-99},
+            "a part of 1e100 of that of islands",
+        ),
         ({"island": 2, "island_rate_bytes_per_s": 1e-9}, "= 1e-09: what takes 1e+12 s at most"),
         ({"island": 2, "ports": 2}, "ports = 2: 1 between islands is expected"),
         ({"island": 2, "two_way": True}, "two_way = True: False between islands is expected"),

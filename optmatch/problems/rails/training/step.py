@@ -395,6 +395,13 @@ def _check_matches(step: Step) -> None:
     for k in np.flatnonzero(communicates != (step.match >= 0))[:1]:
         raise InputError(f"{step.describe(int(k))}: match = {step.match[k]}", where=f"match[{k}]")
 
+    # Tables have a row for each number.
+    for k in np.flatnonzero(step.match > len(step.match))[:1]:
+        raise InputError(
+            f"match[{k}] = {step.match[k]}: at most {len(step.match)}, the number of operations",
+            where=f"match[{k}]",
+        )
+
     # `operations` are those that communicate, sorted by `match`: the parts of a communication
     # stand together, in the order of their ranks.
     operations = np.flatnonzero(communicates)
