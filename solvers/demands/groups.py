@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import IDLE, Bound, InputError, Limits, OnEvent, Solution
+from optmatch.model import IDLE, Bound, InputError, Limit, Limits, OnEvent, Solution
 from optmatch.problems import Demand
 from optmatch.problems.demands.problem import load_lines, order_groups, weigh_groups
 from optmatch.solvers.demands.plans import Plan
@@ -378,13 +378,15 @@ def solve_groups(
         search.candidates(former, n_moves), 0.0, clock, on_event, "orders", start=former_answer
     )
 
+    # The bound comes after the first plan: for want of time alone there may be none.
+    bound_s = search.bound_s
+    if bound_s == -np.inf and limit not in (Limit.TIME, Limit.INTERRUPTED):
+        bound_s = problem.lower_bound()
+
     # Interrupted before the first plan.
     if best is None:
-        return conclude(problem, "best", None, search.bound_s, limit)
+        return conclude(problem, "best", None, bound_s, limit)
     plan = best.plan
-
-    # A plan that costs nothing needs no bound, and may come before it.
-    bound_s = 0.0 if best.cost_s == 0.0 else search.bound_s
 
     states = route_slots(problem.fabric, plan)
     schedule = problem.schedule(plan.matchings, plan.ticks, states)

@@ -713,5 +713,7 @@ def compare_with_config(
                 nearest = NearestState(switch.plan.name, state, difference)
     if nearest is None:
         names = ", ".join(switch.plan.file_name for switch in switches)
-        raise InputError(f"there are no slots to compare: switches of the plan are {names}")
+        raise InputError(
+            f"there is nothing to compare: switches of the plan are {names or 'none'}"
+        )
     return nearest

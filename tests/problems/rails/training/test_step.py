@@ -73,6 +73,7 @@ def test_a_collective_has_its_members_and_no_other() -> None:
     for change, message in (
         ({"rank": [0, 2]}, r"of rank 2 in group dp\.3: rank 2 is not in that group"),
         ({"match": [0, 1]}, r"of rank 0 in group dp\.3: 1 of 2 parts"),
+        ({"match": [2**31 - 1] * 2}, r"match\[0\] = 2147483647: below 1048576 is expected"),
         ({"rank": [0, 0]}, r"of rank 0 in group dp\.3: the rank takes part twice"),
         ({"kind": [ALL_REDUCE, ALL_GATHER]}, "kind, group or size differ"),
     ):
