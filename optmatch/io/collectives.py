@@ -538,7 +538,7 @@ def write_mscclpp(solution: Solution) -> str:
     n_ranks = layout.problem.n_ranks
     rounds = list(layout.rounds())
     programs = [_begin_program(layout, rank, rounds) for rank in range(n_ranks)]
-    filled = _filled_at_first(layout)
+    filled = _filled_at_first(layout)  # (rank, slot) that hold data; `_add_round` adds to them
     for sends in rounds:
         _add_round(layout, programs, sends, filled)
     buffer_units = [layout.buffer_units(rank) for rank in range(n_ranks)]

@@ -347,7 +347,9 @@ class _Search:
     """The state of the search: cells as they are set now, and beams of circuits so far.
 
     A *beam* is the light of one end of a circuit: a list of the terminals at which it enters
-    cells, each with the loss before.
+    cells, each with what its circuit pays before. What a circuit *pays* is its loss in dB; if the
+    objective is the heater power, it is half of the power of its heaters above that of dark cells,
+    in mW: two circuits may share a cell.
 
     Attributes
     ----------
@@ -356,24 +358,24 @@ class _Search:
     exits, mate : lists
         Light that enters a cell at a terminal leaves it by ``exits[terminal][state]``, and enters
         the next cell at the ``mate[...]`` of that, -1 at the rim.
-    loss : list
-        ``loss[cell][state]``: the loss in dB; if the objective is the heater power, half of the
-        power above that of a dark cell, in mW.
-    extra, leak : lists
-        ``extra[cell][state]``: the whole of that power; ``leak[cell][state]``: the power at the
-        other output, of that at the wanted one.
+    cost : list
+        ``cost[cell][state]``: what a circuit pays for a cell.
+    extra_mw, leak : lists
+        ``extra_mw[cell][state]``: the heater power above that of a dark cell;
+        ``leak[cell][state]``: the power at the other output, of that at the wanted one.
     to_go : list
-        ``to_go[0][port][terminal]``: the least cost (of `loss`) of the cells from a terminal, by
+        ``to_go[0][port][terminal]``: the least that is paid for the cells from a terminal, by
         which light has left a cell, to the port; ``to_go[1]`` has the fewest cells.
     rest : list
-        ``rest[k]``: the least cost and the fewest cells of the circuits from the k-th on.
-    worst : float
+        ``rest[k]``: the least that is paid for the circuits from the k-th on (the largest of their
+        losses, or the sum of their powers), and the sum of their fewest cells.
+    objective : float
         The objective of the circuits so far: the largest loss in dB, the largest ratio of
         crosstalk to signal, or the power of all heaters in mW.
     cells : int
         The number of cells on their routes.
-    halves : float
-        Their power as if two circuits shared each cell, in mW.
+    halves_mw : float
+        What they pay and all dark cells take, if the objective is the heater power.
     best : (float, int)
         The objective and the number of cells of the best answer.
     states : int8 array, shape (cells,), or None
@@ -410,20 +412,18 @@ class _Search:
         self.exits: list[list[int]] = graph.exits.tolist()
         self.mutual = fabric.bidirectional
 
-        # The cost of a cell for a circuit, ``[cell][state]``: its loss or, for power, half of what
-        # it takes beyond a dark cell, as two circuits may share it.
+        # What a circuit pays for a cell, ``[cell][state]``.
         self.power = problem.objective == "power-mw"
         self.crosstalk = problem.objective == "worst-snr-db"
         dark_mw, extra_mw = split_power(fabric, cells)
-        self.extra: list[list[float]] = extra_mw.tolist()
+        self.extra_mw: list[list[float]] = extra_mw.tolist()
         weights = cells.loss_db
         if self.power:
             weights = extra_mw / 2
-        self.loss: list[list[float]] = weights.tolist()
+        self.cost: list[list[float]] = weights.tolist()
         self.leak: list[list[float]] = cells.leak.tolist()
 
-        # The least costs from a terminal to the end of a circuit, by cost and by number of cells.
-        # Light comes back as it went, hence ways from the end are those to it.
+        # `to_go`: light comes back as it went, hence ways from the end are those to it.
         starts = fabric.source_terminals
         ends = fabric.destination_terminals
         cell_counts = np.ones_like(weights)
@@ -433,43 +433,42 @@ class _Search:
             still_to_pay = np.where(graph.mate >= 0, costs_from_end[:, graph.mate], np.inf)
             still_to_pay[np.arange(len(ends)), ends] = 0.0
             self.to_go.append(still_to_pay.tolist())
-        loss = cheapest_ways(graph, starts, weights)
-        count = cheapest_ways(graph, starts, cell_counts)
+        least_cost = cheapest_ways(graph, starts, weights)
+        fewest_cells = cheapest_ways(graph, starts, cell_counts)
 
-        # Circuits with the largest least loss come first: they prune most.
+        # Circuits with the largest least cost come first: they prune most.
         circuits = sorted(
-            problem.circuits.tolist(), key=lambda pair: -loss[pair[0], ends[pair[1]]]
+            problem.circuits.tolist(), key=lambda pair: -least_cost[pair[0], ends[pair[1]]]
         )
         self.circuits = [(int(starts[i]), int(ends[j]), j) for i, j in circuits]
 
         # Lower bounds for the circuits from the k-th on: worst loss or sum of power, and cells.
         self.rest = [(0.0, 0.0)]
         for i, j in reversed(circuits):
-            worst, total = self.rest[-1]
-            least = loss[i, ends[j]]
-            least = worst + least if self.power else max(worst, least)
-            self.rest.append((least, total + count[i, ends[j]]))
+            cost_of_later, cells_of_later = self.rest[-1]
+            cost = least_cost[i, ends[j]]
+            rest_cost = cost_of_later + cost if self.power else max(cost_of_later, cost)
+            self.rest.append((rest_cost, cells_of_later + fewest_cells[i, ends[j]]))
         self.rest.reverse()
 
-        # The cells that are set at present, and the objective so far.
+        # The cells that are set at present, and the objective so far. With what the circuits to
+        # come pay at least, `halves_mw` is a lower bound of the power.
         self.set = graph.stuck.tolist()  # a dead cell is never entered
-        self.beams: list[list[tuple[int, float]]] = []  # terminals entered, and loss before
-        self.worst = dark_mw if self.power else 0.0
+        self.beams: list[list[tuple[int, float]]] = []
+        self.objective = dark_mw if self.power else 0.0
         self.cells = 0
-        # The power of the circuits so far if two passed each cell: each pays half of a heater.
-        # With the halves of those to come it is a lower bound of the power.
-        self.halves = self.worst
+        self.halves_mw = self.objective
 
-    def hopeless(self, worst: float, cells: float) -> bool:
+    def hopeless(self, objective: float, cells: float) -> bool:
         """Tell whether a branch is pruned, as no answer in it can beat the best one.
 
-        `worst` and `cells` are lower bounds of the objective and of the cells of all answers in
-        the branch; the number of cells decides if objectives are equal.
+        `objective` and `cells` are lower bounds for all answers in the branch; the number of
+        cells decides if objectives are equal.
         """
         best_objective, best_cells = self.best
-        if worst > best_objective * (1 + _ROUNDING):
+        if objective > best_objective * (1 + _ROUNDING):
             return True
-        return worst >= best_objective * (1 - _ROUNDING) and cells >= best_cells
+        return objective >= best_objective * (1 - _ROUNDING) and cells >= best_cells
 
     def enter(self, k: int) -> None:
         """Route the k-th circuit and all after it, in every way that may beat the best answer.
@@ -483,9 +482,9 @@ class _Search:
 
         # All that is set on the way is undone, but for these three sums, which are put back.
         start, end, port = self.circuits[k]
-        before = self.worst, self.cells, self.halves
+        before = self.objective, self.cells, self.halves_mw
         self._follow(k, start, end, port, [], 0.0)
-        self.worst, self.cells, self.halves = before
+        self.objective, self.cells, self.halves_mw = before
 
     def _follow(
         self,
@@ -494,18 +493,16 @@ class _Search:
         end: int,
         port: int,
         beam: list[tuple[int, float]],
-        lost: float,
+        paid: float,
     ) -> None:
         """Set the cells on the way of the k-th circuit one after the other: branch and bound.
 
         Light of the circuit enters a cell at the terminal `entering`. If the cell is free, both of
         its states are tried, depth first; else it keeps its state. A branch is pruned as soon as a
         lower bound of the objective, or of the cells where that is equal, is no better than the
-        best answer. The light has to leave the fabric by the terminal `end`, to `port`. `beam` has
-        a pair for each cell before this one, the terminal entered and what was lost before it.
-        `lost` is the loss in all of them in dB; for heater power half of the power of their
-        heaters in mW, the least that the circuit pays, as at most two circuits share a cell. All
-        that is set here is undone before it returns.
+        best answer. The light has to leave the fabric by the terminal `end`, to `port`. `beam` is
+        that of the circuit up to this cell, which it paid `paid` for. All that is set here is
+        undone before it returns.
         """
         self.nodes += 1
         if self.nodes % _NODES_PER_LOOK == 0:
@@ -519,11 +516,11 @@ class _Search:
         cell = entering // 4
         is_unset = self.set[cell] == FREE
         states = (0, 1) if is_unset else (self.set[cell],)
-        beam.append((entering, lost))
+        beam.append((entering, paid))
         rest_cost, rest_cells = self.rest[k + 1]
         for state in states:
             leaving = self.exits[entering][state]
-            lost_here = lost + self.loss[cell][state]
+            paid_here = paid + self.cost[cell][state]
             least_to_go = self.to_go[0][port][leaving]
             cells_to_go = self.to_go[1][port][leaving]
             if least_to_go == np.inf:
@@ -533,39 +530,38 @@ class _Search:
             # what the lit cells take, and of half of each heater for every circuit that passes,
             # those to come at their least. Loss: the largest of all circuits, those to come again
             # at their least. Crosstalk may stay 0, hence its bound is that of the circuits so far.
-            bound = self.worst
+            bound = self.objective
             heat_mw = 0.0
             if self.power:
                 if is_unset:
-                    heat_mw = self.extra[cell][state]
-                bound = max(bound + heat_mw, self.halves + lost_here + least_to_go + rest_cost)
+                    heat_mw = self.extra_mw[cell][state]
+                bound = max(bound + heat_mw, self.halves_mw + paid_here + least_to_go + rest_cost)
             elif not self.crosstalk:
-                bound = max(bound, lost_here + least_to_go, rest_cost)
+                bound = max(bound, paid_here + least_to_go, rest_cost)
             if self.hopeless(bound, self.cells + len(beam) + cells_to_go + rest_cells):
                 continue
 
             # Set the cell, go on, and undo it.
             self.set[cell] = state
             if self.power:
-                self.worst += heat_mw
+                self.objective += heat_mw
             if leaving == end:
-                self._arrive(k, beam, lost_here)
+                self._arrive(k, beam, paid_here)
             elif self.mate[leaving] >= 0:
-                self._follow(k, self.mate[leaving], end, port, beam, lost_here)
+                self._follow(k, self.mate[leaving], end, port, beam, paid_here)
             if is_unset:
                 self.set[cell] = FREE
             if self.power:
-                self.worst -= heat_mw
+                self.objective -= heat_mw
         beam.pop()
 
-    def _arrive(self, k: int, beam: list[tuple[int, float]], lost: float) -> None:
+    def _arrive(self, k: int, beam: list[tuple[int, float]], paid: float) -> None:
         """Go on with the next circuit after the k-th has arrived, unless the branch is pruned.
 
-        `lost` is the loss of its whole route in dB, or half of the power of its heaters in mW.
-        `beam` has, for each cell on the path, the terminal by which light enters and what it has
-        lost before. The state of the search is as before again when this returns.
+        `paid` is what it pays for its whole route, and `beam` its light. The state of the search
+        is as before again when this returns.
         """
-        before = self.worst, self.cells, self.halves
+        before = self.objective, self.cells, self.halves_mw
         added = 1
         self.beams.append(list(beam))
         if self.mutual:
@@ -575,17 +571,17 @@ class _Search:
             for terminal, so_far in beam:
                 state = self.set[terminal >> 2]
                 back.append(
-                    (self.exits[terminal][state], lost - so_far - self.loss[terminal >> 2][state])
+                    (self.exits[terminal][state], paid - so_far - self.cost[terminal >> 2][state])
                 )
             self.beams.append(back)
         self.cells += len(beam)
         if self.power:
-            self.halves += lost
+            self.halves_mw += paid
         else:
-            self.worst = self._ratio() if self.crosstalk else max(self.worst, lost)
-        if not self.hopeless(self.worst, self.cells + self.rest[k + 1][1]):
+            self.objective = self._ratio() if self.crosstalk else max(self.objective, paid)
+        if not self.hopeless(self.objective, self.cells + self.rest[k + 1][1]):
             self.enter(k + 1)
-        self.worst, self.cells, self.halves = before
+        self.objective, self.cells, self.halves_mw = before
         del self.beams[-added:]
 
     def _ratio(self) -> float:
@@ -618,11 +614,11 @@ class _Search:
 
     def _keep(self) -> None:
         """Keep the routes of all circuits as the best answer; cells without light are free."""
-        is_better = self.worst < self.best[0] * (1 - _ROUNDING)
-        self.best = self.worst, self.cells
+        is_better = self.objective < self.best[0] * (1 - _ROUNDING)
+        self.best = self.objective, self.cells
         lit = np.zeros(len(self.set), dtype=bool)
         for beam in self.beams:
             lit[[terminal >> 2 for terminal, _ in beam]] = True
         self.states = np.where(lit, self.set, FREE).astype(np.int8)
         if is_better:  # told once it is kept: the listener may interrupt
-            self.on_event(NewBest(self.worst))
+            self.on_event(NewBest(self.objective))
