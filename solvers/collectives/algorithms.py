@@ -144,7 +144,7 @@ def list_algorithm_rounds(problem: Collective, algorithm: str) -> Rounds:
         # of its sends.
         receipts = spread(SEQUENCES[algorithm](n))
         assert receipts is not None
-        exchanged = list_exchanged(receipts, receipts.n_turns)
+        exchanged = list_exchanged(receipts, receipts.n_rotations)
         rounds = make_rounds(receipts, exchanged, n * n)._replace(matchings=None, links=None)
         return drop_empty_sends(problem, rounds)
 

@@ -246,7 +246,7 @@ def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
     rank, piece = rank[order], piece[order]
     columns = (arrays.round_of[rank, piece], arrays.source_of[rank, piece], rank, piece)
     return receive_over_circuits(
-        sequence, arrays.loads[:n_rounds], columns, pieces=pieces, n_turns=1
+        sequence, arrays.loads[:n_rounds], columns, pieces=pieces, n_rotations=1
     )
 
 

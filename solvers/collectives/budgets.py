@@ -1,11 +1,11 @@
 """Collectives on a switch that states its losses: ranks are renumbered within their budgets.
 
-A plan is made for ranks that are alike. Which rank plays which part is free then, unless some are
-late or one is the root; so the parts are placed on ranks such that the worst circuit of the plan
+A plan is made for ranks that are alike. Which rank plays which role is free then, unless some are
+late or one is the root; so each role is given to a rank such that the worst circuit of the plan
 loses least.
 
-A *part* is a rank number of the plan before it is renumbered: a role, such as the second rank on a
-ring. A *block* is the data of one rank, and a *piece* an equal part of it or of the whole buffer.
+A *role* is a rank number of the plan before it is renumbered, such as the second rank on a ring. A
+*block* is the data of one rank, and a *piece* an equal part of it or of the whole buffer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.collectives.rounds import BoolArray, FloatArray, IntArray, unroll_circuits
 
 _LONGEST_S = 10.0
-"""How long the parts of one plan are placed at most."""
+"""How long ranks are looked for that play the roles of one plan, at most."""
 
 _RING_WORK_S = 5.0
 """The most work of CP-SAT for each threshold of a ring, in seconds as it counts them."""
@@ -31,7 +31,8 @@ _MOVES = 5_000
 
 _TENURE_SHARE = 0.6
 _TENURE_DRAW = 10
-"""A move back is tabu for 0.6 times the parts in conflict, and up to ten moves more."""
+"""A move back is tabu for 0.6 times the roles with a circuit above the threshold, and up to ten
+moves more."""
 
 
 class RankLosses(NamedTuple):
@@ -110,47 +111,50 @@ def explain_unreachable(problem: Collective) -> str:
 def place_ranks(problem: Collective, laid: Laid, clock: Clock) -> tuple[Laid | None, float]:
     """Renumber the ranks of a plan so that the circuits of a real switch lose least.
 
-    Between some ports of the switch light loses more than between others.
-
-    The first result is None if no order of ranks was found that keeps to all budgets, and `laid`
-    itself if the switch states no losses. The second one is a proved lower bound of the worst loss
-    of any order, in dB; 0 if none was searched for.
+    Returns the plan, and a proved lower bound of the worst loss of any order of ranks, in dB. The
+    plan is None if no order was found that keeps to all budgets. It is `laid` itself, with the
+    bound 0, if the switch states no losses, or if there was no time to look for an order and the
+    one that is there keeps to the budgets.
     """
-    # pairs[k]: source and destination of each different circuit of the plan. All epochs and lanes
-    # of circuits[epoch, lane, rank] are put in one row of shape (epochs * lanes, ranks).
+    # pairs[k]: source and destination of each different circuit of the plan. The lanes of all
+    # epochs are put one behind the other: peer[epoch * lanes + lane, rank].
     losses = rank_losses(problem)
     plan = laid.plan
-    lanes, sources = np.nonzero(plan.circuits.reshape(-1, problem.n_ranks) != IDLE)
-    destinations = plan.circuits.reshape(-1, problem.n_ranks)[lanes, sources]
+    peer = plan.circuits.reshape(-1, problem.n_ranks)
+    lanes, sources = np.nonzero(peer != IDLE)
+    destinations = peer[lanes, sources]
     pairs = np.unique(np.stack([sources, destinations], axis=1), axis=0)
     if losses is None or not len(pairs):
         return laid, 0.0
 
-    placed = _place_parts(problem, losses, pairs, clock)
-    if placed.rank_of_part is None:
+    placed = _assign_roles(problem, losses, pairs, clock)
+    if placed.rank_of_role is None:
         # Where there was no time to look for an order, the one that is there may do.
         is_over = losses.is_over[pairs[:, 0], pairs[:, 1]].any()
         return (None if is_over else laid), 0.0
-    return laid._replace(plan=_renumber(problem, plan, placed.rank_of_part)), placed.bound_db
+    return laid._replace(plan=_renumber(problem, plan, placed.rank_of_role)), placed.bound_db
 
 
 class _Order(NamedTuple):
-    """Which rank plays each part of a plan, and how little its worst circuit can lose."""
+    """Which rank plays each role of a plan, and how little its worst circuit can lose."""
 
-    rank_of_part: IntArray | None
-    """None if no order was found whose circuits all keep to their budgets."""
+    rank_of_role: IntArray | None
+    """``rank_of_role[role]``; None if no order was found whose circuits all keep to budgets."""
     bound_db: float
     """No order has a worst circuit that loses less, in dB; infinite if none keeps to budgets."""
 
 
-def _place_parts(problem: Collective, losses: RankLosses, pairs: IntArray, clock: Clock) -> _Order:
-    """Choose which rank of the switch plays which part, so that the worst circuit loses least.
+def _assign_roles(
+    problem: Collective, losses: RankLosses, pairs: IntArray, clock: Clock
+) -> _Order:
+    """Choose which rank of the switch plays which role, so that the worst circuit loses least.
 
     Parts of a ring are ordered by CP-SAT. Other plans, and rings for which it takes too long, are
     improved by a tabu search. A rank that differs from others (the root, a late rank) keeps its
-    part, and all ranks do if they want different data. ``pairs[k]`` is a circuit between parts:
+    role, and all ranks do if they want different data. ``pairs[k]`` is a circuit between roles:
     source and destination.
     """
+    # Circuits over their budget lose infinitely much. A role is free if any rank may play it.
     n_ranks = problem.n_ranks
     loss_db = np.where(losses.is_over, np.inf, losses.loss_db)
     are_alike = (
@@ -164,51 +168,53 @@ def _place_parts(problem: Collective, losses: RankLosses, pairs: IntArray, clock
     if problem.flow.from_root:
         is_free[problem.root] = False
 
+    # The ring gives an order, or a proof that there is none (an infinite bound); else its bound
+    # may still be a higher one, and the tabu search goes on from there.
     limits = Limits(time_s=max(0.0, min(_LONGEST_S, clock.remaining_s)))
     bound_db = _bound_worst_loss(loss_db, pairs, is_free)
     ring = _follow_ring(pairs, n_ranks)
     if ring is not None and is_free.all():
         placed = _order_ring(ring, loss_db, bound_db, limits.start())
-        if placed.rank_of_part is not None or placed.bound_db == np.inf:
+        if placed.rank_of_role is not None or placed.bound_db == np.inf:
             return placed
         bound_db = placed.bound_db
-    needed = np.zeros((n_ranks, n_ranks), dtype=np.int64)
+    needed = np.zeros((n_ranks, n_ranks), dtype=np.int64)  # [source role, destination role]
     needed[pairs[:, 0], pairs[:, 1]] = 1
     np.fill_diagonal(needed, 0)
     return _exchange_ranks(needed, loss_db, is_free, bound_db, limits.start())
 
 
 def _bound_worst_loss(loss_db: FloatArray, pairs: IntArray, is_free: BoolArray) -> float:
-    """Bound the worst loss of a plan from below by what each part needs, in dB.
+    """Return a lower bound of the worst loss of a plan, in dB, from what each role needs.
 
-    ``loss_db[rank, rank]`` is infinite over the budget, rows of `pairs` are circuits (part, part),
-    and parts without ``is_free[part]`` keep the rank of their number. A part with d circuits out
-    loses at least the d-th least of the losses out of its rank, and likewise in. If m free parts
+    ``loss_db[rank, rank]`` is infinite over the budget, rows of `pairs` are circuits (role, role),
+    and roles without ``is_free[role]`` keep the rank of their number. A role with d circuits out
+    loses at least the d-th least of the losses out of its rank, and likewise in. If m free roles
     need so many circuits or more, one of them is on the m-th best rank or on a worse one.
     """
-    # Column d of the sorted losses is the d-th least one of a rank, and column 0 that of a part
+    # Column d of the sorted losses is the d-th least one of a rank, and column 0 that of a role
     # without circuits.
     n_ranks = len(loss_db)
     between_db = loss_db.copy()
     np.fill_diagonal(between_db, np.inf)
     # Example: a rank that loses 3, 1 and 2 dB to others has the row -inf, 1, 2, 3, inf (itself). A
-    # part with two circuits loses 2 dB at least there.
-    first = np.full((n_ranks, 1), -np.inf)
-    out_db = np.hstack([first, np.sort(between_db, axis=1)])
-    in_db = np.hstack([first, np.sort(between_db.T, axis=1)])
+    # role with two circuits loses 2 dB at least there.
+    no_circuit_db = np.full((n_ranks, 1), -np.inf)
+    out_db = np.hstack([no_circuit_db, np.sort(between_db, axis=1)])
+    in_db = np.hstack([no_circuit_db, np.sort(between_db.T, axis=1)])
     n_out = np.bincount(pairs[:, 0], minlength=n_ranks)
     n_in = np.bincount(pairs[:, 1], minlength=n_ranks)
 
-    # A part that is free takes the best rank that the parts like it leave; any other one keeps its
-    # own rank.
+    # A role that is free takes the best rank that is left by the free roles with as many circuits
+    # or more (`is_like`); any other one keeps its own rank.
     bound_db = 0.0
-    for part in range(n_ranks):
-        cost_db = np.maximum(out_db[:, n_out[part]], in_db[:, n_in[part]])  # by its rank
-        if is_free[part]:
-            is_like = is_free & (n_out >= n_out[part]) & (n_in >= n_in[part])
+    for role in range(n_ranks):
+        cost_db = np.maximum(out_db[:, n_out[role]], in_db[:, n_in[role]])  # by its rank
+        if is_free[role]:
+            is_like = is_free & (n_out >= n_out[role]) & (n_in >= n_in[role])
             least_db = np.sort(cost_db[is_free])[np.count_nonzero(is_like) - 1]
         else:
-            least_db = cost_db[part]
+            least_db = cost_db[role]
         bound_db = max(bound_db, float(least_db))
     return bound_db
 
@@ -217,13 +223,16 @@ def _order_ring(ring: IntArray, loss_db: FloatArray, bound_db: float, clock: Clo
     """Order ranks on a ring so that its worst circuit loses least: a bottleneck tour, by CP-SAT.
 
     ``loss_db[source rank, destination rank]`` is infinite where no circuit may be, ``ring[k]`` the
-    k-th part on the ring, and `bound_db` a lower bound of its worst loss. For one threshold of
+    k-th role on the ring, and `bound_db` a lower bound of its worst loss. For one threshold of
     loss after the other CP-SAT finds a ring of circuits that lose no more, or proves that there is
     none. From the bound on, thresholds go up the sorted list of all losses in steps that double,
-    as few circuits make small models; from the first ring on it is a binary search. The result is
-    ``rank_of_part[part]``, None if no ring was found, and the lower bound, which thresholds
-    without a ring have raised: infinite if there is none at all. The search ends early without
-    time, or when CP-SAT finds neither a ring nor a proof.
+    as few circuits make small models; from the first ring on it is a binary search.
+
+    The bound of the result is raised by thresholds without a ring: it is infinite if there is none
+    at all. The search ends early without time, or when CP-SAT finds neither a ring nor a proof.
+
+    Example: losses of 1, 2, 3 and 4 dB, and a bound of 1 dB. With the threshold of 3 dB there is a
+    ring, with 2 dB there is none: the worst circuit loses 3 dB.
     """
     with uncounted():
         from ortools.sat.python import cp_model
@@ -236,7 +245,7 @@ def _order_ring(ring: IntArray, loss_db: FloatArray, bound_db: float, clock: Clo
     low = int(np.searchsorted(thresholds_db, bound_db))
     high = len(thresholds_db)
     n_more = len(ring)
-    rank_of_part = None
+    rank_of_role = None
     while low < high and clock.remaining_s > 0:
         middle = min((low + high) // 2, low + n_more)
         n_more *= 2
@@ -253,19 +262,19 @@ def _order_ring(ring: IntArray, loss_db: FloatArray, bound_db: float, clock: Clo
 
         # A ring lowers the threshold, a refutation raises it; else the time was up.
         if outcome.found:
-            # The circuit of ranks is followed from rank 0, which gets the first part of the ring,
-            # as that may be on any rank.
+            # The circuit of ranks is followed from rank 0, which plays the first role of the ring,
+            # as any rank may.
             next_rank = {source: end for source, end, literal in arcs if outcome.holds(literal)}
-            rank_of_part = np.zeros(len(ring), dtype=np.int64)
+            rank_of_role = np.zeros(len(ring), dtype=np.int64)
             for place in range(1, len(ring)):
-                rank_of_part[ring[place]] = next_rank[int(rank_of_part[ring[place - 1]])]
+                rank_of_role[ring[place]] = next_rank[int(rank_of_role[ring[place - 1]])]
             high = middle
         elif outcome.infeasible:
             low = middle + 1
         else:
             break
     bound_db = float(thresholds_db[low]) if low < len(thresholds_db) else np.inf
-    return _Order(rank_of_part, bound_db)
+    return _Order(rank_of_role, bound_db)
 
 
 def _exchange_ranks(
@@ -279,12 +288,13 @@ def _exchange_ranks(
 
     Each threshold is the next loss below the worst one so far. It is reached when no circuit of
     the plan is above it; one that is not reached in `_MOVES` moves ends the search, and so does
-    `bound_db`, below which no order comes. ``needed[source part, destination part]`` is 1 where
+    `bound_db`, below which no order comes. ``needed[source role, destination role]`` is 1 where
     the plan has a circuit, ``loss_db[source rank, destination rank]`` is infinite over the budget,
-    and ``is_free[part]`` tells whether another rank may play the part. The result has the best
+    and ``is_free[role]`` tells whether another rank may play the role. The result has the best
     order, None if each had a circuit over its budget, and `bound_db` as it was given.
     """
-    # ``order[part]`` is the rank that plays it, at first the one of the same number.
+    # ``order[role]`` is the rank that plays it, at first the one of the same number.
+    # `_reach_threshold` changes it, also where it fails: `best` is the order before.
     sources, destinations = np.nonzero(needed)
     order = np.arange(len(needed))
     best: IntArray | None = None
@@ -307,24 +317,28 @@ def _reach_threshold(
     is_free: BoolArray,
     clock: Clock,
 ) -> bool:
-    """Exchange the ranks of two parts at a time until no circuit is above the threshold.
+    """Exchange the ranks of two roles at a time until no circuit is above the threshold.
 
-    ``needed[part, part]`` is 1 for a circuit, and ``is_above[rank, rank]`` tells which pairs of
-    ranks lose too much. Only parts with ``is_free[part]`` move. Robust tabu search for quadratic
-    assignment (Taillard 1991, doi 10.1016/S0167-8191(05)80147-4), restricted to parts with a
-    circuit above the threshold (min-conflicts). Changes `order`, the rank of each part, in place,
-    and returns whether the threshold is reached, in `_MOVES` moves and the time of `clock`.
+    ``needed[source role, destination role]`` is 1 for a circuit, and ``is_above[source rank,
+    destination rank]`` tells between which ranks it loses too much. Only roles with
+    ``is_free[role]`` move. Robust tabu search for quadratic assignment (Taillard 1991, doi
+    10.1016/S0167-8191(05)80147-4), restricted to roles with a circuit above the threshold
+    (min-conflicts).
+
+    Changes `order`, the rank of each role, in place. Returns whether the threshold is reached;
+    False after `_MOVES` moves, or without time.
     """
     above = is_above.astype(np.int64)
     np.fill_diagonal(above, 0)
-    joined = needed + needed.T  # [part, part]: the circuits between two parts, 0 to 2
-    # conflicts[part, rank]: how many circuits of the part would be above the threshold if it alone
-    # moved to the rank.
+    joined = needed + needed.T  # [role, role]: the circuits between two roles, 0 to 2
+    # conflicts[role, rank]: how many circuits of the role would be above the threshold if it alone
+    # moved to the rank. Its circuits out come first, then those that lead to it.
     conflicts = needed @ above[:, order].T + needed.T @ above[order]
-    tabu_until = np.zeros_like(conflicts)  # [part, rank]: until which move it may not go there
+    tabu_until = np.zeros_like(conflicts)  # [role, rank]: until which move it may not go there
     rng = np.random.default_rng(0)
-    parts = np.arange(len(order))
-    fewest = total = int(conflicts[parts, order].sum()) // 2  # a circuit counts at both ends
+    roles = np.arange(len(order))
+    total = int(conflicts[roles, order].sum()) // 2  # circuits above; each counts at both ends
+    fewest = total
     for move in range(_MOVES):
         if total == 0:
             return True
@@ -332,7 +346,7 @@ def _reach_threshold(
             return False
 
         # increase[x, y]: circuits above the threshold that an exchange of x and y adds, where
-        # moved[x, y] has those of part x on the rank of part y. The table takes the other one as
+        # moved[x, y] has those of role x on the rank of role y. The table takes the other one as
         # staying, so that circuits between the two are counted anew.
         moved = conflicts[:, order]
         now = moved.diagonal()
@@ -340,7 +354,7 @@ def _reach_threshold(
         increase = moved + moved.T - now - now[:, np.newaxis] + joined * (between + between.T)
 
         # A tabu exchange is allowed if fewer circuits than ever are above the threshold after it
-        # (aspiration). In every exchange one of the parts has such a circuit now.
+        # (aspiration). In every exchange one of the roles has such a circuit now.
         is_tabu = tabu_until[:, order] > move
         is_allowed = ~(is_tabu | is_tabu.T) | (increase < fewest - total)
         is_allowed &= np.outer(is_free & (now > 0), is_free)
@@ -349,11 +363,13 @@ def _reach_threshold(
         # If all exchanges are tabu, some are no longer so in later moves.
         if not len(choices):
             continue
-        # Of the exchanges that add the fewest, one is drawn: of the parts `first` and `second`.
+        # Of the exchanges that add the fewest, one is drawn: of the roles `first` and `second`.
         least = increase.ravel()[choices]
         first, second = divmod(int(rng.choice(choices[least == least.min()])), len(order))
 
-        # Conflicts of all parts follow the two that move, and neither goes back for a while.
+        # The role `first` goes from the rank `old` to the rank `new`, and `second` the other way:
+        # the conflicts of the roles that have circuits to or from them change. Neither goes back
+        # for a while.
         old, new = order[first], order[second]
         conflicts += np.outer(needed[:, first] - needed[:, second], above[:, new] - above[:, old])
         conflicts += np.outer(needed[first] - needed[second], above[new] - above[old])
@@ -383,11 +399,11 @@ def _follow_ring(pairs: IntArray, n_ranks: int) -> IntArray | None:
     return np.argsort(lines.place)
 
 
-def _renumber(problem: Collective, plan: CollectivePlan, rank_of_part: IntArray) -> CollectivePlan:
+def _renumber(problem: Collective, plan: CollectivePlan, rank_of_role: IntArray) -> CollectivePlan:
     """Give other numbers to the ranks of a plan, everywhere that they stand in it.
 
-    The rank that was number ``part`` in the given plan is number ``rank_of_part[part]`` in the
-    result, a copy. For example with ``rank_of_part = [2, 0, 1]`` a send from 0 to 1 becomes one
+    The rank that is number ``role`` in the given plan is number ``rank_of_role[role]`` in the
+    result, a copy. For example with ``rank_of_role = [2, 0, 1]`` a send from 0 to 1 becomes one
     from 2 to 0. Ranks stand in the columns source, destination and chunk of ``sends``, in the
     columns from and to of ``links``, and in ``circuits[epoch, lane, rank]`` as index and as value;
     the entries of ``chunk_bytes[chunk]`` change their places.
@@ -401,23 +417,22 @@ def _renumber(problem: Collective, plan: CollectivePlan, rank_of_part: IntArray)
     new_chunk = chunk
     if problem.flow.has_pairs:
         source, destination = np.divmod(chunk, n_ranks)
-        new_chunk = rank_of_part[source] * n_ranks + rank_of_part[destination]
+        new_chunk = rank_of_role[source] * n_ranks + rank_of_role[destination]
     elif problem.flow.has_owners:
         rank, piece = np.divmod(chunk, n_chunks // n_ranks)
-        new_chunk = rank_of_part[rank] * (n_chunks // n_ranks) + piece
+        new_chunk = rank_of_role[rank] * (n_chunks // n_ranks) + piece
 
     # Columns of sends: round, source, destination, chunk, kind. Columns of links: send, from, to.
     sends = plan.sends.copy()
-    sends[:, 1:3] = rank_of_part[plan.sends[:, 1:3]]
+    sends[:, 1:3] = rank_of_role[plan.sends[:, 1:3]]
     sends[:, 3] = new_chunk[plan.sends[:, 3]]
     links = plan.links.copy()
-    links[:, 1:] = rank_of_part[plan.links[:, 1:]]
+    links[:, 1:] = rank_of_role[plan.links[:, 1:]]
     chunk_bytes = np.empty(n_chunks)
     chunk_bytes[new_chunk] = plan.chunk_bytes
 
-    # Ranks stand in circuits[epoch, lane, rank] as index and as value. The value of an idle port
-    # is -1, which picks the last entry of the table.
-    rank_or_idle = np.append(rank_of_part, IDLE)
+    # The value of an idle port is -1, which picks the last entry of the table.
+    rank_or_idle = np.append(rank_of_role, IDLE)
     circuits = np.full_like(plan.circuits, IDLE)
-    circuits[:, :, rank_of_part] = rank_or_idle[plan.circuits]
+    circuits[:, :, rank_of_role] = rank_or_idle[plan.circuits]
     return replace(plan, sends=sends, links=links, chunk_bytes=chunk_bytes, circuits=circuits)

@@ -148,7 +148,7 @@ def _lay_static(
     n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
     receipts = spread(CircuitSequence.of([topology], two_way=problem.two_way))
     assert receipts is not None
-    exchanged = list_exchanged(receipts, receipts.n_turns)
+    exchanged = list_exchanged(receipts, receipts.n_rotations)
     first = make_rounds(receipts, exchanged, problem.n_ranks**2)
     best = _lay_blocks(problem, topology, first)
 
@@ -500,7 +500,9 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
     # A block is one piece, and n ranks do what is listed for one of them.
     columns_of_receipts = [np.concatenate(column) for column in zip(*columns, strict=True)]
     held = replace(sequence, held=tuple(rounds_held))
-    return receive_over_circuits(held, np.array(loads), columns_of_receipts, pieces=1, n_turns=n)
+    return receive_over_circuits(
+        held, np.array(loads), columns_of_receipts, pieces=1, n_rotations=n
+    )
 
 
 @kernel
@@ -543,8 +545,8 @@ def _lay_routes(problem: Collective, receipts: Receipts) -> Laid:
     n = problem.n_ranks
     stored_ranks = receipts.stored_ranks
     carried = list_gathered(receipts, stored_ranks)
-    receiver = (carried.turned + receipts.chunk[carried.receipt]) % n
-    carried = carried._replace(chunk=carried.turned * n + receiver)
+    receiver = (carried.places_onward + receipts.chunk[carried.receipt]) % n
+    carried = carried._replace(chunk=carried.places_onward * n + receiver)
     rounds = make_rounds(receipts, carried, (stored_ranks or n) * n)
     return lay(problem, rounds._replace(stored_ranks=stored_ranks))
 

@@ -228,7 +228,7 @@ def find_routes(
     is_even = problem.demand_bytes is None
     is_one_block = len(owners) == 1  # that of the root of a broadcast
     alike = is_even and len(owners) == n and sequence.shifts is not None
-    n_turns = n if alike else 1
+    n_rotations = n if alike else 1
     if alike:
         owners = owners[:1]
     ends = sequence.ends if alike else sequence.ends_by_rank
@@ -247,7 +247,7 @@ def find_routes(
     if not is_even:
         hop_bytes = problem.demand[owners][arrivals.owner, arrivals.target] * arrivals.n_links
     n_circuits = np.count_nonzero(peer_of_round >= 0, axis=(1, 2))
-    least_bytes = np.bincount(arrivals.turn, hop_bytes) * n_turns / n_circuits
+    least_bytes = np.bincount(arrivals.turn, hop_bytes) * n_rotations / n_circuits
     if is_one_block:
         least_bytes[0] = max(least_bytes[0], n_arrivals[0] * block_bytes / problem.lanes)
 
@@ -292,7 +292,7 @@ def find_routes(
         config_of_round=config_of_round,
         load=loads,
         pieces=pieces,
-        n_turns=n_turns,
+        n_rotations=n_rotations,
         turn=turn,
         source=links[first_link, 0],
         target=target,
@@ -496,7 +496,7 @@ def _offer_exchange(
     # Where all ranks do the same, the gather has the routes of the block of rank 0, and those of
     # rank k are the same with all ranks k places onward. The sends of the blocks of rank 0 alone
     # tell the time then; otherwise those of all ranks are there.
-    first_sends = list_exchanged(gather, n_turns=1)
+    first_sends = list_exchanged(gather, n_rotations=1)
     bytes_of_round = _load_blocks(problem, relay, gather, first_sends)
 
     # Receipts count loads in chunks, which have `chunk_bytes`; here loads are bytes already. To
@@ -506,7 +506,7 @@ def _offer_exchange(
     n_rows = len(n_links) + int(n_links[n_links > 1].sum())
     yield Offer(
         seconds=timed.seconds(problem, chunk_bytes=1.0),
-        n_sends=n_rows * (gather.stored_ranks or gather.n_turns),
+        n_sends=n_rows * (gather.stored_ranks or gather.n_rotations),
         name=relay.name,
         build=partial(_lay_exchange, problem, gather),
     )
@@ -516,7 +516,7 @@ def _lay_exchange(problem: Collective, gather: Receipts) -> Laid:
     """Make the plan of an all-to-all whose blocks take the routes of a gather."""
     n = problem.n_ranks
     stored_ranks = gather.stored_ranks
-    exchanged = list_exchanged(gather, stored_ranks or gather.n_turns)
+    exchanged = list_exchanged(gather, stored_ranks or gather.n_rotations)
     rounds = make_rounds(gather, exchanged, (stored_ranks or n) * n)
     return lay(problem, rounds._replace(stored_ranks=stored_ranks))
 
@@ -531,7 +531,7 @@ def _load_blocks(
     so a circuit of rank 0 carries what the blocks of rank 0 put on all circuits of its shift.
     """
     n = problem.n_ranks
-    alike = receipts.n_turns > 1  # all ranks do the same, and rank 0 stands for all
+    alike = receipts.n_rotations > 1  # all ranks do the same, and rank 0 stands for all
     ends = relay.sequence.ends if alike else relay.sequence.ends_by_rank
     n_senders = 1 if alike else n
     sizes = chunk_sizes(problem, n * n)[exchanged.chunk]

@@ -74,7 +74,8 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
         circuits_there = problem.start.astype(np.int64)
 
     # A new epoch begins where a round wants a circuit that is not there; circuits that no round
-    # needs may stay. Rounds often share one array of circuits, which need not be compared.
+    # needs may stay. Rounds often share one array of circuits, which need not be compared. The
+    # first epoch may have the circuits of the start.
     epochs: list[IntArray] = []
     epoch_of_round = np.zeros(len(matchings), dtype=np.int64)
     for turn, wanted in enumerate(matchings):
@@ -166,24 +167,28 @@ def assemble(
     ``epoch_of_round[round]`` the epoch to which a round belongs. The matchings of `rounds` do not
     count. If `rounds` has stored ranks, its sends are those for the chunks of these ranks alone,
     and stand for the sends of all ranks.
+
+    Example: a delay of 10 us, three rounds of 4 us, and circuits that change before the last one.
+    If the first circuits are there, the plan takes 4 + 4 + 10 + 4 = 22 us, and the epochs are held
+    for 8 and 4 us. With a rank that is ready after 6 us, and sends in round 0, it takes 28 us.
     """
     sends = rounds.sends
     links = rounds.links
     parts = rounds.parts
     stored_ranks = rounds.stored_ranks
 
-    # The bytes of each send, and how long each round lasts once it has begun.
+    # The bytes of each chunk and each send, and how long each round lasts once it has begun.
     sizes = chunk_sizes(problem, rounds.chunk_count, stored_ranks)
     n_rounds = len(epoch_of_round)
     amounts = sizes[sends[:, 3]] if parts is None else parts[:, 1]
     hops = _list_hops(sends, amounts, links, n_rounds)
     if stored_ranks:
-        # The first s ranks send as much as those that are turned, so the busiest circuit is found
-        # from them alone: each hop is turned back by `n_turned` places, a multiple of s, to begin
-        # at one of them. Of 8 ranks with s = 2, a hop from 5 to 0 counts as one from 1 to 4.
-        n_turned = hops.source - hops.source % stored_ranks
-        target = (hops.target - n_turned) % problem.n_ranks
-        hops = hops._replace(source=hops.source - n_turned, target=target)
+        # All ranks do as the first s ranks do, so the busiest circuit is found from those alone:
+        # each hop is moved back by `places_back` places, a multiple of s, to begin at one of them.
+        # Of 8 ranks with s = 2, a hop from 5 to 0 counts as one from 1 to 4.
+        places_back = hops.source - hops.source % stored_ranks
+        target = (hops.target - places_back) % problem.n_ranks
+        hops = hops._replace(source=hops.source - places_back, target=target)
     length_s = _time_rounds(problem, hops, circuits, epoch_of_round)
 
     # When all ranks of a round are ready, those that only forward included.
@@ -193,7 +198,8 @@ def assemble(
         ready_of_round_s = ready_s(problem, passes, n_rounds, stored_ranks)
 
     # Whether the first circuits need no change: a start is "free" if the first circuits cost no
-    # delay, whichever they are, another word if they do, or the circuits that are there.
+    # delay, whichever they are, another word if they do, or the circuits that are there, an array
+    # like ``circuits[0]``.
     is_there = isinstance(problem.start, str) and problem.start == "free"
     if not isinstance(problem.start, str):
         is_there = bool((circuits[:1] == problem.start).all())
@@ -213,6 +219,8 @@ def assemble(
         begin_s[round_] = max(time_s, ready_of_round_s[round_])
         held_s[epoch] += begin_s[round_] - time_s + length_s[round_]
         time_s = begin_s[round_] + length_s[round_]
+
+    # The plan competes with plans of all kinds (``among``), not only with those of whole blocks.
     plan = CollectivePlan(
         sends=sends,
         chunk_bytes=sizes,
@@ -234,8 +242,10 @@ def _list_hops(
 ) -> _HopLoads:
     """List the hops of all sends: one for a direct send, one for each link of a forwarded send.
 
-    Rows of `links` are (send, from rank, to rank), in the order in which data pass them.
-    ``amounts[send]``: its bytes.
+    Rows of `sends` begin with round, source and destination; rows of `links` are (send, from rank,
+    to rank), in the order in which data pass them. ``amounts[send]``: its bytes.
+
+    Example: a send from 0 to 2 with the links 0-1 and 1-2 has two hops, each with all its bytes.
     """
     # A send with links has a hop for each of them; all others have one, from source to target.
     turn, source, target = sends.T[:3]
@@ -243,7 +253,7 @@ def _list_hops(
     if links is None or not len(links):
         longest[turn] = 1
         return _HopLoads(turn, source, target, amounts, longest)
-    # Direct sends come first, then the links of all others; a send of no link counts as one hop.
+    # The hops of direct sends, which have no links, come first, then the links of all others.
     n_hops = np.bincount(links[:, 0], minlength=len(sends))
     np.maximum.at(longest, turn, np.maximum(n_hops, 1))
     direct = np.flatnonzero(n_hops == 0)
@@ -282,8 +292,9 @@ def _time_rounds(
 
     # Several ports (*lanes*) may lead from one rank to the same other one; they share the bytes
     # evenly. Hops with the same round, source and target are one pair, a number (round * n +
-    # source) * n + target. `load[pair]` adds up its bytes, and `n_circuits[pair]` counts the lanes
-    # that lead from its source to its target in the round.
+    # source) * n + target: with n = 8, round 2 from 1 to 5 is 141. ``load[pair]`` adds up its
+    # bytes, and ``n_circuits[pair]`` counts the lanes that lead from its source to its target in
+    # the round.
     pair_of_round, pair_number = _number_distinct((turn * n + source) * n + target)
     load = np.bincount(pair_number, weights=amount, minlength=len(pair_of_round))
     round_of_pair, pair = np.divmod(pair_of_round, n * n)
@@ -296,7 +307,7 @@ def _time_rounds(
     np.maximum.at(busiest, round_of_pair, load / n_circuits)
 
     # A round without hops over circuits lasts as long as the links inside islands take.
-    length_s = seconds_of(problem, 1, busiest, n_hops=longest)
+    length_s = seconds_of(problem, 1, busiest, n_hops=longest)  # of each round
     if problem.island > 1:
         length_s = np.maximum(np.where(busiest > 0, length_s, 0.0), islands_s)
     return length_s
@@ -350,12 +361,12 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
     """Make a plan for several planes that share the bytes of each round, here called a *step*.
 
     In each step each plane sends for some time of its own (`shares`), over circuits that it has
-    changed by itself. `rounds` are the steps as rounds of sends; None if the problem gives steps
-    of so many bytes, without sends: the plan then has times and bytes alone. The plan has no held
-    times of circuits.
+    changed by itself. `rounds` are the steps as rounds of sends; None if the problem states only
+    the bytes of its steps: the plan then has times and bytes alone. Planes change circuits by
+    themselves, so that the result has no `held_s`.
     """
-    # In `share_s` a plane sends over all its ports at once. The plan is compared with all others,
-    # and not only with those that send whole blocks (``among``).
+    # In `share_s` a plane sends over all its ports at once. The plan competes with plans of all
+    # kinds (``among``), not only with those of whole blocks.
     n_steps, planes = shares.share_s.shape
     common: dict[str, Any] = {
         "shares_bytes": shares.share_s * problem.ports * problem.rate_bytes_per_s,
@@ -369,8 +380,7 @@ def lay_shares(problem: Collective, rounds: Rounds | None, shares: Shares) -> La
 
     # Each step is an epoch, and planes that carry nothing in a step have no circuits in it: lanes
     # are divided into planes and ports for that, and put together again in the plan. A step begins
-    # with the first plane that takes part, which tells how many rounds begin after the last late
-    # rank is ready (`_count_late`).
+    # when the first plane that takes part in it does.
     used = shares.share_s > 0
     circuits = np.array(list_circuits(problem, rounds), dtype=np.int64)
     circuits = circuits.reshape(n_steps, planes, problem.ports, problem.n_ranks)

@@ -14,8 +14,8 @@ circuits that runs backwards, with sums; an all-reduce is both, one after the ot
 all-gather of whole buffers that every rank adds up by itself.
 
 In a *circulant* all ranks have circuits to r + s for the same shifts s, and do the same: the
-receipts of the block of rank 0 then stand for those of all blocks, turned around the ring of all
-ranks.
+receipts of the block of rank 0 then stand for those of all blocks, rotated around the ring of all
+ranks: a receipt of rank 2 from rank 0 becomes one of rank 5 from rank 3.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class Receipts(NamedTuple):
     """``load[round]``: the chunks over the busiest circuit; parallel circuits share evenly."""
     pieces: int
     """A block is cut into so many chunks, which may come from different neighbours."""
-    n_turns: int
-    """Each receipt stands for so many, turned by 0, 1, ... places around the ring of all ranks:
+    n_rotations: int
+    """Each receipt stands for so many, rotated by 0, 1, ... places around the ring of all ranks:
     for all n if the chunks are those of rank 0 in a circulant, else for itself."""
     turn: IntArray
     """The round in which the chunk comes."""
@@ -201,17 +201,20 @@ class Receipts(NamedTuple):
     def n_rows(self) -> int:
         """Rows of sends and of links; to lay out a link takes about as long as a send."""
         n_forwarding_links = int(self.n_links[self.n_links > 1].sum())
-        return (len(self.turn) + n_forwarding_links) * self.n_turns
+        return (len(self.turn) + n_forwarding_links) * self.n_rotations
 
     @property
     def stored_ranks(self) -> int:
         """Return how many first ranks have their chunks stored in a plan; 0 if all have.
 
-        Circuits have to be turned along with ranks. One rank stands for all, or two where two-way
-        ports on different planes exchange their shifts at every second rank.
+        The sends of the others are the same some places onward, and so have to be their circuits.
+        One rank stands for all, or two where two-way ports on different planes exchange their
+        shifts at every second rank.
         """
-        if self.n_turns == 1 or not ranks_to_store(self.n_rows):
+        if self.n_rotations == 1 or not ranks_to_store(self.n_rows):
             return 0
+        # onward[configuration, lane, rank]: how many places onward a port leads. Every rank has to
+        # be like the one of the first ranks that stands for it.
         ranks = np.arange(self.peer.shape[2])
         onward = np.where(self.peer == IDLE, IDLE, (self.peer - ranks) % len(ranks))
         for n_first in (1, 2):
@@ -221,11 +224,11 @@ class Receipts(NamedTuple):
 
     @property
     def n_stored_rows(self) -> int:
-        """Rows that a plan stores; to set up a port takes a part of the time of a row."""
+        """Rows that a plan stores, and the time to set up all ports, counted in rows."""
         stored_ranks = self.stored_ranks
         if not stored_ranks:
             return self.n_rows
-        n_rows_of_rank = self.n_rows // self.n_turns
+        n_rows_of_rank = self.n_rows // self.n_rotations
         return n_rows_of_rank * stored_ranks + self.peer.size // PORTS_OF_A_SEND
 
     def seconds(self, problem: Collective, chunk_bytes: float) -> float:
@@ -250,14 +253,14 @@ def receive_over_circuits(
     columns: Sequence[IntArray],
     *,
     pieces: int,
-    n_turns: int,
+    n_rotations: int,
 ) -> Receipts:
     """Make the receipts of chunks that take one circuit in a round; rounds without any drop out.
 
     `columns` are four arrays with an entry for each receipt, ascending by round: round, source,
     target and chunk. ``load[round]`` are the chunks over the busiest circuit, 0 where nothing
     comes: with the loads 1, 0, 2 what came in round 2 comes in round 1 of the result. `pieces` and
-    `n_turns` become fields of the receipts.
+    `n_rotations` become fields of the receipts.
     """
     turn, source, target, chunk = columns
     is_used = load > 0
@@ -273,7 +276,7 @@ def receive_over_circuits(
         config_of_round=config_of_round,
         load=load,
         pieces=pieces,
-        n_turns=n_turns,
+        n_rotations=n_rotations,
         turn=turn,
         source=source,
         target=target,
@@ -347,11 +350,14 @@ def _choose_lane(width, place, n_choices, arrays):
 
     `place` is (row, piece, end) for ``lane_of[row, piece]`` and ``load[lane, end]`` of `arrays`
     (`SpreadArrays`); the end is the receiving rank, or 0 where all ranks are alike. A piece adds 1
-    / ``width[lane, end]`` to the load, as so many parallel circuits share it. The first
-    `n_choices` lanes of ``choices`` are looked at from the one behind that which was given up: of
-    lanes with equal loads another one than before is taken, so that pieces make room for each
-    other along chains. Changes ``lane_of`` and ``load``, and returns whether the lane is another
-    one now.
+    / ``width[lane, end]`` to the load, as so many parallel circuits share it.
+
+    The lanes to choose from are the first `n_choices` of ``choices``. They are looked at from the
+    one behind that which was given up, so that of lanes with equal loads another one than before
+    is taken: pieces make room for each other along chains. With the choices 1, 4 and 6 and a piece
+    on lane 4, the order is 6, 1, 4.
+
+    Changes ``lane_of`` and ``load``, and returns whether the lane is another one now.
     """
     row, piece, end = place
     before = arrays.lane_of[row, piece]
@@ -361,7 +367,7 @@ def _choose_lane(width, place, n_choices, arrays):
     while first < n_choices and arrays.choices[first] <= before:
         first += 1
 
-    # Go round all lanes from there.
+    # Go round all choices from there; loads that differ by rounding alone are equal.
     best = -1
     least = np.inf
     for number in range(first, first + n_choices):
@@ -398,9 +404,12 @@ def _choose_lanes(source, width, swept, arrays):
     stands for all. `swept` is (round, sweep, first row, row behind the last). Writes ``lane_of``,
     ``load`` and ``loads[round]``, the most pieces on a circuit, of `arrays`; returns whether
     another sweep may change anything.
+
+    Example: blocks 0 and 1 come to a rank, 0 over lane 0 alone, and 1 over lane 0 or 1. Sweep 0
+    puts block 0 on lane 0, and sweep 1 block 1 on lane 1, as lane 0 has a load already.
     """
-    # Sweep 0 places blocks without a choice, sweep 1 all others. Later ones move the pieces on
-    # the busiest circuits alone: those with a load of `busiest` or more.
+    # Sweep 0 places blocks without a choice, sweep 1 all others. Later ones move only pieces on
+    # circuits with a load of `busiest` or more, those of the busiest circuits.
     turn, sweep, n_before, n_listed = swept
     has_changed = sweep == 0
     busiest = np.inf
@@ -455,9 +464,12 @@ def spread_blocks(ends, config_of_round, n_first, arrays):
     The first places those that have no choice, later ones move pieces from loaded circuits to
     others. While circuits stay only blocks that came in the last round can be new to a neighbour,
     so each is looked at once: O(pieces ranks lanes) steps in all.
+
+    Example: a ring of 4 ranks, each with one block and a circuit to the next rank. In each of 3
+    rounds every rank gets one block, and ``arrays.loads`` begins with 1, 1, 1.
     """
     n_listed = n_first
-    first = 0  # the first row whose block may be new to a neighbour
+    first = 0  # the first row of ``listed`` whose block may be new to a neighbour
     for turn in range(len(config_of_round)):
         config = config_of_round[turn]
         source, width = ends.source[config], ends.width[config]
@@ -484,7 +496,7 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     """Simulate an all-gather over a sequence; None if some block does not come everywhere.
 
     The block of each rank is cut into `pieces` chunks. Over circulants only that of rank 0 is
-    simulated: each receipt then stands for those of all ranks, turned around the ring of ranks.
+    simulated: each receipt then stands for those of all ranks, rotated around the ring of ranks.
     """
     n = sequence.peer.shape[2]
     ends = sequence.ends
@@ -534,7 +546,7 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
         arrays.loads[:n_rounds],
         columns,
         pieces=pieces,
-        n_turns=n if is_circulant else 1,
+        n_rotations=n if is_circulant else 1,
     )
 
 
@@ -543,7 +555,7 @@ class Carried(NamedTuple):
 
     receipt: IntArray
     """The number of the receipt whose round and circuits the send takes."""
-    turned: IntArray
+    places_onward: IntArray
     """How many places onward around the ring of all ranks the send is from its receipt: with 8
     ranks and 3 places, a receipt from rank 0 to rank 6 is a send from 3 to 1."""
     chunk: IntArray
@@ -553,48 +565,50 @@ class Carried(NamedTuple):
 def list_gathered(receipts: Receipts, stored_ranks: int = 0) -> Carried:
     """List the sends of an all-gather: each receipt for all owners for which it stands.
 
-    With n ranks and receipts of rank 0 alone, each becomes n sends, turned by 0 to n - 1 places: a
+    With n ranks and receipts of rank 0 alone, each becomes n sends, 0 to n - 1 places onward: a
     receipt of rank 2 from rank 0 becomes a send from 1 to 3 for owner 1, and so on. If
     `stored_ranks` is not 0, only the chunks of so many first owners are listed, which stand for
     those of all in a `CollectivePlan`.
     """
-    n_turns = stored_ranks or receipts.n_turns
-    receipt = np.repeat(np.arange(len(receipts.turn)), n_turns)
-    turned = np.tile(np.arange(n_turns), len(receipts.turn))
-    return Carried(receipt, turned, receipts.chunk[receipt] + turned * receipts.pieces)
+    n_rotations = stored_ranks or receipts.n_rotations
+    receipt = np.repeat(np.arange(len(receipts.turn)), n_rotations)
+    places_onward = np.tile(np.arange(n_rotations), len(receipts.turn))
+    return Carried(
+        receipt, places_onward, receipts.chunk[receipt] + places_onward * receipts.pieces
+    )
 
 
-def list_exchanged(receipts: Receipts, n_turns: int) -> Carried:
+def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
     """List the sends of an all-to-all: blocks take the routes of the gather to their receivers.
 
     A block goes backwards from its receiver, receipt by receipt, to its owner; all these receipts
     become sends of this block alone. If the gather brings the block of rank 0 to rank 2 and on to
     rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the routes of all owners
-    are alike, those of the first `n_turns` owners are listed. Blocks of the gather are not cut; a
-    chunk of the result is ``source * n + destination``.
+    are alike, those of the first `n_rotations` owners are listed. Blocks of the gather are not
+    cut; a chunk of the result is ``source * n + destination``.
     """
     n = receipts.peer.shape[2]
     # Each receipt of the gather is the last one of a block: that from its owner to its target. In
-    # all arrays there are those of the first owners, then the same turned by 1 place, and so on.
+    # all arrays there are those of the first owner, then the same 1 place onward, and so on.
     owner = receipts.chunk
     receipt_of = np.full((n, n), -1)  # [owner, target], -1 where the target is the owner
     receipt_of[owner, receipts.target] = np.arange(len(owner))
-    receiver = np.tile(receipts.target, n_turns)
-    turned = np.repeat(np.arange(n_turns), len(owner))
-    receipt = np.tile(np.arange(len(owner)), n_turns)
-    block = (owner[receipt] + turned) * n + (receiver + turned) % n
+    receiver = np.tile(receipts.target, n_rotations)
+    places_onward = np.repeat(np.arange(n_rotations), len(owner))
+    receipt = np.tile(np.arange(len(owner)), n_rotations)
+    block = (owner[receipt] + places_onward) * n + (receiver + places_onward) % n
 
     # All blocks go one receipt back at a time, until they are at their owners: `before` is the
     # receipt by which the source of a receipt had got the block, -1 where it is the owner. Each
     # part has the last sends of all blocks, then those before these, and so on.
     parts = []
     while len(receipt):
-        parts.append((receipt, turned, block))
+        parts.append((receipt, places_onward, block))
         before = receipt_of[owner[receipt], receipts.source[receipt]]
         goes_on = before >= 0
-        receipt, turned, block = before[goes_on], turned[goes_on], block[goes_on]
-    receipt, turned, block = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Carried(receipt, turned, chunk=block)
+        receipt, places_onward, block = before[goes_on], places_onward[goes_on], block[goes_on]
+    receipt, places_onward, block = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Carried(receipt, places_onward, chunk=block)
 
 
 def list_links(
@@ -628,7 +642,7 @@ def make_rounds(
     and destination change places, and a rank adds up the chunks that it had sent on. The circuits
     of the receipts then lead from targets to sources.
 
-    `carried` tells for each send its receipt, by how many places its ranks are turned, and its
+    `carried` tells for each send its receipt, how many places onward from this it is, and its
     chunk. Rows of sends are round, source, destination, chunk and kind, by round, for
     `chunk_count` chunks in all. Sends that are forwarded over two circuits or more inside their
     round have links, whose rows are the number of the send and the two ranks of a circuit.
@@ -638,9 +652,9 @@ def make_rounds(
     order = np.argsort(receipts.turn[carried.receipt], kind="stable")
     if adds:
         order = order[::-1]
-    receipt, turned = carried.receipt[order], carried.turned[order]
-    source = (receipts.source[receipt] + turned) % n
-    target = (receipts.target[receipt] + turned) % n
+    receipt, places_onward = carried.receipt[order], carried.places_onward[order]
+    source = (receipts.source[receipt] + places_onward) % n
+    target = (receipts.target[receipt] + places_onward) % n
     turn = receipts.turn[receipt]
     if adds:
         turn = len(receipts.load) - 1 - turn
@@ -652,8 +666,8 @@ def make_rounds(
     forwarded = np.flatnonzero(receipts.n_links[receipt] > 1)
     place, link = list_links(receipts, receipt[forwarded], backwards=adds)
     number = forwarded[place]
-    link_from = (receipts.link_from[link] + turned[number]) % n
-    link_to = (receipts.link_to[link] + turned[number]) % n
+    link_from = (receipts.link_from[link] + places_onward[number]) % n
+    link_to = (receipts.link_to[link] + places_onward[number]) % n
     matchings = [receipts.peer[config] for config in receipts.config_of_round.tolist()]
     if adds:
         link_from, link_to = link_to, link_from
@@ -676,8 +690,8 @@ def offer_gathers(
     """
     # A phase is a gather, or sums: a gather over the reversed circuits that runs backwards, and so
     # over the circuits themselves. Two-way circuits are the same when they are reversed.
-    # ``is_reversed[adds]`` tells for each phase, by whether it adds, if its gather needs the
-    # reversed circuits, and ``received[reverse]`` has the receipts over these, or over the
+    # ``is_reversed[adds]``: whether a phase that adds (True), or copies (False), needs receipts
+    # over the reversed circuits. ``received[reverse]``: the receipts over these, or over the
     # circuits as they are; None where data do not come everywhere.
     n = problem.n_ranks
     is_reversed = {adds: adds and not problem.two_way for adds in problem.flow.adds}

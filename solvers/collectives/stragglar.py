@@ -112,27 +112,30 @@ class WasteCounts(NamedTuple):
         return [self.oldest - self.second, self.second - self.third, self.third]
 
 
-def choose_runs(n_active: int, surplus: int, shortest: int = 0) -> WasteCounts | None:
-    """Choose how many ranks hold chunks back in each round, so that none comes to too many ranks.
+def choose_runs(n_active: int, surplus: int, least_third: int = 0) -> WasteCounts | None:
+    """Choose how many doubles waste each class in a round: no chunk is to come to too many ranks.
 
     `n_active` is q, and `surplus` by how many ranks too many a chunk would spread. Wasting class q
     - 2 takes 1 of them away, class q - 3 takes 2 and class q - 4 takes 4; the counts that are
-    returned make up the surplus exactly, with as few doubles of class q - 4 as possible.
-    `shortest` is the least number of doubles of class q - 4, 1 where an odd number of ranks needs
-    one that can go without a chunk. None if there is no choice within the limits.
+    returned make up the surplus exactly, with as few doubles of class q - 4 as possible, but no
+    fewer than `least_third`: 1 where an odd number of ranks needs one that can go without a chunk.
+    None if there is no choice within the limits.
 
     Example: with q = 6 a surplus of 9 is ``WasteCounts(7, 1, 0)``, as 7 + 2 * 1 = 9.
     """
-    # The most doubles of each class. A double takes the chunk of class q - 2 that it holds back
-    # one round before at the latest, when it has class q - 3, from a rank that gives it. A chunk
-    # of class c is at 2^c ranks at most, so 2^(q - 3) doubles are the most; for the two younger
-    # classes it is half of that, and a quarter: 8, 4 and 2 with q = 6. The bounds are lower by one
+    # The most doubles of each class. A double takes the chunk of class q - 2 that it wastes one
+    # round before at the latest, when it has class q - 3, from a rank that gives it. A chunk of
+    # class c is at 2^c ranks at most, so 2^(q - 3) doubles are the most; for the two younger
+    # classes it is half of that, and a quarter: 8, 4 and 2 with q = 6. The limits are lower by one
     # or two: the double that has met the late rank, and its partner, have the chunk without giving
     # it. ``1 << q >> 4`` is 2^(q - 4), and 0 if q is less than 4.
-    most_third = max(1, (1 << n_active >> 5) - 1)
+    most_third = max(0, (1 << n_active >> 5) - 2)
     most_second = max(0, (1 << n_active >> 4) - 2)
-    for third in range(shortest, most_third):
-        most_oldest = max(1, (1 << n_active >> 3) - 1 - third - (shortest > 0))
+    for third in range(least_third, most_third + 1):
+        # Each double that wastes class q - 4 leaves one holder of class q - 3 less, and one that
+        # is to go without a chunk takes class q - 3, too.
+        n_not_given = third + (least_third > 0)
+        most_oldest = max(1, (1 << n_active >> 3) - 1 - n_not_given)
 
         # As few doubles of class q - 3 as possible; those of class q - 2 take the rest.
         left_for_second = surplus - 4 * third - most_oldest
@@ -430,10 +433,10 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
 
     # The formula. If the number of ranks is odd, one rank has no partner in each round. A double
     # in a run of 3 rounds can be that rank at little cost, so choices in which one such run or
-    # more begin in each round (`shortest` 1) come first, and then those that may have none (0).
+    # more begin in each round (`least_third` 1) come first, and then those that may have none (0).
     has_runs = False
-    for shortest in (1, 0) if is_odd and surplus > 1 else (0,):
-        runs = choose_runs(n_active, surplus, shortest)
+    for least_third in (1, 0) if is_odd and surplus > 1 else (0,):
+        runs = choose_runs(n_active, surplus, least_third)
         if runs is not None:
             has_runs = True
             yield plan_runs(n_active, runs, n - 1, odd=is_odd)
@@ -468,8 +471,8 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
 
     The schedule is an all-reduce around one late rank. If the number of ranks is odd, one rank has
     no partner in each round, and may go without a chunk. In each added round the rank that lacks
-    most chooses first. It takes a partner that has a chunk for it, and needs one of it in return
-    if there is such a partner. The two then exchange one chunk each way.
+    most chooses first. It takes a partner that has a chunk for it, and if possible one that also
+    needs a chunk from it. The two then exchange one chunk each way.
 
     Chunks have two names. In `lacks` they are numbered 0, 1, ... in the order in which the late
     rank added its data to them. In `sends` a chunk has the number of the rank that had it first.
@@ -493,8 +496,9 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
         free = sorted(range(len(needs)), key=lambda rank: -len(needs[rank]))
         needs_before = [frozenset(need) for need in needs]
         while free and needs[free[0]]:
-            # Its partner has a chunk for it, and needs one of it if there is such a partner. If
-            # nobody has one, it has to wait for the next round, with any partner.
+            # Its partner has a chunk for it (`givers`), and also needs one from it if that is
+            # possible (`takers`). If nobody has one, it waits for the next round, with any
+            # partner.
             rank = free.pop(0)
             wanted = needs_before[rank]
             givers = [other for other in free if wanted - needs_before[other]]
@@ -625,11 +629,11 @@ class DoublesSearch:
         return np.array(last_first[::-1], dtype=np.int8)
 
     def _extend(
-        self, turn: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
+        self, round_: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
     ) -> list[tuple[int, ...]] | None:
         """Find the moves of all doubles from one round to the end, by depth-first search.
 
-        `turn` is the round, and `doubles` are what each of them holds before it.
+        `round_` is the round, and `doubles` are what each of them holds before it.
         ``budgets[class]`` counts the holders that have still to be wasted (`Budgets`). `debts` has
         one class for each swap of the round before: that which the young chunk of the swap has in
         this round. Returns ``moves[double]`` of each round, the last round first; None if there is
@@ -644,24 +648,24 @@ class DoublesSearch:
         32).
         """
         # All rounds are planned.
-        if turn == self.n_chunks + self.q - 1:
+        if round_ == self.n_chunks + self.q - 1:
             return []
 
         # Doubles are alike, so their order makes no difference to what can follow.
-        state = (turn, tuple(sorted(doubles)), budgets, debts)
+        state = (round_, tuple(sorted(doubles)), budgets, debts)
         if state in self.failed or len(self.failed) > NODES:
             return None
 
         # The first list of moves that leads to the end is taken.
-        for step, budgets_after in self._list_steps(turn, doubles, budgets, debts):
-            later_moves = self._extend(turn + 1, step.doubles, budgets_after, step.debts)
+        for step, budgets_after in self._list_steps(round_, doubles, budgets, debts):
+            later_moves = self._extend(round_ + 1, step.doubles, budgets_after, step.debts)
             if later_moves is not None:
                 return [*later_moves, step.moves]
         self.failed.add(state)
         return None
 
     def _list_steps(
-        self, turn: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
+        self, round_: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
     ) -> list[tuple[DoublesStep, Budgets]]:
         """List what all doubles together may do in one round, the most promising choice first.
 
@@ -686,8 +690,8 @@ class DoublesSearch:
         for double in doubles:
             longer_steps: list[DoublesStep] = []
             for step in partial_steps:
-                for option in self._list_options(turn, double):
-                    longer = self._add_option(turn, step, option, budgets)
+                for option in self._list_options(round_, double):
+                    longer = self._add_option(round_, step, option, budgets)
                     if longer is not None:
                         longer_steps.append(longer)
             partial_steps = longer_steps
@@ -695,7 +699,7 @@ class DoublesSearch:
         # Keep the combinations that also meet the rules for all doubles together.
         allowed: list[tuple[DoublesStep, Budgets]] = []
         for step in partial_steps:
-            budgets_after = self._budgets_after(turn, step, doubles, budgets, debts)
+            budgets_after = self._budgets_after(round_, step, doubles, budgets, debts)
             if budgets_after is not None:
                 allowed.append((step, budgets_after))
 
@@ -715,13 +719,13 @@ class DoublesSearch:
         order = sorted(range(len(allowed)), key=scores.__getitem__)
         return [allowed[number] for number in order]
 
-    def _list_options(self, turn: int, double: Double) -> list[_Option]:
-        """List what one double can do in the round `turn`.
+    def _list_options(self, round_: int, double: Double) -> list[_Option]:
+        """List what one double can do in the round `round_`.
 
-        Without the oldest chunk it gives one of its two chunks, for the oldest one, which stops
-        spreading now, and *wastes* the other one: the move is `SEND` plus the class that it gives.
-        With it, it gives the oldest chunk, and wastes the younger one, which it keeps for itself
-        in this round: the move is the class that it takes.
+        A double without the oldest chunk gives one of its two chunks, for the oldest one, which
+        stops spreading now, and *wastes* the other one: the move is `SEND` plus the class that it
+        gives. A double with the oldest chunk gives that, and wastes the younger one, which it
+        keeps for itself in this round: the move is the class that it takes.
 
         Examples with q = 4, after the ramp (the rounds before round q). A double holds the classes
         0 and 2. It has two options: give class 0 and waste class 2, or give class 2 and waste
@@ -732,7 +736,7 @@ class DoublesSearch:
         n_active = self.q
         young = double.young
         if double.old < n_active - 1:
-            after = self._age(double, turn, (young, double.old))
+            after = self._age(double, round_, (young, double.old))
             options = [
                 _Option(SEND + young, double.old, after),
                 _Option(SEND + double.old, young, after),
@@ -741,18 +745,18 @@ class DoublesSearch:
             # One of an odd number of ranks has no partner. A double can be this rank once, while
             # its older chunk is the oldest but one; before round q no chunk could be missed.
             may_lose = double.old == n_active - 2 and not double.lost and self.n_losers > 0
-            if may_lose and turn >= n_active:
+            if may_lose and round_ >= n_active:
                 options.append(_Option(LOSE, young, after._replace(lost=True)))
             return options
 
         # Else it holds the oldest chunk; before round q the oldest class stands for an empty
         # place, and the double moves as if it gave a chunk. A double with two empty places in
         # round q - 1 gets one chunk at most in this round, but needs two after it.
-        no_chunk = self._class_without_chunk(turn)
+        no_chunk = self._class_without_chunk(round_)
         wasted = young
         if young == no_chunk:
             wasted = NO_WASTE
-            if turn == n_active - 1:
+            if round_ == n_active - 1:
                 return []
 
         # It takes any class but its own: the move is this class. After the last chunk no new ones
@@ -760,49 +764,51 @@ class DoublesSearch:
         # classes are the same chunk, so one of them, the first, is enough. Example: with 13
         # chunks, the last of which began to spread in round 12, the classes 0, 1 and 2 of round 15
         # are all this chunk.
-        last_copied_class = turn - self.n_chunks
-        takes = [taken for taken in range(min(turn, n_active - 1)) if taken != young]
+        last_copied_class = round_ - self.n_chunks
+        takes = [taken for taken in range(min(round_, n_active - 1)) if taken != young]
         takes = takes[:1] + [taken for taken in takes[1:] if taken > last_copied_class]
         options = [
-            _Option(taken, wasted, self._age(double, turn, (young, taken))) for taken in takes
+            _Option(taken, wasted, self._age(double, round_, (young, taken))) for taken in takes
         ]
 
         # It may meet the late rank once. The new chunk is younger than class 0 in this round, so
         # that it has class 0 when all classes have grown by one.
-        if not double.met and turn < self.n_chunks:
+        if not double.met and round_ < self.n_chunks:
             younger_than_newest = -1
-            after = self._age(double, turn, (young, younger_than_newest))
+            after = self._age(double, round_, (young, younger_than_newest))
             options.append(_Option(EXCHANGE, wasted, after._replace(met=True)))
         # Or it swaps: it gives its young chunk for one of class q - 2, the oldest a round later.
-        if turn >= n_active and young <= n_active - 3:
-            options.append(_Option(SWAP, NO_WASTE, self._age(double, turn, (young, n_active - 2))))
+        if round_ >= n_active and young <= n_active - 3:
+            options.append(
+                _Option(SWAP, NO_WASTE, self._age(double, round_, (young, n_active - 2)))
+            )
 
         # In the ramp it may also take nothing, and may give its young chunk meanwhile.
-        if turn < n_active - 1:
-            after = self._age(double, turn, (young, no_chunk))
+        if round_ < n_active - 1:
+            after = self._age(double, round_, (young, no_chunk))
             options.append(_Option(IDLE, wasted, after))
             if young != no_chunk:
                 options.append(_Option(SEND + young, NO_WASTE, after))
         return options
 
-    def _class_without_chunk(self, turn: int) -> int:
+    def _class_without_chunk(self, round_: int) -> int:
         """Return the number that stands for an empty place among the classes of a double."""
-        return self.q - 1 if turn < self.q else self.q
+        return self.q - 1 if round_ < self.q else self.q
 
-    def _age(self, double: Double, turn: int, kept: tuple[int, int]) -> Double:
+    def _age(self, double: Double, round_: int, kept: tuple[int, int]) -> Double:
         """Return what a rank with two chunks holds in the next round, when these are older.
 
-        `kept` are the classes that they have in the round `turn`, -1 for a chunk that is new, or
+        `kept` are the classes that they have in the round `round_`, -1 for a chunk that is new, or
         the number of an empty place, which stays: 0 and 2 become 1 and 3, -1 and 2 become 0 and 3.
         """
-        no_chunk = self._class_without_chunk(turn)
+        no_chunk = self._class_without_chunk(round_)
         classes = [c if c == no_chunk else c + 1 for c in kept]
         return Double(min(classes), max(classes), double.met, double.lost)
 
     def _add_option(
-        self, turn: int, step: DoublesStep, option: _Option, budgets: Budgets
+        self, round_: int, step: DoublesStep, option: _Option, budgets: Budgets
     ) -> DoublesStep | None:
-        """Add the move of one more double to round `turn`, unless those of others rule it out.
+        """Add the move of one more double to round `round_`, unless those of others rule it out.
 
         `step` has the moves of the doubles before this one; the result is a longer copy.
         ``budgets[class]`` is how many holders of the chunk may still be wasted; one double wastes
@@ -826,7 +832,7 @@ class DoublesSearch:
         if class_ != NO_WASTE:
             wasted[class_] += 1
             n_holders = wasted[class_] * self._holders_wasted_by(class_)
-            if not self._may_waste_freely(turn, class_) and n_holders > budgets[class_]:
+            if not self._may_waste_freely(round_, class_) and n_holders > budgets[class_]:
                 return None
 
         # Count the class that this double takes: a move from 0 to `SEND` - 1 is this class. A swap
@@ -854,24 +860,24 @@ class DoublesSearch:
         """
         return 1 << (self.q - 2 - class_)
 
-    def _may_waste_freely(self, turn: int, class_: int) -> bool:
-        """Tell whether the chunk of a class in round `turn` is the last one, or a copy of it.
+    def _may_waste_freely(self, round_: int, class_: int) -> bool:
+        """Tell whether the chunk of a class in round `round_` is the last one, or a copy of it.
 
         The chunk that has class c in round t met the late rank in round t - 1 - c, and has this
         number. Nothing spreads after the last chunk, so that any number of holders may keep it.
         """
-        chunk = turn - 1 - class_
+        chunk = round_ - 1 - class_
         return chunk >= self.n_chunks - 1
 
     def _budgets_after(
         self,
-        turn: int,
+        round_: int,
         step: DoublesStep,
         doubles: tuple[Double, ...],
         budgets: Budgets,
         debts: tuple[int, ...],
     ) -> Budgets | None:
-        """Return the budgets after round `turn`, or None if its moves lead to no whole plan.
+        """Return the budgets after round `round_`, or None if its moves lead to no whole plan.
 
         `step` has the moves of all doubles; `doubles`, `budgets` and `debts` are those before the
         round. There is no plan if one of these is true:
@@ -885,21 +891,21 @@ class DoublesSearch:
         one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the
         chunk has class 3, the oldest, as it has to be.
         """
-        if not self._has_rounds_left(turn, step):
+        if not self._has_rounds_left(round_, step):
             return None
 
         # A new chunk begins with the whole surplus; all others have grown older by one class.
         budgets_after = [self.surplus] + [0] * (self.q - 1)
-        for class_ in range(min(turn, self.q - 1)):
-            if self._may_waste_freely(turn, class_):
+        for class_ in range(min(round_, self.q - 1)):
+            if self._may_waste_freely(round_, class_):
                 continue
             n_wasted = self._holders_wasted_by(class_)  # by one double
             budget = budgets[class_] - step.wasted[class_] * n_wasted
             budgets_after[class_ + 1] = budget
 
-            # Class q - 2 is the last one that can be wasted, so that its budget ends here. But in
-            # a swap the partner of the double gets a young chunk in place of this one, which makes
-            # one holder fewer: the budget has just that many left.
+            # Class q - 2 is the last one that can be wasted, so that its budget ends here. It must
+            # be 0, but for one holder for each swap of this round: the partner of the double gets
+            # a young chunk in place of this one, so that the chunk has one holder less anyway.
             if class_ == self.q - 2:
                 if budget != step.moves.count(SWAP):
                     return None
@@ -911,12 +917,12 @@ class DoublesSearch:
 
             if step.asked[class_] > self._count_givers(class_, step, doubles, budgets, debts):
                 return None
-        if turn == self.q - 1 and not self._gives_all_ranks_chunks(budgets_after):
+        if round_ == self.q - 1 and not self._gives_all_ranks_chunks(budgets_after):
             return None
         return tuple(budgets_after)
 
-    def _has_rounds_left(self, turn: int, step: DoublesStep) -> bool:
-        """Tell whether the rounds after `turn` are enough for what doubles have still to do.
+    def _has_rounds_left(self, round_: int, step: DoublesStep) -> bool:
+        """Tell whether the rounds after `round_` are enough for what doubles have still to do.
 
         Each double has to meet the late rank, one in a round, which takes rounds up to number
         n_chunks - 1. As many doubles as `n_losers` have to be without a partner once, one in a
@@ -924,8 +930,8 @@ class DoublesSearch:
         """
         n_to_meet = sum(not double.met for double in step.doubles)
         n_to_lose = self.n_losers - sum(double.lost for double in step.doubles)
-        has_meetings = n_to_meet <= max(0, self.n_chunks - 1 - turn)
-        return has_meetings and n_to_lose <= self.n_chunks + self.q - 2 - turn
+        has_meetings = n_to_meet <= max(0, self.n_chunks - 1 - round_)
+        return has_meetings and n_to_lose <= self.n_chunks + self.q - 2 - round_
 
     def _gives_all_ranks_chunks(self, budgets: list[int]) -> bool:
         """Tell whether every rank has a chunk after the first q rounds, the ramp.

@@ -29,12 +29,13 @@ the ranks of chunks 4 and 3, and take these chunks for chunk 2, which is at all 
 are no doubles, as the 7 ranks hold one active chunk each.
 
 In all kernels ``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk, and `log` is
-the `SendLog`. The round is `turn`, a `MatchingRound`, with q as ``turn.n_active``. `ranks` are
-`Ranks`: ``ranks.hold[slot, rank]`` has the two chunks of each rank by number, ``ranks.gives`` the
-chunk that it gives now, and ``ranks.owed`` that which it is owed, `NONE` for no chunk.
-``ranks.taken`` marks ranks that have a partner, and ``ranks.mate`` has it at one rank of each
-pair. ``ranks.met`` marks those that have met the late rank. ``ranks.bucket[class, place]`` lists
-the ranks in each bucket, ``ranks.size[class]`` of them.
+the `SendLog`. The round is `this_round`, a `MatchingRound`, with q as ``this_round.n_active`` and
+the round number t as ``this_round.number``. `ranks` are `Ranks`: ``ranks.hold[slot, rank]`` has
+the two chunks of each rank by number, ``ranks.gives`` the chunk that it gives now, and
+``ranks.owed`` that which it is owed, `NONE` for no chunk. ``ranks.taken`` marks ranks that have a
+partner, and ``ranks.mate`` has it at one rank of each pair. ``ranks.met`` marks those that have
+met the late rank. ``ranks.bucket[class, place]`` lists the ranks in each bucket,
+``ranks.size[class]`` of them.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def _choose_rank(ranks, given_class, key):
 
 @inner_kernel
 def _join(ranks, rank, mate):
-    """Let two ranks be partners in a round."""
+    """Let two ranks be partners in a round: writes ``ranks.taken`` and ``ranks.mate``."""
     ranks.taken[rank] = True
     ranks.taken[mate] = True
     ranks.mate[rank] = mate
@@ -188,18 +189,19 @@ def _record_send(log, number, source, target, chunk, kind):
 
 
 @inner_kernel
-def _sort_ranks(turn, order, ranks):
+def _sort_ranks(this_round, order, ranks):
     """List which ranks give which chunk in a round, and find who is planned to meet the late rank.
 
     Writes ``ranks.bucket``, ``ranks.size`` and ``ranks.gives``, and clears ``ranks.mate`` and
-    ``ranks.taken``; ``order[place]`` is the rank that is looked at, all but the late one. Example
+    ``ranks.taken``. `order` are all ranks but the late one, in the order of the buckets. Example
     with q = 3 before round 5: chunks 4, 3 and 2 have the classes 0, 1 and 2. A rank that holds
     chunk 3 alone is in bucket 1, and gives chunk 3. A double with chunks 2 and 4 and the move 1
     gives chunk 2, and is in no bucket, as it takes a chunk of class 1 later on.
 
     Returns the double whose move is `EXCHANGE`; -1 if there is none.
     """
-    newest = turn.number - 1
+    # A chunk of class c has the number `newest` - c.
+    newest = this_round.number - 1
     late_partner = -1
     ranks.size[:] = 0
     for place in range(len(order)):
@@ -210,26 +212,26 @@ def _sort_ranks(turn, order, ranks):
         # A rank with one chunk gives it. An empty rank holds `NONE`, so old that it counts as the
         # oldest class.
         ranks.gives[rank] = ranks.hold[0, rank]
-        given_class = min(newest - ranks.hold[0, rank], turn.n_active - 1)
+        given_class = min(newest - ranks.hold[0, rank], this_round.n_active - 1)
 
         # A double gives the oldest chunk, unless its move says another one. Only a double that
         # gives a class to whoever takes it goes into a bucket; others choose their partners.
-        if rank < len(turn.moves):
-            move = turn.moves[rank]
+        if rank < len(this_round.moves):
+            move = this_round.moves[rank]
             given_class = -1
-            ranks.gives[rank] = turn.number - turn.n_active
+            ranks.gives[rank] = this_round.number - this_round.n_active
             if move == EXCHANGE:
                 late_partner = rank
             elif move == SWAP:
                 ranks.gives[rank] = max(ranks.hold[0, rank], ranks.hold[1, rank])
             elif move == LOSE:
-                ranks.gives[rank] = newest - (turn.n_active - 2)
+                ranks.gives[rank] = newest - (this_round.n_active - 2)
             elif move >= SEND:  # not `LOSE`, which is more than `SEND` plus any class
                 given_class = move - SEND
                 ranks.gives[rank] = newest - given_class
 
         # The absent rank gives nothing, and who is owed a chunk has a partner chosen for it.
-        if given_class >= 0 and ranks.owed[rank] == NONE and rank != turn.absent:
+        if given_class >= 0 and ranks.owed[rank] == NONE and rank != this_round.absent:
             ranks.bucket[given_class, ranks.size[given_class]] = rank
             ranks.size[given_class] += 1
     return late_partner
@@ -244,15 +246,14 @@ def _meet_late(number, partner, lacks, log, ranks):
     meets the late rank in round 2. Chunk number 2 is thus the chunk that rank 4 owns, ``owner[2] =
     4``, and both sends have 4 in the column of the chunk.
     """
+    # All ranks but the late one own one chunk, so its number is the number of chunks. Numbers
+    # after the last chunk stand for copies of it.
     n_chunks = lacks.shape[0]
-
-    # All ranks but the last one own one chunk, so the last rank has the number of chunks as its
-    # number.
     late_rank = n_chunks
     chunk = min(number, n_chunks - 1)
     ranks.taken[partner] = True
 
-    # A new chunk becomes whole, or the last one is copied.
+    # A new chunk becomes whole, as both add what the other one sends, or the last one is copied.
     if number < n_chunks:
         ranks.met[partner] = 1
         ranks.owner[number] = partner
@@ -264,12 +265,13 @@ def _meet_late(number, partner, lacks, log, ranks):
 
 
 @inner_kernel
-def _repay(turn, lacks, ranks):
+def _repay(this_round, lacks, ranks):
     """Find partners for the ranks that went without a chunk in a swap of the last round.
 
-    Pairs are written to `ranks`, with the chunks that both give; False if a rank that is owed a
-    chunk finds nobody. It gets the owed chunk from a *payer*: a rank that has it, and would give
-    the oldest chunk of this round otherwise. The payer takes the young chunk for it.
+    Writes the pairs to ``ranks.mate`` and ``ranks.taken``, and what both give to ``ranks.gives``.
+    Ends early with False if a rank that is owed a chunk finds nobody. It gets the owed chunk from
+    a *payer*: a rank that has it, and would give the oldest chunk of this round otherwise. The
+    payer takes the young chunk for it.
 
     Example with q = 4: in round 9 rank 7 got chunk 7 in a swap, and is owed chunk 5. In round 10
     chunk 6 is the oldest. A rank that holds chunk 6, and got chunk 5 before, gives chunk 5 to rank
@@ -288,9 +290,9 @@ def _repay(turn, lacks, ranks):
         # `lacks` is not asked of the absent rank, which is in no bucket anyway.
         for rank in range(len(ranks.owed)):
             ranks.key[rank] = 1 - ranks.met[rank]
-            if rank != turn.absent and owed >= 0 and lacks[min(owed, last_chunk), rank]:
+            if rank != this_round.absent and owed >= 0 and lacks[min(owed, last_chunk), rank]:
                 ranks.key[rank] = _NOT_CHOSEN
-        payer = _choose_rank(ranks, turn.n_active - 1, ranks.key)
+        payer = _choose_rank(ranks, this_round.n_active - 1, ranks.key)
         if payer < 0 or ranks.key[payer] == _NOT_CHOSEN:
             return False
         # The creditor gives the young chunk that it got in the swap, which is in its second slot.
@@ -301,8 +303,8 @@ def _repay(turn, lacks, ranks):
 
 
 @inner_kernel
-def _swap(turn, ranks):
-    """Find partners for the doubles that swap in a round; False if one finds none.
+def _swap(this_round, ranks):
+    """Find partners for the doubles that swap in a round; ends early with False if one finds none.
 
     A double that swaps gives its young chunk, and takes one of class q - 2, which is the oldest in
     the next round: it has an oldest chunk to give again. Its partner, which should have got the
@@ -314,9 +316,9 @@ def _swap(turn, ranks):
         double   5 and 7        7       6 and 7
         partner  6              6       6 and 7, and is owed 5
     """
-    n_doubles = len(turn.moves)
+    n_doubles = len(this_round.moves)
     for double in range(n_doubles):
-        if turn.moves[double] != SWAP:
+        if this_round.moves[double] != SWAP:
             continue
 
         # The keys of partners, of which the least is chosen among the free ranks that give class
@@ -328,7 +330,7 @@ def _swap(turn, ranks):
             ranks.key[rank] = _NOT_CHOSEN
             if rank >= n_doubles:
                 ranks.key[rank] = 1 - ranks.met[rank]
-        partner = _choose_rank(ranks, turn.n_active - 2, ranks.key)
+        partner = _choose_rank(ranks, this_round.n_active - 2, ranks.key)
         if partner < n_doubles:  # a double, or -1: no rank is left
             return False
         _join(ranks, double, partner)
@@ -336,59 +338,62 @@ def _swap(turn, ranks):
 
 
 @inner_kernel
-def _face_absent(turn, ranks):
+def _face_absent(this_round, ranks):
     """Choose the rank that has no partner in a round, if the number of ranks is odd.
 
-    Sets ``ranks.taken`` of this rank, and counts the chunk that it misses in ``ranks.missed``;
-    before round q there is none to miss, and before round q - 1 nobody has to be chosen. False if
-    nobody can be. It is the double whose move is `LOSE` or `REST`, if there is one. Otherwise,
-    of the ranks that give class q - 2, it is one that has missed the fewest chunks before.
+    It is the double whose move is `LOSE` or `REST`, if there is one. Otherwise, of the ranks that
+    give class q - 2, it is one that has missed the fewest chunks before. Sets ``ranks.taken`` of
+    this rank, and counts the chunk that it misses in ``ranks.missed``. Returns False if nobody can
+    be chosen; before round q - 1 nobody has to be, and the result is True.
+
+    Example with q = 4 in round 9, whose oldest chunk is 5: rank 7 gives chunk 6, of class 2, to
+    the absent rank, which has no chunk 5 for it. Rank 7 misses chunk 5, and goes on with chunk 6.
     """
-    n_doubles = len(turn.moves)
-    if turn.absent < 0 or turn.number < turn.n_active - 1:
+    n_doubles = len(this_round.moves)
+    if this_round.absent < 0 or this_round.number < this_round.n_active - 1:
         return True
 
     # The double that is planned to be without a partner, if there is one.
     loser = -1
     for double in range(n_doubles):
-        if turn.moves[double] == LOSE or turn.moves[double] == REST:
+        if this_round.moves[double] == LOSE or this_round.moves[double] == REST:
             loser = double
 
     if loser < 0:
-        loser = _choose_rank(ranks, turn.n_active - 2, ranks.missed)
+        loser = _choose_rank(ranks, this_round.n_active - 2, ranks.missed)
     if loser < 0:
         return False
     # Before round q there is no oldest chunk that could be missed.
     ranks.taken[loser] = True
-    is_missed = loser >= n_doubles or turn.moves[loser] == LOSE
-    if turn.number >= turn.n_active and is_missed:
+    is_missed = loser >= n_doubles or this_round.moves[loser] == LOSE
+    if this_round.number >= this_round.n_active and is_missed:
         ranks.missed[loser] += 1
     return True
 
 
 @inner_kernel
-def _take_planned_classes(turn, n_chunks, ranks):
+def _take_planned_classes(this_round, n_chunks, ranks):
     """Find partners for the ranks that are planned to take a certain chunk in a round.
 
-    Pairs are written to `ranks`; False if nobody gives a chunk that a double is planned to take.
-    There are `n_chunks` chunks. After the last one no new ones come. The numbers after it then
-    stand for copies of it, so that several classes are the same chunk. If nobody gives the planned
-    class, the next one of these will do.
+    Writes the pairs to ``ranks.mate`` and ``ranks.taken``; ends early with False if nobody gives a
+    chunk that a double is planned to take. After the last of the `n_chunks` chunks no new ones
+    come. The numbers after it then stand for copies of it, so that several classes are the same
+    chunk. If nobody gives the planned class, the next one of these will do.
 
     Example: 13 chunks, 0 to 12, in round 15. The classes 0, 1 and 2 would be chunks 14, 13 and 12,
     and all stand for chunk 12. A double that is to take class 0 may get it from a rank of class 1
     or 2.
     """
-    ranks.key[:] = 0
+    ranks.key[:] = 0  # any rank of a class will do: the first one in its bucket
 
     # Classes up to `last_class_to_try` are all copies of the last chunk. The oldest class is never
     # taken, as it stops spreading.
-    class_of_last_chunk = turn.number - 1 - (n_chunks - 1)
-    last_class_to_try = min(class_of_last_chunk, turn.n_active - 2)  # the oldest is never taken
-    for double in range(len(turn.moves)):
-        if 0 <= turn.moves[double] < SEND:
+    class_of_last_chunk = this_round.number - 1 - (n_chunks - 1)
+    last_class_to_try = min(class_of_last_chunk, this_round.n_active - 2)
+    for double in range(len(this_round.moves)):
+        if 0 <= this_round.moves[double] < SEND:
             # Go on to older classes, as long as these are the same chunk, until somebody gives it.
-            taken_class = turn.moves[double]
+            taken_class = this_round.moves[double]
             giver = _choose_rank(ranks, taken_class, ranks.key)
             while giver < 0 and taken_class < last_class_to_try:
                 taken_class += 1
@@ -412,9 +417,9 @@ def _pair_rest(n_active, ranks):
     late rank. Rank 5 gives class 2, ranks 6 and 7 give class 1: rank 3 takes class 2 of rank 5,
     ranks 1 and 2 take class 1.
 
-    `n_active` is q: classes are 0 to q - 1. Writes ``ranks.mate`` of the receivers, and uses up
-    the two last rows of ``ranks.bucket`` and ``ranks.size``; False if a giver is left without a
-    partner.
+    `n_active` is q: classes are 0 to q - 1. Writes ``ranks.mate`` of the receivers, and uses the
+    two last rows of ``ranks.bucket`` and ``ranks.size`` as scratch. Ends early with False if a
+    giver finds no receiver.
     """
     bucket = ranks.bucket
     size = ranks.size
@@ -452,7 +457,7 @@ def _pair_rest(n_active, ranks):
 
 
 @inner_kernel
-def _exchange_chunks(turn, lacks, log, ranks):
+def _exchange_chunks(this_round, lacks, log, ranks):
     """Let all pairs of a round exchange their chunks: write the sends, and update what ranks hold.
 
     Appends rows to `log`, clears ``lacks[chunk, rank]`` for what has come, and changes
@@ -464,7 +469,7 @@ def _exchange_chunks(turn, lacks, log, ranks):
     have both chunks, and both hold chunk 7, as chunk 5 stops spreading.
     """
     last_chunk = lacks.shape[0] - 1
-    oldest = turn.number - turn.n_active
+    oldest = this_round.number - this_round.n_active
     for rank in range(len(ranks.mate)):
         # A pair stands at one of its ranks alone: at that which gives the oldest chunk, swaps, or
         # is owed a chunk.
@@ -477,7 +482,7 @@ def _exchange_chunks(turn, lacks, log, ranks):
             chunk = min(ranks.gives[source], last_chunk)
             if chunk >= 0 and lacks[chunk, target] and not lacks[chunk, source]:
                 lacks[chunk, target] = False
-                _record_send(log, turn.number, source, target, ranks.owner[chunk], _COPY)
+                _record_send(log, this_round.number, source, target, ranks.owner[chunk], _COPY)
 
         # A rank that swapped in the last round gets the chunk that it was owed, which is not
         # active any more; both ranks then hold the chunk that it gave.
@@ -496,7 +501,7 @@ def _exchange_chunks(turn, lacks, log, ranks):
         ranks.hold[slot, rank] = ranks.gives[mate]
 
         # In a swap the partner holds the young chunk, too, and is owed the oldest one.
-        if rank < len(turn.moves) and turn.moves[rank] == SWAP:
+        if rank < len(this_round.moves) and this_round.moves[rank] == SWAP:
             ranks.hold[1, mate] = ranks.gives[rank]
             ranks.owed[mate] = oldest
 
@@ -509,10 +514,14 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     both add, which makes the chunk whole. All other ranks are paired: one gives the oldest chunk,
     and gets a younger one for it.
 
-    Returns the number of sends, which are the first rows of ``log.rows``; -1 if in some round not
-    all ranks find a partner. `n_active` is q, the number of chunks that spread at once.
-    ``moves[round, double]`` is the plan. ``orders[k]`` lists all ranks but the late one, in the
-    order in which they are looked at in the rounds k, k + len(orders), and so on.
+    `n_active` is q, the number of chunks that spread at once. ``moves[round, double]`` is the plan
+    of the doubles, which are the ranks 0, 1, ... The other ranks differ only by their order:
+    ``orders[k]`` lists all ranks but the late one, in the order in which they are looked at in the
+    rounds k, k + len(orders), and so on. Returns the number of sends, which are the first rows of
+    ``log.rows``; -1, and ends early, if in some round not all ranks find a partner.
+
+    Example with 4 ranks (q = 2), and no doubles: in round 0 rank 0 meets the late rank 3, and
+    both have chunk 0 whole. In round 1 rank 1 meets it, and rank 0 gives chunk 0 to rank 2.
 
     Writes `log`, which has room for n (n - 1) rows, n with the late rank; `lacks`, which says that
     each rank lacks every chunk at first; and `ranks`, scratch from `new_ranks`.
@@ -534,8 +543,8 @@ def lay(n_active, moves, orders, log, lacks, ranks):
     for number in range(len(moves)):
         # Every rank but some doubles goes into the bucket of the class that it gives. `partner` is
         # the double that is planned to meet the late rank, or -1.
-        turn = MatchingRound(number, n_active, absent, moves[number])
-        partner = _sort_ranks(turn, orders[number % len(orders)], ranks)
+        this_round = MatchingRound(number, n_active, absent, moves[number])
+        partner = _sort_ranks(this_round, orders[number % len(orders)], ranks)
 
         # If no double is planned to meet the late rank, some other rank does that gives the oldest
         # chunk, one that has not met it (`met` is 0) first. In the rounds after the last chunk,
@@ -549,14 +558,14 @@ def lay(n_active, moves, orders, log, lacks, ranks):
         # their planned moves find doubles a partner, one rank is left without any if the number is
         # odd, and at last whoever is left is paired. Each step tells whether it found all of its
         # partners.
-        is_paired = _repay(turn, lacks, ranks) and _swap(turn, ranks)
-        is_paired = is_paired and _face_absent(turn, ranks)
-        is_paired = is_paired and _take_planned_classes(turn, n_chunks, ranks)
+        is_paired = _repay(this_round, lacks, ranks) and _swap(this_round, ranks)
+        is_paired = is_paired and _face_absent(this_round, ranks)
+        is_paired = is_paired and _take_planned_classes(this_round, n_chunks, ranks)
         if not (is_paired and _pair_rest(n_active, ranks)):
             return -1
         # Then the pairs exchange their chunks: their sends are written, and ``ranks.hold``
         # changes.
-        _exchange_chunks(turn, lacks, log, ranks)
+        _exchange_chunks(this_round, lacks, log, ranks)
 
         # The partner of the late rank can give the new chunk from now on. It takes the slot of the
         # oldest chunk, number t - q or less in round t, which nobody gives any more.
