@@ -177,10 +177,6 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
         findings.doubt(
             f"{claim}: from a search without a certificate; {_write_claim(checked)} was checked"
         )
-    elif infeasible:
-        findings.refuse(
-            "infeasibility is supported", "status", "infeasible", "a dead pair or a proof"
-        )
     else:
         findings.refuse("the lower bound is supported", "lower_bound", claimed, checked)
 
@@ -216,10 +212,9 @@ def _check_objective(solution: Solution, findings: Findings) -> None:
 
 def _check_stats(solution: Solution, findings: Findings) -> None:
     """Compare each statistic of a solution with the figure of the same name, if there is one."""
-    for name, claimed in solution.stats.items():
-        recomputed = findings.figures.get(name)
-        if recomputed is None:
-            continue
+    for name in sorted(solution.stats.keys() & findings.figures.keys()):
+        claimed = solution.stats[name]
+        recomputed = findings.figures[name]
         # Counts have to agree exactly; other numbers to rounding errors.
         step = 1.0 if type(recomputed) is int else None
         if compare(claimed, recomputed, step) != EQUAL:

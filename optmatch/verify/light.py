@@ -40,8 +40,12 @@ def check_shapes(
     )
     n_cells = None if schedule.cell_states is None else schedule.cell_states.shape[1]
     expected = None if fabric.graph is None else fabric.n_cells
-    rule = "a slot has a state for each cell, and none without cells"
-    return fits & findings.expect(rule, "cell_states.shape[1]", n_cells, expected)
+    return fits & findings.expect(
+        "a slot has a state for each cell, and none without cells",
+        "cell_states.shape[1]",
+        n_cells,
+        expected,
+    )
 
 
 def check_matchings(fabric: Fabric, matchings: NDArray[np.int32], findings: Findings) -> bool:
@@ -414,8 +418,9 @@ def _trace_cells(
     light = trace(graph, states, starts)
     check_arrival(fabric, matchings, "light reaches its partner", light, ends, findings)
     light_back = trace(graph, states, ends)
-    rule = "light comes back from the partner"
-    check_arrival(fabric, matchings, rule, light_back, starts, findings)
+    check_arrival(
+        fabric, matchings, "light comes back from the partner", light_back, starts, findings
+    )
     # Between bidirectional ports a shared link leads light to a wrong port, which is found above.
     if not fabric.bidirectional:
         _check_sharing(graph, matchings, light, findings)

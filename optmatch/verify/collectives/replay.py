@@ -915,7 +915,7 @@ def _check_matchings(problem: Collective, circuits: IntArray, findings: Findings
         # number in `there` that differs is that of a circuit without one back.
         there = np.sort((bundle * n_ranks + rank) * n_ranks + peer)
         back = np.sort((bundle * n_ranks + peer) * n_ranks + rank)
-        for alone in there[there != back][:1].tolist():
+        for alone in there[there != back].tolist():
             first, second = divmod(alone % n_ranks**2, n_ranks)
             got = f"a circuit joins ranks {first} and {second} in one direction alone"
             findings.refuse(rule, "circuits", got, "one in each")
@@ -925,7 +925,7 @@ def _check_matchings(problem: Collective, circuits: IntArray, findings: Findings
     # One-way circuits: in each lane of each epoch a rank receives from one rank at most. Without
     # their first end circuits are (epoch and lane) * n_ranks + peer, each of which stands once.
     ends = np.sort((epoch * n_lanes + lane) * n_ranks + peer)
-    for twice in ends[1:][ends[1:] == ends[:-1]][:1].tolist():
+    for twice in ends[1:][ends[1:] == ends[:-1]].tolist():
         got = f"lane {twice // n_ranks % n_lanes} leads to rank {twice % n_ranks} more than once"
         findings.refuse(rule, "circuits", got, "once")
         return False

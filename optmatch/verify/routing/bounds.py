@@ -663,8 +663,6 @@ class ProofChecker:
         # What is paid beyond the worth of all links in all slots bounds the cells, or else must be
         # above 0.
         paid = self._sum_of_circuits(circuits, prices, cell_costs)
-        if paid == math.inf:
-            return JointBound(math.inf, 0)  # two ports cannot meet in any number of slots
         total = paid - slots * worth_of_slot
         if not infeasible:
             return JointBound(self._round_up_cells(circuits, total), 0)
@@ -681,27 +679,23 @@ class ProofChecker:
     ) -> float:
         """Add up what the cheapest walks of all circuits cost, exactly.
 
-        ``prices[link]`` and `cell_costs` are in price units. Infinite if some circuit has no walk.
-        One search serves all circuits of a start. Large sums are left to SciPy where floats are
-        exact.
+        ``prices[link]`` and `cell_costs` are in price units. A circuit without a walk adds
+        nothing: counting shows that there is no answer then. One search serves all circuits of a
+        start. Large sums are left to SciPy where floats are exact.
         """
         # A cheapest walk leaves by a terminal once at most, which bounds what it costs.
         n_terminals = len(self.mate)
         dearest_step = max(prices) + max(cell_costs)
         is_exact_in_float = (n_terminals + 1) * dearest_step < _EXACT_IN_FLOAT
-        n_steps = len({circuit.start for circuit in circuits}) * n_terminals
-        if is_exact_in_float and n_steps > _MIN_STEPS_IN_SCIPY:
+        starts = sorted({circuit.start for circuit in circuits})
+        if is_exact_in_float and len(starts) * n_terminals > _MIN_STEPS_IN_SCIPY:
             return self._sum_of_circuits_in_float(circuits, prices, cell_costs)
 
-        costs_from: dict[int, dict[int, float]] = {}
-        total: float = 0
-        for circuit in circuits:
-            if circuit.start not in costs_from:
-                costs_from[circuit.start] = self.search_costs(
-                    circuit.start, Case(), prices, [cell_costs] * (len(self.mate) // 4)
-                )
-            total += costs_from[circuit.start].get(circuit.end, math.inf)
-        return total
+        costs_of_cells = [cell_costs] * (n_terminals // 4)
+        costs_from = {
+            start: self.search_costs(start, Case(), prices, costs_of_cells) for start in starts
+        }
+        return sum(costs_from[circuit.start].get(circuit.end, 0) for circuit in circuits)
 
     def _sum_of_circuits_in_float(
         self, circuits: list[Circuit], prices: list[int], cell_costs: CellCosts
@@ -711,7 +705,6 @@ class ProofChecker:
         A node of its graph is where light is before a cell: at a terminal by which it has left
         another cell or, before its first one, at the start of a circuit. An edge leads through the
         cell, and costs the cell and the link behind it; from a start it costs the first link, too.
-        Infinite if some circuit has no walk.
         """
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
@@ -742,9 +735,7 @@ class ProofChecker:
         costs = dijkstra(graph, indices=range(n_terminals, size))
         row_of = {start: k for k, start in enumerate(starts)}
         walks = [costs[row_of[circuit.start], circuit.end] for circuit in circuits]
-        if math.inf in walks:
-            return math.inf
-        return sum(map(int, walks))
+        return sum(int(walk) for walk in walks if walk < math.inf)
 
     def show_infeasible(self, proof: RoutingProof, circuits: list[Circuit]) -> bool:
         """Return whether the proof shows that there is no routing, whatever a cell costs."""

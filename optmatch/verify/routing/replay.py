@@ -55,10 +55,8 @@ def verify_schedule(
         findings.step = 1.0
 
     # The bounds that need no certificate: of slots, by counting pairs, and of the objective.
-    counted_slots = 0
     if isinstance(problem, AllToAll):
-        counted_slots = count_slots(problem.fabric)
-        findings.figures["slots_lower_bound"] = counted_slots
+        findings.figures["slots_lower_bound"] = count_slots(problem.fabric)
     findings.figures["lower_bound_recomputed"] = bound_objective(problem)
     stats: Mapping[str, Any] = getattr(subject, "stats", {})  # a schedule claims nothing
     has_schedule = getattr(subject, "schedule", None) is not None
@@ -76,15 +74,11 @@ def verify_schedule(
         floor="the lower bound is not below the shortest routes" if has_schedule else "",
     )
 
-    # The certificate may have proved that more slots are needed than counting shows, and has then
-    # raised the figure: the slots of an optimal schedule are compared with it only now, and the
-    # proof is no longer one by counting.
+    # The certificate may have proved that more slots are needed than counting shows: the slots of
+    # an optimal schedule are compared only now.
     is_optimal = getattr(subject, "status", None) is Status.OPTIMAL
     if replayed and is_optimal and isinstance(problem, AllToAll):
         _check_slots(stats, findings)
-    more_slots = findings.figures.get("slots_lower_bound", 0) > counted_slots
-    if more_slots and findings.proof == "counting":
-        findings.proof = "certificate"
 
 
 def _replay(problem: AllToAll | Routing, schedule: Schedule | None, findings: Findings) -> bool:
@@ -210,23 +204,24 @@ def _driven_before(states: NDArray[np.int8]) -> NDArray[np.int8]:
 
 def _check_coverage(problem: AllToAll, schedule: Schedule, findings: Findings) -> None:
     """Check that each two different live ports meet exactly once, and that no others do."""
-    # An entry for each circuit of each slot; ``meetings[source, destination]`` counts them.
+    # ``n_slots[source, destination]``: the number of slots that have this circuit.
     fabric = problem.fabric
     slots, sources = np.nonzero(schedule.matchings != IDLE)
     destinations = schedule.matchings[slots, sources]
-    meetings = np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int64)
-    np.add.at(meetings, (sources, destinations), 1)
+    n_slots = np.zeros((fabric.n_ports, fabric.n_ports), dtype=np.int64)
+    np.add.at(n_slots, (sources, destinations), 1)
     if fabric.bidirectional:
-        meetings = np.triu(meetings)  # the other half are the same circuits from their other ends
+        n_slots = np.triu(n_slots)  # the other half are the same circuits from their other ends
 
-    expected = list_pairs(problem)
-    for source, destination in np.argwhere(meetings != expected):
-        where = f"from port {source} to port {destination}"
-        meets = slots[(sources == source) & (destinations == destination)].tolist()
-        got = f"slots {meets}" if meets else "no slot"
-        expected_slots = "one slot" if expected[source, destination] else "no slot"
-        rule = "every pair meets exactly once, and no port meets itself"
-        findings.refuse(rule, where, got, expected_slots)
+    expected = list_pairs(problem).astype(np.int64)
+    findings.expect_none(
+        "every pair meets exactly once, and no port meets itself",
+        n_slots != expected,
+        "slots from port {} to port {}",
+        n_slots,
+        expected,
+        most=None,
+    )
 
 
 def _add_figures(
@@ -340,8 +335,8 @@ def _check_prices_of_pairs(
 
     They say nothing about objectives that are measured on a chip: the worst loss, the worst ratio
     of signal to noise, the power of heaters. If they prove that more slots are needed, the figure
-    ``slots_lower_bound`` is raised, unless the solution itself claims that figure
-    (`claimed_slots`).
+    ``slots_lower_bound`` is raised, and ``findings.proof`` is this certificate, unless the
+    solution itself claims that figure (`claimed_slots`).
     """
     # The bound of all slots together. If the prices prove that so many slots do not do, more are
     # needed, and they say nothing about the cells of the schedule at hand.
@@ -350,14 +345,15 @@ def _check_prices_of_pairs(
     if bound.cells == math.inf:
         findings.notes.append(f"the certificate proves that {fewest_slots} slots do not do")
         if claimed_slots != fewest_slots:
-            findings.figures["slots_lower_bound"] = max(fewest_slots, bound.slots)
-        return 0.0
-    if problem.objective in ON_CHIP:
+            findings.figures["slots_lower_bound"] = bound.slots
+            findings.proof = "certificate"
         return 0.0
     # The bound holds for schedules of so few slots alone: with more, links are worth more. And so
     # few slots may not do, in which case prices, which could be multiplied, prove any number of
     # cells: there has to be such a schedule, which is the one at hand.
-    return bound.cells if findings.figures.get("slots") == fewest_slots else 0.0
+    if problem.objective in ON_CHIP or findings.figures.get("slots") != fewest_slots:
+        return 0.0
+    return bound.cells
 
 
 def list_circuits(problem: AllToAll | Routing) -> list[Circuit]:

@@ -263,6 +263,7 @@ def test_cells_behind_unknown_ones_are_looked_at() -> None:
     assert wrong_states(fabric) == [(1, BAR), (1, CROSS)]
     matrices = circuit_matrices(fabric)
     assert matrices is not None and (np.abs(matrices[0, BAR]) == np.eye(2)).all()
+    assert not matrices.flags.writeable  # all who ask share them
 
 
 def test_couplers_of_three_pins_split_evenly() -> None:

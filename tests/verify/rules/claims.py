@@ -183,8 +183,8 @@ ROWS = [
         claim(DEAD, **INFEASIBLE | {"lower_bound": 8.0}),
         "lower_bound: of an infeasible problem the bound is infinite: got 8.0, expected inf",
     ),
-    Row("infeasibility is supported", CLASH, clash(True, certificate=None)),
-    Row("infeasibility is supported", CLASH, clash(False)),
+    Row("the lower bound is supported", CLASH, clash(True, certificate=None)),
+    Row("the lower bound is supported", CLASH, clash(False)),
     Row(UNPROVED, CLASH, clash(False, **SEARCH), "status infeasible: from a search without a"),
     Row(
         UNPROVED,

@@ -215,7 +215,7 @@ ROWS = [
         ),
         figures={"lower_bound_recomputed": 0.0, "lower_bound_checked": 2.0},
     ),
-    Row("infeasibility is supported", WAIT, hopeless(WAIT)),
+    Row("the lower bound is supported", WAIT, hopeless(WAIT)),
     Row(None, WHOLE, torn(WHOLE)),
     Row("the lower bound is supported", HALVES, torn(HALVES)),
     Row(None, SHARES, Assignment([-1, 0, 1]), figures={"objective": 0.0}),
