@@ -34,6 +34,7 @@ from optmatch.commands.shared.progress import listening
 from optmatch.model import InputError, Problem
 from optmatch.model.display import write_table
 from optmatch.model.files import check_target, replace_file
+from optmatch.problems import AllToAll
 
 if TYPE_CHECKING:
     from optmatch.sweeps.reports import SweepReport
@@ -144,7 +145,11 @@ def report(store: str, output: str | None, force: bool, as_json: bool) -> None:
         target = check_target(output, force=force, endings=(".html", ".csv", ".parquet"))
 
     with Store(store, read_only=True) as open_store:
-        rows = list(open_store.rows())
+        # All-to-alls are compared by slots first, which their answers have.
+        rows = [
+            open_store.row(row.key) if row.kind == AllToAll.kind else row
+            for row in open_store.rows()
+        ]
     figures = make_report(rows)
     if target is not None:
         suffix = Path(str(output)).suffix.lower()

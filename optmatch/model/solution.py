@@ -329,7 +329,11 @@ class Solution(Value, Generic[Answer]):
 
         # Properties of the answer, or why there is none.
         if self.schedule is not None:
-            lines.append(f"slots: {self.schedule.n_slots}")
+            slots = f"slots: {self.schedule.n_slots}"
+            fewest_slots = self._bound_of_open_slots()
+            if fewest_slots is not None:
+                slots += f", lower bound {fewest_slots}; fewer slots come before the objective"
+            lines.append(slots)
         elif hasattr(self.answer, "summary"):
             lines.append(self.answer.summary())
             figures = figures_of(self.problem, self.answer)
@@ -476,11 +480,32 @@ class Solution(Value, Generic[Answer]):
     def gap(self) -> float:
         """(objective - lower bound) / objective; 0 if they agree, infinite without an answer.
 
-        Of levels it is the gap of the first one that differs.
+        Of levels it is the gap of the first one that differs. So it is of an `AllToAll`, whose
+        slots come before its objective: it is that of the slots while fewer of them may do.
         """
         if self.objective is None:
             return math.inf
+        fewest_slots = self._bound_of_open_slots()
+        if fewest_slots is not None:
+            return gap_between(self.schedule.n_slots, fewest_slots)
         return gap_between(self.objective, self.lower_bound)
+
+    def _bound_of_open_slots(self) -> int | None:
+        """Return a lower bound on slots that come before the objective, if fewer of them may do.
+
+        It is what counting pairs gives, or a larger number that the method has found. None if the
+        answer has no more slots, or slots do not come first.
+        """
+        problem: Any = self.problem
+        if self.schedule is None or not getattr(problem, "slots_first", False):
+            return None
+        claimed_slots = self.stats.get("slots_lower_bound")
+        if not isinstance(claimed_slots, int):
+            claimed_slots = 0
+        fewest_slots = max(int(problem.min_slots), claimed_slots)
+        if self.schedule.n_slots <= fewest_slots:
+            return None
+        return fewest_slots
 
 
 def schedule_of(subject: Schedule | Solution) -> Schedule | Missing:
@@ -512,6 +537,8 @@ def describe_claims(solution: Solution) -> dict[str, str]:
         claims["gap"] = f"open from level {open_level} of {len(objective)} on"
     elif math.isfinite(solution.gap):
         claims["gap"] = f"{100 * solution.gap:.3g} %"
+        if solution._bound_of_open_slots() is not None:
+            claims["gap"] += " of the slots, which come before the objective"
     claims |= figures_of(solution.problem, solution.answer)
 
     # What the claims rest on: a search without a certificate is no proof.

@@ -409,6 +409,10 @@ class MethodResult(Protocol):
     def objective(self) -> Score | None:
         """The objective; None without an answer."""
 
+    @property
+    def slots(self) -> int | None:
+        """The slots of an all-to-all, which come before the objective; None of other kinds."""
+
 
 def methods_data(rows: Sequence[MethodResult]) -> Panel:
     """Lay out a comparison of methods as a chart: a group of bars for each problem.
@@ -423,7 +427,8 @@ def methods_data(rows: Sequence[MethodResult]) -> Panel:
     Panel
         For each method its objectives by problem, each over the smallest one of that problem: 1 is
         the best. It is NaN where a method has no answer. Problems whose objectives have levels or
-        are not positive are left out.
+        are not positive are left out. Where the slots of all-to-alls differ, these are compared
+        instead, and the label of the problem says so.
 
     Raises
     ------
@@ -433,16 +438,27 @@ def methods_data(rows: Sequence[MethodResult]) -> Panel:
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> rows = [SimpleNamespace(name="a", method=method, objective=objective)
+    >>> rows = [SimpleNamespace(name="a", method=method, objective=objective, slots=None)
     ...     for method, objective in [("eclipse", 4.0), ("bvn", 6.0)]]
     >>> methods_data(rows).series
     {'eclipse': [1.0], 'bvn': [1.5]}
     """
     # Levels of an objective, which are a tuple, have no ratio.
     objective_of: dict[tuple[str, str], float] = {}
+    slots_of: dict[str, dict[str, int]] = {}
     for row in rows:
         if isinstance(row.objective, (int, float)):
             objective_of[row.name, row.method] = row.objective
+            if row.slots is not None:
+                slots_of.setdefault(row.name, {})[row.method] = row.slots
+
+    # Fewer slots come before the objective: where their numbers differ, these are drawn.
+    label_of = {row.name: row.name for row in rows}
+    for name, slots_of_method in slots_of.items():
+        if len(set(slots_of_method.values())) > 1:
+            label_of[name] += ", slots"
+            for method, slots in slots_of_method.items():
+                objective_of[name, method] = slots
     smallest_of: dict[str, float] = {}
     for (name, _), objective in objective_of.items():
         smallest_of[name] = min(objective, smallest_of.get(name, np.inf))
@@ -455,7 +471,8 @@ def methods_data(rows: Sequence[MethodResult]) -> Panel:
         series[method] = [
             objective_of.get((name, method), np.nan) / smallest_of[name] for name in names
         ]
-    return Panel("objectives of methods", "objective over the smallest one", names, series)
+    labels = [label_of[name] for name in names]
+    return Panel("objectives of methods", "objective over the smallest one", labels, series)
 
 
 def plot_methods(
@@ -601,6 +618,8 @@ class Line(NamedTuple):
     objectives: list[float]
     bounds: list[float]
     """NaN where none is known."""
+    slots_of: dict[Any, int]
+    """Of all-to-alls: the slots at each value, which come before the objective; else empty."""
 
     @property
     def label(self) -> str:
@@ -652,6 +671,9 @@ def plot_variation(
     place_of = {value: value if are_numbers else k for k, value in enumerate(values)}
     bound_of: dict[str, dict[Any, float]] = {}
 
+    # Objectives of different numbers of slots do not compare.
+    has_several_slots = len({n for line in lines for n in line.slots_of.values()}) > 1
+
     # A line for each method; bounds of lines that belong together are one.
     for number, line in enumerate(lines):
         places = [place_of[value] for value in line.values]
@@ -668,6 +690,15 @@ def plot_variation(
         for place, bound in zip(places, line.bounds, strict=True):
             if np.isfinite(bound):
                 bounds[place] = max(bound, bounds.get(place, bound))
+        # The number of slots stands where it changes along the line.
+        last_slots = 0
+        for place, value, objective in sorted(
+            zip(places, line.values, line.objectives, strict=True)
+        ):
+            slots = line.slots_of.get(value, 0)
+            if slots != last_slots and has_several_slots:
+                _note(ax, count(slots, "slot"), place, objective, xytext=(3, 5))
+            last_slots = slots
     for number, bounds in enumerate(filter(None, bound_of.values())):
         label = None if number else "lower bound"
         ax.plot(
@@ -696,7 +727,10 @@ def plot_variation(
             va="top",
             fontsize=8,
         )
-    ax.set(xlabel=words, ylabel="objective")
+    ylabel = "objective"
+    if has_several_slots:
+        ylabel += "; fewer slots come before it"
+    ax.set(xlabel=words, ylabel=ylabel)
     ax.grid(color=palette.CELL_FILL)
     ax.set_axisbelow(True)
     ax.legend(fontsize=8, frameon=False)

@@ -335,9 +335,10 @@ class MethodComparison(RowsStudy[Row]):
         names = dict.fromkeys(
             name for row_details in self._details.values() for name in row_details
         )
+        cells |= {"method": row.method, "status": row.status}
+        if any(other.slots is not None for other in self):
+            cells["slots"] = row.slots
         return cells | {
-            "method": row.method,
-            "status": row.status,
             "objective": row.objective,
             "lower_bound": row.lower_bound if is_known(row.lower_bound) else None,
             "unit": self._units.get(row.name, ""),
@@ -384,7 +385,12 @@ class MethodComparison(RowsStudy[Row]):
             bounds: list[Any] = [
                 row.lower_bound if is_known(row.lower_bound) else np.nan for row in rows
             ]
-            lines.append(Line(method, others, values, objectives, bounds))
+            slots_of = {
+                value: row.slots
+                for row, value in zip(rows, values, strict=True)
+                if row.slots is not None
+            }
+            lines.append(Line(method, others, values, objectives, bounds, slots_of))
             for row, value in zip(rows, values, strict=True):
                 if "all_links_s" in self._details.get(row.key, {}):
                     steps_of.setdefault(others, {})[value] = self._details[row.key]["all_links_s"]
@@ -392,7 +398,7 @@ class MethodComparison(RowsStudy[Row]):
         # Steps with all links have no method, and are their own bounds.
         for others, step_of in steps_of.items():
             unknown = [np.nan] * len(step_of)
-            lines.append(Line(_ALL_LINKS, others, [*step_of], [*step_of.values()], unknown))
+            lines.append(Line(_ALL_LINKS, others, [*step_of], [*step_of.values()], unknown, {}))
         return lines
 
     def conclusions(self) -> list[str]:
@@ -527,7 +533,8 @@ class MethodComparison(RowsStudy[Row]):
 def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
     """Return where two lines over a field cross, by linear interpolation.
 
-    Lines that are equal at first cross at the last value at which they are.
+    Lines that are equal at first cross at the last value at which they are. Objectives of
+    different numbers of slots do not compare: no crossing is sought beside such a value.
     """
     crossings = []
     objective_of = dict(zip(second.values, second.objectives, strict=True))
@@ -535,6 +542,9 @@ def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
     last_sign = 0  # of the last difference that was not 0
     for value, objective in sorted(zip(first.values, first.objectives, strict=True)):
         if value not in objective_of or not isinstance(value, int | float):
+            continue
+        if first.slots_of.get(value) != second.slots_of.get(value):
+            last = None
             continue
         difference = objective - objective_of[value]
         if abs(difference) <= 1e-9 * abs(objective):

@@ -227,11 +227,11 @@ def compare_rows(labelled_rows: Iterable[tuple[str, Row]]) -> _Ratios:
         contests[row.problem_sha256, row.seed].append((label, row))
     ratios = _Ratios(defaultdict(list), defaultdict(list), defaultdict(list))
     for contest in contests.values():
-        objectives = [row.objective for _, row in contest if row.objective is not None]
-        if not objectives:
+        scores = [row.score for _, row in contest if row.score is not None]
+        if not scores:
             continue  # proved to be infeasible, or too hard for all
-        best = min(objectives)
-        qualities = [_objective_ratio(row.objective, best) for _, row in contest]
+        best = min(scores)
+        qualities = [_score_ratio(row.score, best) for _, row in contest]
 
         # Times compare among the methods that have found the best objective.
         shortest_s = min(
@@ -240,6 +240,10 @@ def compare_rows(labelled_rows: Iterable[tuple[str, Row]]) -> _Ratios:
             if quality == 1.0
         )
 
+        # Fewer slots of an all-to-all are better, whatever the ratio of objectives is.
+        places = [
+            (row.slots or 0, quality) for (_, row), quality in zip(contest, qualities, strict=True)
+        ]
         for (label, row), quality in zip(contest, qualities, strict=True):
             ratios.quality[label].append(quality)
             if quality != 1.0:
@@ -252,8 +256,9 @@ def compare_rows(labelled_rows: Iterable[tuple[str, Row]]) -> _Ratios:
 
             # Equal methods share the mean of their places: two best ones are both at 1.5.
             if row.objective is not None:
-                n_better = sum(other < quality for other in qualities)
-                n_equal = qualities.count(quality)
+                place = (row.slots or 0, quality)
+                n_better = sum(other < place for other in places)
+                n_equal = places.count(place)
                 ratios.rank[label].append(1 + n_better + (n_equal - 1) / 2)
     return ratios
 
@@ -347,15 +352,16 @@ def _method_row(label: str, rows: list[Row], ratios: _Ratios) -> dict[str, Any]:
     }
 
 
-def _objective_ratio(objective: Score | None, best: Score) -> float:
-    """Return an objective divided by the best one: 1 for the best, infinite without one.
+def _score_ratio(score: Score | None, best: Score) -> float:
+    """Return a score divided by the best one: 1 for the best, infinite without one.
 
-    Two objectives of several levels compare by the first level that differs.
+    Two scores of several levels compare by the first level that differs: two all-to-alls by their
+    slots, and if these are equal by their objectives.
     """
-    if objective is None:
+    if score is None:
         return math.inf
     # The gap is (objective - best) / objective, hence the ratio 1 / (1 - gap).
-    gap = gap_between(objective, best)
+    gap = gap_between(score, best)
     if gap <= _EQUAL_GAP:
         return 1.0
     if gap < 1:
@@ -383,6 +389,7 @@ def _flat_row(row: Row) -> dict[str, Any]:
     then.
     """
     cells: dict[str, Any] = {name: getattr(row, name) for name in COLUMNS}
+    cells["slots"] = row.slots
     cells["levels"] = None
     if isinstance(row.objective, tuple):
         cells["levels"] = write_score(row.objective)
@@ -395,7 +402,7 @@ def _flat_row(row: Row) -> dict[str, Any]:
 
 def csv_table(rows: Iterable[Row]) -> bytes:
     """Write rows as CSV."""
-    lines = [[*COLUMNS, "levels"], *(_flat_row(row).values() for row in rows)]
+    lines = [[*COLUMNS, "slots", "levels"], *(_flat_row(row).values() for row in rows)]
     return csv_text(lines).encode()
 
 

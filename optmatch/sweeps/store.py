@@ -25,6 +25,7 @@ from optmatch.io.text import canonical, digest, parse_json, plain
 from optmatch.kinds import check_method_name, default_method
 from optmatch.model import FormatError, Limits, Problem, Score, Solution, Value, integer
 from optmatch.model.databases import Database, Layout, StoreError as StoreError
+from optmatch.problems import AllToAll
 
 # Statuses of a row beside the values of `Status`.
 REFUSED = "refused"
@@ -135,6 +136,9 @@ class Row:
         As in `Solution`; None where there is none.
     error
         Why it was refused or failed, or has no answer; else empty.
+    slots
+        Of an all-to-all: the number of slots of its answer, which comes before the objective. None
+        of other kinds, and where there is no `answer`.
     answer
         The solution, compressed, without its problem; None where there is none, or where the
         store was read without answers.
@@ -156,6 +160,7 @@ class Row:
     proof: str | None = None
     time_s: float = 0.0
     error: str = ""
+    slots: int | None = None
     answer: bytes | None = None
 
     @property
@@ -167,6 +172,16 @@ class Row:
     def reason(self) -> str:
         """Why it stopped early, has no answer, was refused or failed; empty with a proof."""
         return self.error or self.limit or ""
+
+    @property
+    def score(self) -> Score | None:
+        """What answers to the same problem are compared by, less is better.
+
+        It is the objective, of an all-to-all (slots, objective); None without an answer.
+        """
+        if self.slots is None:
+            return self.objective
+        return self.slots, self.objective
 
     def solution(self, problem: Problem) -> Solution:
         """Unpack the answer of this row as a solution of its problem.
@@ -194,8 +209,10 @@ class Row:
         return {name: plain(getattr(self, name)) for name in COLUMNS}
 
 
-COLUMNS: tuple[str, ...] = tuple(part.name for part in fields(Row) if part.name != "answer")
-"""The figures of a row."""
+COLUMNS: tuple[str, ...] = tuple(
+    part.name for part in fields(Row) if part.name not in ("slots", "answer")
+)
+"""The figures of a row that a store has beside its answer."""
 
 
 def empty_row(task: Task, status: str, error: str, problem_sha256: str = "") -> Row:
@@ -252,6 +269,9 @@ def row_of(task: Task, solution: Solution) -> Row:
     error = ""
     if solution.objective is None:
         error = str(solution.stats.get("reason", ""))
+    slots = None
+    if solution.schedule is not None and task.problem.kind == AllToAll.kind:
+        slots = solution.schedule.n_slots
     return replace(
         empty_row(task, solution.status.value, error, tree["problem_sha256"]),
         limit=tree["limit"],
@@ -260,6 +280,7 @@ def row_of(task: Task, solution: Solution) -> Row:
         gap=solution.gap,
         proof=solution.proof,
         time_s=solution.time_s,
+        slots=slots,
         answer=zlib.compress(canonical(tree)),
     )
 
@@ -539,4 +560,8 @@ def _to_row(values: Sequence[Any], with_answer: bool) -> Row:
         if isinstance(text, str):
             is_levels = text.startswith("[")
             field_values[name] = tuple(json.loads(text)) if is_levels else float(text)
-    return Row(**field_values, answer=answer)
+    row = Row(**field_values, answer=answer)
+    if answer is None or row.objective is None or row.kind != AllToAll.kind:
+        return row
+    tree = parse_json(zlib.decompress(answer), row.key)
+    return replace(row, slots=len(tree["schedule"]["matchings"]))

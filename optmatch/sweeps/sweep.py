@@ -142,10 +142,11 @@ def sweep(
     try:
         # Rows of the store come first, and their tasks are not run again; damaged ones always are.
         if open_store is not None:
-            for row in open_store.rows():
+            for key in [row.key for row in open_store.rows() if row.key in task_of_key]:
+                row = open_store.row(key)
                 is_settled = row.done or (row.status in (REFUSED, FAILED) and not retry)
-                if row.key in task_of_key and is_settled:
-                    del task_of_key[row.key]
+                if is_settled:
+                    del task_of_key[key]
                     n_done += 1
                     yield row
 

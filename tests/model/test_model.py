@@ -18,6 +18,7 @@ from optmatch.kinds import all_kinds, view_of_solution
 from optmatch.model import SIZES, FrozenMap, frozen, integer, number
 from optmatch.model.accounts import Level, accounting
 from optmatch.model.files import replace_file
+from optmatch.model.solution import describe_claims
 
 PROBLEM = om.AllToAll(om.IdealSwitch(3))
 
@@ -135,6 +136,32 @@ def test_the_gap() -> None:
     assert solution(schedule=None, objective=None, status=om.Status.UNKNOWN).gap == math.inf
     rounded = 10.0 + 1e-9
     assert solution(status=om.Status.OPTIMAL, limit=None, lower_bound=rounded).gap == 0.0
+
+
+def test_slots_that_come_before_the_objective_have_the_gap() -> None:
+    """An answer of more slots than may do is not the best one, however good its objective is."""
+    problem = om.AllToAll(om.IdealSwitch(4))
+    matchings = [[1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, -1], [-1, -1, -1, 0]]
+    four_slots = om.Schedule(matchings=matchings, durations_s=[1.0] * 4)
+    claims: dict[str, Any] = {
+        "problem": problem,
+        "schedule": four_slots,
+        "status": om.Status.FEASIBLE,
+        "limit": om.Limit.TIME,
+        "objective": 0.0,
+        "lower_bound": 0.0,
+        "method": "by hand",
+    }
+    open_slots = om.Solution(**claims)
+    assert open_slots.gap == 0.25
+    assert "slots: 4, lower bound 3; fewer slots come" in open_slots.summary()
+    assert describe_claims(open_slots)["gap"].startswith("25 % of the slots")
+
+    # A bound that the method has found counts, too; then the objective is what is open.
+    refuted = om.Solution(**claims, stats={"slots_lower_bound": 4})
+    assert refuted.gap == 0.0 and describe_claims(refuted)["gap"] == "0 %"
+    assert refuted.summary().endswith("slots: 4")
+    assert om.Solution(**claims, stats={"slots_lower_bound": "many"}).gap == 0.25
 
 
 def test_limits_count() -> None:

@@ -1,5 +1,6 @@
 """One field varies: values, lines, where they cross, a picture, a store."""
 
+import csv
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,8 @@ import pytest
 import optmatch as om
 from optmatch.commands.shared.options import BYTES, Duration
 from optmatch.commands.studies import read_values
-from optmatch.studies.comparisons import find_field
+from optmatch.plotting.comparison import methods_data
+from optmatch.studies.comparisons import MethodComparison, find_field
 from optmatch.sweeps.sweep import sweep
 from tests.helpers.command import call
 
@@ -324,6 +326,49 @@ def test_steps_that_leave_all_links_have_no_break_even() -> None:
     between = "between delay_s = 4.22 ms and 5.62 ms"
     begins = "a step by provisioned begins to take longer than with all links"
     assert sentence == f"{between} {begins}"
+
+
+def test_slots_of_all_to_alls_stand_beside_their_objectives(tmp_path: Path) -> None:
+    """They come first; the rows that a store had before tell them, too."""
+    problem = om.AllToAll(om.HexMesh(4, 4, ports=8))
+    store = tmp_path / "s.sqlite"
+    for _ in range(2):
+        study = om.vary(problem, {"fabric.ports": [6, 8]}, store=store)
+        assert study.to_dataframe().slots.tolist() == [5, 7]
+    (ax,) = study.plot().get_axes()
+    assert [note.get_text() for note in ax.texts] == ["5 slots", "7 slots"]
+    assert "fewer slots come before it" in ax.get_ylabel()
+    alike = om.vary(problem, {"slot_s": [1.0, 2.0]}, store=store)
+    (ax,) = alike.plot().get_axes()
+    assert not ax.texts and ax.get_ylabel() == "objective"
+    assert "slots" not in om.vary(GATHER, {"delay_s": [1e-6]}, ["ring"]).to_dataframe()
+    call("report", store, "-o", tmp_path / "rows.csv")
+    lines = csv.DictReader((tmp_path / "rows.csv").open())
+    assert {line["slots"] for line in lines} == {"5", "7"}
+
+    # Bars of two methods: the fewer slots are the shorter bar, at any objective.
+    first, *_ = study
+    rows = [
+        replace(first, method=method, objective=objective, slots=slots)
+        for method, objective, slots in (("many", 100.0, 6), ("few", 200.0, 5))
+    ]
+    panel = methods_data(rows)
+    assert panel.series == {"many": [1.2], "few": [1.0]}
+    assert panel.labels == [f"{first.name}, slots"]
+
+
+def test_objectives_of_different_slots_do_not_cross() -> None:
+    values: Any = {f"delay_s={delay}": {"delay_s": delay} for delay in (1.0, 2.0, 3.0)}
+    study = om.vary(GATHER, {"delay_s": [1.0]}, ["ring"])
+    (row,) = study
+    objectives = {"ring": [1.0, 2.0, 3.0], "bruck": [3.0, 2.5, 1.0]}
+    for slots_of_bruck, n_crossings in ((4, 1), (5, 0)):
+        rows = [
+            replace(row, name=name, method=method, objective=objective, slots=slots)
+            for method, slots in (("ring", 4), ("bruck", slots_of_bruck))
+            for name, objective in zip(values, objectives[method], strict=True)
+        ]
+        assert len(MethodComparison(rows, values=values).crossings()) == n_crossings
 
 
 def test_a_variation_is_drawn_into_axes_of_somebody() -> None:

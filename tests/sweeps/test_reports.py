@@ -1,6 +1,8 @@
 """Reports of sweeps: the grid of sizes, gaps with their unit, and pages that fit a phone."""
 
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import click
 import pytest
 
 from optmatch.commands.shared.outcome import print_table
-from optmatch.sweeps.reports import html_page, make_report
+from optmatch.sweeps.reports import csv_table, html_page, make_report
 from optmatch.sweeps.store import Row
 from tests.helpers.browsers import open_html
 from tests.plotting.test_viewer import browser
@@ -64,6 +66,22 @@ def test_parameters_that_vary_are_columns() -> None:
     ]
     assert [(line["planes"], line["tasks"]) for line in planes] == [("1", 2), ("2", 1)]
     assert "mean gap by delay_s" in html_page(make_report(found), "a variation")
+
+
+def test_an_all_to_all_of_fewer_slots_is_the_better_one() -> None:
+    """Whatever its objective is; of equally many slots the objective decides."""
+    found = [
+        replace(row("mesh", method, 0.0), objective=objective, slots=slots)
+        for method, objective, slots in (("many", 5.8, 10), ("few", 6.7, 9), ("worse", 9.0, 9))
+    ]
+    (kind,) = make_report(found).kinds
+    assert {line["method"]: line["rank"] for line in kind.table} == {
+        "few": 1.0,
+        "worse": 2.0,
+        "many": 3.0,
+    }
+    assert kind.quality["few"] == [1.0] and kind.time["many"] == [math.inf]
+    assert b",10," in csv_table(found)
 
 
 def test_means_of_different_tasks_say_so() -> None:
