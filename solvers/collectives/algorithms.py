@@ -82,7 +82,10 @@ def _list_powers(n: int) -> list[int]:
 
 
 def _list_swing_partners(n: int) -> list[IntArray]:
-    """List partners at distances ..., 11, -5, 3, -1, 1 around the ring, of odd ranks behind."""
+    """List partners at the distances ..., 11, -5, 3, -1, 1 around the ring, the farthest first.
+
+    Even ranks count them onward, and odd ranks back. Distance k is (1 - (-2)^(k + 1)) / 3.
+    """
     ranks = np.arange(n)
     direction = np.where(ranks % 2 == 0, 1, -1)
     distances = [(1 - (-2) ** (k + 1)) // 3 for k in range((n - 1).bit_length())]
@@ -148,7 +151,8 @@ def list_algorithm_rounds(problem: Collective, algorithm: str) -> Rounds:
         rounds = make_rounds(receipts, exchanged, n * n)._replace(matchings=None, links=None)
         return drop_empty_sends(problem, rounds)
 
-    # Sums are a gather over the reversed circuits that runs backwards, so that all data go onward.
+    # ``flow.adds`` has True for sums, and False for copies: an all-reduce is both. Sums are a
+    # gather over the reversed circuits that runs backwards, so that all data go onward.
     return one_after_another(*(_gather(n, algorithm, adds=adds) for adds in flow.adds))
 
 
@@ -160,8 +164,9 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
     send 80 blocks each in 5 rounds, 51 in 16, and 31 straight to their places in 31. Blocks are
     routed by the prices of loads. `TimeUp` is raised if the search for routes gives up.
     """
-    # Shifts near powers of two come first, over which all ranks are reached in the fewest rounds.
-    # If n is odd, the last rank of `n_even` is absent: whoever would meet it rests (-1).
+    # Shifts near powers of two come first, over which all ranks are reached in the fewest rounds;
+    # no shift comes twice. If n is odd, the last rank of `n_even` is absent: whoever would meet it
+    # rests (-1).
     n = problem.n_ranks
     n_even = n + n % 2
     shifts = [*_list_knodel_shifts(n_even), *range(n_even // 2)]
@@ -182,7 +187,8 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
 
         # The routes of these pairs, and how long they take.
         peer_by_round = np.array(pairs)[:, None]
-        routes = find_level_routes(problem, peer_by_round, distance, Limits().start())
+        unlimited = Limits().start()
+        routes = find_level_routes(problem, peer_by_round, distance, unlimited)
         if routes is None:
             raise TimeUp(f"no time for routes over {len(pairs)} rounds of pairs")
         circuit_bytes = routes.busiest_bytes / problem.lanes
@@ -363,7 +369,8 @@ def _sum_up_three_groups(n: int, group: int) -> Rounds:
     B1-C1 exchange all that they have, which is A + B + C.
     """
     # A0 are all even ranks of the first group, one for each pair of A0 and A1, and so on. Chunk 0
-    # is the lower half; in an exchange both ranks send, so that each pair is there twice.
+    # is the lower half; in an exchange both ranks send, so that each pair is there twice. A0 sends
+    # C1 the upper half, and gets the lower one.
     ranks = np.arange(n)
     doubling = [_both_halves(ranks, ranks ^ power) for power in _list_powers(group)]
     a0 = np.arange(0, group, 2)
@@ -389,6 +396,7 @@ def _scatter_halves(problem: Collective) -> Rounds:
     ranks = np.arange(n)
     sends_of_round = []
     for power in _list_powers(n)[::-1]:
+        # Only ranks whose number differs from the root in multiples of 2 * power alone have data.
         holders = ranks[(ranks ^ problem.root) % (2 * power) == 0]
         source = np.repeat(holders, power)
         partner = source ^ power
@@ -575,5 +583,5 @@ def _send_directly(problem: Collective, algorithm: str) -> Rounds:
     gather = as_rounds(copies, COPY, n)._replace(matchings=given)
     sums = [(source, target, target) for source, target in sends_of_round[::-1]]
     scatter = as_rounds(sums, REDUCE, n)._replace(matchings=given and given[::-1])
-    phase = {True: scatter, False: gather}
+    phase = {True: scatter, False: gather}  # by whether it adds
     return one_after_another(*(phase[adds] for adds in problem.flow.adds))

@@ -90,6 +90,9 @@ def spread_pieces(circuits, config_of_round, root, arrays):
     how many ranks have it, and the pieces on the busiest circuit of each round. Returns the number
     of rounds; 0 if the given rounds do not suffice, or if it gave up after `MOST_STEPS` looks at
     pieces.
+
+    Example: the line 0 -> 1 -> 2 with root 0, and 2 pieces. Rank 1 gets piece 0 in round 0, and
+    piece 1 in round 1, while rank 2 gets piece 0; with piece 1 at rank 2 there are 3 rounds.
     """
     peer, width, first_lane = circuits
     _, n_lanes, n = peer.shape
@@ -251,7 +254,10 @@ def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
 
 
 def _list_static(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:
-    """List circuits that stay all the time, after the hops from the root to the farthest rank."""
+    """List circuits that stay all the time.
+
+    Yields the hops from the root to the farthest rank, and the circuits.
+    """
     has_buffer = np.zeros((1, problem.n_ranks), dtype=np.bool_)
     has_buffer[0, problem.root] = True
     for topology in chain(list_topologies(problem), [_lay_tree(problem)]):

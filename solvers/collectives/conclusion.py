@@ -194,9 +194,9 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
 
     Port ``lane`` of a rank is port ``rank * ports + lane`` of the switch.
 
-    The result is None if there are several switches, or these change circuits by themselves; and
-    if the fabric cannot hold the circuits. The second result is the reason in this last case, else
-    an empty text.
+    Returns the schedule, and an empty text; or None, and the reason why the fabric cannot hold the
+    circuits. Where there are several switches, or these change circuits by themselves, there is no
+    schedule, and no reason either.
     """
     plan = laid.plan
     if problem.planes > 1 or laid.held_s is None:
@@ -207,7 +207,7 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
     if plan.n_epochs:
         # A circuit leads to a rank; now the port of that rank is wanted, too. One-way circuits
         # lead to the port of the same number. For two-way circuits `facing_lanes` tells the lane
-        # at the other end. Port `lane` of a rank is port rank * ports + lane of the switch.
+        # at the other end.
         n_used_ports = problem.n_ranks * ports
         peer = plan.circuits.swapaxes(1, 2)  # [epoch, rank, lane]
         peer_lane = np.arange(ports, dtype=np.int32)
@@ -237,9 +237,8 @@ def _route(problem: Collective, matchings: NDArray[np.int32]) -> NDArray[np.int8
     """Route all matchings through a fabric of cells.
 
     An exact router is taken where there is one for the fabric, else routing by negotiation.
-
-    ``matchings[epoch, port]`` is the port that it faces, -1 if it is dark. Returns the states of
-    all cells; None if some matching finds no routes.
+    ``matchings[epoch, port]`` is the port that it faces, -1 if it is dark. Returns
+    ``states[epoch, cell]``; None, and ends early, if some matching finds no routes.
     """
     with uncounted():
         from optmatch.solvers.feedforward import has_exact_router

@@ -273,7 +273,8 @@ def list_changing_offers(
 
     For each number of circulants, sets of shifts are chosen first, such as 1, 2, 4 and 8. They are
     then divided among the circulants: into (1, 2) and (4, 8), or into (1, 4) and (2, 8). Each
-    choice is one offer. No more circulants are tried once their changes alone take `below_s`.
+    choice is one offer. The list ends when the changes alone take `below_s` seconds, or when the
+    time of `clock` is over.
     """
     # With a port for every other rank, circuits that change are of no use.
     n = problem.n_ranks
@@ -290,8 +291,8 @@ def list_changing_offers(
     n_circulants_with_all = -(-(n - 1) // lanes)
     for n_circulants in range(1, min(MOST_CONFIGURATIONS, n_circulants_with_all) + 1):
         changes_s = (n_circulants - 1) * problem.delay_s
-        is_late = n_circulants > 1 and clock.exceeded(0) is not None
-        if changes_s >= below_s or is_late:
+        is_time_over = n_circulants > 1 and clock.exceeded(0) is not None
+        if changes_s >= below_s or is_time_over:
             return
         for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
             # Groups of shifts, one for each circulant: shifts that follow each other, as (1, 2)
@@ -299,7 +300,6 @@ def list_changing_offers(
             neighbours = shifts.reshape(n_circulants, n_shifts)
             mixed = shifts.reshape(n_shifts, n_circulants).T
             for groups in [neighbours, mixed][: min(n_circulants, 2)]:
-                # None: the shifts do not reach all ranks, or do not fit the ports.
                 receipts = _route_offsets(problem, groups)
                 if receipts is not None:
                     yield Offer(
@@ -321,11 +321,13 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     n = problem.n_ranks
     largest = n // 2 if problem.two_way else n - 1
 
-    # If there are fewer shifts than `size`, some stand twice in the set, in turn each of them: of
-    # the shifts 1, 2 and 3 the sets of four are (1, 1, 2, 3), (1, 2, 2, 3) and (1, 2, 3, 3).
+    # If there are fewer shifts than `size`, some stand in the set once more than others, in turn
+    # each of them: of the shifts 1, 2 and 3 the sets of four are (1, 1, 2, 3), (1, 2, 2, 3) and
+    # (1, 2, 3, 3). If all can stand there equally often, there is one set.
     if size > largest:
-        for n_turned in range(largest if size % largest else 1):
-            yield np.sort(np.resize(np.roll(np.arange(1, largest + 1), -n_turned), size))
+        n_sets = largest if size % largest else 1
+        for n_behind in range(n_sets):  # so many shifts are put behind the others
+            yield np.sort(np.resize(np.roll(np.arange(1, largest + 1), -n_behind), size))
         return
 
     # The best base is near the size-th root of the largest number; twice that root if shifts can
@@ -514,6 +516,9 @@ def choose_lane_of_offsets(left, lane_of, loads):
     it does not move, and how many offsets take a lane to ``loads[lane]``. Offsets that have only
     one lane left to take are placed first; the others take the lane with the fewest offsets so
     far.
+
+    Example: offset 1 has hops left over lane 0 alone, and offset 2 over both lanes. Offset 1 takes
+    lane 0, and offset 2 lane 1, which no other one takes.
     """
     n, n_lanes = left.shape
     lane_of[:] = -1

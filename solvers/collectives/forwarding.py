@@ -81,8 +81,13 @@ class Relay(NamedTuple):
     def rounds_of_arrival(self, offset: IntArray) -> IntArray:
         """Return the round in which ranks so many places onward from the owner get its block.
 
-        The owner itself, at offset 0, has it before all rounds: -1.
+        The owner itself, at offset 0, has it before all rounds: -1. With the strides (4, 2, 1) the
+        offsets 4, 2, 6 and 1 have the rounds 0, 1, 1 and 2; with (1, 2, 4) the offset 1 has round
+        0, 2 and 3 have round 1, and all from 4 on round 2.
         """
+        # If strides ascend, the ranks nearer than the next stride have the block after a round.
+        # Else earlier rounds overwrite later ones, as each stride is taken after those that follow
+        # it.
         if len(self.strides) > 1 and self.strides[0] == 1:
             return np.searchsorted(self.strides, offset, side="right") - 1
         arrives = np.full(offset.shape, len(self.strides) - 1)
@@ -128,10 +133,10 @@ class _Arrivals(NamedTuple):
 def choose_routes(source, width, distance, receipts, links, load):
     """Lead each receipt back to a rank that has its block, over circuits with little load.
 
-    A *receipt* is a piece of a block that comes to a rank in this round. Writes the route of each
-    receipt to `links`, and what all routes put on the circuits to `load`. In the first of `SWEEPS`
-    sweeps each receipt gets a route; in later ones each route is given up in turn, and chosen anew
-    past all others. Every receipt has to have a route.
+    A *receipt* is a piece of a block that comes to its *target*, a rank, in this round. Writes the
+    route of each receipt to `links`, and what all routes put on the circuits to `load`. In the
+    first of `SWEEPS` sweeps each receipt gets a route; in later ones each route is given up in
+    turn, and chosen anew past all others. Every receipt has to have a route.
 
     Circuits are named by the rank at which they end, and their lane. If `width` and `load` have a
     single column, all ranks are alike, and column 0 stands for them.
@@ -141,23 +146,23 @@ def choose_routes(source, width, distance, receipts, links, load):
     source : int array, shape (lanes, ranks)
         The rank from which the circuit comes that ends at a rank on a lane; -1 for none.
     width : int array, shape (lanes, ranks)
-        Parallel circuits, those between the same two ranks, share their load, and count as one. At
-        the first of their lanes this is their number, at the other ones 0.
+        How many circuits come to a rank from the same source as this one. They share their load,
+        and count as one: the number stands at the first of their lanes, and 0 at the others.
     distance : int array, shape (owners, ranks)
-        How many hops a rank is from the nearest one that has the block of an owner; a route has as
-        many links.
+        How many hops a rank is from the nearest one that has the block of an owner before the
+        round; the route to it has as many links.
     receipts : RoutedReceipts
     links : int array, shape (links, 3)
         Written: rows of from rank, to rank and lane. The links of a route follow each other, from
         its source to its target.
     load : float array, shape (lanes, ranks)
-        Zeros at first. Written: the sum of weight / width of all receipts over a circuit.
+        Zeros at first. Written: the sum of weight / width of all receipts that take a circuit.
 
     Example: one lane around the ring 0 1 2 3, and a block that rank 0 has. A receipt at rank 2
     with the first link 5 has distance 2, and gets ``links[5] = (0, 1, 0)`` and ``links[6] = (1, 2,
     0)``.
     """
-    alike = load.shape[1] == 1
+    are_alike = load.shape[1] == 1
     for sweep in range(SWEEPS):
         for number in range(len(receipts.owner)):
             owner = receipts.owner[number]
@@ -169,16 +174,16 @@ def choose_routes(source, width, distance, receipts, links, load):
             # The route of the sweep before is given up, while those of all others stay.
             if sweep:
                 for link in range(first, first + n_links):
-                    column = 0 if alike else links[link, 1]
+                    column = 0 if are_alike else links[link, 1]
                     lane = links[link, 2]
                     load[lane, column] -= weight / width[lane, column]
 
             # From the target back to its source: of the circuits that come from one hop nearer,
-            # the one with the least load is taken. Link `first + k` begins at distance k, and
-            # `link_end` is the rank at which it ends.
+            # the one with the least load is taken. Link `first + k` begins at a rank at distance
+            # k, and ends at the rank `link_end`, at distance k + 1.
             link_end = target
             for link in range(first + n_links - 1, first - 1, -1):
-                column = 0 if alike else link_end
+                column = 0 if are_alike else link_end
                 best_lane = -1
                 for lane in range(source.shape[0]):
                     link_start = source[lane, link_end]
@@ -264,8 +269,8 @@ def find_routes(
     if at_least_s >= below_s or not is_affordable(pieces * int(arrivals.n_links.sum()), clock):
         return None
 
-    # A receipt for each piece of a block that comes; the links of its route follow each other in
-    # one table for all rounds.
+    # A receipt for each piece of a block that comes; the pieces of an arrival follow each other,
+    # and chunks are owner * pieces + piece. The links of all routes are in one table.
     turn = np.repeat(arrivals.turn, pieces)
     owner = np.repeat(arrivals.owner, pieces)
     target = np.repeat(arrivals.target, pieces)

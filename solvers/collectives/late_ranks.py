@@ -35,10 +35,13 @@ MOST_STEPS = 400_000_000
 
 
 def takes_several_late_ranks(problem: Collective) -> bool:
-    """Tell whether a problem is an all-reduce with late ranks that this method takes."""
+    """Tell whether a problem is an all-reduce with late ranks that this method takes.
+
+    Fewer than half of the ranks may be late, and circuits are one-way.
+    """
     n_late = len(problem.late_s)
-    few = n_late < problem.n_ranks - n_late and problem.n_ranks <= MOST_LATE_ROUNDS_RANKS
-    return problem.flow.sums_for_all and n_late > 0 and few and not problem.two_way
+    has_few = n_late < problem.n_ranks - n_late and problem.n_ranks <= MOST_LATE_ROUNDS_RANKS
+    return problem.flow.sums_for_all and n_late > 0 and has_few and not problem.two_way
 
 
 def find_late_plan(problem: Collective, clock: Clock) -> Laid:
@@ -80,13 +83,14 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
     before = Collective("reduce-scatter", owners, problem.size_bytes)
     block_rounds = list_algorithm_rounds(before, "ring")
 
-    # Each send of a part becomes one send for each of its pieces, in the same round. Piece k of
-    # owner r has the number k * owners + r, so that pieces next to each other have different
-    # owners.
+    # Each send of a part becomes one send for each of its pieces, in the same round; column 3 is
+    # the chunk. Piece k of owner r has the number k * owners + r, so that pieces next to each
+    # other have different owners.
     rows = np.repeat(block_rounds.sends, pieces, axis=0)
     rows[:, 3] += owners * np.tile(np.arange(pieces), len(block_rounds.sends))
-    first = Rounds(rows, owners * pieces)
-    rounds = one_after_another(first, _spread_late_data(owners, n_late, pieces))
+
+    scatter = Rounds(rows, owners * pieces)
+    rounds = one_after_another(scatter, _spread_late_data(owners, n_late, pieces))
 
     # Until here the owners are the ranks 0 ... owners - 1, and the late ranks the last ones. Now
     # both get their numbers in the problem; columns 1 and 2 are source and destination.
@@ -112,36 +116,36 @@ def _spread_late_data(owners: int, n_late: int, pieces: int) -> Rounds:
     rank 3 sends piece 0 to rank 0, and rank 4 piece 2 to rank 2; in round 1 rank 3 sends piece 1
     to rank 1, and rank 4 piece 0 to rank 0. After that piece 0 is whole.
     """
-    # Each piece is whole nowhere at first, and has the data of no late rank (`n_heard`).
+    # Each piece is whole nowhere at first, and its owner has heard of no late rank (`n_heard`).
     n = owners + n_late
-    count = owners * pieces
+    n_pieces = owners * pieces
     late_ranks = owners + np.arange(n_late)
-    is_whole = np.zeros((n, count), dtype=np.bool_)  # is_whole[rank, piece]
-    n_heard = np.zeros(count, dtype=np.int64)
-    parts: list[IntArray] = []
-    turn = 0
+    is_whole = np.zeros((n, n_pieces), dtype=np.bool_)  # is_whole[rank, piece]
+    n_heard = np.zeros(n_pieces, dtype=np.int64)
+    rows: list[IntArray] = []
+    round_ = 0
     while not is_whole.all():
-        # The sends of late ranks, in the first `count` rounds: one piece to its owner from each
-        # late rank.
+        # The sends of late ranks, in the first `n_pieces` rounds: one piece to its owner from each
+        # late rank. After these rounds there are none.
         source = target = piece = np.empty(0, dtype=np.int64)
-        if turn < count:
+        if round_ < n_pieces:
             source = late_ranks
-            piece = (turn - np.arange(n_late)) % count
+            piece = (round_ - np.arange(n_late)) % n_pieces
             target = piece % owners
 
         # Ports that these leave free copy whole pieces; then all sends of the round are written
         # down.
         copies = _match_copies(is_whole, source, target)
-        parts.append(list_rows(turn, source, target, piece, REDUCE))
-        parts.append(list_rows(turn, *copies.T, COPY))
+        rows.append(list_rows(round_, source, target, piece, REDUCE))
+        rows.append(list_rows(round_, *copies.T, COPY))
         # A piece is whole at its owner once all late ranks have been heard. Copies of this round
         # can be sent on from the next round on.
         is_whole[copies[:, 1], copies[:, 2]] = True
         n_heard[piece] += 1
         ready = piece[n_heard[piece] == n_late]
         is_whole[ready % owners, ready] = True
-        turn += 1
-    return Rounds(np.concatenate(parts), count)
+        round_ += 1
+    return Rounds(np.concatenate(rows), n_pieces)
 
 
 def _match_copies(
@@ -153,7 +157,10 @@ def _match_copies(
     list the ranks that do already. ``is_whole[rank, piece]`` tells whether the rank has the piece
     whole. A copy is of use if the sender has the piece whole and the receiver has not. Rare pieces
     should spread first: a piece at k of n ranks weighs 2 - k / n. The result has rows (sender,
-    receiver, piece).
+    receiver, piece); none if no piece is whole anywhere.
+
+    Example with 3 ranks: rank 0 has pieces 0 and 1 whole, and rank 1 piece 1. Rank 0 sends the
+    rarer piece, 0, to rank 1, and rank 1 sends piece 1 to rank 2.
     """
     with uncounted():
         from scipy.optimize import linear_sum_assignment

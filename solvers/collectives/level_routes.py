@@ -220,6 +220,9 @@ def find_cheapest_route(blocks, block, routes, search):
     for the rounds that are left are not looked at. Without ``blocks.may_go_farther`` no circuit is
     taken that leads away from the destination. ``search.cost`` has to be infinite everywhere, and
     is so again afterwards.
+
+    Example: a block for a rank two hops away has three rounds, and each circuit costs 5 in round
+    0, and 1 in the others. It waits in round 0, and takes a circuit in the rounds 1 and 2.
     """
     n_rounds, n_lanes = blocks.peer.shape[:2]
     destination = blocks.destination[block]

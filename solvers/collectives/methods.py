@@ -129,7 +129,10 @@ def _find_plan(
     start: Solution | None,
     clock: Clock,
 ) -> FoundPlan:
-    """Find the plan of a method; any algorithm gives the same one if nothing is sent."""
+    """Find the plan of a method, however long the plan takes.
+
+    Where nothing is sent, all methods have the same plan: that of `ring`, or of `direct`.
+    """
     if problem.steps is None and problem.n_ranks == 1:
         return _follow_algorithm("ring", problem, clock, math.inf)
     if problem.steps is None and not problem.size_bytes:
@@ -617,13 +620,13 @@ def _try_method(
     no order of ranks keeps to them.
     """
     # A search that takes all the time it gets leaves as much to each of those that follow.
-    part = clock
+    own_clock = clock
     if name in tries.long_searches and math.isfinite(clock.remaining_s):
         n_searches = len(tries.long_searches) - tries.long_searches.index(name)
         limits = replace(clock.limits, time_s=clock.remaining_s / n_searches)
-        part = Clock(limits=limits, now=clock.now, started=clock.now(), outer=clock)
+        own_clock = Clock(limits=limits, now=clock.now, started=clock.now(), outer=clock)
     try:
-        plan = FINDERS[name].find(problem, part, tries.best_s(below_s))
+        plan = FINDERS[name].find(problem, own_clock, tries.best_s(below_s))
     except TimeUp:
         raise
     except Exception as error:
@@ -633,7 +636,7 @@ def _try_method(
         tries.failures.append(error)
         return FoundPlan(None, {})
     finally:
-        clock.interrupted |= part.interrupted
+        clock.interrupted |= own_clock.interrupted
     if plan.limit is Limit.TIME:
         tries.left_out[name] = "had too little time to end"
     if plan.limit is Limit.MEMORY:

@@ -65,11 +65,15 @@ def try_offers(
 ) -> Iterator[tuple[str, Plan]]:
     """Build offers in their order, and yield the names and plans of those that have a plan.
 
-    An offer is passed over if it cannot be faster than `below_s` seconds, and than all plans
-    before: a promise within `RTOL` of these counts as equal. Offers for which there is not enough
-    time are added to `left_out`. As long as there is no plan, every offer is built; `has_plan`
-    tells whether there is one already. Plans without a time, and those that the fabric does not
-    hold, are dropped. An interrupt ends the tries and sets ``clock.interrupted``.
+    As long as there is no plan, every offer is built; `has_plan` tells whether there is one at
+    first. Afterwards an offer is passed over if it cannot be faster than `below_s` seconds and all
+    plans before (a promise within `RTOL` of these counts as equal), and offers for which there is
+    not enough time are added to `left_out`. Plans without a time, and those that the fabric does
+    not hold, are dropped.
+
+    Once there is a plan, an interrupt or the end of the time ends the tries: the former sets
+    ``clock.interrupted``, the latter adds all other offers to `left_out`. Without a plan both are
+    raised.
     """
     for number, offer in enumerate(offers):
         # What cannot be the fastest is passed over, and so is what there is no time for.
@@ -79,7 +83,6 @@ def try_offers(
             left_out.append(offer)
             continue
 
-        # An interrupt, or the end of the time, ends the tries if there is any plan by then.
         try:
             plan = offer.build()
         except (KeyboardInterrupt, TimeUp) as stop:
@@ -130,9 +133,11 @@ def take_best_offer(
 
     There is no plan if none takes less than `below_s` seconds, or if all are too large for the
     memory. An interrupt ends the search for offers, and the best one so far is built.
+
+    Example: offers of 3, 5 and 6 s. The first one is built, and its plan takes 5.5 s, as a rank is
+    late. The second one is built, too, as it may take 5 s; the third one cannot be faster.
     """
-    # Least promises first, so that all that follow a plan no slower than theirs are passed over.
-    # The time of a plan may be longer than its offer said.
+    # Least promises first: no offer is built that promises more than a plan that is there takes.
     collected = _collect_offers(offers, clock, below_s)
     waiting = sorted(collected.waiting, key=lambda offer: (offer.seconds, offer.n_sends))
     unbuilt: list[Offer[Laid]] = []
@@ -158,15 +163,20 @@ def take_best_offer(
 def _collect_offers(offers: Iterable[Offer[Laid]], clock: Clock, below_s: float) -> _Collected:
     """Collect offers of less than `below_s` seconds for which there are time and memory.
 
-    The first one of few sends is taken however short the time is. If there is time for none and
-    any plan will do, it is the smallest one. Finding offers ends when there is just time left to
-    lay out the best one, or at an interrupt: if any plan will do, it counts as the end of the time
-    of `clock`.
+    - The first offer is also taken without time for it if it has few sends (`QUICK_SENDS`).
+    - If `below_s` is infinite, any plan will do: where nothing else was taken, the offer with the
+      fewest sends is.
+    - The search for offers ends early when the time that is left is just that of laying out the
+      best offer, when `clock` has no time, or at an interrupt. This sets ``clock.interrupted``,
+      and is raised again if there is no offer yet, or a plan is known already (`below_s` is
+      finite).
     """
     waiting = list[Offer[Laid]]()
-    promised: Offer[Laid] | None = None  # the first one with the least promise
-    smallest: Offer[Laid] | None = None
-    too_late_s = math.inf
+    best_offer: Offer[Laid] | None = None  # the first one with the least promise
+    smallest: Offer[Laid] | None = (
+        None  # the first one with the fewest sends, if memory holds them
+    )
+    too_late_s = math.inf  # the least promises of offers without time, or memory
     too_large_s = math.inf
     try:
         for offer in offers:
@@ -180,20 +190,20 @@ def _collect_offers(offers: Iterable[Offer[Laid]], clock: Clock, below_s: float)
                 too_late_s = min(too_late_s, offer.seconds)
             elif offer.seconds < below_s * (1 - RTOL):
                 waiting.append(offer)
-                if promised is None or offer.seconds < promised.seconds:
-                    promised = offer
+                if best_offer is None or offer.seconds < best_offer.seconds:
+                    best_offer = offer
 
             # No more offers are looked for when the best one would not be laid out in time.
-            if promised is not None and not is_affordable(
-                promised.n_sends, clock, reserve=RESERVE
+            if best_offer is not None and not is_affordable(
+                best_offer.n_sends, clock, reserve=RESERVE
             ):
                 raise TimeUp("the time that is left is that of the best offer")
             if clock.remaining_s <= 0.0:
                 break
     except TimeUp:
-        too_late_s = 0.0
+        too_late_s = 0.0  # offers that were not seen may promise anything
     except KeyboardInterrupt:
-        if smallest is None or math.isfinite(below_s):  # there is no plan, or another one already
+        if smallest is None or math.isfinite(below_s):
             raise
         clock.interrupted = True
     if not waiting and smallest is not None and math.isinf(below_s):

@@ -46,7 +46,10 @@ twice of it an all-to-all of 256 ranks takes 0.2 s, too long for a limit of 0.1 
 
 
 def is_affordable(n_sends: float, clock: Clock, *, reserve: float = 1.0) -> bool:
-    """Tell whether there is memory and time to lay out a plan and to check it."""
+    """Tell whether there is memory and time to lay out a plan of so many sends and to check it.
+
+    The time left on `clock` has to be `reserve` times as long as that takes.
+    """
     has_memory = n_sends <= MOST_OFFERED_SENDS
     return has_memory and reserve * n_sends <= SENDS_PER_S * clock.remaining_s
 
@@ -63,7 +66,8 @@ class Rounds(NamedTuple):
     rank sends to one other in a round, and all lanes have the same circuits."""
     stored_ranks: int = 0
     """Only the sends of the chunks of so many ranks, the first ones, are listed, as in a
-    `CollectivePlan`; those of the others are the same, turned. 0: the sends of all ranks are."""
+    `CollectivePlan`; those of the others are the same between ranks some places onward. 0: the
+    sends of all ranks are listed."""
     places: IntArray | None = None
     """Shape (sends, 2): from and into which place of its chunk each send is, as in a
     `CollectivePlan`. None: all are sums."""
@@ -97,7 +101,8 @@ class Rounds(NamedTuple):
 
         Returns ``partner[round, rank]``, -1 for nobody.
         """
-        # Where all ranks send equally many places onward, one send of a round tells of all others.
+        # With stored ranks all ranks send equally many places onward in a round, so that one send
+        # of it tells of all others.
         turn, source, destination = self.sends.T[:3]
         if self.stored_ranks:
             _, first_send = np.unique(turn, return_index=True)
@@ -195,14 +200,16 @@ def ready_s(problem: Collective, sends: IntArray, count: int, stored_ranks: int 
     """Return when the last rank that takes part in each round is ready.
 
     Rows of `sends` begin with round, source and destination; there are `count` rounds. The result
-    is in seconds from the beginning of the collective on. With `stored_ranks` the sends stand for
-    those of all ranks, as in a `CollectivePlan`.
+    ``ready[round]`` is in seconds from the beginning of the collective on. With `stored_ranks` the
+    sends stand for those of all ranks, as in a `CollectivePlan`.
     """
+    # With s stored ranks a send of rank r stands for those of r + s, r + 2 s, ...: the latest of
+    # these ranks counts for all of them.
     ready = np.zeros(count)
     late = problem.late
-    if stored_ranks:  # a rank takes part if any of those does that are turned
-        last = late.reshape(-1, stored_ranks).max(axis=0)
-        late = np.tile(last, problem.n_ranks // stored_ranks)
+    if stored_ranks:
+        latest = late.reshape(-1, stored_ranks).max(axis=0)
+        late = np.tile(latest, problem.n_ranks // stored_ranks)
     if not late.any():
         return ready
     turn, source, destination = sends.T[:3]
@@ -210,14 +217,16 @@ def ready_s(problem: Collective, sends: IntArray, count: int, stored_ranks: int 
     return ready
 
 
-def as_rounds(parts: Sequence[tuple[IntArray, ...]], kind: int, chunk_count: int) -> Rounds:
+def as_rounds(
+    sends_of_round: Sequence[tuple[IntArray, ...]], kind: int, chunk_count: int
+) -> Rounds:
     """Make one record of the sends of rounds, of which each is given by itself.
 
     Each round is three arrays: the sources, the destinations and the chunks of its sends.
     """
     rows = [
         list_rows(turn, source, destination, chunk, kind)
-        for turn, (source, destination, chunk) in enumerate(parts)
+        for turn, (source, destination, chunk) in enumerate(sends_of_round)
     ]
     return Rounds(np.concatenate([np.empty((0, 5), dtype=np.int64), *rows]), chunk_count)
 
@@ -284,14 +293,15 @@ def has_time_for_all_blocks(n_ranks: int, clock: Clock) -> bool:
 def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> FloatArray:
     """Return the bytes of each of so many chunks, padded to multiples of ``align_bytes``.
 
-    With stored ranks they are the chunks of so many first ranks alone.
+    With stored ranks they are the chunks of so many first ranks alone. In an all-to-all a rank
+    sends nothing to itself: the chunks r * n + r have 0 bytes.
     """
     n = problem.n_ranks
     if problem.demand_bytes is not None:
         sizes = problem.demand_bytes.reshape(-1)
     elif problem.flow.has_pairs:
         sizes = np.full(count, problem.size_bytes / n)
-        sizes[:: n + 1] = 0.0  # the chunks r * n + r: a rank sends nothing to itself
+        sizes[:: n + 1] = 0.0  # the chunks r * n + r
     else:  # the stored ranks have their n-ths of the buffer, in `count` chunks together
         sizes = np.full(count, problem.size_bytes / count * (stored_ranks or n) / n)
     if problem.align_bytes:

@@ -603,7 +603,11 @@ PASSED_BACK = 3
 
 
 def list_ring_offers(problem: Collective) -> Iterator[Offer[Laid]]:
-    """List all-reduces around one ring whose sums go both ways, by the number of chunks."""
+    """List all-reduces around one ring whose sums go both ways, by the number of chunks.
+
+    There are none for odd numbers of ranks, or fewer than four. With 8 ranks the buffer is cut
+    into 1, 2 or 4 chunks, in 4 + 0, 4 + 1 or 4 + 2 rounds.
+    """
     n = problem.n_ranks
     if not problem.two_way or problem.lanes < 2 or n < 4 or n % 2:
         return
@@ -635,17 +639,17 @@ def _lay_ring(problem: Collective, ring: Topology, chunks: int) -> Laid:
     onward = _list_ring_sums(n, chunks, 1)
     back = _list_ring_sums(n, chunks, -1)
 
-    # Whole sums go from roots to the ranks on both sides. There are w - 1 ranks between two roots:
-    # w // 2 of them get the sum from behind, the others from ahead.
-    after = [
-        _list_root_sends(n, chunks, n // 2 + hop, hop, 1, COPY, SUM, SUM)
+    # Whole sums go from roots to the ranks on both sides, one hop in a round. There are w - 1
+    # ranks between two roots: w // 2 of them get the sum from behind, the others from ahead.
+    copies = [
+        _list_root_sends(n, chunks, n // 2 + hop, offset=hop, step=1, kind=COPY)
         for hop in range(chunks // 2)
     ]
-    before = [
-        _list_root_sends(n, chunks, n // 2 + hop, -hop, -1, COPY, SUM, SUM)
+    copies += [
+        _list_root_sends(n, chunks, n // 2 + hop, offset=-hop, step=-1, kind=COPY)
         for hop in range((chunks - 1) // 2)
     ]
-    sends = np.concatenate([*onward, *back, *after, *before])
+    sends = np.concatenate([*onward, *back, *copies])
     sends = sends[np.argsort(sends[:, 0], kind="stable")]
     matchings = [ring.peer] * (n // 2 + chunks // 2)
     return lay(problem, Rounds(sends[:, :5], chunks, matchings, places=sends[:, 5:]))
@@ -684,7 +688,7 @@ def _list_ring_sums(n: int, chunks: int, step: int) -> list[IntArray]:
         made_in = SUM
         passed_in = PASSED
 
-    moves = []
+    sends_of_round = []
     for hop in range(n_hops):
         # Inside its block the sum is added up. After that its last root only adds it (REDUCE),
         # roots before that also keep it to send it on (KEEP), and other ranks only keep it (COPY).
@@ -705,32 +709,43 @@ def _list_ring_sums(n: int, chunks: int, step: int) -> list[IntArray]:
         from_place = passed_in
         if hop < chunks:
             from_place = made_in
-        offset = first_rank + step * hop
-        moves.append(_list_root_sends(n, chunks, hop, offset, step, kind, from_place, to_place))
-    return moves
+        sends_of_round.append(
+            _list_root_sends(
+                n,
+                chunks,
+                hop,
+                offset=first_rank + step * hop,
+                step=step,
+                kind=kind,
+                from_place=from_place,
+                to_place=to_place,
+            )
+        )
+    return sends_of_round
 
 
 def _list_root_sends(
     n: int,
     chunks: int,
-    turn: int,
+    round_: int,
+    *,
     offset: int,
     step: int,
     kind: int,
-    from_place: int,
-    to_place: int,
+    from_place: int = SUM,
+    to_place: int = SUM,
 ) -> IntArray:
     """List one send for each chunk and each of its roots, all alike, in one round.
 
-    Each rank is the root of one chunk. A send of it begins at the rank `offset` places after the
-    root, and goes to the next rank (`step` 1) or to the one before (-1). It reads the memory
-    `from_place` of its source, and writes `to_place` of its destination. Rows are round (`turn`),
+    Rank r is the root of chunk r modulo `chunks`. A send of it begins at the rank `offset` places
+    after the root, and goes to the next rank (`step` 1) or to the one before (-1). It reads the
+    memory `from_place` of its source, and writes `to_place` of its destination. Rows are round,
     source, destination, chunk, kind and these two places.
     """
     root = np.arange(n)
     source = (root + offset) % n
     target = (source + step) % n
-    return list_rows(turn, source, target, root % chunks, kind, from_place, to_place)
+    return list_rows(round_, source, target, root % chunks, kind, from_place, to_place)
 
 
 Sends = tuple[IntArray, IntArray, IntArray | int]

@@ -179,15 +179,15 @@ def list_scaled_circulants(
 
     The sets are the smallest shifts, 1, 2, 3, ..., and those of `list_shift_sets` for `base`
     ranks. A two-way circuit takes a port at both ends, so that only half as many shifts fit. A set
-    is left out if some circulant finds no ports, or if one has other numbers of circuits than the
-    others, or if a scaled shift would lead from a rank to itself.
+    is left out if some circulant finds no ports, if ranks do not have equally many circuits in all
+    circulants, or if a scaled shift would lead from a rank to itself.
 
     Each set comes with one circulant for each scale. Example: with the scales 9, 3 and 1 the
     shifts 1 and 2 become 9 and 18, 3 and 6, 1 and 2.
     """
     n = problem.n_ranks
-    lanes = problem.lanes // 2 if problem.two_way else problem.lanes
-    smallest = tuple(range(1, lanes + 1))
+    n_shifts = problem.lanes // 2 if problem.two_way else problem.lanes
+    smallest = tuple(range(1, n_shifts + 1))
     for shifts in sorted(
         {smallest, *list_shift_sets(base, problem.lanes, two_way=problem.two_way)}
     ):
@@ -197,8 +197,8 @@ def list_scaled_circulants(
             continue
         laid = [lay_circulant(problem, each) for each in scaled]
         topologies = [topology for topology in laid if topology is not None]
-        n_shifts = {len(topology.shifts) for topology in topologies}
-        if len(topologies) == len(scales) and len(n_shifts) == 1:
+        degrees = {len(topology.shifts) for topology in topologies}  # circuits of each rank
+        if len(topologies) == len(scales) and len(degrees) == 1:
             yield shifts, topologies
 
 
@@ -235,8 +235,10 @@ def count_parallel(peer: IntArray) -> IntArray:
 def _measure_distances(peer, has, distance, queue):
     """Write ``distance[owner, rank]`` from the nearest rank that has the block (breadth-first).
 
-    Distances are in circuits; `FAR` where no circuits lead. `queue`, shape (ranks,), is scratch.
-    ``has[owner, rank]`` tells which ranks have it, ``peer[lane, rank]`` where circuits lead.
+    Distances are in circuits; `FAR` where no circuits lead. ``has[owner, rank]`` tells which ranks
+    have the block of an owner, ``peer[lane, rank]`` where circuits lead, -1 if nowhere. `queue`,
+    shape (ranks,), is scratch. On the ring 0 -> 1 -> 2 -> 0 a block at rank 0 has the distances 0,
+    1 and 2.
     """
     for owner in range(has.shape[0]):
         n_reached = 0
@@ -445,8 +447,10 @@ def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
 def _lay_regular_cycles(problem: Collective) -> Iterator[Topology]:
     """Lay random regular graphs of an odd number of ranks, made of cycles of two-way circuits.
 
-    Each circuit takes any ports of its two ranks; where some find none, each plane has as many
-    whole cycles as it has pairs of ports.
+    A cycle leads through all ranks, and takes two ports of each. First as many cycles are drawn as
+    a rank has pairs of ports, and each circuit takes any free ports of its two ranks. If some
+    circuit finds none, each plane has whole cycles of its own, as many as it has pairs of ports. A
+    graph has two cycles at least; there is none where neither way gives so many.
     """
     n, ports, planes = problem.n_ranks, problem.ports, problem.planes
     n_cycles = problem.lanes // 2
@@ -498,18 +502,19 @@ def split_into_matchings(source: IntArray, target: IntArray, degree: int) -> Int
         holder = [IDLE] * n  # by target: the rank whose circuit leads there
         for first in range(n):
             rank = first
-            lost_goal = IDLE
+            lost_end = IDLE
             while rank != IDLE:
-                # It goes back to the target that it has just lost only if it has no other.
-                others = [goal for goal in circuits[rank] if goal != lost_goal]
-                goal = rng.choice(others or circuits[rank])
-                displaced = holder[goal]
-                holder[goal] = rank
+                # The rank takes the end of one of its circuits; whoever held that goes on. It goes
+                # back to the end that it has just lost only if it has no other.
+                others = [end for end in circuits[rank] if end != lost_end]
+                end = rng.choice(others or circuits[rank])
+                displaced = holder[end]
+                holder[end] = rank
                 rank = displaced
-                lost_goal = goal
-        for goal, rank in enumerate(holder):
-            peer[lane, rank] = goal
-            circuits[rank].remove(goal)
+                lost_end = end
+        for end, rank in enumerate(holder):
+            peer[lane, rank] = end
+            circuits[rank].remove(end)
     return peer
 
 
@@ -685,17 +690,16 @@ def join_ends(peer, lanes, pair, ends):
 def shorten_ways(peer, two_way, exchanges, sets):
     """Shorten the ways in a graph: exchange ends of circuits as long as ranks get no farther.
 
-    Local search over `exchanges` (`EndExchanges`). Circuits that share an end stay.
+    Local search over `exchanges` (`EndExchanges`): 0 -> 1 and 2 -> 3 become 0 -> 3 and 2 -> 1.
+    Circuits that share an end stay. An exchange is taken back if ranks get farther from each other
+    (`Farness`): if the diameter grows, or stays and more pairs of ranks are so far apart. It is
+    kept if nothing changes, so that the search can cross plateaus.
 
-    An exchange is taken back if ranks get farther from each other (`Farness`): if the diameter
-    grows, or stays and more pairs of ranks are so far apart. It is kept if nothing changes, so
-    that the search can cross plateaus.
-
-    Changes `peer`, whose entry ``[lane, rank]`` is where a port leads. Each lane is a permutation
-    in which no rank leads to itself; of two-way circuits it is a perfect matching, or a cycle if
-    the number of ranks is odd. `sets` (`ReachedSets`) is scratch. Returns the `Farness` in the
-    end.
+    Changes ``peer[lane, rank]``, where a port leads. Each lane is a permutation in which no rank
+    leads to itself; of two-way circuits it is a perfect matching, or a cycle if the number of
+    ranks is odd. `sets` (`ReachedSets`) is scratch. Returns the `Farness` in the end.
     """
+    # Circuits join pairs, over one lane each, if they are two-way and the number of ranks is even.
     best = measure_farness(peer, sets)
     has_pairs = two_way and peer.shape[1] % 2 == 0
     for number in range(len(exchanges.lane)):
