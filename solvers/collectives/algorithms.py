@@ -540,8 +540,9 @@ def _routed_matchings(problem: Collective) -> list[IntArray] | None:
         from optmatch.solvers.all_to_all.factorise import solve
 
     # A factorisation of the complete graph whose matchings all have routes through the mesh.
-    everyone, rng = AllToAll(fabric), np.random.default_rng(0)
-    schedule = solve(everyone, Limits(iterations=0), rng, ignore).schedule
+    all_pairs = AllToAll(fabric)
+    rng = np.random.default_rng(0)
+    schedule = solve(all_pairs, Limits(iterations=0), rng, ignore).schedule
     return None if schedule is None else list(schedule.matchings.astype(np.int64))
 
 

@@ -290,7 +290,7 @@ def _lay_tree(problem: Collective) -> Topology | None:
         rank = (place + problem.root) % n
         # A place is the number of a rank counted from the root. Ranks get their children in the
         # order of places: each port that does not lead to the parent gets the next rank without
-        # a parent.
+        # a parent, as long as there are any.
         for lane in np.flatnonzero(peer[:, rank] == IDLE)[: n - next_place]:
             child = (next_place + problem.root) % n
             next_place += 1

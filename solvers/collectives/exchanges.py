@@ -333,9 +333,9 @@ def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[I
     # The best base is near the size-th root of the largest number; twice that root if shifts can
     # be subtracted, too. The bases next to it are tried as well: each set has the powers of a base
     # up to the largest number, and then the smallest numbers that are not in it yet.
-    radix = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
+    best_base = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
     starts = list[IntArray]()
-    for base in range(max(2, radix - 1), radix + 2):
+    for base in range(max(2, best_base - 1), best_base + 2):
         shifts = np.unique([base**k for k in range(size) if base**k <= largest])
         others = np.setdiff1d(np.arange(1, largest + 1), shifts)[: size - len(shifts)]
         starts.append(np.sort(np.concatenate([shifts, others])))

@@ -597,10 +597,10 @@ def _offer_broadcasts(
         # chunks count from 0 here.
         routes = routes._replace(chunk=routes.chunk - problem.root * pieces)
         yield Offer(
-            routes.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
-            routes.n_rows,
-            relay.name,
-            partial(lay_phases, problem, [routes], pieces),
+            seconds=routes.seconds(problem, float(chunk_sizes(problem, pieces)[0])),
+            n_sends=routes.n_rows,
+            name=relay.name,
+            build=partial(lay_phases, problem, [routes], pieces),
         )
 
     # The second plan: each rank gets its own part in one round, then all parts are gathered. The

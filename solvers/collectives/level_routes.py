@@ -368,7 +368,7 @@ def find_level_routes(
     source, destination = np.nonzero(demand)
     sizes = demand[source, destination]
     # Loads are in bytes, and routes may make detours.
-    blocks = RoutedBlocks(peer_by_round, distance, source, destination, sizes, True)
+    blocks = RoutedBlocks(peer_by_round, distance, source, destination, sizes, may_go_farther=True)
     best: LevelRoutes | None = None
     for routes in list_level_routes(blocks, clock):
         busiest_bytes = float(routes.load.max(axis=(1, 2)).sum())
@@ -431,7 +431,9 @@ def find_routes_within_capacity(
     source, destination = np.nonzero(problem.demand)
     peer_by_round = np.repeat(peer[None], n_rounds, axis=0)
     sizes = np.ones(len(source))
-    blocks = RoutedBlocks(peer_by_round, distance, source, destination, sizes, False)
+    blocks = RoutedBlocks(
+        peer_by_round, distance, source, destination, sizes, may_go_farther=False
+    )
     routes, search = begin_routing(blocks)
     rng = np.random.default_rng(0)
 

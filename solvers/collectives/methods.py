@@ -581,7 +581,14 @@ def _try_all(
         first_group = [name for name in order if promises[name].order[0] == group]
         affordable = [min(first_group, key=lambda name: promises[name].effort_s)]
     long_searches = [name for name in affordable if name in LONG_SEARCHES]
-    tries = _Tries(dict(known or {}), promises, {}, [], [], long_searches)
+    tries = _Tries(
+        plans=dict(known or {}),
+        promises=promises,
+        left_out={},
+        failures=[],
+        short_of_memory=[],
+        long_searches=long_searches,
+    )
 
     # Offers state their work in sends: as many as are laid out in the seconds of the method.
     offers = [
@@ -645,7 +652,10 @@ def _try_method(
 
 
 def _describe_left_out(tries: _Tries, best_s: float) -> list[str]:
-    """Describe the methods for which the time was too short, and which may have faster plans."""
+    """Describe the methods for which the time was too short, and which may have faster plans.
+
+    The least promise comes first: "topologies 0.0012 s, takes about 3 s to plan".
+    """
     faster = [name for name in tries.left_out if _may_be_faster(tries.promises[name], best_s)]
     return [
         f"{name} {tries.promises[name].seconds:.6g} s, {tries.left_out[name]}"

@@ -173,9 +173,7 @@ def _collect_offers(offers: Iterable[Offer[Laid]], clock: Clock, below_s: float)
     """
     waiting = list[Offer[Laid]]()
     best_offer: Offer[Laid] | None = None  # the first one with the least promise
-    smallest: Offer[Laid] | None = (
-        None  # the first one with the fewest sends, if memory holds them
-    )
+    smallest: Offer[Laid] | None = None  # the one of fewest sends, if memory holds them
     too_late_s = math.inf  # the least promises of offers without time, or memory
     too_large_s = math.inf
     try:

@@ -79,7 +79,8 @@ class Steps(NamedTuple):
 def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     """Turn the rounds of an algorithm into a list of what each of them needs from the switches.
 
-    `rounds` are None if the problem states steps itself, as rows of a configuration and bytes.
+    `rounds` are None if the problem states steps itself, as rows of a configuration and bytes;
+    no rank is waited for then.
     Example: three rounds over circuits A, B and A have the configurations 0, 1 and 0.
     """
     n = problem.n_ranks
@@ -88,17 +89,17 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     if isinstance(problem.start, str) and problem.start == "free":
         held = np.full(planes, ANY)
 
-    # By step: the number of its circuits (`configuration`), the bytes of the rank that sends most
-    # (`bytes_`), and when its ranks are ready (`begin_s`).
+    # By step: the number of its circuits (`configuration`), the bytes of the rank that sends most,
+    # and when its ranks are ready (`begin_s`).
     if rounds is None:
-        configuration, bytes_ = np.asarray(problem.steps).T
+        configuration, busiest_bytes = np.asarray(problem.steps).T
         begin_s = np.zeros(len(configuration))
     else:
         # All lanes of a round have the same circuits, so lane 0 stands for them.
         of_lane_0 = [circuits[0] for circuits in list_circuits(problem, rounds)]
         circuits = np.array(of_lane_0, dtype=np.int64).reshape(-1, n)
         different_circuits, configuration = np.unique(circuits, axis=0, return_inverse=True)
-        bytes_ = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
+        busiest_bytes = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
         begin_s = ready_s(problem, rounds.sends, rounds.n_rounds)
 
         # A plane holds a configuration at the start only if all its ports have these circuits.
@@ -111,7 +112,7 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
 
     return Steps(
         configuration=configuration.reshape(-1).astype(np.int64),
-        work_s=bytes_ / (problem.ports * problem.rate_bytes_per_s),
+        work_s=busiest_bytes / (problem.ports * problem.rate_bytes_per_s),
         ready_s=begin_s,
         planes=planes,
         round_s=problem.round_s,
@@ -151,7 +152,8 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     # Local search: for each pair of a step and a plane the plane joins the step if it takes no
     # part in it, or leaves it if others take part, and all work is shared out anew. A change that
     # is faster is kept at once, until no pair has any. The search also ends without tries, or when
-    # the clock has met a limit; the first candidate counts as one iteration of the clock.
+    # the clock has met a limit. It has as many tries as the candidates had; the first candidate
+    # counts as one iteration of the clock.
     is_improved = True
     while is_improved and clock.exceeded(1) is None:
         is_improved = False
@@ -378,10 +380,10 @@ def _solve_programme(
     is_choice = remaining_s is not None
     step_of_part, plane_of_part = np.nonzero(used)
     n_parts = len(step_of_part)
-    start = n_parts  # ``start + part`` is the column of the start of a part, and so on
-    share = 2 * n_parts
-    end = 3 * n_parts
-    n_columns = end + len(used)
+    first_start = n_parts  # ``first_start + part`` is the column of the start of a part, and so on
+    first_share = 2 * n_parts
+    first_end = 3 * n_parts
+    n_columns = first_end + len(used)
     work = steps.work_s / unit_s
     latency = steps.round_s / unit_s
     delay = steps.delay_s / unit_s
@@ -391,18 +393,22 @@ def _solve_programme(
     rows = _Rows([], [])
     for step in range(len(used)):
         parts = np.flatnonzero(step_of_part == step).tolist()
-        rows.require(work[step], *((share + part, 1.0) for part in parts))
+        rows.require(work[step], *((first_share + part, 1.0) for part in parts))
 
     for part, step in enumerate(step_of_part.tolist()):
         plane = plane_of_part[part]
         # share <= work * used: a part that is not used has no share. end of the step >= start +
         # share + latency * used. start >= end of the step before, which has the column before.
-        rows.require(0.0, (part, work[step]), (share + part, -1.0))
+        rows.require(0.0, (part, work[step]), (first_share + part, -1.0))
         rows.require(
-            0.0, (end + step, 1.0), (start + part, -1.0), (share + part, -1.0), (part, -latency)
+            0.0,
+            (first_end + step, 1.0),
+            (first_start + part, -1.0),
+            (first_share + part, -1.0),
+            (part, -latency),
         )
         if step:
-            rows.require(0.0, (start + part, 1.0), (end + step - 1, -1.0))
+            rows.require(0.0, (first_start + part, 1.0), (first_end + step - 1, -1.0))
 
         # The first part that a plane uses waits for its first circuits: start >= first_begin *
         # (used - sum of used over the earlier parts). If an earlier part is used, the right side
@@ -410,7 +416,7 @@ def _solve_programme(
         earlier = np.flatnonzero(plane_of_part[:part] == plane).tolist()
         first_begin = _first_begin_s(steps, step, plane) / unit_s
         earlier_terms = [(other, first_begin) for other in earlier]
-        rows.require(0.0, (start + part, 1.0), (part, -first_begin), *earlier_terms)
+        rows.require(0.0, (first_start + part, 1.0), (part, -first_begin), *earlier_terms)
 
         # After an earlier part with other circuits there is a delay. If all parts are used, only
         # the last one of the plane before this one matters; else it may be any of them. With M
@@ -427,9 +433,9 @@ def _solve_programme(
             if other_configuration != steps.configuration[step]:
                 rows.require(
                     delay - 2 * longest,
-                    (start + part, 1.0),
-                    (start + other, -1.0),
-                    (share + other, -1.0),
+                    (first_start + part, 1.0),
+                    (first_start + other, -1.0),
+                    (first_share + other, -1.0),
                     (other, -latency - longest),
                     (part, -longest),
                     *((between, longest) for between in earlier[index + 1 :]),
@@ -439,8 +445,8 @@ def _solve_programme(
     # choice. No part starts, and no step ends, before its ranks are ready; with a choice both come
     # within one unit, with a margin for rounding.
     low = np.zeros(n_columns)
-    low[start:share] = steps.ready_s[step_of_part] / unit_s
-    low[end:] = steps.ready_s / unit_s
+    low[first_start:first_share] = steps.ready_s[step_of_part] / unit_s
+    low[first_end:] = steps.ready_s / unit_s
     low[:n_parts] = not is_choice
     high = np.full(n_columns, 1.0 + 1e-9 if is_choice else np.inf)
     high[:n_parts] = 1.0

@@ -206,18 +206,18 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
     wait_s = problem.round_s + problem.delay_s
     wait_bytes = wait_s * problem.rate_bytes_per_s
 
-    # lanes[count][first, k]: the lanes of slot first + k, if `count` slots from `first` on share a
-    # round. Each has one; the others go one by one to the slot that would be the last one to end.
-    lanes: dict[int, IntArray] = {}
+    # n_lanes_of[count][first, k]: how many lanes slot first + k has, if `count` slots from `first`
+    # on share a round. Each has one; the others go one by one to the slot that would end last.
+    n_lanes_of: dict[int, IntArray] = {}
     most_bytes: dict[int, FloatArray] = {}  # [count][first]: what the busiest lane then sends
     for count in range(1, min(n_lanes, n_slots) + 1):
         together = np.lib.stride_tricks.sliding_window_view(slot_bytes, count)
         firsts = np.arange(len(together))
-        lanes[count] = np.ones(together.shape, dtype=np.int64)
+        n_lanes_of[count] = np.ones(together.shape, dtype=np.int64)
         for _ in range(n_lanes - count):
-            longest = (together / lanes[count]).argmax(axis=1)
-            lanes[count][firsts, longest] += 1
-        most_bytes[count] = (together / lanes[count]).max(axis=1)
+            longest = (together / n_lanes_of[count]).argmax(axis=1)
+            n_lanes_of[count][firsts, longest] += 1
+        most_bytes[count] = (together / n_lanes_of[count]).max(axis=1)
 
     # total_bytes[first]: the least that all rounds from this slot on take, in bytes of a lane; it
     # is found for the last slots first. best_count[first]: how many slots share the round then.
@@ -226,7 +226,7 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
     for first in range(n_slots - 1, -1, -1):
         totals = {
             count: wait_bytes + most_bytes[count][first] + total_bytes[first + count]
-            for count in lanes
+            for count in n_lanes_of
             if first + count <= n_slots
         }
         best_count[first] = min(totals, key=lambda count: totals[count])
@@ -237,7 +237,7 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
     first = 0
     while first < n_slots:
         count = int(best_count[first])
-        rounds.append(lanes[count][first].tolist())
+        rounds.append(n_lanes_of[count][first].tolist())
         first += count
     return rounds
 

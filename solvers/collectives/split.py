@@ -229,7 +229,7 @@ class SplitSearch:
         # work_s[k]: the mean over ranks of the k-th largest block of a rank, in seconds, with all
         # its ports. The smallest entry of a row, the rank itself, is left out.
         work_s = np.sort(self.demand_s, axis=1)[:, :0:-1].mean(axis=0) / lanes
-        counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})
+        counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})  # of configurations
         estimates = []
         for count, held in product(counts, (1, 2, 3)):
             hops = hops_within(n, count, count * held, lanes)

@@ -92,7 +92,7 @@ class CircuitSequence:
     def of(
         cls, topologies: list[Topology], held: tuple[int, ...] = (1,), *, two_way: bool = False
     ) -> CircuitSequence:
-        """Make a sequence of graphs; of several graphs all are circulants."""
+        """Make a sequence of graphs: of one, or of circulants with equally many shifts."""
         name = " then ".join(dict.fromkeys(topology.name for topology in topologies))
         shifts = [topology.shifts for topology in topologies]
         peer = np.array([topology.peer for topology in topologies])
@@ -109,7 +109,7 @@ class CircuitSequence:
         return cls(name, peer, held, shifts=shifts_of_lanes)
 
     def config_of_round(self, n_rounds: int) -> IntArray:
-        """Return the number of the configuration that is there in each of so many rounds.
+        """Return the number of the configuration that is up in each of so many rounds.
 
         Two configurations that are held for 2 and 1 rounds are 0, 0, 1, 1, 1 in five rounds, and
         0, 0, 1, 0, 0 if they repeat.
