@@ -317,7 +317,7 @@ def group_of_halves(problem: Collective) -> int:
     ranks for 2 m < n <= 3 m, an all-reduce for n = 3 m; m is 2 at least.
     """
     n = problem.n_ranks
-    group = (1 << (n - 1).bit_length()) // 4
+    group = (1 << (n - 1).bit_length()) // 4  # m with 2 m < n <= 4 m
     fits_groups = 2 * group < n <= 3 * group
     if problem.flow.sums_for_all:
         fits_groups = n == 3 * group

@@ -53,6 +53,7 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
     k = min(n_configurations, (n - 1).bit_length())
     if not k:
         return ()
+    # The fewest rounds of k configurations, shared out as evenly as they can be.
     rounds, n_longer = divmod(fewest_rounds(n, k), k)
     return (rounds + 1,) * n_longer + (rounds,) * (k - n_longer)
 
@@ -216,7 +217,8 @@ def route(n: int, shifts: IntArray, most: IntArray | None = None) -> Circulant:
     once; its exponents are 1, 0 and 1.
 
     ``shifts[configuration]`` tells how many places onward each rank sends in a configuration.
-    ``most[configuration]`` is the most hops of a block in it; without limits if it is None.
+    ``most[configuration]`` is the most hops of a block in it; without limits if it is None. Raises
+    `InputError` if some offset is out of reach.
     """
     # Dynamic programming over configurations: after each of them the fewest hops to all offsets.
     # taken[configuration, offset]: the hops in it, of the best path over it and those before.
@@ -255,8 +257,9 @@ def trim(circulant: Circulant, problem: Collective) -> Circulant:
         best: Circulant | None = None
         best_s = circulant.time_s(problem)
         for config in np.flatnonzero(circulant.rounds):
-            # `most` is the most hops of a block by configuration: one less than now in this one,
-            # as many as now in all others. If some blocks have no way then, this is no choice.
+            # `most`, a new array, is the most hops of a block by configuration: one less than now
+            # in this one, as many as now in all others. If some blocks have no way then, this is
+            # no choice.
             most = circulant.rounds
             most[config] -= 1
             try:

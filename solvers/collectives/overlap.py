@@ -305,6 +305,8 @@ def _balance(steps: Steps, used: BoolArray) -> Shares:
     amounts[amounts < 1e-9 * amounts.max(axis=1, keepdims=True)] = 0.0
     is_empty = amounts.sum(axis=1) == 0
     amounts[is_empty] = used[is_empty]
+
+    # In each step they add up to its work, in seconds.
     amounts *= (steps.work_s / amounts.sum(axis=1))[:, None]
     return _time_shares(steps, amounts)
 

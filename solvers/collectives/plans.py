@@ -69,7 +69,7 @@ def lay(problem: Collective, rounds: Rounds) -> Laid:
     matchings = rounds.matchings
     if matchings is None:
         matchings = list_circuits(problem, rounds)
-    circuits_there: IntArray | None = None  # the circuits that are there, [lane, rank]
+    circuits_there: IntArray | None = None  # [lane, rank]; None if there are none at the start
     if not isinstance(problem.start, str):
         circuits_there = problem.start.astype(np.int64)
 

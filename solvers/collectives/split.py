@@ -343,8 +343,8 @@ class SplitSearch:
         lanes = self.problem.lanes
         n_rounds = len(best.sequence)
 
-        # Other circuits in one round (of more than a few ranks in one lane of it), then one round
-        # less, then one round more.
+        # First other circuits in one round (of more than a few ranks in one lane of it), then one
+        # round less, then one round more. Of few ranks `choices` are the same for all rounds.
         shortest_first = np.argsort(best.loads, kind="stable").tolist()
         choices: list[IntArray] = []
         if n_ranks <= FEW:

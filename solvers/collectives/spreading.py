@@ -844,10 +844,10 @@ def list_gather_offers(
 
 
 def choose_radix_rounds(problem: Collective) -> tuple[int, ...]:
-    """Choose how many rounds each configuration of a mixed-radix gather is held.
+    """Choose for how many rounds each ring of a mixed-radix gather is held (`lay_growing_rings`).
 
-    Each number of configurations has the fewest rounds with which every rank can reach all; the
-    fastest number is taken. Example: 12 ranks have (11,), (3, 2), (2, 1, 1) or (1, 1, 1, 1).
+    Each number of rings has the fewest rounds with which every rank can reach all; the fastest
+    number is taken. Example: 12 ranks have (11,), (3, 2), (2, 1, 1) or (1, 1, 1, 1).
     """
     n = problem.n_ranks
     splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
