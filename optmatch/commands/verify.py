@@ -362,23 +362,34 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
     # All verdicts are counted from 0, so that the JSON object names each of them.
     n_of_verdict = dict.fromkeys(("ok", "unproved", "violated", "damaged", "none"), 0)
     wrong_rows = []
+    unproved_rows = []
     with Store(file, read_only=not discard) as store:
         for row, verdict, complaint in check_store(store):
             n_of_verdict[verdict] += 1
-            if verdict in ("violated", "damaged"):
-                wrong_rows.append({"key": row.key, "name": row.name, "complaint": complaint})
+            entry = {
+                "key": row.key,
+                "name": row.name,
+                "method": row.method,
+                "complaint": complaint,
+            }
+            if verdict == "unproved":
+                unproved_rows.append(entry)
+            elif verdict in ("violated", "damaged"):
+                wrong_rows.append(entry)
                 if discard:
                     store.discard(row.key)
 
     if as_json:
-        print_object("store-report", {"file": file, **n_of_verdict, "wrong": wrong_rows})
+        rows = {"wrong": wrong_rows, "without_proof": unproved_rows}
+        print_object("store-report", {"file": file, **n_of_verdict, **rows})
     else:
         word = "FAILED" if wrong_rows else "ok"
         counts = [f"{n} {verdict}" for verdict, n in n_of_verdict.items() if n]
         summary = ", ".join(counts) or "empty"
         click.echo(f"{file}: {paint(word, not wrong_rows)}: {summary}")
-        for entry in wrong_rows:
-            click.echo(f"  {entry['key'][:12]} {entry['name']}: {entry['complaint']}")
+        for entry in [*wrong_rows, *unproved_rows]:
+            name = f"{entry['name']}, {entry['method']}"
+            click.echo(f"  {entry['key'][:12]} {name}: {entry['complaint']}")
 
     if wrong_rows:
         return CHECK_FAILED

@@ -64,7 +64,9 @@ def _write_cell(name: str, value: Any, unit: str) -> str:
         return write_score(value)
     if not isinstance(value, float):
         return str(value)
-    unit = unit if name in ("objective", "lower_bound") else split_unit(name)[1]
+    if name in ("objective", "lower_bound"):
+        return write_score(value, unit)
+    unit = split_unit(name)[1]
     return write_amount(value, unit) if unit else f"{value:.4g}"
 
 

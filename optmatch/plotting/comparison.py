@@ -612,8 +612,12 @@ class Line(NamedTuple):
     """The objectives of a method over values of a field."""
 
     method: str
+    words: str
+    """What the other fields of words are, as ``"dp ring"``."""
     others: str
-    """What other fields are, where there are several; lines that share it have the same bounds."""
+    """What the other fields of numbers are; lines that share both have the same bounds."""
+    fixed: Mapping[str, Any]
+    """The values of all fields at one point of the line."""
     values: list[Any]
     objectives: list[float]
     bounds: list[float]
@@ -624,7 +628,7 @@ class Line(NamedTuple):
     @property
     def label(self) -> str:
         """The method, and what other fields are."""
-        return ", ".join(filter(None, (self.method, self.others)))
+        return ", ".join(filter(None, (self.method, self.words, self.others)))
 
 
 def plot_variation(
@@ -661,15 +665,17 @@ def plot_variation(
         Axes that span more than a factor of 30 are logarithmic. Values that are no numbers stand
         beside each other in their order.
     """
-    ax = axes_of(axes_within(fig, ax), 6.4, 4.0)
+    is_new = ax is None
+    ax = axes_of(axes_within(fig, ax), 8.0, 4.0)
     words, unit_of_field = split_unit(field)
 
     # Values that are no numbers are drawn at their places, with their names below.
-    # ``bound_of[others][place]`` is the highest bound of the lines that share `others`.
+    # ``bound_of[fields][place]`` is the highest bound of the lines that share all other fields.
     values = list(dict.fromkeys(value for line in lines for value in line.values))
     are_numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     place_of = {value: value if are_numbers else k for k, value in enumerate(values)}
-    bound_of: dict[str, dict[Any, float]] = {}
+    bound_of: dict[tuple[str, str], dict[Any, float]] = {}
+    line_style = "-" if are_numbers else "none"
 
     # Objectives of different numbers of slots do not compare.
     has_several_slots = len({n for line in lines for n in line.slots_of.values()}) > 1
@@ -683,10 +689,11 @@ def plot_variation(
             np.array(line.objectives)[order],
             marker="os^Dv"[number % 5],
             markersize=4,
+            linestyle=line_style,
             color=palette.circuit_colour(number),
             label=line.label,
         )
-        bounds = bound_of.setdefault(line.others, {})
+        bounds = bound_of.setdefault((line.words, line.others), {})
         for place, bound in zip(places, line.bounds, strict=True):
             if np.isfinite(bound):
                 bounds[place] = max(bound, bounds.get(place, bound))
@@ -720,9 +727,9 @@ def plot_variation(
         span = " to ".join(write_amount(end, unit_of_field, digits=3) for end in ends)
         ax.annotate(
             f"{crossing.before}, then {crossing.after}: {span}",
-            (last, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, -3 - 10 * (number % 4)),  # below each other, as they may be near
+            (0.0, 1.0),
+            xycoords="axes fraction",
+            xytext=(3, -3 - 10 * number),  # below each other, where there is room for the text
             textcoords="offset points",
             va="top",
             fontsize=8,
@@ -733,7 +740,11 @@ def plot_variation(
     ax.set(xlabel=words, ylabel=ylabel)
     ax.grid(color=palette.CELL_FILL)
     ax.set_axisbelow(True)
-    ax.legend(fontsize=8, frameon=False)
+    # Only a figure of our own has room beside the axes.
+    if is_new:
+        ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    else:
+        ax.legend(fontsize=8, frameon=False)
     return figure_of(ax)
 
 
@@ -746,6 +757,11 @@ def _scale_axis(axis: Axis, values: Iterable[float], unit: str = "") -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     finite = [value for value in values if np.isfinite(value)]
+    digits = 3
+    if finite and max(finite) > min(finite):
+        # So many digits that neighbouring ticks differ: 319.8 and 320.2 ms are not both 320 ms.
+        largest = max(map(abs, finite))
+        digits += int(math.log10(largest / (max(finite) - min(finite))) + 0.5)
     factor = max(finite) / min(finite) if finite and min(finite) > 0 else 0.0
     if factor > 30.0:
         axis._set_axes_scale("log")  # type: ignore[attr-defined]
@@ -753,4 +769,6 @@ def _scale_axis(axis: Axis, values: Iterable[float], unit: str = "") -> None:
         axis.set_minor_formatter(NullFormatter())
     else:
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: write_amount(value, unit, digits=3)))
+    axis.set_major_formatter(
+        FuncFormatter(lambda value, _: write_amount(value, unit, digits=digits))
+    )

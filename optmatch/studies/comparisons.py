@@ -255,18 +255,18 @@ _MOST_BARS = 12
 
 
 class Crossing(NamedTuple):
-    """Where one method falls below another on the same problem, as one field varies."""
+    """Where one method, or one value of a word, falls below another as one field varies."""
 
     value: float
     """The value of the field at which straight lines between values that were solved cross."""
     before: str
-    """The method that is lower at smaller values."""
+    """The method that is lower at smaller values; or the word, as ``"dp ring"``, by one method."""
     after: str
-    """The method that is lower at larger values."""
+    """What is lower at larger values."""
     field: str
     """The name of the field."""
     others: str
-    """The values of the other fields that vary, in words; empty if there are none."""
+    """What both lines share, in words: values of other fields; empty if there are none."""
     last_value: float
     """The last value that was solved with `before` no higher than `after`.
 
@@ -350,36 +350,62 @@ class MethodComparison(RowsStudy[Row]):
         }
 
     def lines(self) -> list[Line]:
-        """Return the objectives over the first field that varies, a line for each method.
+        """Return the objectives over the first field of numbers that varies.
 
         Lines are of each combination of a method and values of the other fields. Of rail jobs the
         last ones are the steps with all links there at once. There are none where no field varies,
-        objectives have levels, or nothing has an answer.
+        objectives have levels, or nothing has an answer. Where only fields of words vary, lines
+        are over the first one.
         """
-        fields = self._varied_fields()
-        return self._lines_over(fields[0]) if fields else []
+        return self._lines_over(self._first_field()) if self._values else []
 
     def _varied_fields(self) -> list[str]:
         """Return the names of the fields that vary, in their order; none of other comparisons."""
         return list(next(iter(self._values.values()), {}))
 
+    def _first_field(self) -> str:
+        """Return the first field that varies over numbers, else the first one."""
+        names = self._varied_fields()
+        words = self._fields_of_words()
+        return next((name for name in names if name not in words), names[0])
+
+    def _fields_of_words(self) -> set[str]:
+        """Return the names of the fields whose values are words, as ``"ring"`` and ``"tree"``."""
+        return {
+            name
+            for values in self._values.values()
+            for name, value in values.items()
+            if not isinstance(value, int | float) or isinstance(value, bool)
+        }
+
     def _lines_over(self, field: str) -> list[Line]:
         """Return the objectives over one field, as `lines` does; none without objectives."""
         from optmatch.plotting.comparison import Line
 
-        rows_of_line: dict[tuple[str, str], list[Row]] = {}
+        fields_of_words = self._fields_of_words()
+        rows_of_line: dict[tuple[str, str, str], list[Row]] = {}
         for row in [*self, *self._between]:
             if row.name not in self._values or not isinstance(row.objective, int | float):
                 continue
-            line = (row.method, _describe_others(self._values[row.name], field))
+            words = []
+            others = []
+            for name, value in self._values[row.name].items():
+                if name != field and name in fields_of_words:
+                    words.append(_describe_value(name, value))
+                elif name != field:
+                    others.append(_describe_value(name, value))
+            line = (row.method, ", ".join(words), ", ".join(others))
             # Values in between of other fields are no lines over this one.
             if line in rows_of_line or row not in self._between:
                 rows_of_line.setdefault(line, []).append(row)
 
         # A line for each method, and the steps with all links over the same values.
         lines = []
-        steps_of: dict[str, dict[Any, float]] = {}
-        for (method, others), rows in rows_of_line.items():
+        steps_of: dict[tuple[str, str], dict[Any, float]] = {}
+        fixed_of: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for (method, words_of_line, others_of_line), rows in rows_of_line.items():
+            group = (words_of_line, others_of_line)
+            fixed_of[group] = self._values[rows[0].name]
             values = [self._values[row.name][field] for row in rows]
             objectives: list[Any] = [row.objective for row in rows]
             bounds: list[Any] = [
@@ -390,15 +416,20 @@ class MethodComparison(RowsStudy[Row]):
                 for row, value in zip(rows, values, strict=True)
                 if row.slots is not None
             }
-            lines.append(Line(method, others, values, objectives, bounds, slots_of))
+            lines.append(
+                Line(method, *group, fixed_of[group], values, objectives, bounds, slots_of)
+            )
             for row, value in zip(rows, values, strict=True):
                 if "all_links_s" in self._details.get(row.key, {}):
-                    steps_of.setdefault(others, {})[value] = self._details[row.key]["all_links_s"]
+                    steps_of.setdefault(group, {})[value] = self._details[row.key]["all_links_s"]
 
         # Steps with all links have no method, and are their own bounds.
-        for others, step_of in steps_of.items():
+        for group, step_of in steps_of.items():
             unknown = [np.nan] * len(step_of)
-            lines.append(Line(_ALL_LINKS, others, [*step_of], [*step_of.values()], unknown, {}))
+            steps_s = [*step_of.values()]
+            lines.append(
+                Line(_ALL_LINKS, *group, fixed_of[group], [*step_of], steps_s, unknown, {})
+            )
         return lines
 
     def conclusions(self) -> list[str]:
@@ -431,7 +462,7 @@ class MethodComparison(RowsStudy[Row]):
     def _describe_changes(self) -> Iterator[str]:
         """Say how much longer steps on rails take than with all links there at once."""
         # With all links a step is shortest: what a plan takes longer is the price of its changes.
-        shares_of_method: dict[str, list[str]] = {}
+        shares_of_method: dict[str, list[tuple[float, str]]] = {}
         for row in self:
             step_s = self._details.get(row.key, {}).get("all_links_s")
             if step_s and isinstance(row.objective, int | float):
@@ -439,43 +470,57 @@ class MethodComparison(RowsStudy[Row]):
                 values = self._values[row.name]
                 words = ", ".join(_describe_value(name, value) for name, value in values.items())
                 share = float(row.objective) / step_s - 1
-                text = f"{write_amount(100 * share, '%', digits=2)} at {words}"
-                shares_of_method.setdefault(row.method, []).append(text)
+                if share < 1e-9:  # rounding
+                    share = 0.0
+                shares_of_method.setdefault(row.method, []).append((share, words))
+
+        # The table has all of them; of each method the least and the largest one is told.
         for method, shares in shares_of_method.items():
+            ends = dict.fromkeys((min(shares), max(shares)))
+            texts = [f"{write_amount(100 * share, '%', digits=2)} at {at}" for share, at in ends]
             sentence = f"{method}: a step is longer than with all links by"
-            yield f"{sentence} {', '.join(shares)}"
+            yield f"{sentence} {' to '.join(texts)}"
 
     def crossings(self) -> list[Crossing]:
-        """Return where lines of two methods cross, field by field, then by its value.
+        """Return where lines of two methods, or of two words, cross, field by field.
 
-        All other fields have the same values on both lines. Between two values that were solved,
-        lines are taken to be straight. Lines that touch and part again do not cross, but those
-        that are equal at first do, where they part; values that are no numbers have no order.
+        All else is the same on both lines. Between two values that were solved, lines are taken to
+        be straight. Lines that touch and part again do not cross, but those that are equal at
+        first do, where they part; values that are no numbers have no order.
         """
-        crossings: list[Crossing] = []
+        return [crossing for crossing, *_ in self._crossing_lines()]
+
+    def _crossing_lines(self) -> list[tuple[Crossing, Line, Line]]:
+        """Return the crossings, each with its two lines, field by field, then by its value."""
+        crossing_lines: list[tuple[Crossing, Line, Line]] = []
         for field in self._varied_fields():
-            found: list[Crossing] = []
+            found = []
             for first, second in combinations(self._lines_over(field), 2):
-                if first.others == second.others:
-                    found += _cross(first, second, field)
-            crossings += sorted(found)
-        return crossings
+                # Lines with all links there at once are bounds: among themselves they say nothing.
+                if first.others != second.others or {first.method, second.method} == {_ALL_LINKS}:
+                    continue
+                if first.words == second.words or first.method == second.method:
+                    found += [(each, first, second) for each in _cross(first, second, field)]
+            crossing_lines += sorted(found, key=lambda entry: entry[0])
+        return crossing_lines
 
-    def _values_between(self, crossing: Crossing) -> dict[str, Any]:
-        """Return values of all fields, that in which lines cross halfway between its two values.
+    def _solves_between(self) -> list[tuple[dict[str, Any], str]]:
+        """Return what narrows crossings down: values of all fields, and the method to solve by.
 
-        The middle of values > 0 is their geometric mean; that of whole numbers is rounded.
+        Both lines of a crossing get a value halfway between those that it lies between. The middle
+        of values > 0 is their geometric mean; that of whole numbers is rounded.
         """
-        last, following = crossing.last_value, crossing.next_value
-        middle = math.sqrt(last * following) if last > 0 else (last + following) / 2
-        if isinstance(last, int) and isinstance(following, int):
-            middle = round(middle)
-        return next(
-            {**values, crossing.field: middle}
-            for values in self._values.values()
-            if values[crossing.field] == last
-            and _describe_others(values, crossing.field) == crossing.others
-        )
+        solves = []
+        for crossing, *lines in self._crossing_lines():
+            last, following = crossing.last_value, crossing.next_value
+            middle = math.sqrt(last * following) if last > 0 else (last + following) / 2
+            if isinstance(last, int) and isinstance(following, int):
+                middle = round(middle)
+            for line in lines:
+                values = {**line.fixed, crossing.field: middle}
+                if values not in self._values.values():
+                    solves.append((values, line.method))
+        return solves
 
     def _narrowed_by(self, other: MethodComparison) -> MethodComparison:
         """Return this study, with the rows of another one as further points of its lines."""
@@ -511,7 +556,7 @@ class MethodComparison(RowsStudy[Row]):
         # Lines of fields that vary, profiles of many problems, or bars of a few.
         if self._values:
             unit = next(iter(self._units.values()), "")
-            field = self._varied_fields()[0]
+            field = self._first_field()
             lines = self.lines()
             if not lines:
                 raise InputError("no objectives over a field to draw", where="fields")
@@ -555,11 +600,15 @@ def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
         sign = 1 if difference > 0 else -1
         if last is not None and sign != last_sign:
             share = last[1] / (last[1] - difference)
-            methods = (first.method, second.method)
-            before, after = methods if sign > 0 else methods[::-1]
+            names = (first.method, second.method)
+            shared = ", ".join(filter(None, (first.words, first.others)))
+            if first.words != second.words:
+                names = (first.words, second.words)
+                shared = ", ".join(filter(None, (first.method, first.others)))
+            before, after = names if sign > 0 else names[::-1]
             crossing_value = last[0] + share * (value - last[0])
             crossings.append(
-                Crossing(crossing_value, before, after, field, first.others, last[0], value)
+                Crossing(crossing_value, before, after, field, shared, last[0], value)
             )
         last = (value, difference)
         last_sign = sign
@@ -726,13 +775,10 @@ def vary(
     # again. There is none between neighbouring whole numbers, and the problem may refuse it.
     for _ in range(_N_HALVINGS):
         solves_between: list[tuple[dict[str, Any], str]] = []
-        for crossing in study.crossings():
-            values = study._values_between(crossing)
-            if values in study._values.values():
-                continue
+        for values, method in study._solves_between():
             with suppress(InputError):
                 _with_values(problem, paths, values)
-                solves_between += [(values, crossing.before), (values, crossing.after)]
+                solves_between.append((values, method))
         if not study.complete or not solves_between:
             break
         study = study._narrowed_by(_solve_for_values(base, paths, solves_between, options))
@@ -865,13 +911,6 @@ def _with_field(record: Any, path: Sequence[str], value: Any) -> Any:
     if rest:
         value = _with_field(getattr(record, first), rest, value)
     return replace(record, **{first: value})
-
-
-def _describe_others(values: Mapping[str, Any], field: str) -> str:
-    """Return the values of all fields but one, in words."""
-    return ", ".join(
-        _describe_value(name, value) for name, value in values.items() if name != field
-    )
 
 
 def _describe_value(name: str, value: Any) -> str:

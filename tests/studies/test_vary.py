@@ -79,6 +79,8 @@ def test_a_line_for_each_value_of_further_fields() -> None:
     assert np.max(np.asarray(cheap.get_ydata())) <= np.max(np.asarray(dear.get_ydata()))
     words = om.vary(GATHER, {"start": ["free", "dark"]}, ["ring"]).plot().get_axes()[0]
     assert [text.get_text() for text in words.get_xticklabels()] == ["free", "dark"]
+    (points, *_) = words.get_lines()
+    assert points.get_linestyle() == "None", "words have no order"
 
 
 def test_methods_cross_on_the_same_problem_along_each_field() -> None:
@@ -121,7 +123,7 @@ def test_steps_on_rails_stand_beside_those_with_all_links(tmp_path: Path) -> Non
     longer = [100 * (row.objective / JOB.lower_bound() - 1) for row in study]
     (sentence,) = study.conclusions()
     assert longer[1] > 1000, "in its own digits, not as 9.7e+02"
-    shares = f"{longer[0]:.2g} % at delay 1 ms, {longer[1]:,.0f} % at delay 40 s"
+    shares = f"{longer[0]:.2g} % at delay 1 ms to {longer[1]:,.0f} % at delay 40 s"
     assert sentence == f"provisioned: a step is longer than with all links by {shares}"
     om.save(JOB, tmp_path / "job.json")
     words = ("--field", "delay_s", "--values", "1ms,40s", "--method", "provisioned", "-q")
@@ -266,6 +268,42 @@ def test_lines_that_are_equal_at_first_cross_where_they_part() -> None:
     assert sentence.endswith(", best falls below bruck"), "no straight lines to cross"
 
 
+def test_values_of_a_word_are_lines_that_cross_as_those_of_methods_do() -> None:
+    """In whichever order the fields are named: numbers are along the axis."""
+    study = om.vary(GATHER, {"start": ["free", "dark"], "delay_s": [1e-7, 1e-4]}, ["ring"])
+    labels = ["ring, start free", "ring, start dark"]
+    assert [line.label for line in study.lines()] == labels
+    (ax,) = study.plot().get_axes()
+    assert ax.get_xlabel() == "delay" and "100 ns" in str(ax.get_xticklabels())
+
+    # Lines of two words cross where a solve of both says so, and are narrowed down.
+    rows = [
+        replace(row, objective=objective)
+        for row, objective in zip(study, (1.0, 3.0, 2.0, 2.0), strict=True)
+    ]
+    crossed = MethodComparison(rows, values=study._values, units=study._units)
+    (crossing,) = crossed.crossings()
+    assert crossing[1:5] == ("start free", "start dark", "delay_s", "ring")
+    assert crossing.value == pytest.approx(1e-7 + 0.5 * (1e-4 - 1e-7))
+    between = [(values["start"], method) for values, method in crossed._solves_between()]
+    assert between == [("free", "ring"), ("dark", "ring")]
+    (sentence,) = crossed.conclusions()
+    assert "start dark falls below start free at ring" in sentence
+
+
+def test_ticks_of_values_near_each_other_differ() -> None:
+    rows = list(om.vary(GATHER, {"delay_s": [1e-6, 1e-5]}, ["ring"]))
+    near = [replace(row, objective=0.3197 + 1e-4 * k) for k, row in enumerate(rows)]
+    values: Any = {row.name: {"delay_s": 1.0 + k} for k, row in enumerate(rows)}
+    units = dict.fromkeys(values, "s")
+    study = MethodComparison(near, values=values, units=units)
+    figure = study.plot()
+    figure.draw_without_rendering()
+    texts = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert len(set(texts)) == len(texts), texts
+    assert len({row[3] for row in study.written_rows()[1:]}) == 2, "the table, too"
+
+
 def test_a_break_even_is_between_values_that_were_solved() -> None:
     """Straight lines may cross elsewhere: a solve at both ends is what is known."""
     delays_s = [1e-6, 1e-5, 1e-4, 1e-3, 0.1]
@@ -343,7 +381,7 @@ def test_slots_of_all_to_alls_stand_beside_their_objectives(tmp_path: Path) -> N
     assert not ax.texts and ax.get_ylabel() == "objective"
     assert "slots" not in om.vary(GATHER, {"delay_s": [1e-6]}, ["ring"]).to_dataframe()
     call("report", store, "-o", tmp_path / "rows.csv")
-    lines = csv.DictReader((tmp_path / "rows.csv").open())
+    lines = csv.DictReader((tmp_path / "rows.csv").read_text("utf-8").splitlines())
     assert {line["slots"] for line in lines} == {"5", "7"}
 
     # Bars of two methods: the fewer slots are the shorter bar, at any objective.

@@ -170,9 +170,31 @@ def test_all_answers_of_a_store_are_verified(folder: Path, tmp_path: Path) -> No
     content = json.loads(done.stdout)
     assert (content["ok"], content["damaged"]) == (7, 1)
     assert content["wrong"][0]["key"] in {row.key for row in rows_of(folder)}
+    assert content["without_proof"] == []
     call("verify", copy, "--all", "--discard", code=5)
     call("verify", copy, "--all")
     call("verify", copy, "--discard", code=2)
+
+
+def test_unproved_answers_of_a_store_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In words and as JSON: which task it is, by which method, and what is unproved."""
+    store = folder / "spec.sqlite"
+    unproved = next(iter(rows_of(folder)))
+
+    def check(row: Row, problem: Any) -> tuple[str, str]:
+        if row.key == unproved.key:
+            return "unproved", "a bound without a certificate"
+        return "ok", ""
+
+    monkeypatch.setattr("optmatch.sweeps.sweep._check_row", check)
+    told = call("verify", store, "--all", code=6).stdout
+    name = f"{unproved.key[:12]} {unproved.name}, {unproved.method}"
+    assert f"  {name}: a bound without a certificate\n" in told
+    content = json.loads(call("verify", store, "--all", "--json", code=6).stdout)
+    assert content["unproved"] == 1 and not content["wrong"]
+    assert [row["key"] for row in content["without_proof"]] == [unproved.key]
 
 
 def row(method: str, problem: str, objective: Any, **rest: Any) -> Row:

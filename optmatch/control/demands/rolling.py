@@ -77,7 +77,8 @@ class RollingSchedule:
     1 fs inside, so a clock that shows years serves as one that shows seconds. A schedule is not
     safe for several threads at once.
 
-    Kernels are loaded by the constructor, so the first slot takes no longer than others. When
+    Kernels are loaded by the constructor, so the first slot takes no longer than others; in a new
+    process this takes half a second, and some seconds for a mesh. When
     Python collects garbage it looks through all objects of a process, some 50 ms where OR-tools
     and numba are loaded, and within the first calls it does: a service that cannot wait calls
     `warm_up` with ``controllers=True``, which collects garbage, and ``gc.freeze()`` after it.
@@ -101,7 +102,8 @@ class RollingSchedule:
     Parameters
     ----------
     fabric
-        A switch. One that cannot hold every matching is planned by the default method of `Demand`.
+        A switch. One that cannot hold every matching is planned by the default method of `Demand`;
+        without a plan in time, a slot is one of the last plan, or a single circuit.
     delay_s
         How long nothing is carried where the matching changes.
     rate_bytes_per_s
@@ -152,7 +154,7 @@ class RollingSchedule:
     ) -> None:
         """Make a scheduler of a switch: its clock shows 0, and nothing waits or is committed.
 
-        Kernels are loaded here, half a second at the first time, so that the first slot is quick.
+        Kernels are loaded here, so that the first slot is quick.
 
         Parameters
         ----------
@@ -189,8 +191,8 @@ class RollingSchedule:
     def _load_kernels(self) -> None:
         """Choose slots of schedules like this one, and forget them, to load all kernels.
 
-        Kernels and SciPy are loaded at their first use, which takes half a second: it belongs to
-        the constructor, not to the first slot of a switch that runs. This schedule is not changed.
+        Kernels and SciPy are loaded at their first use, which takes its time: it belongs to the
+        constructor, not to the first slot of a switch that runs. This schedule is not changed.
         """
         state = self._state
         if state.aim == "completion":
@@ -488,6 +490,7 @@ class RollingSchedule:
             for slot in state.slots
         )
         completions = self._queue.completions
+        n_late = self._plan.n_late
         self._begin(
             replace(
                 state,
@@ -502,6 +505,7 @@ class RollingSchedule:
             self._tally,
         )
         self._queue.completions = completions
+        self._plan.n_late = n_late
         return lost_bytes
 
     def next_slot(self) -> Slot | None:
@@ -515,11 +519,6 @@ class RollingSchedule:
         Slot or None
             Its matching, cell states, and times in seconds: the start, the light (when the
             circuits that change are up) and the end.
-
-        Raises
-        ------
-        LimitReached
-            If no plan was found in time, on a fabric that cannot hold every matching.
         """
         with self._tally.call("next_slot"):
             return self._commit()
@@ -687,7 +686,8 @@ class RollingSchedule:
             last one was complete, ``completion_s``; the weighted mean of their waits,
             ``weighted_wait_s``; how many of them had a deadline, ``with_deadline``, and were
             complete after it, ``late``; ``lost``, demands of which `fail` has taken out a part and
-            nothing else waits; ``slots`` committed so far;
+            nothing else waits; ``slots`` committed so far, and on a fabric that cannot hold every
+            matching how many plans were not found in time, ``late_plans``;
             ``calls[call, outcome]``, and ``call_s[call]``, how long they took.
         """
         queue = self._queue
@@ -704,6 +704,7 @@ class RollingSchedule:
             "late": counts.late,
             "lost": queue.n_lost,
             "slots": self._n_slots,
+            "late_plans": self._plan.n_late,
             **self._tally.figures(),
         }
 

@@ -20,7 +20,7 @@ from optmatch.control.demands.flows import FlowQueue, Place
 from optmatch.control.demands.rolling_state import TICKS_PER_S
 from optmatch.entrances import solve
 from optmatch.fabrics import Fabric
-from optmatch.model import IDLE, LimitReached
+from optmatch.model import IDLE
 from optmatch.model.limits import counted_time
 from optmatch.model.schedule import Switching
 from optmatch.problems import Demand
@@ -403,6 +403,9 @@ class QueuePlan:
         self._delay = delay
         self._limit_s = limit_s
         self._any_matching = any_matching
+        self._last_matchings = np.empty((0, fabric.n_ports), dtype=np.int32)
+        self.n_late = 0
+        """How often no plan was found in time, and `_plan_at_once` took its place."""
         self.forget()
 
     def forget(self) -> None:
@@ -457,8 +460,7 @@ class QueuePlan:
 
         Quick rules plan afresh and repair the remaining slots, and the plan that takes less time,
         delays included, is returned. A fabric that cannot hold every matching is planned anew by
-        the default method of `Demand`, which may raise LimitReached. ``self.slots`` stays as it
-        is.
+        the default method of `Demand`. ``self.slots`` stays as it is.
         """
         if not self._any_matching:
             return self._solve(uncommitted)
@@ -502,15 +504,40 @@ class QueuePlan:
         return PlannedSlots(best.matchings, [unit * ticks for ticks in best.ticks.tolist()])
 
     def _solve(self, uncommitted: Uncommitted) -> PlannedSlots:
-        """Plan for a fabric that cannot hold every matching, by the default method of `Demand`.
-
-        LimitReached is raised if no plan was found in time.
-        """
+        """Plan for a fabric that cannot hold every matching, by the default method of `Demand`."""
         demand = Demand(self._fabric, uncommitted.left / TICKS_PER_S, delay_s=self._delay_s)
         solution = solve(demand, seed=0, time_limit_s=self._limit_s)
         if solution.schedule is None:
-            raise LimitReached("no plan of the queue was found in time")
+            self.n_late += 1
+            return self._plan_at_once(uncommitted.left)
 
         # A little longer, so that rounding to seconds and back leaves nothing.
         ticks = np.ceil(solution.schedule.durations_s * TICKS_PER_S * (1 + 1e-12)).tolist()
-        return PlannedSlots(solution.schedule.matchings, [int(length) for length in ticks])
+        self._last_matchings = solution.schedule.matchings
+        return PlannedSlots(self._last_matchings, [int(length) for length in ticks])
+
+    def _plan_at_once(self, left: NDArray[np.float64]) -> PlannedSlots:
+        """Plan without a search, where none has found a plan in time.
+
+        Matchings of the last plan serve what they can, and each circuit that is missing has a slot
+        of its own: the fabric holds both. ``left[source, destination]`` are the ticks that wait.
+        """
+        places = np.argwhere(left > 0)
+        alone = np.full((len(places), len(left)), IDLE, dtype=np.int32)
+        for matching, (source, destination) in zip(alone, places.tolist(), strict=True):
+            matching[source] = destination
+            if self._fabric.bidirectional:
+                matching[destination] = source
+
+        # What former slots of the plan serve waits no longer.
+        unserved = left.copy()
+        matchings = []
+        slot_ticks = []
+        for matching in [*self._last_matchings, *alone]:
+            sources = np.flatnonzero(matching != IDLE)
+            ticks = unserved[sources, matching[sources]].max(initial=0.0)
+            if ticks:
+                unserved[sources, matching[sources]] = 0.0
+                matchings.append(matching)
+                slot_ticks.append(ceil(ticks))
+        return PlannedSlots(np.stack(matchings), slot_ticks)

@@ -247,6 +247,35 @@ def test_circuits_that_stay_carry_during_a_change() -> None:
     assert ends["per-circuit"] < ends["all-stop"]
 
 
+@pytest.mark.parametrize("aim", ["wait", "completion"])
+def test_a_mesh_without_a_plan_in_time_goes_on(aim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By matchings of the last plan, and by single circuits; figures say how often."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    rolling = RollingSchedule(mesh, DELAY_S, aim=aim, time_limit_s=None)
+    rolling.add(np.triu(np.ones((8, 8)), 1))
+    assert rolling.next_slot() is not None and rolling.figures()["late_plans"] == 0
+
+    def solve_nothing(problem: Any, **_: Any) -> om.Solution:
+        return om.Solution(
+            problem=problem, status=om.Status.UNKNOWN, limit=om.Limit.TIME, method="late"
+        )
+
+    monkeypatch.setattr("optmatch.control.demands.slot_choices.solve", solve_nothing)
+    widths = []
+    while (slot := rolling.next_slot()) is not None:
+        widths.append(np.count_nonzero(slot.matching != -1))
+        rolling.advance(slot.end_s)
+    assert max(widths) > 2, "matchings of the last plan serve several circuits"
+    figures = rolling.figures()
+    assert (figures["queued_bytes"], figures["completed"]) == (0.0, 1)
+    assert figures["late_plans"] == len(widths)
+    rolling.add(0, 5, 1.0)
+    rolling.fail(7)
+    slot = rolling.next_slot()
+    assert slot is not None and slot.matching[0] == 5
+    assert rolling.figures()["late_plans"] == len(widths) + 1
+
+
 @pytest.mark.parametrize("fabric", [om.Benes(6), om.HexMesh(2, 2, ports=4)], ids=lambda f: f.type)
 def test_circuits_whose_cells_are_set_anew_wait(
     fabric: om.Fabric, monkeypatch: pytest.MonkeyPatch
