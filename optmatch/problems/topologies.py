@@ -182,7 +182,14 @@ def topologies(solution: Solution) -> Topologies:
         schedules = schedules_of(answer)
         ports_per_node = problem.ports if isinstance(problem, Collective) else 1
         switches = _switches_of_schedules(problem, schedules, ports_per_node)
-        n_nodes = -(-schedules[0].n_ports // ports_per_node) if schedules else 0
+        n_nodes = schedules[0].n_ports if schedules else 0
+        if isinstance(problem, Collective):
+            # The switch may have more ports than the ranks; these stay dark.
+            n_nodes = problem.n_ranks
+            n_used = n_nodes * ports_per_node
+            matchings = np.concatenate([schedule.matchings for schedule in schedules])
+            if (matchings[:, n_used:] != IDLE).any() or (matchings >= n_used).any():
+                raise InputError("circuits at ports of no rank", where="matchings")
         n_ports = len(schedules) * ports_per_node
         delay_s = max((schedule.delay_s for schedule in schedules), default=0.0)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optmatch.io.rails.chakra import groups_text, step_traces
 from optmatch.io.text import csv_text
 from optmatch.model import InputError, Solution, number
-from optmatch.problems import Demand, RailJob, Step
+from optmatch.problems import Collective, Demand, RailJob, Step
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import COMPUTE, OPERATIONS, SCALE_UP, SEND
 from optmatch.problems.topologies import (
@@ -339,15 +339,22 @@ def network(solution: Solution, rate_bytes_per_s: float | None = None) -> str:
         f"npus_count: [{system.n_nodes}]\n"
         f"bandwidth: [{_format_number(largest_rate / _GIGA)}]  # GB/s\n"
         f"latency: [{_format_number(_latency_ns(solution))}]  # ns\n"
-        f"reconfig_time: [{_format_number(system.delay_s * 1e9)}]  # ns\n"
+        f"reconfig_time: [{_format_number(system.delay_s * _NS_PER_S)}]  # ns\n"
     )
 
 
 def _latency_ns(solution: Solution) -> float:
-    """Return the latency of a link of a rail job, in nanoseconds; 0 of other problems."""
-    if not isinstance(solution.problem, RailJob):
-        return 0.0
-    return 1e9 * solution.problem.network.latency_s
+    """Return the latency of a link, in nanoseconds: of a collective, the time of a round.
+
+    Problems of other kinds than rail jobs and collectives state none, which is 0.
+    """
+    problem = solution.problem
+    latency_s = 0.0
+    if isinstance(problem, RailJob):
+        latency_s = problem.network.latency_s
+    elif isinstance(problem, Collective):
+        latency_s = problem.alpha_s + (problem.hop_s or 0.0)
+    return latency_s * _NS_PER_S
 
 
 def _group_numbers(step: Step) -> dict[str, str]:

@@ -59,6 +59,28 @@ def test_circuits_have_the_rate_of_the_problem_and_ports_their_rank() -> None:
     assert "npus_count: [5]" in str(exported(solution, "astra-network"))
 
 
+def test_nodes_are_ranks_and_a_link_has_the_time_of_a_round(tmp_path: Path) -> None:
+    costs = {"alpha_s": 2e-6, "hop_s": 5e-7}
+    solution = solved("all-gather", 4, "direct", ports=2, fabric=om.IdealSwitch(11), **costs)
+    assert len(export(solution, "chakra", tmp_path / "run")) == 4
+    network = str(exported(solution, "astra-network"))
+    assert "npus_count: [4]\n" in network and "latency: [2500]  # ns\n" in network
+    for to, kind in (("astra-bw", "BW"), ("astra-lt", "LT")):
+        blocks = circuit_schedules(str(exported(solution, to)), kind)
+        assert [matrix.shape for matrix in blocks.values()] == [(4, 4)] * len(blocks)
+    assert all(set(np.unique(matrix)) == {0.0, 2500.0} for matrix in blocks.values())
+
+    # Circuits at ports that no rank has are no circuits of the plan.
+    schedule = solution.schedule
+    assert schedule is not None
+    for source, destination in ((8, 9), (0, 8), (8, 0)):
+        matchings = np.full_like(schedule.matchings, -1)
+        matchings[0, source] = destination
+        forged = replace(solution, schedule=replace(schedule, matchings=matchings))
+        with pytest.raises(om.InputError, match="ports of no rank"):
+            exported(forged, "astra-bw")
+
+
 def test_planes_are_drawn_as_they_change() -> None:
     solution = solved("all-to-all", 5, "overlap", planes=2, start="dark")
     plan = solution.answer
