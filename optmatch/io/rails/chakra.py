@@ -13,7 +13,7 @@ import logging
 import os
 import re
 from array import array
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -56,6 +56,7 @@ from optmatch.problems.rails.training.network import RailNetwork
 from optmatch.problems.rails.training.step import (
     ALL_TO_ALL,
     COMPUTE as COMPUTE_OPERATION,
+    DIMENSIONS,
     OPERATIONS,
     RECV,
     SEND as SEND_OPERATION,
@@ -117,10 +118,12 @@ _NUMBERS = {
     "root": "root",
 }
 """The attributes that are numbers, with the columns of `Nodes` that they become."""
+_TEXTS = ("pg_name", "pg_desc")
+"""The attributes that are texts: the name of a group, and what it is for, as ``"dp"``."""
 
 ATTRIBUTE_NAMES = Level(
     "attribute of nodes",
-    (*_NUMBERS, "pg_name", "involved_dim"),
+    (*_NUMBERS, *_TEXTS, "involved_dim"),
     {
         "is_cpu_op": "computation takes its duration wherever it runs",
         "tensor_size": "memory is not modelled, and communication has comm_size",
@@ -290,7 +293,8 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
     attributes: dict[str, bool | int | str] = {"is_cpu_op": False}
     if name != "compute":
         attributes["comm_size"] = round(float(step.size_bytes[operation]))
-        attributes["pg_name"] = step.groups[step.group[operation]].name
+        group = step.groups[step.group[operation]]
+        attributes |= {"pg_name": group.name, "pg_desc": group.dimension}
 
     # The ends and the tag of a message pair it with its counterpart.
     rank = int(step.rank[operation])
@@ -441,7 +445,7 @@ def _spell_as_protobuf(entry: dict[str, Any], *, as_text: bool) -> dict[str, Any
     for name in ATTRIBUTE_NAMES.used:
         if name not in entry or name in listed_names:
             continue
-        if name == "pg_name":
+        if name in _TEXTS:
             key_attributes.append({"name": name, "string_val": str(entry[name])})
         elif name == "involved_dim":
             involved = entry[name]
@@ -508,7 +512,7 @@ Integers = NDArray[np.int64]
 _FILE_NAME = re.compile(r"(?P<stem>.*)\.(?P<rank>\d+)\.(?P<ending>et|json)")
 _NO_NUMBERS = dict.fromkeys(_NUMBERS, MISSING)
 _list_numbers = itemgetter(*_NUMBERS)
-_NAME_OF_BYTES = {name.encode(): name for name in (*_NUMBERS, "pg_name")}
+_NAME_OF_BYTES = {name.encode(): name for name in (*_NUMBERS, *_TEXTS)}
 """The attributes that are read, by their names in files."""
 _UNKNOWN_TYPE = 127
 """Larger types of nodes are read as this one, which is unknown too."""
@@ -545,6 +549,8 @@ class Nodes(NamedTuple):
     root: Integers
     """The rank that has all data of a collective before or after it."""
     group_names: tuple[str, ...]
+    described_groups: Mapping[str, str]
+    """What each group is for, by its name, as the trace says it; our own say the dimension."""
     child: Integers
     """Shape (dependencies,), ascending: node ``child[k]`` waits for node ``parent[k]``."""
     parent: Any
@@ -615,6 +621,8 @@ class NodeBuilder:
         self.counts = array("q")
         self.group_names: dict[str, int] = {}
         """The place of each group, by its name."""
+        self.described_groups: dict[str, str] = {}
+        """See `Nodes.described_groups`."""
         self.sent_bytes: dict[int, tuple[int, ...]] = {}
         """By the number of a node, see `Nodes.sent_bytes`."""
 
@@ -625,6 +633,8 @@ class NodeBuilder:
         group = MISSING
         if name:
             group = self.group_names.setdefault(str(name), len(self.group_names))
+            if "pg_desc" in attributes:
+                self.described_groups[str(name)] = str(attributes["pg_desc"])
         numbers = _list_numbers({**_NO_NUMBERS, **attributes})
         self.table.extend((node.kind, group, *numbers))
         self.node_id.append(node.id)
@@ -665,6 +675,7 @@ class NodeBuilder:
             node_id=np.asarray(self.node_id),
             duration_us=np.asarray(self.duration_us),
             group_names=tuple(self.group_names),
+            described_groups=self.described_groups,
             child=np.repeat(np.arange(2 * n_nodes) // 2, counts),
             parent=np.asarray(self.parent),
             is_control=np.repeat(np.arange(2 * n_nodes) % 2 == 1, counts),
@@ -701,6 +712,7 @@ def join(traces: Sequence[Nodes], n_ranks: int) -> Nodes:
         path_of_rank |= trace.path_of_rank
     return traces[0]._replace(
         group_names=group_names,
+        described_groups=dict(ChainMap(*(dict(trace.described_groups) for trace in traces))),
         path_of_rank=path_of_rank,
         sent_bytes={key: sent for trace in traces for key, sent in trace.sent_bytes.items()},
         **columns,
@@ -894,7 +906,7 @@ def _read_node(message: Any, attribute_names: set[bytes]) -> Node:
         # A group may be named by a number; all other values are whole numbers of at most 64 bits.
         field = attribute.WhichOneof("value")
         value: Any = getattr(attribute, field) if field else None
-        if name == "pg_name" and value is not None:
+        if name in _TEXTS and value is not None:
             value = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
         elif isinstance(value, bool) or not isinstance(value, int):
             raise FormatError(f"{name} = {value!r}: a whole number is expected")
@@ -961,9 +973,9 @@ class TraceOptions(Value):
         How many GPUs a server has, and how far apart their ranks are: 1 if they are neighbours,
         the degree of data parallelism if its ranks come first.
     dimensions
-        The dimensions of groups by name. Of the others, one that sends and receives is a
-        pipeline, one with an all-to-all has experts, one inside a server is tensor parallel, and
-        the rest is data parallel.
+        The dimensions of groups by name. Of the others, one whose trace says it (``pg_desc``) has
+        this dimension; else one that sends and receives is a pipeline, one with an all-to-all has
+        experts, one inside a server is tensor parallel, and the rest is data parallel.
     leave_out
         Names of groups whose collectives take no time, such as the one of all ranks.
     flops_per_s
@@ -1300,32 +1312,37 @@ class _Draft:
     def _make_groups(self) -> list[Group]:
         """Return all groups by number, each with its dimension (kind of parallelism) and rail.
 
-        A dimension that the options do not tell is guessed: "pp" with messages, "ep" with
-        all-to-alls, else "tp" inside a server (rail -1) and "dp" on a rail. Groups of one
-        dimension, but for "pp", have the same ranks or none in common.
+        A dimension that neither the options nor the trace tell is guessed: "pp" with messages,
+        "ep" with all-to-alls, else "tp" inside a server (rail -1) and "dp" on a rail. Inside
+        servers and on rails, groups of one dimension, but for "pp", have the same ranks or none
+        in common.
         """
         # The numbers of groups that have messages, and all-to-alls; only messages have a peer.
         has_messages = set(np.unique(self.group[self.peer != MISSING]).tolist())
         has_all_to_alls = set(np.unique(self.group[self.kind == ALL_TO_ALL]).tolist())
         groups: list[Group] = []
-        group_of_rank: dict[tuple[str, int], Group] = {}
+        group_of_rank: dict[tuple[str, bool, int], Group] = {}
         for name, number in self.number_of_group.items():
             ranks = self.group_ranks[number]
             rail = self.options.rail(ranks)
             if rail is None:
                 raise self.nodes.fail(
                     self.first_of_group[number],
-                    f"group {name}: its ranks are on several rails and several servers",
+                    f"group {name}: its ranks are on several rails and several servers, with"
+                    f" {self.options.gpus_per_server} GPUs in a server (--gpus-per-server) whose"
+                    f" ranks are {self.options.stride} apart (--stride)",
                 )
 
-            # What a group does tells its dimension, unless the options do.
+            # What a group does tells its dimension, unless the options or the trace do.
             if number in has_messages:
                 guess = "pp"
             elif number in has_all_to_alls:
                 guess = "ep"
             else:
                 guess = "tp" if rail < 0 else "dp"
-            dimension = self.options.dimensions.get(name, cast(Dimension, guess))
+            described = self.nodes.described_groups.get(name)
+            told = self.options.dimensions.get(name, described)
+            dimension = cast(Dimension, told if told in DIMENSIONS else guess)
             group = Group(name, dimension, ranks, rail)
             groups.append(group)
 
@@ -1334,12 +1351,12 @@ class _Draft:
             if dimension == "pp":
                 continue
             for rank in ranks:
-                other = group_of_rank.setdefault((dimension, rank), group)
+                other = group_of_rank.setdefault((dimension, rail < 0, rank), group)
                 if set(other.ranks) != set(ranks):
                     raise self.nodes.fail(
                         self.first_of_group[number],
                         f"rank {rank} is in the groups {other.name} and {name}, both {dimension}:"
-                        " tell the dimension of one of them",
+                        f" tell the dimension of one of them (--dimension {name}=cp)",
                     )
         return groups
 

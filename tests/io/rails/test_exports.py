@@ -223,6 +223,27 @@ def test_the_step_as_traces(tmp_path: Path) -> None:
     assert OPERATIONS[step.kind[1]] == "all-reduce"
 
 
+def test_traces_tell_the_dimensions_of_groups(tmp_path: Path) -> None:
+    # Groups of dp are split into parts inside a server and parts on a rail.
+    job = small_job(dp=4, gpus_per_server=4, order="tp-dp-cp-pp")
+    groups = job.groups()
+    assert {(group.dimension, group.rail < 0) for group in groups} >= {("dp", True), ("dp", False)}
+    solution = om.solve(job, "provisioned", seed=0)
+    export(solution, "chakra", tmp_path / "run")
+    export(solution, "astra-groups", tmp_path / "groups.json")
+    step = read_step(tmp_path / "run", tmp_path / "groups.json", TraceOptions(gpus_per_server=4))
+    used = {(group.dimension, group.ranks, group.rail) for group in groups if len(group.ranks) > 1}
+    assert {(group.dimension, group.ranks, group.rail) for group in step.groups} == used
+
+    # The options count more; with other servers the groups have no rail.
+    own = {group.name: "cp" for group in step.groups if group.dimension == "tp"}
+    told = TraceOptions(gpus_per_server=4, dimensions=own)
+    step = read_step(tmp_path / "run", tmp_path / "groups.json", told)
+    assert {group.dimension for group in step.groups} == {"cp", "dp", "pp"}
+    with pytest.raises(om.FormatError, match=r"--gpus-per-server.* are 1 apart .--stride"):
+        read_step(tmp_path / "run", tmp_path / "groups.json", TraceOptions(gpus_per_server=3))
+
+
 def test_every_format_writes_something(tmp_path: Path) -> None:
     schedule = om.solve(om.AllToAll(om.IdealSwitch(4)), seed=0)
     for name, exporter in EXPORTERS.items():

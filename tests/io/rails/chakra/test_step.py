@@ -372,11 +372,17 @@ def test_a_group_of_one(tmp_path: Path) -> None:
 def test_groups_that_overlap(tmp_path: Path) -> None:
     first, second = (collective(k, "ALL_REDUCE", pg_name="pq"[k]) for k in (0, 1))
     ranks, groups = [[first], [first, second], [second]], {"p": [0, 1], "q": [1, 2]}
-    complaint = r"node 1: rank 1 is in the groups p and q, both dp: tell the dimension of one"
+    complaint = r"node 1: rank 1 is in the groups p and q, both dp: .*--dimension q=cp"
     with pytest.raises(om.FormatError, match=complaint):
         read(tmp_path, *ranks, groups=groups)
     step = read(tmp_path, *ranks, groups=groups, dimensions={"q": "cp"})
     assert [group.dimension for group in step.groups] == ["dp", "cp"]
+
+    # A trace may tell it, too; other descriptions of a group tell no dimension.
+    for description, dimension in (("cp", "cp"), ("mesh_cp", "dp")):
+        described = collective(1, "ALL_REDUCE", pg_name="q", pg_desc=description)
+        step = read(tmp_path, [described], [described], [], groups={"q": [0, 1]})
+        assert [group.dimension for group in step.groups] == [dimension]
     same = {"p": [0, 1], "q": [1, 0]}
     assert len(read(tmp_path, [first, second], [first, second], [], groups=same).groups) == 2
 
