@@ -10,15 +10,19 @@ import numpy as np
 
 from optmatch.commands.shared.options import (
     FABRIC_NAMES,
-    FABRIC_OPTIONS,
     FILE_OPTIONS,
     LABELS,
+    MESH_PORTS_HELP,
     NUMBERS,
+    PORT_LABELS,
     FieldOption,
     SectionedCommand,
     build_fabric,
     count,
+    fabric_options,
     field_options,
+    listed,
+    number_or_name,
     take,
     with_options,
     without_none,
@@ -33,7 +37,8 @@ from optmatch.model.files import is_stream
 from optmatch.problems import Reroute, Transition
 from optmatch.problems.demands.matrices import name_first_ports
 
-_FAILED_PARTS = (
+_PARTS = (
+    FieldOption("spares", type=listed(number_or_name, "numbers or names")),
     FieldOption("failed_chips", type=NUMBERS),
     FieldOption("failed_ports", type=LABELS),
     FieldOption("failed_fibres", type=NUMBERS),
@@ -42,9 +47,18 @@ _FAILED_PARTS = (
     FieldOption("dead_cells", type=LABELS),
 )
 
+_PORTS = click.option(
+    *("--ports", "--port-sides"),
+    "ports",
+    type=PORT_LABELS,
+    metavar="LIST|FILE",
+    help=f"{MESH_PORTS_HELP}  With a config_db.json: CSV with port,A,B, the sides of our ports;"
+    " others are left out, and those with a name are no spares.",
+)
+
 
 @click.command(cls=SectionedCommand)
-@with_options(FABRIC_OPTIONS)
+@with_options(fabric_options("hex-mesh", ports=_PORTS))
 @click.option("--rack", is_flag=True, help="Take a rack of 64 chips, 60 of them in five jobs.")
 @count("--fibres", None, "Fibres from a server of the rack to each neighbour.  [default: 8]")
 @count(
@@ -57,12 +71,7 @@ _FAILED_PARTS = (
     help="Take the state of a problem file, the state after the answer in a schedule file, or that"
     " of a config_db.json.",
 )
-@click.option(
-    "--port-sides",
-    type=click.Path(),
-    help="With a config_db.json: CSV with port,A,B, the sides of our ports; others are left out.",
-)
-@with_options(field_options(Reroute, _FAILED_PARTS))
+@with_options(field_options(Reroute, _PARTS))
 @with_options(FILE_OPTIONS)
 def reroute(
     type_: str,
@@ -73,22 +82,22 @@ def reroute(
     busy: int | None,
     seed: int,
     state: str | None,
-    port_sides: str | None,
     **options: Any,
 ) -> None:
     """Get over failures in a rack, or in a switch with cells.
 
-    Failures are added to those that a --state has already.
+    Failures are added to those that a --state has already; --spares replaces its spares.
     """
     # The running state comes from one of three sources: the file `state`; a random one of a rack
     # (`rack`), with so many `fibres` from a server to each neighbour; or a random matching of
-    # `busy` ports of a switch. `port_sides` is a file with the two sides of each port. `options`
-    # are those of the switch, and the failed parts by kind.
+    # `busy` ports of a switch. `options` are those of the switch, the spares, and the failed parts
+    # by kind.
     shape = take(options, FABRIC_NAMES)
-    if port_sides is not None and (state is None or not _is_config(state)):
-        raise click.UsageError("--port-sides: only with a config_db.json as --state")
-    if state is not None and _is_config(state):
-        running = _read_config(state, port_sides, shape)
+    is_config = state is not None and _is_config(state)
+    if isinstance(shape["ports"], str) and not is_config:
+        raise click.UsageError("--ports FILE: only with a config_db.json as --state")
+    if state is not None and is_config:
+        running = _read_config(state, shape)
     elif state is not None:
         # A problem, or what its answer leads to.
         content = load(state)
@@ -106,11 +115,10 @@ def reroute(
         running = _hold_random_matching(build_fabric(type_, shape), busy, seed)
 
     # New failures are added to those that the state has already.
-    new_failures = {name: parts for name, parts in options.items() if parts}
-    failed_parts: dict[str, Any] = {}
-    for name, parts in new_failures.items():
-        failed_parts[name] = (*getattr(running, name), *parts)
-    write_problem(replace(running, **failed_parts), output, force)
+    changes = {name: parts for name, parts in options.items() if parts}
+    for name in changes.keys() - {"spares"}:
+        changes[name] = (*getattr(running, name), *changes[name])
+    write_problem(replace(running, **changes), output, force)
 
 
 def _is_config(path: str) -> bool:
@@ -121,34 +129,41 @@ def _is_config(path: str) -> bool:
     return isinstance(tree, dict) and ("OCS_CROSS_CONNECT" in tree or "OCS_PORT" in tree)
 
 
-def _read_config(path: str, port_sides: str | None, shape: dict[str, Any]) -> Reroute:
+def _read_config(path: str, shape: dict[str, Any]) -> Reroute:
     """Return the state that a switch is in by its `config_db.json`, without failures.
 
-    Without ``--loss`` and ``--size`` in `shape` it is an ideal switch that fits. Names in a table
-    of sides become those of its ports, in the order of the lines; a table of several switches is
-    an `InputError`.
+    Without ``--loss`` and ``--size`` in `shape` it is an ideal switch that fits; ``--ports`` may
+    be a table of sides. Its names become those of the ports, in the order of the lines, and ports
+    with a name are no spares; a table of several switches is an `InputError`.
     """
     from optmatch.io.switches.circuits import names_in_table, read_port_tables
     from optmatch.io.switches.sonic import read_running_state
 
-    ports = None
+    sides = None
     names: tuple[str, ...] = ()
-    if port_sides is not None:
-        names = names_in_table(port_sides)
-        tables = read_port_tables(port_sides, names)
+    if isinstance(shape["ports"], str):
+        table = shape.pop("ports")
+        names = names_in_table(table)
+        tables = read_port_tables(table, names)
         if len(tables) > 1:
-            raise InputError("a table of one switch is expected", path=port_sides)
-        ports = next(iter(tables.values()))
+            raise InputError("a table of one switch is expected", path=table)
+        sides = next(iter(tables.values()))
 
     # The switch of the options, or one with a port for each name; else one that fits.
     switch: Any = None
     if without_none(shape):
-        switch = build_fabric("ideal-switch", shape)
+        switch = build_fabric("ideal-switch", shape, sides=sides)
     elif names:
         switch = IdealSwitch(len(names))
     if names:
         switch = name_first_ports(switch, names)
-    return read_running_state(path, ports, switch)
+    running = read_running_state(path, sides, switch)
+    if not names:
+        return running
+
+    # A port with a name belongs to somebody, also where it has no circuit now.
+    unnamed = [port for port in running.spares if names[port].isdecimal()]
+    return replace(running, spares=tuple(unnamed))
 
 
 def _hold_random_matching(fabric: Any, busy: int | None, seed: int) -> Reroute:

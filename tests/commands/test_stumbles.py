@@ -601,6 +601,35 @@ def test_a_table_of_names_is_read_with_a_configuration() -> None:
     assert running.failed_ports == (2,)
 
 
+def test_a_named_port_is_no_spare_unless_it_is_told() -> None:
+    """Its fibre leads to a rack, also where the rack has no circuit in this slot."""
+    Path("c.json").write_text(
+        json.dumps({"OCS_CROSS_CONNECT": {"1-1A-1-2B": {}, "1-2A-1-1B": {}}})
+    )
+    rows = "".join(f"{name},1-{k}A,1-{k}B\n" for k, name in enumerate(["a", "b", "c", "3"], 1))
+    Path("sides.csv").write_text(f"port,A,B\n{rows}")
+    refused("table of ports (--ports FILE)", "generate", "reroute", "--state", "c.json")
+    table = ("generate", "reroute", "--state", "c.json", "--ports", "sides.csv")
+    for told, spares in (((), (3,)), (("--spares", "c,3"), (2, 3)), (("--spares", "c"), (2,))):
+        call(*table, *told, "-o", "r.json", "--force")
+        running: Any = om.load("r.json")
+        assert running.spares == spares
+    refused("port 0 (a) is in use by circuit", *table, "--spares", "a")
+    refused("--ports FILE: only with a config_db.json", "generate", "reroute", *table[4:])
+
+    # The losses of these ports are read by the same table.
+    losses = {
+        f"1-{a}A-1-{b}B|193.1|25": {"loss_dB": str(a)} for a in range(1, 5) for b in range(1, 5)
+    }
+    Path("l.json").write_text(json.dumps({"OCS_FACTORY_INSERTION_LOSS": losses}))
+    call(*table, "--loss", "l.json", "-o", "r.json", "--force")
+    running = om.load("r.json")
+    assert running.fabric.loss_db[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
+    call("generate", "reroute", "--rack", "--spares", "61,60", "-o", "r.json", "--force")
+    running = om.load("r.json")
+    assert running.spares == (60, 61)
+
+
 def test_a_port_over_which_its_demands_can_go_takes_over() -> None:
     """Port c, the first free one, would lose too much from port a."""
     loss_db = np.ones((4, 4))

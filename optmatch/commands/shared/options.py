@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from decimal import Decimal, InvalidOperation, Overflow
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import click
@@ -22,6 +22,9 @@ from optmatch.model import Problem, Solution
 from optmatch.model.declarations import Choice, Mapped, Plain, Word, forms_of, meanings_of
 from optmatch.model.files import is_stream
 from optmatch.model.problem import write_amount
+
+if TYPE_CHECKING:
+    from optmatch.io.switches.circuits import PortTable
 
 
 class FieldOption(NamedTuple):
@@ -503,15 +506,17 @@ def _read_names(text: str) -> list[str]:
 NAMES = Parsed("names", _read_names, "different names, separated by commas")
 NUMBERS = listed(int, "whole numbers")
 PORTS = listed(int, "whole numbers", single=True)
+MESH_PORTS_HELP = "Bidirectional ports of a mesh: a number, or a list as 0,2,5.  [default: all]"
+_MESH_PORTS = click.option("--ports", type=PORTS, help=MESH_PORTS_HELP)
 
 
-def _number_or_name(text: str) -> int | str:
+def number_or_name(text: str) -> int | str:
     """Read a number, or else the name of a port or a cell."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else text
 
 
 LABELS = listed(str, "numbers or names")
-_PORT_LABELS = listed(_number_or_name, "numbers or names", single=True)
+PORT_LABELS = listed(number_or_name, "numbers or names", single=True)
 AMOUNTS = listed(float, "numbers")
 FORCE = click.option("--force", is_flag=True, help="Replace a file that is there.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object, on one line.")
@@ -530,26 +535,28 @@ EXECUTOR_OPTIONS = (
 FABRICS_BY_SIZE = [name for name in SWITCHES if name not in ("faulty", "netlist")]
 
 
-def fabric_options(default: str | None, text: str | None = None) -> Sequence[Callable[[Any], Any]]:
+def fabric_options(
+    default: str | None,
+    text: str = "The type of the switch.",
+    ports: Callable[[Any], Any] = _MESH_PORTS,
+) -> Sequence[Callable[[Any], Any]]:
     """Make the options from which `build_fabric` makes a fabric.
 
     `default` is the type where ``--fabric`` is missing, None if there is no fabric then; `text` is
-    the help of that option.
+    the help of that option, and `ports` the option ``--ports``.
     """
     types = click.Choice(FABRICS_BY_SIZE)
-    text = text or "The type of the switch."
-    lists = "Bidirectional ports of a mesh: a number, or a list as 0,2,5.  [default: all]"
     return (
         click.option("--fabric", "type_", type=types, default=default, help=text),
         click.option("--rows", type=int, help="The rows of a mesh."),
         click.option("--cols", type=int, help="The columns of a mesh."),
-        click.option("--ports", type=PORTS, help=lists),
+        ports,
         click.option(
             "--tx",
-            type=_PORT_LABELS,
+            type=PORT_LABELS,
             help="Terminals that send, a number or a list, or names of a netlist; with --rx.",
         ),
-        click.option("--rx", type=_PORT_LABELS, help="Terminals that receive, or names."),
+        click.option("--rx", type=PORT_LABELS, help="Terminals that receive, or names."),
         click.option("--size", type=int, help="The number of ports of a switch that is no mesh."),
         click.option(
             "--bidirectional-ports",
@@ -700,12 +707,13 @@ def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
         yield None
 
 
-def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
+def build_fabric(type_: str, options: dict[str, Any], *, sides: PortTable | None = None) -> Fabric:
     """Make the fabric that the options of a command describe, with its faults.
 
     `type_` is a name such as ``"hex-mesh"``, which has no effect where a netlist is given, and
     `options` are those of the command by name, None where not set. The options of fabric, netlist
-    and faults are removed from it. Options that do not belong together are a usage error.
+    and faults are removed from it. Options that do not belong together are a usage error. `sides`
+    are those of the ports whose losses are read; None: as they are numbered.
     """
     # The default type may be a mesh, which has no size: a size means an ideal switch.
     source = click.get_current_context().get_parameter_source("type_")
@@ -737,7 +745,7 @@ def build_fabric(type_: str, options: dict[str, Any]) -> Fabric:
             from optmatch.io.switches.sonic import Conditions
             from optmatch.switches import read_losses
 
-            shape["loss"] = read_losses(shape["loss"], conditions=Conditions(*point))
+            shape["loss"] = read_losses(shape["loss"], sides, Conditions(*point))
             shape.setdefault("size", len(shape["loss"]))
         fabric = _build_by_size(type_, shape)
     # Faults name cells and ports of the whole fabric, so they come last.

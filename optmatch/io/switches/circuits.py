@@ -333,7 +333,7 @@ def number_ports(sides: Iterable[str], where: str) -> PortTable:
     for side in sides:
         match = SIDE_NAME.fullmatch(side)
         if match is None or match["module"] is not None:
-            raise InputError(f"side {side}: ports of modules need a table of ports")
+            raise InputError(f"side {side}: ports of modules need a table of ports (--ports FILE)")
         largest = max(largest, int(match["number"]))
     check_size("ports", largest, where)
     return PortTable.numbered(largest)

@@ -236,7 +236,7 @@ def test_traces_tell_the_dimensions_of_groups(tmp_path: Path) -> None:
     assert {(group.dimension, group.ranks, group.rail) for group in step.groups} == used
 
     # The options count more; with other servers the groups have no rail.
-    own = {group.name: "cp" for group in step.groups if group.dimension == "tp"}
+    own: dict[str, Any] = {group.name: "cp" for group in step.groups if group.dimension == "tp"}
     told = TraceOptions(gpus_per_server=4, dimensions=own)
     step = read_step(tmp_path / "run", tmp_path / "groups.json", told)
     assert {group.dimension for group in step.groups} == {"cp", "dp", "pp"}
