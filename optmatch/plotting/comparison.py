@@ -186,8 +186,8 @@ def plot_costs(rows: Sequence[CostComparison], *, fig: Figure | None = None) -> 
 
 
 _LOSS, _RATIO, _CELLS, _TOGGLES = (palette.CIRCUIT_COLOURS[k] for k in (0, 4, 5, 14))
-_LOSS_LABEL = "insertion loss, dB; diamond: the worst circuit"
-_RATIO_LABEL = "signal to crosstalk, dB; diamond: the worst"
+_LOSS_LABEL = "insertion loss, dB\n(diamond: the worst circuit)"
+_RATIO_LABEL = "signal to crosstalk, dB\n(diamond: the worst)"
 
 
 class FabricsData(NamedTuple):

@@ -45,7 +45,7 @@ from optmatch.studies.outcome import Row as TableRow, RowsStudy
 from optmatch.sweeps.processes import Submits
 from optmatch.sweeps.reports import compare_rows
 from optmatch.sweeps.store import Row, Task
-from optmatch.sweeps.sweep import sweep
+from optmatch.sweeps.sweep import DEFAULT, sweep
 from optmatch.verify.routing.replay import count_toggles
 
 if TYPE_CHECKING:
@@ -631,8 +631,9 @@ def compare_methods(
         Problems by name; or problems without names, which are named by kind and place, as
         ``"demand 0"``.
     methods
-        Names of methods. One that does not accept a problem has a row with status ``"refused"``.
-        None compares, for each problem, all methods that accept it.
+        Names of methods, ``"default"`` for that of each kind. One that does not accept a problem
+        has a row with status ``"refused"``. None compares, for each problem, all methods that
+        accept it.
     seed
         The seed of the random numbers of each method.
     time_limit_s
@@ -678,11 +679,11 @@ def compare_methods(
         raise InputError("problems: two of them have the same name", where="problems")
     form_of(Mapping[str, Problem]).check("problems", named_problems)
 
-    methods = _check_methods(methods)
+    named_methods = _check_methods(methods)
     tasks = [
         Task(problem, method, seed=seed, limits=Limits(time_s=time_limit_s), name=name)
         for name, problem in named_problems.items()
-        for method in (fitting_methods(problem) if methods is None else methods)
+        for method in (named_methods or fitting_methods(problem))
     ]
     return _solve_in_order(tasks, on_event=on_event)
 
@@ -759,7 +760,7 @@ def vary(
     if not checked or not all(len(values) for values in checked.values()):
         raise InputError("fields: one field or more, each with values", where="fields")
     paths = {name: find_field(problem, name) for name in checked}
-    named_methods: Sequence[str | None] = _check_methods(methods) or [None]
+    named_methods = _check_methods(methods) or [None]
 
     # All combinations of values, by each method.
     base = Task(problem, seed=seed, limits=Limits(time_s=time_limit_s))
@@ -920,9 +921,13 @@ def _describe_value(name: str, value: Any) -> str:
     return f"{words} {write_amount(value, unit) if isinstance(value, float) else value}"
 
 
-def _check_methods(methods: Sequence[str] | None) -> Sequence[str] | None:
-    """Check that there are methods of these names."""
-    methods = form_of(Sequence[str] | None).check("methods", methods)
-    for method in methods or ():
+def _check_methods(methods: Sequence[str] | None) -> list[str | None]:
+    """Check that there are methods of these names; the default method is None."""
+    checked: list[str | None] = []
+    for method in form_of(Sequence[str] | None).check("methods", methods) or ():
+        if method == DEFAULT:
+            checked.append(None)
+            continue
         check_method_name(method, where="methods")
-    return methods
+        checked.append(method)
+    return checked

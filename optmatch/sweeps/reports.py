@@ -270,11 +270,10 @@ _MAX_GRIDS = 6
 def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[_Grid]:
     """Group the results of problems whose names differ only in numbers, for charts against size.
 
-    Such a group is a grid: ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are ``mesh-*-*``, and the
-    first number that differs, 8 or 16, is taken for the size. ``gaps[label][size]`` of a grid are
-    the gaps of a method at this size. Numbers with the names of parameters, as of `vary`, have a
-    grid for each parameter. There are at most `_MAX_GRIDS`. ``rows_of_label[label]`` are the
-    results of a method.
+    Such a group is a family: ``mesh-8-1``, ``mesh-8-2`` and ``mesh-16-1`` are ``mesh-*-*``. Each
+    number that differs has a grid: ``gaps[label][8]`` are the gaps of a method where the first
+    number is 8. There are at most `_MAX_GRIDS` grids. ``rows_of_label[label]`` are the results of
+    a method.
     """
     # Names by what is left of them without their numbers: ``mesh-8-1`` is of ``mesh-*-*``, with
     # the numbers 8 and 1.
@@ -287,17 +286,7 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[_Grid]:
     for family, numbers_of_name in numbers_of_family.items():
         values_of_place = [set(column) for column in zip(*numbers_of_name, strict=True)]
         differing = [place for place, values in enumerate(values_of_place) if len(values) > 1]
-
-        # Each parameter with a name has a grid. Without names the first number that differs is
-        # taken for the size; the others are draws of it.
         words_before = family.split("*")
-        parameter_of_place = {}
-        for place in differing:
-            match = _PARAMETER.search(words_before[place])
-            if match is not None:
-                parameter_of_place[place] = match[1]
-        if not parameter_of_place and differing:
-            parameter_of_place[differing[0]] = ""
 
         # Numbers that all names have stay in the name of the family.
         first_numbers = numbers_of_name[0]
@@ -305,8 +294,10 @@ def _list_grids(rows_of_label: dict[str, list[Row]]) -> list[_Grid]:
         for k, words in enumerate(rest):
             shown += ("*" if k in differing else first_numbers[k]) + words
 
-        for place, parameter in parameter_of_place.items():
+        for place in differing:
             gaps = _gaps_by_number(rows_of_label, family, place)
+            match = _PARAMETER.search(words_before[place])
+            parameter = "" if match is None else match[1]
             if gaps and len(grids) < _MAX_GRIDS:
                 grids.append(_Grid(shown, place + 1, gaps, parameter))
     return grids

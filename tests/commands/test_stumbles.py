@@ -419,9 +419,16 @@ def test_what_is_left_at_a_time_becomes_a_demand_again() -> None:
     problem: Any = om.load("e.json")
     kept = left.copy()
     kept[1] = kept[:, 1] = 0
-    assert (problem.demand_bytes == kept).all()
+    assert problem.demand_bytes == pytest.approx(kept, rel=1e-11)
+    cells = [cell for line in Path("rest.csv").read_text().split() for cell in line.split(",")]
+    assert all(len(cell) <= 13 for cell in cells), "no digits of rounding"
     assert problem.fabric.dead_ports == (1,) and problem.fabric.labels == ("a", "b", "c")
     refused("has to end in .csv", "simulate", "s.json", "--at", "1s", "-o", "x.png")
+    none = om.Solution(
+        problem=solution.problem, status=om.Status.UNKNOWN, limit=om.Limit.TIME, method="late"
+    )
+    om.save(none, "none.json")
+    refused("status unknown: there is no schedule", "simulate", "none.json", "--at", "1s")
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,14 @@ def test_problems_without_names_are_compared_by_all_methods_that_fit() -> None:
     assert {"solstice", "ilp", "eclipse"} <= set(methods)
 
 
+def test_default_stands_for_the_default_method() -> None:
+    problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
+    (row,) = om.compare_methods([problem], ["default"])
+    assert row.method == om.solve(problem, seed=0).method
+    (varied,) = om.vary(problem, {"delay_s": [0.0]}, ["default"])
+    assert varied.method == row.method
+
+
 def test_names_of_problems_become_texts() -> None:
     problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=0.0)
     numbered: Any = {1: problem}

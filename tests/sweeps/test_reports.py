@@ -39,9 +39,11 @@ def rows() -> list[Row]:
 
 
 def test_names_that_differ_in_numbers_are_a_grid() -> None:
-    """The first number that differs is the size; one that all names have stays in the name."""
+    """Each number that differs has a table; one that all names have stays in the name."""
     (kind,) = make_report(rows()).kinds
-    (grid,) = kind.grids
+    grid, draws = kind.grids
+    assert draws.place == 3
+    assert [line["solstice"] for line in draws.table()] == ["4.67 %", "5.67 %"]
     assert grid.family == "solstice-v2-*-*"
     assert grid.place == 2
     table = grid.table()
@@ -114,7 +116,7 @@ def test_the_page_has_titles_and_units_and_fits_a_phone(browser: Any, tmp_path: 
     upright = [abs(size) for size in sizes if abs(size) > 1]  # turned ones have d = 0
     assert min(upright) >= 10.6
     charts = page.locator("svg")
-    assert charts.count() == 3
+    assert charts.count() == 4
     page.close()
 
 

@@ -35,6 +35,7 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.model import InputError, Limit, Solution, Status, write_amount
 from optmatch.model.files import suffix_of
+from optmatch.model.solution import schedule_of
 
 if TYPE_CHECKING:
     from optmatch.problems import RailJob
@@ -97,7 +98,8 @@ _FOR_RAIL_JOBS = "--policy, --phases, --jitter, --triggers and -o are for rail j
     "--jitter",
     type=float,
     help="Rail jobs: standard deviation of the factor drawn for each computation; prints mean"
-    " and 99th percentile of the step time under each policy, or of a plan.",
+    " and 99th percentile of the step time under each policy, or of a plan. Circuits change one"
+    " by one as soon as they can, so that a mean may be below the plan.",
 )
 @click.option("--runs", type=int, help="With --jitter: how many steps.  [default: 100]")
 @click.option(
@@ -348,11 +350,16 @@ def _print_left(
         raise InputError(f"--at is for schedules of demands, not of kind {problem.kind}")
     if problem.packet_bytes_per_s:
         raise InputError("--at: only where circuits carry all, without a packet network")
+    schedule_of(solution)  # refuses a solution without an answer
     (left,) = left_bytes(solution, [at_s])
     labels = problem.fabric.labels
     # A matrix has all ports, also those of which nothing is left, so that they keep their numbers.
     if output is not None:
-        rows = [[label, *row] for label, row in zip(labels, left.tolist(), strict=True)]
+        # Bytes that are whole but for rounding stand as whole numbers.
+        rows = [
+            [label, *(f"{amount:.12g}" for amount in row)]
+            for label, row in zip(labels, left.tolist(), strict=True)
+        ]
         text = csv_text([["", *labels], *rows])
         write_text(text, output, force=force, endings=(".csv",))
         dead = ",".join(labels[port] for port in problem.fabric.dead_ports)
