@@ -366,7 +366,7 @@ def _sum_up_three_groups(n: int, group: int) -> Rounds:
     groups, have two ranks each that stand for all: A0 and A1, B0 and B1, C0 and C1. In one round
     of half a buffer the pairs A1-B1, B0-C0 and A0-C1 add up, for both of them, the lower half of
     A + B, the upper half of B + C, and one half each of A + C. In the last one A0-B0, A1-C0 and
-    B1-C1 exchange all that they have, which is A + B + C.
+    B1-C1 exchange all that they have, which is A + B + C. With 6 ranks A0 to C1 are 0 to 5.
     """
     # A0 are all even ranks of the first group, one for each pair of A0 and A1, and so on. Chunk 0
     # is the lower half; in an exchange both ranks send, so that each pair is there twice. A0 sends

@@ -219,10 +219,7 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
 
 
 def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
-    """Simulate a broadcast in equal pieces; None if it was given up.
-
-    The pieces are the chunks of the receipts, which are listed by round.
-    """
+    """Simulate a broadcast in pieces, the chunks of the receipts; None if it was given up."""
     # A pipeline takes about depth + pieces - 1 rounds. A plan of four times as many is of no use;
     # one pass over all configurations is added, as a circuit that is needed may come up last.
     n = problem.n_ranks
@@ -233,7 +230,8 @@ def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
     # For each lane how many lanes of its rank lead to the same peer, and the first one of these.
     # is_same[configuration, lane, other lane, rank]: whether both lead to the same one.
     is_same = sequence.peer[:, :, None] == sequence.peer[:, None]
-    circuits = (sequence.peer, is_same.sum(axis=1), is_same.argmax(axis=1))
+    width = is_same.sum(axis=1)
+    first_lane = is_same.argmax(axis=1)
     arrays = PieceArrays(
         round_of=np.empty((n, pieces), dtype=np.int64),
         source_of=np.empty((n, pieces), dtype=np.int64),
@@ -241,9 +239,12 @@ def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
         n_sent=np.empty(problem.lanes, dtype=np.int64),
         loads=np.zeros(len(config_of_round)),
     )
+    circuits = (sequence.peer, width, first_lane)
     n_rounds = spread_pieces(circuits, config_of_round, problem.root, arrays)
     if not n_rounds:
         return None
+
+    # The receipts of all ranks but the root, by round.
     rank, piece = np.nonzero(arrays.round_of >= 0)
     order = np.argsort(arrays.round_of[rank, piece], kind="stable")
     rank, piece = rank[order], piece[order]

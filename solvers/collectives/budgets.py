@@ -98,7 +98,7 @@ def explain_unreachable(problem: Collective) -> str:
     if problem.flow.from_root:
         reaches = reaches[problem.root, np.newaxis]  # one row, whose number is no rank
 
-    # The first pair of ranks, if any, of which the first one does not reach the second.
+    # The first pair of ranks of which the first one does not reach the second, if there is any.
     for source, destination in np.argwhere(~reaches)[:1].tolist():
         source = problem.root if problem.flow.from_root else source
         return (

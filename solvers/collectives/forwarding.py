@@ -217,7 +217,7 @@ def find_routes(
     The `relay` tells in which round each rank gets the block. A rank that is new in a round gets
     each piece from the nearest rank that had it before the round, over a shortest route; routes
     are chosen so that the busiest circuit of the round carries little. The `sequence` is that of
-    the relay, or the same with all circuits turned around. Blocks of an uneven all-to-all weigh as
+    the relay, or the same with all circuits reversed. Blocks of an uneven all-to-all weigh as
     much as their bytes; all others weigh 1.
 
     The result is None if some rank is not reached, if the plan takes `below_s` seconds or longer

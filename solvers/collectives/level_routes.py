@@ -327,7 +327,12 @@ def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoute
         # The prices of a round are the softmax of its loads when the sweep begins, times a random
         # factor. Dark ports have no load, but must not count in the sum.
         busiest = routes.load.max(axis=(1, 2))
-        prices = LoadPrices(np.ones(routes.load.shape), busiest, smoothing, -np.inf)
+        prices = LoadPrices(
+            weight=np.ones(routes.load.shape),
+            reference=busiest,
+            smoothing=smoothing,
+            least_exponent=-np.inf,
+        )
         total = (prices.of_loads(routes.load) * (blocks.peer >= 0)).sum(axis=(1, 2))
         factor = rng.uniform(1 - JITTER, 1 + JITTER, size=routes.load.shape)
         prices = prices._replace(weight=factor / total[:, None, None])
@@ -449,7 +454,12 @@ def find_routes_within_capacity(
         # 2, a circuit with 1, 2 or 3 blocks costs 1, 1.5 or 2.25 times its weight.
         weight = 1 + overuse_before + rng.uniform(0, CAPACITY_JITTER, size=routes.load.shape)
         most_load = capacity.astype(np.float64)
-        prices = LoadPrices(weight, most_load - 1, 1 / np.log1p(penalty), 0.0)
+        prices = LoadPrices(
+            weight=weight,
+            reference=most_load - 1,
+            smoothing=1 / np.log1p(penalty),
+            least_exponent=0.0,
+        )
         routes.price[:] = prices.of_loads(routes.load)
         if sweep < WHOLE_SWEEPS:
             most_load[:] = -1.0  # every load is above this limit, so all blocks are rerouted

@@ -853,7 +853,9 @@ def _count_line_rounds(problem: Collective) -> RoundCount:
     # if it sent twice the bytes over all of them.
     if problem.two_way:
         sent_bytes *= 2
-    return RoundCount(n_rounds, 0, sent_bytes, problem.n_ranks * pieces)
+    return RoundCount(
+        n_rounds, n_changes=0, sent_bytes=sent_bytes, n_sends=problem.n_ranks * pieces
+    )
 
 
 def _count_whole_buffer_rounds(problem: Collective, name: str) -> RoundCount:
@@ -868,13 +870,20 @@ def _count_whole_buffer_rounds(problem: Collective, name: str) -> RoundCount:
     # whole ones in all others: half a buffer less. Each buffer is two chunks, with a send each.
     if group_of_halves(problem):
         sent_bytes = (n_rounds - 0.5) * problem.size_bytes
-        return RoundCount(n_rounds, n_rounds - 1, sent_bytes, 2 * n_rounds * n)
+        return RoundCount(
+            n_rounds, n_changes=n_rounds - 1, sent_bytes=sent_bytes, n_sends=2 * n_rounds * n
+        )
 
     # If n is no power of two, in an all-reduce some ranks send their buffer to others before the
     # sum, and get the sum after it: one round more than ceil(log2 n).
     if name == "whole-buffers" and n != 1 << n_rounds:
         n_rounds += 1
-    return RoundCount(n_rounds, n_rounds - 1, n_rounds * problem.size_bytes, n_rounds * n)
+    return RoundCount(
+        n_rounds,
+        n_changes=n_rounds - 1,
+        sent_bytes=n_rounds * problem.size_bytes,
+        n_sends=n_rounds * n,
+    )
 
 
 def _list_held_rounds(problem: Collective, name: str) -> tuple[int, ...] | None:
@@ -918,7 +927,12 @@ def _count_gather_rounds(problem: Collective, name: str, held: tuple[int, ...]) 
     if name == "direct":
         n_blocks = sum(held) * problem.lanes
     sent_bytes = phases * n_blocks * problem.size_bytes / n
-    return RoundCount(phases * sum(held), phases * (len(held) - 1), sent_bytes, n_sends)
+    return RoundCount(
+        n_rounds=phases * sum(held),
+        n_changes=phases * (len(held) - 1),
+        sent_bytes=sent_bytes,
+        n_sends=n_sends,
+    )
 
 
 def _count_exchange_rounds(problem: Collective, name: str, held: tuple[int, ...]) -> RoundCount:
@@ -943,14 +957,16 @@ def _count_exchange_rounds(problem: Collective, name: str, held: tuple[int, ...]
     }.get(name, distance > 0)
     n_hops = int(hops.sum(dtype=np.int64)) * n // len(source)
 
-    # The bytes of one rank. Even blocks are an n-th part of what a rank sends; those of `direct`
-    # count as if all lanes were used in all rounds.
+    # The bytes of one rank: an n-th part of all hops, each of a block, which is an n-th part of
+    # what a rank sends. Blocks of `direct` count as if all lanes were used in all rounds.
     sent_bytes = n_hops * problem.size_bytes / n / n
     if not is_even:
         sent_bytes = float((problem.demand * hops).sum()) / n
     elif name == "direct":
         sent_bytes = sum(held) * problem.lanes * problem.size_bytes / n
-    return RoundCount(sum(held), len(held) - 1, sent_bytes, n_hops)
+    return RoundCount(
+        n_rounds=sum(held), n_changes=len(held) - 1, sent_bytes=sent_bytes, n_sends=n_hops
+    )
 
 
 def _stores_blocks(problem: Collective, name: str) -> bool:

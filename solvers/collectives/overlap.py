@@ -392,7 +392,7 @@ def _solve_programme(
 
     # The planes that take part in a step do its work together. In each row of `rows` the terms add
     # up to a least value or more.
-    rows = _Rows([], [])
+    rows = _Rows(least=[], entries=[])
     for step in range(len(used)):
         parts = np.flatnonzero(step_of_part == step).tolist()
         rows.require(work[step], *((first_share + part, 1.0) for part in parts))

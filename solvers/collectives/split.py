@@ -448,7 +448,15 @@ class SplitSearch:
         # the plan, in which blocks are whole and late ranks are waited for.
         amounts = self._carry_whole_blocks(paths, solved.x[:n_paths])
         loads = solved.x[n_paths : n_paths + len(sequence)]
-        routed = _Routed(0.0, sequence, amounts, paths, loads, worth, price)
+        routed = _Routed(
+            time_s=0.0,
+            sequence=sequence,
+            amounts=amounts,
+            paths=paths,
+            loads=loads,
+            worth=worth,
+            price=price,
+        )
         return routed._replace(time_s=self._lay(routed).time_s)
 
     def _carry_whole_blocks(self, paths: Paths, solution: FloatArray) -> FloatArray:

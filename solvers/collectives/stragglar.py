@@ -462,8 +462,14 @@ def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
 
     If n is odd, all doubles but one have to go without a chunk once.
     """
-    n_missing = (n % 2) * (n_doubles - 1)
-    return DoublesSearch(_count_active(n), _count_surplus(n), n - 1, n_doubles, n_missing, seed)
+    return DoublesSearch(
+        _count_active(n),
+        _count_surplus(n),
+        n_chunks=n - 1,
+        n_doubles=n_doubles,
+        n_losers=(n % 2) * (n_doubles - 1),
+        seed=seed,
+    )
 
 
 def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
@@ -565,9 +571,9 @@ class DoublesStep(NamedTuple):
     """``moves[double]``: the moves. A number tells what a double does (`_Option.move`)."""
     doubles: tuple[Double, ...]
     """``doubles[double]``: the classes of each double in the next round."""
-    wasted: tuple[int, ...]
-    """``wasted[class]``: how many doubles hold it and do not give it."""
-    asked: tuple[int, ...]
+    wasters: tuple[int, ...]
+    """``wasters[class]``: how many doubles hold it and do not give it."""
+    takers: tuple[int, ...]
     """``asked[class]``: how many doubles take it from ranks that give it."""
     debts: tuple[int, ...]
     """One entry for each swap: the class, a round later, of the young chunk that the partner of
@@ -686,7 +692,10 @@ class DoublesSearch:
         # combinations of the moves of the doubles until then that break no rule so far. At first
         # no double wastes or takes any class, and no swap has left a debt.
         none_of_each = (0,) * self.q
-        partial_steps = [DoublesStep((), (), none_of_each, none_of_each, ())]
+        no_moves = DoublesStep(
+            moves=(), doubles=(), wasters=none_of_each, takers=none_of_each, debts=()
+        )
+        partial_steps = [no_moves]
         for double in doubles:
             longer_steps: list[DoublesStep] = []
             for step in partial_steps:
@@ -827,29 +836,29 @@ class DoublesSearch:
 
         # All doubles together may waste no more of a class than its budget. The last chunk, and
         # numbers after it, which stand for copies of it, may be wasted without limit.
-        wasted = list(step.wasted)
+        wasters = list(step.wasters)
         class_ = option.wasted
         if class_ != NO_WASTE:
-            wasted[class_] += 1
-            n_holders = wasted[class_] * self._holders_wasted_by(class_)
+            wasters[class_] += 1
+            n_holders = wasters[class_] * self._holders_wasted_by(class_)
             if not self._may_waste_freely(round_, class_) and n_holders > budgets[class_]:
                 return None
 
         # Count the class that this double takes: a move from 0 to `SEND` - 1 is this class. A swap
         # takes class q - 2; its partner then holds the young chunk of the double, and gives it to
         # another rank in the next round (a debt). ``option.double`` has the classes of that round.
-        asked = list(step.asked)
+        takers = list(step.takers)
         debts = step.debts
         if 0 <= move < SEND:
-            asked[move] += 1
+            takers[move] += 1
         if move == SWAP:
-            asked[self.q - 2] += 1
+            takers[self.q - 2] += 1
             debts = (*debts, option.double.young)
         return DoublesStep(
             moves=(*step.moves, move),
             doubles=(*step.doubles, option.double),
-            wasted=tuple(wasted),
-            asked=tuple(asked),
+            wasters=tuple(wasters),
+            takers=tuple(takers),
             debts=debts,
         )
 
@@ -900,7 +909,7 @@ class DoublesSearch:
             if self._may_waste_freely(round_, class_):
                 continue
             n_wasted = self._holders_wasted_by(class_)  # by one double
-            budget = budgets[class_] - step.wasted[class_] * n_wasted
+            budget = budgets[class_] - step.wasters[class_] * n_wasted
             budgets_after[class_ + 1] = budget
 
             # Class q - 2 is the last one that can be wasted, so that its budget ends here. It must
@@ -915,7 +924,7 @@ class DoublesSearch:
             elif budget > self.n_doubles * (n_wasted - 1):
                 return None
 
-            if step.asked[class_] > self._count_givers(class_, step, doubles, budgets, debts):
+            if step.takers[class_] > self._count_givers(class_, step, doubles, budgets, debts):
                 return None
         if round_ == self.q - 1 and not self._gives_all_ranks_chunks(budgets_after):
             return None

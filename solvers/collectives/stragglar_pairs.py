@@ -135,21 +135,17 @@ class MatchingRound(NamedTuple):
 
 def new_ranks(n_active: int, n_ranks: int) -> Ranks:
     """Allocate the workspace of `lay`, which pairs the ranks of each round; nothing is set yet."""
-
-    def of_ranks() -> NDArray[np.int64]:
-        """Allocate one number for each rank."""
-        return np.empty(n_ranks, dtype=np.int64)
-
+    of_ranks = np.empty(n_ranks, dtype=np.int64)  # one number for each rank
     return Ranks(
         hold=np.empty((2, n_ranks), dtype=np.int64),
-        owed=of_ranks(),
-        met=of_ranks(),
-        missed=of_ranks(),
-        owner=of_ranks(),
-        key=of_ranks(),
-        gives=of_ranks(),
-        mate=of_ranks(),
-        taken=of_ranks(),
+        owed=of_ranks.copy(),
+        met=of_ranks.copy(),
+        missed=of_ranks.copy(),
+        owner=of_ranks.copy(),
+        key=of_ranks.copy(),
+        gives=of_ranks.copy(),
+        mate=of_ranks.copy(),
+        taken=of_ranks.copy(),
         bucket=np.empty((n_active + 2, n_ranks), dtype=np.int64),
         size=np.empty(n_active + 2, dtype=np.int64),
     )

@@ -422,13 +422,15 @@ def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
 
 
 def _lay_regular_graphs(problem: Collective) -> Iterator[Topology]:
-    """Lay random regular graphs whose ways are shortened by local search, some of them.
+    """Lay some random regular graphs, whose ways are shortened by local search.
 
     A random graph in which all ranks have the same number of circuits has few hops between any two
-    ranks. Two-way circuits take a perfect matching for each lane if n is even. If it is odd they
-    take cycles, over two lanes each: one port of a rank leads onward and another one back, so that
-    an odd lane is left dark. One-way circuits have de Bruijn and Kautz graphs besides, so one
-    graph of another kind is enough.
+    ranks. With fewer ports than three (one-way circuits: two) it would be cycles: none is laid.
+
+    Two-way circuits take a perfect matching for each lane if n is even. If it is odd they take
+    cycles, over two lanes each: one port of a rank leads onward and another one back, so that an
+    odd lane is left dark. One-way circuits have de Bruijn and Kautz graphs besides, so one graph
+    of another kind is enough.
     """
     n = problem.n_ranks
     lanes = problem.lanes
