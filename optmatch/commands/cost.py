@@ -17,19 +17,31 @@ from optmatch.commands.shared.options import (
 from optmatch.commands.shared.outcome import print_object, print_table, say
 from optmatch.io.text import csv_text
 
-_SIZES = "128,256,512,1024,2048,4096,8192,16384"
 PRICE_LISTS = ("h200", "gb200")
 """The names of `PRICES`, which are read from a file only when the command runs."""
 _COLUMNS = ("design", "switch_ports", "ocs_ports", "transceivers", "cost_usd", "power_w")
 
 
 @click.command()
-@click.option("--gpus", type=NUMBERS, default=_SIZES, help="Numbers of GPUs, each a cluster.")
+@click.option(
+    "--gpus",
+    type=NUMBERS,
+    default="128,256,512,1024,2048,4096,8192,16384",
+    help="Numbers of GPUs, each a cluster.",
+)
 @click.option("--hardware", type=click.Choice(PRICE_LISTS), default="h200", help="Price list.")
 @click.option("--gpus-per-server", type=int, help="Also the number of rails.  [default: 8, or 32]")
-@click.option("--transceiver-usd", type=float, help="Replace the price of a transceiver.")
-@click.option("--ocs-port-usd", type=float, help="Replace the price of an optical switch port.")
-@click.option("--ocs-port-watts", type=float, help="Replace the power of such a port.")
+@click.option(
+    "--transceiver-usd", type=click.FloatRange(min=0), help="Replace the price of a transceiver."
+)
+@click.option(
+    "--ocs-port-usd",
+    type=click.FloatRange(min=0),
+    help="Replace the price of an optical switch port.",
+)
+@click.option(
+    "--ocs-port-watts", type=click.FloatRange(min=0), help="Replace the power of such a port."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row for each size and design.")
 @JSON
 @click.option("-o", "--output", type=click.Path(), help="Also draw a picture: x.png, .svg or .pdf")

@@ -158,12 +158,10 @@ def _read_config(path: str, shape: dict[str, Any]) -> Reroute:
     if names:
         switch = name_first_ports(switch, names)
     running = read_running_state(path, sides, switch)
-    if not names:
-        return running
 
     # A port with a name belongs to somebody, also where it has no circuit now.
-    unnamed = [port for port in running.spares if names[port].isdecimal()]
-    return replace(running, spares=tuple(unnamed))
+    spares = [port for port in running.spares if not names or names[port].isdecimal()]
+    return replace(running, spares=tuple(spares))
 
 
 def _hold_random_matching(fabric: Any, busy: int | None, seed: int) -> Reroute:

@@ -105,6 +105,7 @@ def test_bad_input_of_the_command(tmp_path: Path) -> None:
     for options, complaint in (
         (["--gpus", "a"], "whole numbers, separated by commas"),
         (["--csv", "--json"], "either --csv or --json"),
+        (["--ocs-port-usd", "-3"], "'--ocs-port-usd': -3.0"),
         (["-o", "there.png"], "is there already"),
         (["-o", "cost.html"], "its name has to end in .png, .svg, .pdf"),
     ):

@@ -268,7 +268,10 @@ def test_the_files_of_a_watch_and_a_journal_have_names(
     ("options", "message"),
     [
         (("--switch", "x=dry:"), "the plan has no switch 'x'"),
-        (("--switch", "dry:", "--ports", "ports.csv"), "2 ports, 4 are needed"),
+        (
+            ("--switch", "dry:", "--ports", "ports.csv"),
+            "4 ports are needed, and the last 2 of them have no line",
+        ),
     ],
 )
 def test_a_watch_that_cannot_begin_leaves_no_files(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from decimal import Decimal, InvalidOperation, Overflow
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import click
@@ -22,9 +22,6 @@ from optmatch.model import Problem, Solution
 from optmatch.model.declarations import Choice, Mapped, Plain, Word, forms_of, meanings_of
 from optmatch.model.files import is_stream
 from optmatch.model.problem import write_amount
-
-if TYPE_CHECKING:
-    from optmatch.io.switches.circuits import PortTable
 
 
 class FieldOption(NamedTuple):
@@ -505,9 +502,10 @@ def _read_names(text: str) -> list[str]:
 
 NAMES = Parsed("names", _read_names, "different names, separated by commas")
 NUMBERS = listed(int, "whole numbers")
-PORTS = listed(int, "whole numbers", single=True)
 MESH_PORTS_HELP = "Bidirectional ports of a mesh: a number, or a list as 0,2,5.  [default: all]"
-_MESH_PORTS = click.option("--ports", type=PORTS, help=MESH_PORTS_HELP)
+_MESH_PORTS = click.option(
+    "--ports", type=listed(int, "whole numbers", single=True), help=MESH_PORTS_HELP
+)
 
 
 def number_or_name(text: str) -> int | str:
@@ -707,13 +705,13 @@ def executing(jobs: int | None, dask: str | None) -> Iterator[Any]:
         yield None
 
 
-def build_fabric(type_: str, options: dict[str, Any], *, sides: PortTable | None = None) -> Fabric:
+def build_fabric(type_: str, options: dict[str, Any], *, sides: Any = None) -> Fabric:
     """Make the fabric that the options of a command describe, with its faults.
 
     `type_` is a name such as ``"hex-mesh"``, which has no effect where a netlist is given, and
     `options` are those of the command by name, None where not set. The options of fabric, netlist
     and faults are removed from it. Options that do not belong together are a usage error. `sides`
-    are those of the ports whose losses are read; None: as they are numbered.
+    are those of the ports whose losses are read, a `PortTable`; None: as they are numbered.
     """
     # The default type may be a mesh, which has no size: a size means an ideal switch.
     source = click.get_current_context().get_parameter_source("type_")

@@ -633,8 +633,7 @@ class NodeBuilder:
         group = MISSING
         if name:
             group = self.group_names.setdefault(str(name), len(self.group_names))
-            if "pg_desc" in attributes:
-                self.described_groups[str(name)] = str(attributes["pg_desc"])
+            self.described_groups.setdefault(str(name), str(attributes.get("pg_desc", "")))
         numbers = _list_numbers({**_NO_NUMBERS, **attributes})
         self.table.extend((node.kind, group, *numbers))
         self.node_id.append(node.id)
@@ -1340,8 +1339,7 @@ class _Draft:
                 guess = "ep"
             else:
                 guess = "tp" if rail < 0 else "dp"
-            described = self.nodes.described_groups.get(name)
-            told = self.options.dimensions.get(name, described)
+            told = self.options.dimensions.get(name, self.nodes.described_groups.get(name))
             dimension = cast(Dimension, told if told in DIMENSIONS else guess)
             group = Group(name, dimension, ranks, rail)
             groups.append(group)

@@ -370,7 +370,8 @@ def _group_numbers(step: Step) -> dict[str, str]:
 
 def communicators(solution: Solution) -> str:
     """Write the ranks of the communicator groups of a rail job as JSON, by number of the group."""
-    step = _job(solution).step()
+    assert isinstance(solution.problem, RailJob)
+    step = solution.problem.step()
     numbers = _group_numbers(step)
     return groups_text({numbers[group.name]: group.ranks for group in step.groups})
 
@@ -380,7 +381,8 @@ def traces(solution: Solution) -> dict[str, bytes]:
 
     The contents stand by the ends of file names, ``.RANK.et``.
     """
-    step = _job(solution).step()
+    assert isinstance(solution.problem, RailJob)
+    step = solution.problem.step()
     numbers = _group_numbers(step)
     groups = tuple(replace(group, name=numbers[group.name]) for group in step.groups)
     contents = step_traces(replace(step, groups=groups))
@@ -403,14 +405,6 @@ def _format_blocks(kind: str, matrices: Iterable[NDArray[np.float64]]) -> str:
 def _format_number(value: float) -> str:
     """Write a number with as many digits as bring it back, without an empty fraction."""
     return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def _job(solution: Solution) -> RailJob:
-    """Return the rail job of a solution; other problems have no groups."""
-    if not isinstance(solution.problem, RailJob):
-        rule = "only rail jobs have communicator groups"
-        raise InputError(f"a problem of kind {solution.problem.kind}: {rule}")
-    return solution.problem
 
 
 def _list_rates(solution: Solution, system: Topologies) -> Iterator[NDArray[np.float64]]:

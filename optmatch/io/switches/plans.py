@@ -560,7 +560,9 @@ def name_ports(
         n_ports = plan.matchings.shape[1]
         if table.n_ports < n_ports:
             raise InputError(
-                f"{plan.name}: {table.n_ports} ports, {n_ports} are needed", path=path
+                f"{plan.name}: {n_ports} ports are needed, and the last"
+                f" {n_ports - table.n_ports} of them have no line",
+                path=path,
             )
         named.append(NamedSwitch(plan, table, tuple(dead_ports)))
     return tuple(named)
