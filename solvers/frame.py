@@ -42,6 +42,12 @@ ROUNDING = 2.0**-50
 The same number of ticks, reckoned in two ways, differs by less; different numbers differ by more.
 """
 
+PROOF_RTOL = RTOL / 2
+"""An answer is optimal if it exceeds its bound by no more than this part of it.
+
+The verifier allows twice as much: it adds up the same numbers in another order.
+"""
+
 _DEFECTS = logging.getLogger("optmatch.defects")
 
 
@@ -117,6 +123,11 @@ def limit_of(stop: BaseException) -> Limit:
     return Limit.TIME if isinstance(stop, TimeUp) else Limit.INTERRUPTED
 
 
+def meets_bound(cost: float, bound: float, rtol: float = PROOF_RTOL) -> bool:
+    """Tell whether a lower bound proves that an answer of this cost is optimal."""
+    return cost <= bound * (1 + rtol)
+
+
 def take_best(
     answers: Iterator[tuple[float, Answer] | Bound | None],
     bound: float,
@@ -126,7 +137,7 @@ def take_best(
     total: int = 0,
     *,
     ties: bool = False,
-    rtol: float = RTOL,
+    rtol: float = PROOF_RTOL,
     start: tuple[float, Answer] | None = None,
 ) -> tuple[Answer | None, Limit | None, int]:
     """Take answers until there are no more, one meets the bound, or a limit is reached.
@@ -150,7 +161,7 @@ def take_best(
     ties
         Whether the last one of several answers of the same cost is taken, instead of the first.
     rtol
-        A cost meets the bound if it is at most ``bound * (1 + rtol)``.
+        The tolerance of `meets_bound`.
     start
         The cost and the answer of a former search; None if there is none.
     """
@@ -163,7 +174,7 @@ def take_best(
             on_event(NewBest(best[0]))
 
         # Until an answer meets the bound. The limits come first: with none left, nothing is tried.
-        while best is None or best[0] > bound * (1 + rtol):
+        while best is None or not meets_bound(best[0], bound, rtol):
             limit = clock.exceeded(tries)
             if limit is None and best is not None:
                 cost = best[0]
@@ -335,13 +346,13 @@ def conclude(
     bound: Score,
     limit: Limit | None = None,
     *,
-    rtol: float = RTOL,
+    rtol: float = PROOF_RTOL,
     **parts: Any,
 ) -> Solution:
     """Make a solution of an answer and a bound, with the status that follows from both.
 
     It is optimal or infeasible, without a limit, if the bound proves it (`rtol` as in
-    `take_best`); else feasible or unknown, with `limit`, or ``Limit.EXHAUSTED`` if that is None.
+    `meets_bound`); else feasible or unknown, with `limit`, or ``Limit.EXHAUSTED`` if that is None.
 
     Parameters
     ----------
@@ -361,7 +372,7 @@ def conclude(
         if isinstance(objective, tuple) or isinstance(bound, tuple):
             proved = objective == bound
         else:
-            proved = objective <= bound * (1 + rtol)
+            proved = meets_bound(objective, bound, rtol)
         status = Status.OPTIMAL if proved else Status.FEASIBLE
         bound = min(bound, objective)
     return Solution(

@@ -30,9 +30,10 @@ from optmatch.solvers.collectives.level_routes import (
     find_fewest_blocks,
     find_level_routes,
 )
-from optmatch.solvers.collectives.offers import Offer
+from optmatch.solvers.collectives.offers import NotHeld, Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
+    PORTS_OF_A_SEND,
     IntArray,
     Rounds,
     as_rounds,
@@ -287,6 +288,11 @@ def list_changing_offers(
     if n_shifts < 1 or lanes >= n - 1:
         return
 
+    # Between many ranks all data may also go straight to their places, which takes a circulant for
+    # each few shifts; such a plan is the best one where changes take little time.
+    if ranks_to_store(n * n):
+        yield _offer_direct(problem, n_shifts)
+
     # With so many circulants that every shift is there once, more of them are of no use.
     n_circulants_with_all = -(-(n - 1) // lanes)
     for n_circulants in range(1, min(MOST_CONFIGURATIONS, n_circulants_with_all) + 1):
@@ -308,6 +314,33 @@ def list_changing_offers(
                         name=f"{n_circulants} circulants",
                         build=partial(_lay_routes, problem, receipts),
                     )
+
+
+def _offer_direct(problem: Collective, n_shifts: int) -> Offer[Laid]:
+    """Offer the all-to-all in which each block takes one hop, over circulants of all shifts.
+
+    A circulant has `n_shifts` of the shifts, and one round, in which a circuit carries one block:
+    between 9 ranks with four one-way ports there are two, of the shifts 1 to 4 and 5 to 8.
+    """
+    # The ports that two-way shifts leave over lead to the opposite ranks in every circulant.
+    n = problem.n_ranks
+    largest = n - 1
+    if problem.two_way:
+        largest = (n - problem.lanes % 2) // 2
+    n_rounds = -(-largest // n_shifts)
+    groups = np.resize(np.arange(1, largest + 1), (n_rounds, n_shifts))
+
+    def build() -> Laid:
+        """Lay the circuits, and find the lane of each block."""
+        receipts = _route_offsets(problem, groups)
+        if receipts is None:
+            raise NotHeld
+        return _lay_routes(problem, receipts)
+
+    bytes_of_circuit = n_rounds * problem.block_bytes
+    seconds = seconds_of(problem, n_rounds, bytes_of_circuit, n_changes=n_rounds - 1)
+    n_sends = n + n_rounds * problem.lanes * n // PORTS_OF_A_SEND
+    return Offer(seconds * (1 - 1e-9), n_sends, f"{n_rounds} circulants", build)
 
 
 def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[IntArray]:

@@ -874,6 +874,19 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
         island: phase for phase, reached in enumerate(reached_in_phase) for island in reached
     }
 
+    # The places whose rails may bring a block to each island: rails from island 0, or where blocks
+    # hop, from an island of the phase before.
+    rails_into: dict[int, list[int]] = {}
+    for island, phase in phase_of_island.items():
+        senders = {0}
+        if takes_several_hops and phase:
+            senders.update(reached_in_phase[phase - 1])
+        rails_into[island] = [
+            place
+            for place, shift in enumerate(shifts[phase])
+            if (island - shift) % islands in senders
+        ]
+
     # Sends by the phase to which they belong, or which they prepare. Those after the last hop
     # have one phase more, as they follow the rails of their phase.
     over_rails: list[list[Row]] = [[] for _ in shifts]
@@ -890,8 +903,8 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
             islands,
             shifts,
             phase_of_island,
+            rails_into,
             loads,
-            several=takes_several_hops,
         )
 
         # Follow the block: `island` and `place` are where it is.
@@ -942,9 +955,8 @@ def _choose_hops(
     islands: int,
     shifts: list[Shifts],
     phase_of_island: dict[int, int],
+    rails_into: dict[int, list[int]],
     loads: list[list[int]],
-    *,
-    several: bool,
 ) -> list[_Hop]:
     """Choose the circuits between groups of ranks over which one block of an all-to-all goes.
 
@@ -953,10 +965,10 @@ def _choose_hops(
     hops are chosen from the last to the first, each over the rail with the least load, and added
     to ``loads[phase][place]``: the blocks on each rail so far.
 
-    ``shifts[phase][place]`` tells how many islands onward the rail of a place leads, and
-    ``phase_of_island[island]`` in which phase blocks from island 0 arrive there. Without `several`
-    a block takes one rail, straight from island 0. With `several` it may take more, one in each
-    phase: it leaves an island in the phase after that in which it arrived.
+    ``shifts[phase][place]`` tells how many islands onward the rail of a place leads,
+    ``phase_of_island[island]`` in which phase blocks from island 0 arrive there, and
+    ``rails_into[island]`` lists the places whose rails bring them: from island 0, or from islands
+    where they arrive one phase before.
 
     Example with several hops: 4 islands of one rank, and rails that lead one island onward in all
     of three phases. Blocks arrive at islands 1, 2 and 3 in the phases 0, 1 and 2. A block for
@@ -968,19 +980,15 @@ def _choose_hops(
     hops: list[_Hop] = []
     island, next_place = destination
     while island:
-        # Candidates are the rails that lead to this island from island 0 (their shift is the
-        # number of the island), or with several hops from an island where blocks arrive one phase
-        # before. The least load decides; of equals the fewest copies inside islands: one after the
-        # rail if it ends at another place than the next, one before it if that is not the place of
-        # the owner. Of equals again a copy before the rail is better than one after it.
+        # The least load decides; of equals the fewest copies inside islands: one after the rail if
+        # it ends at another place than the next, one before it if that is not the place of the
+        # owner. Of equals again a copy before the rail is better than one after it.
         phase = phase_of_island[island]
         choices: list[tuple[int, int, bool, int]] = []
-        for place, shift in enumerate(shifts[phase]):
-            previous_phase = phase_of_island.get((island - shift) % islands)
-            if shift == island or (several and previous_phase == phase - 1):
-                copy_after = place != next_place
-                copies = copy_after + (place != owner)
-                choices.append((loads[phase][place], copies, copy_after, place))
+        for place in rails_into[island]:
+            copy_after = place != next_place
+            copies = copy_after + (place != owner)
+            choices.append((loads[phase][place], copies, copy_after, place))
 
         # The block takes this rail; what is left to choose is its way to where the rail begins.
         next_place = min(choices)[-1]

@@ -34,10 +34,10 @@ from optmatch.model import (
     uncounted,
 )
 from optmatch.model.limits import running_clock, unlimited
-from optmatch.model.solution import RTOL
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.problems.rails.training.step import ALL_TO_ALL, ring_bytes
+from optmatch.solvers.frame import meets_bound
 from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.policies import (
     CHANGE_RULES,
@@ -148,7 +148,7 @@ def solve_by(
 
     # A plan is proved optimal if it is as fast as the bound, up to rounding. Then no limit is
     # reported. Changes of circuits are counted on each rail.
-    proved = plan is not None and plan.step_s <= bound * (1 + RTOL)
+    proved = plan is not None and meets_bound(plan.step_s, bound)
     status = Status.UNKNOWN
     if plan is not None:
         plan = plan.spelled_out(problem.step())
@@ -288,14 +288,14 @@ def _list_plans(
         yield best.build()
 
     # Searches are for plans that may be faster than this: none is at the bound.
-    least_s = problem.lower_bound() * (1 + RTOL)
-    if known_s > least_s:
+    least_s = problem.lower_bound()
+    if not meets_bound(known_s, least_s):
         # The search leaves time to the one after it, if data may change rail in this job.
         is_last = not may_pool(problem)
         for plan in plan_forwarded(problem, known_s, rng, limits.iterations, is_last=is_last):
             known_s = min(known_s, plan.step_s)
             yield plan
-    if known_s > least_s:
+    if not meets_bound(known_s, least_s):
         yield from plan_pooled(problem, known_s, rng, limits.iterations)
 
 

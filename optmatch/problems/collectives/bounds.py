@@ -241,7 +241,9 @@ def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
             else:
                 estimate_s = least_s + problem.sending_s(hop_bytes)
                 waiting.append((estimate_s, configurations, hop_bytes))
-        if least_s > best.seconds:
+        # Once all ranks are one hop away, more configurations only cost changes.
+        is_direct = len(hops) == n_ranks - 1 and hops[-1] == 1
+        if is_direct or least_s > best.seconds:
             break
 
     # The others follow with the least estimates first, which their bounds are not below.

@@ -27,6 +27,8 @@ from optmatch.problems.collectives.plan import CollectivePlan
 STARTS = ("free", "dark")
 _SHORTEST_S = 1e-30
 """A shorter time is no time of bytes: parts of it would be 0."""
+_MOST_ALIGNED_BYTES = 1 << 52
+"""Floats have no room for the multiples of some ``align_bytes`` beyond twice of it."""
 
 
 class Collective(CollectiveFields):
@@ -223,6 +225,8 @@ def _check_times(problem: Collective) -> None:
         amount = getattr(problem, name)
         if amount > LONGEST_S * problem.rate_bytes_per_s:
             _refuse(name, amount, f"what lasts {LONGEST_S:g} s at most")
+        if problem.align_bytes and amount > _MOST_ALIGNED_BYTES:
+            _refuse(name, amount, f"{_MOST_ALIGNED_BYTES} at most with align_bytes")
 
     # The size of an uneven all-to-all is the sum of its blocks, which are looked at instead.
     sent_bytes: dict[str, Any] = {}
@@ -384,33 +388,32 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     row are those of one plane. The result ``facing[epoch, lane, rank]`` is the lane of the peer;
     -1 where no circuit leads back, or none is there.
     """
-    # From here on arrays have one entry for each circuit, an entry of `circuits` that is not -1.
-    # `plane` numbers the planes of all epochs, so that those of different epochs differ.
+    # From here on arrays have one entry for each circuit, by plane of an epoch, rank and port.
     n = circuits.shape[2]
-    epoch, lane, rank = np.nonzero(circuits != IDLE)
-    peer = circuits[epoch, lane, rank]
-    plane = epoch * circuits.shape[1] + lane // ports
+    peer_of_port = circuits.reshape(-1, ports, n).swapaxes(1, 2)  # [plane of an epoch, rank, port]
+    plane, rank, port = np.nonzero(peer_of_port != IDLE)
+    lane = plane * ports % circuits.shape[1] + port
+    peer = peer_of_port[plane, rank, port]
 
-    # `forward_key` is one number for plane, rank and peer. Parallel circuits have equal keys, and
-    # are numbered 0, 1, ... by their lanes.
-    forward_key = (plane * n + rank) * n + peer
-    order = np.lexsort((lane, forward_key))
-    first_of_pair = np.searchsorted(forward_key[order], forward_key[order])
-    number = np.empty(len(forward_key), dtype=np.int64)
-    number[order] = np.arange(len(forward_key)) - first_of_pair
+    # `key` is one number for plane, rank and peer. Parallel circuits have equal keys, and are
+    # numbered 0, 1, ... by their ports.
+    key = (plane * n + rank) * n + peer
+    order = np.argsort(key, kind="stable")
+    sorted_keys = key[order]
+    number = np.empty(len(key), dtype=np.int64)
+    number[order] = np.arange(len(key)) - np.searchsorted(sorted_keys, sorted_keys)
 
     # `back` is the key of the circuit that leads back. Among sorted keys it begins at some place,
     # and the parallel circuit of the same number stands so many places after that. If another key
     # stands there, no circuit leads back.
-    by_pair = np.lexsort((number, forward_key))
     back = (plane * n + peer) * n + rank
-    place = np.searchsorted(forward_key[by_pair], back) + number
-    keys = np.append(forward_key[by_pair], -1)  # the last key is that of no circuit
-    has_opposite = keys[np.minimum(place, len(forward_key))] == back
-    match = by_pair[place[has_opposite]]
-    facing = np.full(circuits.shape, IDLE, dtype=np.int64)
-    facing[epoch[has_opposite], lane[has_opposite], rank[has_opposite]] = lane[match]
-    return facing
+    place = np.searchsorted(sorted_keys, back) + number
+    keys = np.append(sorted_keys, -1)  # the last key is that of no circuit
+    has_opposite = keys[np.minimum(place, len(key))] == back
+    match = order[place[has_opposite]]
+    facing = np.full(peer_of_port.shape, IDLE)
+    facing[plane[has_opposite], rank[has_opposite], port[has_opposite]] = lane[match]
+    return facing.swapaxes(1, 2).reshape(circuits.shape)
 
 
 def check_rails(name: str, circuits: NDArray[np.int32], island: int) -> None:

@@ -43,6 +43,8 @@ from tests.helpers import collectives
         ({"size_bytes": 1e-320}, "size_bytes = 1e-320: what lasts 1e-30 s at least"),
         ({"steps": [[1, 1e-320]]}, "steps = 1e-320: what lasts 1e-30 s at least"),
         ({"align_bytes": 10**400}, "align_bytes: a whole number of more than 38 digits"),
+        ({"align_bytes": 1 << 53}, "align_bytes = 9007199254740992: 4503599627370496 at most"),
+        ({"size_bytes": 1e18, "align_bytes": 7}, "size_bytes = 1e+18: 4503599627370496 at most"),
         ({"late_s": [0.0, 0.1]}, "a mapping is expected, as {'key': value}"),
         ({"late_s": {1: 1e13}}, "late_s[1] = 1e+13: from 0 to 1e+12"),
         ({"two_way": 1}, "two_way = 1: true or false"),
