@@ -223,34 +223,32 @@ def fits(problem: Collective, algorithm: str) -> bool:
     is_power_of_two = n & (n - 1) == 0
     if problem.steps is not None:
         return False
-    if algorithm == "ring":
-        # A block for the rank o places onward takes o sends: n (n - 1) / 2 for each source.
-        if flow.has_pairs and n * n * (n - 1) // 2 > MOST_SENDS:
-            return False
-        # A two-way ring takes two lanes in turn, and a third one if it is odd; a line does not.
-        n_lanes_of_ring = 2 if flow.from_root else 2 + n % 2
-        return not problem.two_way or n <= 2 or problem.lanes >= n_lanes_of_ring
-    if algorithm == "halving-doubling":
-        return is_power_of_two
-    # Ranks send onward and receive from behind, which pairs of two-way circuits cannot do at once;
-    # the tree of a broadcast has pairs alone.
-    if algorithm == "bruck":
-        return not problem.two_way or n <= 2 or flow.from_root
-    if algorithm == "near-sums":  # as fast as bruck, but for the circuits of the start
-        return not problem.two_way and bool(flow.adds)
-    if algorithm == "whole-buffers":
-        return flow.sums_for_all
-    if algorithm == "knodel":  # a power of two has halving and doubling, one way has Bruck
-        has_few_ranks = flow.has_pairs and 2 < n <= MOST_ROUTED_RANKS
-        is_alone = not is_power_of_two or has_few_ranks
-        return problem.two_way and is_alone and not flow.from_root
-    if algorithm == "swing":
-        return is_power_of_two and bool(flow.adds)
 
-    # The two that are left send everything straight to its place.
-    if algorithm == "pairwise":
-        return flow.has_pairs
-    return not flow.from_root
+    # Of an all-to-all around a ring, a block for the rank o places onward takes o sends: n (n - 1)
+    # / 2 for each source. A two-way ring takes two lanes in turn, and a third one if it is odd; a
+    # line does not.
+    is_short_ring = not flow.has_pairs or n * n * (n - 1) // 2 <= MOST_SENDS
+    n_lanes_of_ring = 2 if flow.from_root else 2 + n % 2
+
+    # Ranks may send onward and receive from behind, which pairs of two-way circuits cannot do at
+    # once; the tree of a broadcast has pairs alone. `near-sums` is as fast as bruck, but for the
+    # circuits of the start. A power of two has halving and doubling in place of knodel, and one
+    # way has bruck, but blocks between few ranks are routed.
+    leads_onward = not problem.two_way or n <= 2
+    has_few_ranks = flow.has_pairs and 2 < n <= MOST_ROUTED_RANKS
+    takes_pairs = problem.two_way and not flow.from_root
+    conditions = {
+        "ring": is_short_ring and (leads_onward or problem.lanes >= n_lanes_of_ring),
+        "halving-doubling": is_power_of_two,
+        "bruck": leads_onward or flow.from_root,
+        "pairwise": flow.has_pairs,
+        "swing": is_power_of_two and bool(flow.adds),
+        "knodel": takes_pairs and (not is_power_of_two or has_few_ranks),
+        "direct": not flow.from_root,
+        "near-sums": not problem.two_way and bool(flow.adds),
+        "whole-buffers": flow.sums_for_all,
+    }
+    return conditions[algorithm]
 
 
 def _make_line(problem: Collective) -> Rounds:

@@ -120,8 +120,7 @@ def run(
 
                 unreachable = explain_unreachable(problem)
                 if unreachable:
-                    reason_stats = {"reason": unreachable}
-                    return conclude(problem, name, None, float("inf"), stats=reason_stats)
+                    return conclude(problem, name, None, math.inf, stats={"reason": unreachable})
 
             # Ranks of the plan are put in an order in which all circuits keep to the link budgets;
             # then the switch has to hold these circuits.
@@ -155,8 +154,16 @@ def run(
         "rounds_late": plan.n_rounds_late,
         "reconfigurations": _count_changes(problem, plan),
     }
-    known: dict[str, Any] = {"answer": plan, "schedule": schedule, "stats": stats}
-    return conclude(problem, name, plan.time_s, bound, limit, **known)
+    return conclude(
+        problem,
+        name,
+        plan.time_s,
+        bound,
+        limit,
+        answer=plan,
+        schedule=schedule,
+        stats=stats,
+    )
 
 
 def _count_changes(problem: Collective, plan: CollectivePlan) -> int:

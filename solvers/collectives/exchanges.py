@@ -279,13 +279,13 @@ def list_changing_offers(
     """
     # With a port for every other rank, circuits that change are of no use.
     n = problem.n_ranks
-    lanes = problem.lanes  # the ports of a rank
     if problem.demand_bytes is not None or n < 3:
         return
-    n_shifts = lanes  # of one circulant; a two-way shift leads onward and back, over two ports
+    # A two-way shift leads onward and back, over two ports.
+    n_shifts = problem.lanes  # of one circulant
     if problem.two_way:
-        n_shifts = lanes // 2
-    if n_shifts < 1 or lanes >= n - 1:
+        n_shifts = problem.lanes // 2
+    if n_shifts < 1 or problem.lanes >= n - 1:
         return
 
     # Between many ranks all data may also go straight to their places, which takes a circulant for
@@ -294,7 +294,7 @@ def list_changing_offers(
         yield _offer_direct(problem, n_shifts)
 
     # With so many circulants that every shift is there once, more of them are of no use.
-    n_circulants_with_all = -(-(n - 1) // lanes)
+    n_circulants_with_all = -(-(n - 1) // problem.lanes)
     for n_circulants in range(1, min(MOST_CONFIGURATIONS, n_circulants_with_all) + 1):
         changes_s = (n_circulants - 1) * problem.delay_s
         is_time_over = n_circulants > 1 and clock.exceeded(0) is not None
@@ -337,8 +337,7 @@ def _offer_direct(problem: Collective, n_shifts: int) -> Offer[Laid]:
             raise NotHeld
         return _lay_routes(problem, receipts)
 
-    bytes_of_circuit = n_rounds * problem.block_bytes
-    seconds = seconds_of(problem, n_rounds, bytes_of_circuit, n_changes=n_rounds - 1)
+    seconds = seconds_of(problem, n_rounds, n_rounds * problem.block_bytes, n_changes=n_rounds - 1)
     n_sends = n + n_rounds * problem.lanes * n // PORTS_OF_A_SEND
     return Offer(seconds * (1 - 1e-9), n_sends, f"{n_rounds} circulants", build)
 

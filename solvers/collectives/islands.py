@@ -864,28 +864,27 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
     place 1 of the other island goes over the rail of place 0 and is then copied to place 1, or is
     copied first and takes the rail of place 1; the rail with the lesser load is chosen.
     """
-    # The phase in which blocks arrive at each island; they hop from phase to phase where all
-    # phases have the same circuits.
+    # The phase in which blocks arrive at each island, straight from island 0; or where all phases
+    # have the same circuits, from the islands of the phase before.
     takes_several_hops = len(shifts) > 1 and len(set(shifts)) == 1
     reached_in_phase: list[list[int]] = [list(shifts_of_phase) for shifts_of_phase in shifts]
+    senders_of_phase = [{0}] * len(shifts)
     if takes_several_hops:
         reached_in_phase = _list_phases(islands, shifts[0])
+        senders_of_phase = [{0}, *(set(reached) for reached in reached_in_phase)]
     phase_of_island = {
         island: phase for phase, reached in enumerate(reached_in_phase) for island in reached
     }
 
-    # The places whose rails may bring a block to each island: rails from island 0, or where blocks
-    # hop, from an island of the phase before.
-    rails_into: dict[int, list[int]] = {}
-    for island, phase in phase_of_island.items():
-        senders = {0}
-        if takes_several_hops and phase:
-            senders.update(reached_in_phase[phase - 1])
-        rails_into[island] = [
+    # The places whose rails may bring a block to each island.
+    rails_into = {
+        island: [
             place
             for place, shift in enumerate(shifts[phase])
-            if (island - shift) % islands in senders
+            if (island - shift) % islands in senders_of_phase[phase]
         ]
+        for island, phase in phase_of_island.items()
+    }
 
     # Sends by the phase to which they belong, or which they prepare. Those after the last hop
     # have one phase more, as they follow the rails of their phase.

@@ -425,75 +425,71 @@ class PlanFinder(NamedTuple):
     that of another one; else that is the name of the method."""
 
 
-def _known(name: str, summary: str) -> PlanFinder:
-    """Return the method of a known algorithm."""
-    return PlanFinder(summary, partial(_follow_algorithm, name))
-
-
-def _planned(summary: str, find: Callable[[Collective, Clock], Laid | None]) -> PlanFinder:
-    """Return the method of a search that gives nothing but its plan."""
-    return PlanFinder(summary, partial(_find_planned, find))
-
-
-def _offered(
-    summary: str,
-    list_offers: Callable[[Collective, Clock, float], Iterator[Offer[Laid]]],
-) -> PlanFinder:
-    """Return the method that takes the fastest of some offers."""
-    return PlanFinder(summary, partial(_find_offered, list_offers))
-
-
 FINDERS: dict[str, PlanFinder] = {
-    "ring": _known("ring", "chunks go round a ring, whose circuits stay"),
-    "halving-doubling": _known(
-        "halving-doubling", "pairs at distances 1, 2, 4, ... exchange what they have"
+    "ring": PlanFinder(
+        "chunks go round a ring, whose circuits stay", partial(_follow_algorithm, "ring")
     ),
-    "bruck": _known("bruck", "ranks send 1, 2, 4, ... places onward"),
-    "pairwise": _known("pairwise", "each block straight to its place, a matching after another"),
-    "swing": _known("swing", "pairs at distances 1, -1, 3, -5, ..."),
-    "knodel": _known(
-        "knodel", "pairs of a Knoedel graph exchange what they have, for any number of ranks"
+    "halving-doubling": PlanFinder(
+        "pairs at distances 1, 2, 4, ... exchange what they have",
+        partial(_follow_algorithm, "halving-doubling"),
     ),
-    "direct": _known(
-        "direct", "everything straight to its place, over different circuits of all lanes"
+    "bruck": PlanFinder(
+        "ranks send 1, 2, 4, ... places onward", partial(_follow_algorithm, "bruck")
     ),
-    "near-sums": _known("near-sums", ""),
-    "whole-buffers": _known("whole-buffers", ""),
+    "pairwise": PlanFinder(
+        "each block straight to its place, a matching after another",
+        partial(_follow_algorithm, "pairwise"),
+    ),
+    "swing": PlanFinder(
+        "pairs at distances 1, -1, 3, -5, ...", partial(_follow_algorithm, "swing")
+    ),
+    "knodel": PlanFinder(
+        "pairs of a Knoedel graph exchange what they have, for any number of ranks",
+        partial(_follow_algorithm, "knodel"),
+    ),
+    "direct": PlanFinder(
+        "everything straight to its place, over different circuits of all lanes",
+        partial(_follow_algorithm, "direct"),
+    ),
+    "near-sums": PlanFinder("", partial(_follow_algorithm, "near-sums")),
+    "whole-buffers": PlanFinder("", partial(_follow_algorithm, "whole-buffers")),
     "overlap": PlanFinder("planes change circuits while others send", _find_overlapped),
     "stragglar": PlanFinder(
         "an all-reduce around a late rank: the others reduce while they wait",
         _find_around_late_rank,
     ),
-    "late-ranks": _planned(
+    "late-ranks": PlanFinder(
         "an all-reduce with several late ranks, whose data spread while they send",
-        find_late_plan,
+        partial(_find_planned, find_late_plan),
     ),
-    "mixed-radix": _offered(
+    "mixed-radix": PlanFinder(
         "rings whose steps grow: the fewest rounds of an all-gather or a sum",
-        lambda problem, clock, below_s: list_mixed_radix_offers(problem),
+        partial(_find_offered, lambda problem, clock, below_s: list_mixed_radix_offers(problem)),
     ),
     "circulant": PlanFinder(
         "an all-to-all on shifts, chosen together with the routes", _find_circulant
     ),
-    "split": _planned(
+    "split": PlanFinder(
         "an uneven all-to-all whose blocks go by several ways",
-        lambda problem, clock: SplitSearch(problem, clock).run(),
+        partial(_find_planned, lambda problem, clock: SplitSearch(problem, clock).run()),
     ),
-    "pipelined": _offered(
+    "pipelined": PlanFinder(
         "a broadcast in pieces, over trees and graphs of all ports, or a hypercube",
-        lambda problem, clock, below_s: list_broadcast_offers(problem, clock),
+        partial(
+            _find_offered, lambda problem, clock, below_s: list_broadcast_offers(problem, clock)
+        ),
     ),
-    "forwarding": _offered(
+    "forwarding": PlanFinder(
         "data pass ranks on their way inside a round, where hops have a time",
-        list_forwarding_offers,
+        partial(_find_offered, list_forwarding_offers),
     ),
-    "skewed": _planned(
+    "skewed": PlanFinder(
         "an uneven all-to-all: matchings for large blocks, circulants for the rest",
-        find_skewed_plan,
+        partial(_find_planned, find_skewed_plan),
     ),
-    "topologies": _offered(
+    "topologies": PlanFinder(
         "each port leads to another rank: circulants, de Bruijn, Kautz, random graphs",
-        _list_graph_offers,
+        partial(_find_offered, _list_graph_offers),
     ),
     "islands": PlanFinder(
         "all rails of islands together, while members tell each other what has come",

@@ -241,9 +241,10 @@ def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
             else:
                 estimate_s = least_s + problem.sending_s(hop_bytes)
                 waiting.append((estimate_s, configurations, hop_bytes))
-        # Once all ranks are one hop away, more configurations only cost changes.
-        is_direct = len(hops) == n_ranks - 1 and hops[-1] == 1
-        if is_direct or least_s > best.seconds:
+        # Once all ranks are one hop away, more configurations only cost changes; but a single one
+        # may have a higher bound than two, and three ranks in pairs need a third one.
+        is_direct = hops.sum() == len(hops) == n_ranks - 1
+        if least_s > best.seconds or (is_direct and configurations > 2):
             break
 
     # The others follow with the least estimates first, which their bounds are not below.
@@ -456,8 +457,8 @@ def _bound_pipeline(problem: CollectiveFields, distance: int) -> BoundTerms:
             least_s = min(least_s, whole_s)
     else:
         least_s = min(least_s, problem.start_up_s + whole_s)
-    seconds = problem.first_delay_s + least_s
-    return BoundTerms(seconds, "cut" if whole_s > 0 else "reach", 1)
+    name = "cut" if whole_s > 0 else "reach"
+    return BoundTerms(problem.first_delay_s + least_s, name, 1)
 
 
 def _bound_by_cuts(problem: CollectiveFields, distance: int, window: int) -> float:
@@ -538,8 +539,6 @@ def _bound_late(problem: CollectiveFields) -> BoundTerms:
     """
     late_s = problem.late
     n_ranks = problem.n_ranks
-    if n_ranks == 1:
-        return BoundTerms(0.0, "late")
 
     # The bytes that the rank which is ready last has to send, or to receive, and how many others
     # want its data: all but in broadcasts and uneven all-to-alls.
@@ -565,8 +564,7 @@ def _bound_late(problem: CollectiveFields) -> BoundTerms:
         rounds_s = problem.start_up_s * _doublings(n_partners + 1, problem.lanes)
     else:
         rounds_s = problem.round_s
-    seconds = late_s[last_rank] + rounds_s + problem.sending_s(own_bytes)
-    return BoundTerms(float(seconds), "late")
+    return BoundTerms(float(late_s[last_rank]) + rounds_s + problem.sending_s(own_bytes), "late")
 
 
 def _bound_steps(problem: CollectiveFields, steps: FloatArray) -> float:

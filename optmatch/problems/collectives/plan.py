@@ -276,15 +276,14 @@ class CollectivePlan(Value):
         `where` comes before the names of fields in errors, such as ``answer.``.
         """
         n_ranks = problem.n_ranks
-        n_epochs = len(self.circuits)
-        expected = (n_epochs, problem.lanes, n_ranks)
-        if n_epochs and self.circuits.shape != expected:
+        expected = (self.n_epochs, problem.lanes, n_ranks)
+        if self.n_epochs and self.circuits.shape != expected:
             raise InputError(
                 f"circuits has shape {self.circuits.shape}, the problem needs {expected}",
                 where=f"{where}circuits",
             )
         check_below(f"{where}circuits", self.circuits, n_ranks, "rank")
-        check_below(f"{where}epoch_of_round", self.epoch_of_round, n_epochs, "epoch")
+        check_below(f"{where}epoch_of_round", self.epoch_of_round, self.n_epochs, "epoch")
 
         if self.stored_ranks:
             self._check_stored(problem.operation, n_ranks, where)
