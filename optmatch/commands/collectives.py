@@ -68,15 +68,14 @@ def collective(
     # late. The other `options` are those of the switch, of type `type_`, and fields of the
     # problem, by name.
     shape = take(options, FABRIC_NAMES)
-    has_ranks = options["n_ranks"] is not None
-    has_size = options["size_bytes"] is not None
+    stated_sizes = [options["n_ranks"], options["size_bytes"]]
     if matrix is None:
-        if not (has_ranks and has_size):
+        if None in stated_sizes:
             raise click.UsageError("--ranks and --bytes, or --matrix")
     else:
         from optmatch.io import read_matrix
 
-        if has_ranks or has_size:
+        if stated_sizes != [None, None]:
             raise click.UsageError("--ranks and --bytes: not with --matrix")
         demand_bytes = read_matrix(matrix)
         options["n_ranks"] = len(demand_bytes)

@@ -28,7 +28,7 @@ from optmatch.commands.shared.options import (
     without_none,
     write_problem,
 )
-from optmatch.commands.shared.outcome import STDIN
+from optmatch.commands.shared.outcome import STDIN, say
 from optmatch.fabrics import IdealSwitch, RackFabric
 from optmatch.io import load, parse_json
 from optmatch.io.text import read_bytes
@@ -97,16 +97,15 @@ def reroute(
     if isinstance(shape["ports"], str) and not is_config:
         raise click.UsageError("--ports FILE: only with a config_db.json as --state")
     if state is not None and is_config:
-        running = _read_config(state, shape)
+        running: Any = _read_config(state, shape)
     elif state is not None:
         # A problem, or what its answer leads to.
         content = load(state)
-        problem = content.problem if isinstance(content, Solution) else content
-        if not isinstance(problem, Reroute):
+        running = content.problem if isinstance(content, Solution) else content
+        if not isinstance(running, Reroute):
             raise InputError("holds no running state", path=state)
-        running = problem
         if isinstance(content, Solution) and isinstance(content.answer, Transition):
-            running = problem.after(content.answer)
+            running = running.after(content.answer)
     elif rack:
         from optmatch.solvers.reroutes.states import fill_rack
 
@@ -153,14 +152,14 @@ def _read_config(path: str, shape: dict[str, Any]) -> Reroute:
     switch: Any = None
     if without_none(shape):
         switch = build_fabric("ideal-switch", shape, sides=sides)
-    elif names:
-        switch = IdealSwitch(len(names))
     if names:
-        switch = name_first_ports(switch, names)
+        switch = name_first_ports(switch or IdealSwitch(len(names)), names)
     running = read_running_state(path, sides, switch)
 
     # A port with a name belongs to somebody, also where it has no circuit now.
     spares = [port for port in running.spares if not names or names[port].isdecimal()]
+    if len(spares) < len(running.spares):
+        say("named ports without a circuit are no spares, unless --spares lists them")
     return replace(running, spares=tuple(spares))
 
 

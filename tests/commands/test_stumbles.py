@@ -618,7 +618,8 @@ def test_a_named_port_is_no_spare_unless_it_is_told() -> None:
     refused("table of ports (--ports FILE)", "generate", "reroute", "--state", "c.json")
     table = ("generate", "reroute", "--state", "c.json", "--ports", "sides.csv")
     for told, spares in (((), (3,)), (("--spares", "c,3"), (2, 3)), (("--spares", "c"), (2,))):
-        call(*table, *told, "-o", "r.json", "--force")
+        done = call(*table, *told, "-o", "r.json", "--force")
+        assert "named ports without a circuit are no spares, unless --spares" in done.stderr
         running: Any = om.load("r.json")
         assert running.spares == spares
     refused("port 0 (a) is in use by circuit", *table, "--spares", "a")

@@ -349,31 +349,31 @@ def _latency_ns(solution: Solution) -> float:
     Problems of other kinds than rail jobs and collectives state none, which is 0.
     """
     problem = solution.problem
-    latency_s = 0.0
     if isinstance(problem, RailJob):
-        latency_s = problem.network.latency_s
-    elif isinstance(problem, Collective):
-        latency_s = problem.alpha_s + (problem.hop_s or 0.0)
-    return latency_s * _NS_PER_S
+        return problem.network.latency_s * _NS_PER_S
+    if isinstance(problem, Collective):
+        return (problem.alpha_s + (problem.hop_s or 0.0)) * _NS_PER_S
+    return 0.0
 
 
-def _group_numbers(step: Step) -> dict[str, str]:
-    """Name groups by whole numbers, as astra-sim wants, from 1 in the order of the groups.
+def _numbered_step(solution: Solution) -> Step:
+    """Return the step of a rail job with its groups named by whole numbers, as astra-sim wants.
 
-    Their own names count if these are numbers.
+    These count from 1 in the order of the groups. Their own names stay if all are numbers.
     """
-    names = [group.name for group in step.groups]
-    if all(name.isdecimal() for name in names):
-        return {name: name for name in names}
-    return {name: str(number) for number, name in enumerate(names, start=1)}
+    assert isinstance(solution.problem, RailJob)
+    step = solution.problem.step()
+    if all(group.name.isdecimal() for group in step.groups):
+        return step
+    groups = [
+        replace(group, name=str(number)) for number, group in enumerate(step.groups, start=1)
+    ]
+    return replace(step, groups=tuple(groups))
 
 
 def communicators(solution: Solution) -> str:
     """Write the ranks of the communicator groups of a rail job as JSON, by number of the group."""
-    assert isinstance(solution.problem, RailJob)
-    step = solution.problem.step()
-    numbers = _group_numbers(step)
-    return groups_text({numbers[group.name]: group.ranks for group in step.groups})
+    return groups_text({group.name: group.ranks for group in _numbered_step(solution).groups})
 
 
 def traces(solution: Solution) -> dict[str, bytes]:
@@ -381,11 +381,7 @@ def traces(solution: Solution) -> dict[str, bytes]:
 
     The contents stand by the ends of file names, ``.RANK.et``.
     """
-    assert isinstance(solution.problem, RailJob)
-    step = solution.problem.step()
-    numbers = _group_numbers(step)
-    groups = tuple(replace(group, name=numbers[group.name]) for group in step.groups)
-    contents = step_traces(replace(step, groups=groups))
+    contents = step_traces(_numbered_step(solution))
     return {f".{rank}.et": content for rank, content in enumerate(contents)}
 
 

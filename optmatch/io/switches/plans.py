@@ -479,12 +479,11 @@ def name_switches(
     failed_ports = problem.failed_ports if isinstance(problem, Reroute) else ()
     if isinstance(fabric, RackFabric):
         return _with_failed_ports(name_ports(plans, ports), fabric, failed_ports)
-    dead_ports = {*fabric.dead_ports, *failed_ports}
     n_ports = max((len(plan.labels) for plan in plans), default=0)
+    dead_ports = {port for port in (*fabric.dead_ports, *failed_ports) if port < n_ports}
     names: tuple[str, ...] = ()
     if all(plan.labels == fabric.labels[: len(plan.labels)] for plan in plans):
         names = fabric.labels
-    dead_ports = {port for port in dead_ports if port < n_ports}
     switches = name_ports(plans, ports, sorted(dead_ports), names)
 
     if ports is None or any(plan.labels != fabric.labels for plan in plans):
