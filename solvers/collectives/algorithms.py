@@ -471,8 +471,8 @@ def _exchange_whole_buffers(problem: Collective) -> Rounds:
 
     4 ranks: 0 <-> 1 and 2 <-> 3, then 0 <-> 2 and 1 <-> 3. If n is no power of two, the ranks from
     the largest power p below n on add their buffers to those of the ranks p before them first, and
-    get the whole sum from them at the end: two rounds more. Three groups of a power of two have a
-    shorter way.
+    get the whole sum from them at the end: two rounds more. Of 7 ranks 4 to 6 tell 0 to 2.
+    Three groups of a power of two have a shorter way (`_sum_up_three_groups`).
     """
     n = problem.n_ranks
     group = group_of_halves(problem)

@@ -5,9 +5,9 @@ ranks have. Over a line this is the usual pipeline; over circuits along the dime
 hypercube in turn it takes as many rounds as the schedule of Johnsson and Ho (1989), pieces +
 log2 n - 1; over several ports different pieces leave the root at once.
 
-A *piece* is an equal part of the buffer, a *lane* a port of a rank on some plane, and a
-*configuration* the circuits of all ports that are there at the same time. A place of a tree is the
-number of a rank counted from the root.
+A *piece* is an equal part of the buffer, a *lane* a port of a rank on some plane (a switch of its
+own), and a *configuration* the circuits of all ports that are there at the same time. A place of a
+tree is the number of a rank counted from the root.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _lay_tree(problem: Collective) -> Topology | None:
     Each rank sends to its children. One-way circuits need a port for each child; with two ports
     the root has two children, which have two each, and so on. Two-way circuits take a port at both
     ends, so all ranks but the root have one child less: one port leads to the parent. A two-way
-    circuit stays on one *plane*, a switch of its own with some ports of each rank, at both ends.
+    circuit stays on one plane at both ends.
 
     The result is None if ranks have one child.
     """
@@ -309,8 +309,7 @@ def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]
 
     The circuits of *bit* b pair ranks whose binary numbers differ in digit b alone: for bit 1,
     ranks 0 and 2, 1 and 3, 4 and 6, and so on. Data that have gone over the circuits of every bit,
-    in any order, are at all ranks. A rank has several ports, called *lanes*, and each of them has
-    the circuits of one bit at a time.
+    in any order, are at all ranks. Each lane has the circuits of one bit at a time.
 
     Example: 8 ranks with two lanes, hence the bits 0, 1 and 2. Circuits go through a row of this
     table from left to right, and then begin again. The digits are the bits of lane 0 and lane 1::

@@ -375,6 +375,8 @@ def _find_offered(
         for offer in list_offers(problem, clock, below_s - first_s)
     )
     taken = take_best_offer(offers, clock, below_s)
+
+    # The reason where circuits of plans were looked at, and the fabric has routes for none.
     stats = {"topology": taken.name}
     if is_held and not any(is_held.values()):
         stats["reason"] = NO_ROUTES

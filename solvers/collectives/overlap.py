@@ -361,8 +361,8 @@ def _solve_programme(
 ) -> Any:
     """Find how several planes should share the bytes of all steps, to end soonest.
 
-    A *part* is a pair of a step and a plane that may take part in it: those that are true in
-    ``used[step, plane]``, numbered by step and then by plane. Without `remaining_s` all parts are
+    The parts are the pairs of a step and a plane that are true in ``used[step, plane]``, numbered
+    by step and then by plane. Without `remaining_s` all parts are
     used, which makes a linear programme. With it, the seconds that are left for the search, the
     programme also chooses which of them are: it is a mixed-integer one, in which nothing lasts
     longer than one unit. The unit of all times is `unit_s` seconds.

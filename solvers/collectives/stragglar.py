@@ -82,11 +82,6 @@ from optmatch.solvers.collectives.stragglar_pairs import (
 class WasteCounts(NamedTuple):
     """How many doubles waste each class in each round; the same number in all rounds.
 
-    A *double* is a rank with two chunks that spread. It gives one of them in a round, and wastes
-    the class of the other one; the class of a chunk is how many rounds it has been spreading, and
-    q chunks spread at once. A *run* are the rounds, one after another, in which a double wastes
-    the same chunk.
-
     Example: ``WasteCounts(3, 1, 0)`` are four doubles: in each round three waste class q - 2, and
     one wastes class q - 3. Two runs of length 1 and one of length 2 begin in each round.
 
@@ -409,13 +404,10 @@ def stored() -> Any:
 def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
     """Yield plans of what doubles do in an all-reduce with one late rank, the best plan first.
 
-    A *double* is a rank that holds two chunks that spread; there are none if every chunk comes to
-    as many ranks as are wanted by itself (no *surplus*).
-
     Plans come from three sources, in this order:
 
     1. no surplus (n is a power of two, or one less): no doubles, a plan without columns;
-    2. a formula: each double holds one chunk back for one, two or three rounds in a row (a *run*),
+    2. a formula: each double wastes one chunk for one, two or three rounds in a row (a *run*),
        then the next one;
     3. a depth-first search, if the caller goes on after the plans of the formula.
 
@@ -583,9 +575,8 @@ class DoublesStep(NamedTuple):
 class DoublesSearch:
     """Depth-first search for the moves of doubles, such that some of them miss a chunk.
 
-    A double is a rank with two active chunks. All doubles move at once, round by round, and rounds
-    that lead nowhere are undone. The other ranks are only counted: as many of them have to give a
-    class as doubles take it.
+    All doubles move at once, round by round, and rounds that lead nowhere are undone. The other
+    ranks are only counted: as many of them have to give a class as doubles take it.
 
     Parameters
     ----------
@@ -627,7 +618,8 @@ class DoublesSearch:
         # has class 0 from round 1 on, has its whole surplus still to waste.
         empty = Double(self.q - 1, self.q - 1)
         budgets = (self.surplus,) + (0,) * (self.q - 1)
-        last_first = self._extend(0, (empty,) * self.n_doubles, budgets, ())
+        doubles = (empty,) * self.n_doubles
+        last_first = self._extend(0, doubles, budgets, debts=())
         if last_first is None:
             return None
 

@@ -276,8 +276,8 @@ def count_hops(peer: IntArray, has: BoolArray) -> IntArray:
 def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | None:
     """Join each rank r to the ranks r + s for some shifts s, with the ports that ranks have.
 
-    This makes a circulant graph: ranks count modulo their number n, and all do the same. A *lane*
-    is one port of every rank. Shifts are taken in turn until all lanes are used:
+    This makes a circulant graph: ranks count modulo their number n, and all do the same. Shifts
+    are taken in turn until all lanes are used:
 
     - a one-way circuit takes one lane for each shift;
     - two-way circuits take two lanes, one onward and one back;
@@ -360,8 +360,8 @@ def _choose_two_lanes(problem: Collective, free_lanes: list[int]) -> tuple[int, 
 def _lay_path(problem: Collective) -> Topology | None:
     """Join neighbours of a line: even pairs by the one half of the ports, odd pairs by the other.
 
-    Circuits are two-way. Paths need no odd cycle, so they fit where each plane (a switch of its
-    own) has one port and n is odd.
+    Circuits are two-way. Paths need no odd cycle, so they fit where each plane has one port and n
+    is odd.
 
     The result has ``peer[lane, rank]``, the rank to which a port leads, -1 if it is dark. It is
     None if a rank has one lane only, or there are fewer than three ranks.
@@ -523,11 +523,10 @@ def split_into_matchings(source: IntArray, target: IntArray, degree: int) -> Int
 def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray | None:
     """Choose a switch for each two-way circuit, and a port of it at both ranks that it joins.
 
-    Each of `pairs` is two ranks. Switches are called *planes*; each rank has some ports on each of
-    them. The first plane with a free port at both ranks is taken, over ports of equal numbers if
-    that is possible. If a rank has one port on each plane, the circuits of a cycle have to take
-    planes in turn, which an odd cycle over two planes cannot; circuits are taken in the order
-    along paths and cycles then.
+    Each of `pairs` is two ranks. The first plane with a free port at both ranks is taken, over
+    ports of equal numbers if that is possible. If a rank has one port on each plane, the circuits
+    of a cycle have to take planes in turn, which an odd cycle over two planes cannot; circuits are
+    taken in the order along paths and cycles then.
 
     The result ``peer[lane, rank]`` is the rank to which a port leads, -1 if it is dark; lane
     ``plane * ports + port``. It is None if some circuit finds no ports.
