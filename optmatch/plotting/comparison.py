@@ -101,12 +101,17 @@ def draw_bars_by_label(
     ax.set_ylabel(panel.ylabel, fontsize=font)
     ax.tick_params(labelsize=font)
     ax.set_ylim(bottom=0.0)
-    # Only a figure of our own has room beside the axes.
-    if n_series > 1 and is_new:
-        ax.legend(fontsize=font, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    elif n_series > 1:
-        ax.legend(fontsize=font)
+    if n_series > 1:
+        _add_legend(ax, font, has_room=is_new)
     return figure_of(ax)
+
+
+def _add_legend(ax: Axes, font_size: float, *, has_room: bool) -> None:
+    """Add a legend, beside the axes if there is room, as in a figure of our own, else in them."""
+    if has_room:
+        ax.legend(fontsize=font_size, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    else:
+        ax.legend(fontsize=font_size, frameon=False)
 
 
 class CostsData(NamedTuple):
@@ -697,6 +702,7 @@ def plot_variation(
         for place, bound in zip(places, line.bounds, strict=True):
             if np.isfinite(bound):
                 bounds[place] = max(bound, bounds.get(place, bound))
+
         # The number of slots stands where it changes along the line.
         last_slots = 0
         for place, value, objective in sorted(
@@ -740,11 +746,7 @@ def plot_variation(
     ax.set(xlabel=words, ylabel=ylabel)
     ax.grid(color=palette.CELL_FILL)
     ax.set_axisbelow(True)
-    # Only a figure of our own has room beside the axes.
-    if is_new:
-        ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    else:
-        ax.legend(fontsize=8, frameon=False)
+    _add_legend(ax, 8, has_room=is_new)
     return figure_of(ax)
 
 
@@ -757,11 +759,13 @@ def _scale_axis(axis: Axis, values: Iterable[float], unit: str = "") -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     finite = [value for value in values if np.isfinite(value)]
+
+    # So many digits that neighbouring ticks differ: 319.8 and 320.2 ms are not both 320 ms.
     digits = 3
-    if finite and max(finite) > min(finite):
-        # So many digits that neighbouring ticks differ: 319.8 and 320.2 ms are not both 320 ms.
-        largest = max(map(abs, finite))
-        digits += int(math.log10(largest / (max(finite) - min(finite))) + 0.5)
+    largest = max(map(abs, finite), default=0.0)
+    span = max(finite, default=0.0) - min(finite, default=0.0)
+    if span > 1e-9 * largest:  # else they differ by rounding alone
+        digits += int(math.log10(largest / span) + 0.5)
     factor = max(finite) / min(finite) if finite and min(finite) > 0 else 0.0
     if factor > 30.0:
         axis._set_axes_scale("log")  # type: ignore[attr-defined]

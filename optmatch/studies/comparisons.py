@@ -365,35 +365,35 @@ class MethodComparison(RowsStudy[Row]):
 
     def _first_field(self) -> str:
         """Return the first field that varies over numbers, else the first one."""
-        names = self._varied_fields()
-        words = self._fields_of_words()
-        return next((name for name in names if name not in words), names[0])
+        return [*self._fields_of_numbers(), *self._varied_fields()][0]
 
-    def _fields_of_words(self) -> set[str]:
-        """Return the names of the fields whose values are words, as ``"ring"`` and ``"tree"``."""
-        return {
-            name
-            for values in self._values.values()
-            for name, value in values.items()
-            if not isinstance(value, int | float) or isinstance(value, bool)
-        }
+    def _fields_of_numbers(self) -> list[str]:
+        """Return the names of the fields whose values have an order; others are called words."""
+        names = self._varied_fields()
+        for values in self._values.values():
+            for name, value in values.items():
+                if name in names and (
+                    isinstance(value, bool) or not isinstance(value, int | float)
+                ):
+                    names.remove(name)
+        return names
 
     def _lines_over(self, field: str) -> list[Line]:
         """Return the objectives over one field, as `lines` does; none without objectives."""
         from optmatch.plotting.comparison import Line
 
-        fields_of_words = self._fields_of_words()
+        fields_of_numbers = self._fields_of_numbers()
         rows_of_line: dict[tuple[str, str, str], list[Row]] = {}
         for row in [*self, *self._between]:
             if row.name not in self._values or not isinstance(row.objective, int | float):
                 continue
-            words = []
-            others = []
+            words: list[str] = []
+            others: list[str] = []
             for name, value in self._values[row.name].items():
-                if name != field and name in fields_of_words:
-                    words.append(_describe_value(name, value))
-                elif name != field:
-                    others.append(_describe_value(name, value))
+                if name == field:
+                    continue
+                described = others if name in fields_of_numbers else words
+                described.append(_describe_value(name, value))
             line = (row.method, ", ".join(words), ", ".join(others))
             # Values in between of other fields are no lines over this one.
             if line in rows_of_line or row not in self._between:
@@ -470,7 +470,7 @@ class MethodComparison(RowsStudy[Row]):
                 values = self._values[row.name]
                 words = ", ".join(_describe_value(name, value) for name, value in values.items())
                 share = float(row.objective) / step_s - 1
-                if share < 1e-9:  # rounding
+                if abs(share) < 1e-9:  # rounding
                     share = 0.0
                 shares_of_method.setdefault(row.method, []).append((share, words))
 
@@ -486,14 +486,14 @@ class MethodComparison(RowsStudy[Row]):
 
         All else is the same on both lines. Between two values that were solved, lines are taken to
         be straight. Lines that touch and part again do not cross, but those that are equal at
-        first do, where they part; values that are no numbers have no order.
+        first do, where they part. Values that are no numbers have no order.
         """
         return [crossing for crossing, *_ in self._crossing_lines()]
 
     def _crossing_lines(self) -> list[tuple[Crossing, Line, Line]]:
         """Return the crossings, each with its two lines, field by field, then by its value."""
         crossing_lines: list[tuple[Crossing, Line, Line]] = []
-        for field in self._varied_fields():
+        for field in self._fields_of_numbers():
             found = []
             for first, second in combinations(self._lines_over(field), 2):
                 # Lines with all links there at once are bounds: among themselves they say nothing.
@@ -586,7 +586,7 @@ def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
     last: tuple[float, float] | None = None  # a value, and first minus second there
     last_sign = 0  # of the last difference that was not 0
     for value, objective in sorted(zip(first.values, first.objectives, strict=True)):
-        if value not in objective_of or not isinstance(value, int | float):
+        if value not in objective_of:
             continue
         if first.slots_of.get(value) != second.slots_of.get(value):
             last = None

@@ -377,7 +377,7 @@ class Store:
             for value in row.figures().values()
         ]
         with self._file.errors_by_name(), self._file.transaction():
-            former = self._find_row(row.key)
+            former = self._find_row(row.key, with_answer=True)
             if former is not None and former.done:
                 return
 
@@ -395,7 +395,7 @@ class Store:
     def has(self, key: str) -> bool:
         """Tell whether there is a whole row of this key that is done."""
         with self._file.errors_by_name():
-            row = self._find_row(key)
+            row = self._find_row(key, with_answer=True)
         return row is not None and row.done
 
     def row(self, key: str) -> Row:

@@ -64,7 +64,7 @@ def test_every_row_is_the_solve_of_its_problem() -> None:
 
 
 def test_a_band_where_lines_cross_names_both_methods() -> None:
-    study = om.vary(GATHER, {"delay_s": [1e-6, 1e-4]}, ["ring", "bruck"])
+    study = om.vary(GATHER, {"delay_s": list(np.array([1e-6, 1e-4]))}, ["ring", "bruck"])
     (crossing,) = study.crossings()
     (note,) = study.plot().axes[0].texts
     assert note.get_text() == f"{crossing.before}, then {crossing.after}: 1.78 µs to 3.16 µs"
@@ -289,6 +289,21 @@ def test_values_of_a_word_are_lines_that_cross_as_those_of_methods_do() -> None:
     assert between == [("free", "ring"), ("dark", "ring")]
     (sentence,) = crossed.conclusions()
     assert "start dark falls below start free at ring" in sentence
+
+
+def test_a_field_of_words_and_numbers_has_no_order() -> None:
+    """As the delay of an all-to-all, which may be "cells"."""
+    (row,) = om.vary(GATHER, {"delay_s": [1.0]}, ["ring"])
+    values: Any = {"a": {"delay_s": "cells"}, "b": {"delay_s": 1.0}}
+    rows = [
+        replace(row, name=name, method=method, objective=objective)
+        for method, objectives in (("ring", (1.0, 2.0)), ("bruck", (2.0, 1.0)))
+        for name, objective in zip(values, objectives, strict=True)
+    ]
+    study = MethodComparison(rows, values=values, units={"a": "s", "b": "s"})
+    assert not study.crossings()
+    (ax,) = study.plot().get_axes()
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["cells", "1.0"]
 
 
 def test_ticks_of_values_near_each_other_differ() -> None:

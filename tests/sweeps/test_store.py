@@ -14,7 +14,7 @@ import pytest
 import optmatch as om
 from optmatch.commands.shared.outcome import CHECK_FAILED
 from optmatch.sweeps.store import Row, Store, StoreError
-from optmatch.sweeps.sweep import run_task
+from optmatch.sweeps.sweep import run_task, sweep
 from tests.helpers.command import call, put
 from tests.helpers.files import largest_file
 
@@ -93,6 +93,15 @@ def test_a_changed_row_is_damaged_and_the_rest_intact(path: Path, part: str) -> 
         status = {row.key: row.status for row in store.rows(answers=True)}
     assert status.pop(key) == "damaged"
     assert list(status.values()) == ["optimal", "optimal"]
+
+
+def test_a_task_whose_answer_is_damaged_is_run_again(path: Path) -> None:
+    key = TASKS[1].key()
+    change(path, f"UPDATE results SET answer = x'00' WHERE key = '{key}'")
+    found = {row.key: row.status for row in sweep(TASKS, store=path, n_workers=0)}
+    assert found[key] == "optimal"
+    with Store(path, read_only=True) as store:
+        assert {row.status for row in store.rows(answers=True)} == {"optimal"}
 
 
 def test_a_broken_page_costs_its_rows(tmp_path: Path) -> None:
