@@ -397,12 +397,12 @@ def _mark_demands(
     rails = []
     for rail, changes in zip(linked.rails, changes_of_rails, strict=True):
         # ``drained_s[trigger]`` is when the last data of this step have gone over its old
-        # circuits. In the table `after`, which says what a trigger waits for, column 4 is 0 for
-        # this step and 1 for the step before, and column 5 is the trigger.
+        # circuits: what the trigger waits for, but for what is of the step before.
         drained_s = np.zeros(len(changes))
-        in_this_step = rail.after[rail.after[:, 4] == 0]
-        over_s = plan.end_s[find(in_this_step, "after")]
-        np.maximum.at(drained_s, in_this_step[:, 5], over_s)
+        *_, ago, trigger = rail.after.T
+        in_this_step = ago == 0
+        over_s = plan.end_s[find(rail.after[in_this_step], "after")]
+        np.maximum.at(drained_s, trigger[in_this_step], over_s)
 
         # ``users[trigger]`` is the first operation over the new circuits, -1 for none. The three
         # conditions: the first user is ready when the plan asks; the plan does not ask just when

@@ -314,7 +314,7 @@ def _list_pauses(job: RailJob, plan: TriggerPlan, find: Finder) -> Pauses:
     # triggers; an operation inside a server has none.
     operations = find(plan.pauses, "pauses")
     rail_of_row = job.step().rail[operations].astype(np.int64)
-    trigger = plan.pauses[:, 3].astype(np.int64) - 1
+    trigger = plan.pauses[:, -1].astype(np.int64) - 1
     n_triggers = np.zeros(len(trigger), np.int64)
     for rail in plan.rails:
         n_triggers[rail_of_row == rail.rail] = len(rail.place)
@@ -422,9 +422,10 @@ def _link_rail(
         return linked
 
     # 5. ``users[trigger]`` is the first operation over its new circuits, -1 for none. A trigger on
-    # demand waits for all that this operation waits for.
+    # demand waits for all that this operation waits for. The last column of `wanted` is the
+    # trigger.
     users = first_users(linked, linking.plan.place, find)
-    demanded = np.unique(rail.wanted[:, 3])
+    demanded = np.unique(rail.wanted[:, -1])
     demanded = demanded[users[demanded] >= 0]
 
     # Pair ``causes[k]`` of the job's events has as its second event that of the first user of
@@ -550,16 +551,16 @@ def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTime
     ``trigger_s[trigger]`` is in seconds. Triggers that begin at the same time make one state. Each
     state is asked for when it starts.
     """
-    # ``changes[trigger]`` has rows of (transmit port, new receive port, trigger). Row s of
-    # ``rail.cell_states`` is the state after the first s triggers: `cell_rows` has the row of each
-    # state, that after its last trigger.
+    # Row s of ``rail.cell_states`` is the state after the first s triggers: `cell_rows` has the
+    # row of each state, that after its last trigger.
     matchings = [rail.circuits]
     starts_s = [0.0]
     cell_rows = [0]
     changes = rail.split(rail.changes)
     for trigger in np.argsort(trigger_s, kind="stable").tolist():
         matching = matchings[-1].copy()
-        matching[changes[trigger][:, 0]] = changes[trigger][:, 1]
+        sends, receives, _ = changes[trigger].T
+        matching[sends] = receives
 
         # A trigger at the same time as the one before changes the same state further.
         if trigger_s[trigger] == starts_s[-1] and len(matchings) > 1:

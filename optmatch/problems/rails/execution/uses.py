@@ -105,40 +105,37 @@ def list_uses(
     ``q * k + p`` is port p on the rail that is number q of the step, and only the bits of this
     rail give uses. With 8 rails and k = 2, rail 3 has the bits 6 and 7 of 16.
     """
-    # One entry for each sender: first the operations on this rail (on any rail, if they are
-    # pooled), then the relays of these operations. An entry has its operation, the rank that
-    # sends, and this rank's ports as bits.
+    # The operations on this rail count, and if rails are pooled those on any rail.
     step = job.step()
     k = job.network.ports_per_gpu
-    sends = (step.rail == rail.rail) & (step.kind != RECV)
+    ranks_of_rail = {rail.rail: np.array(rail.ranks)}
     if pooled:
-        sends = (step.rail >= 0) & (step.kind != RECV)
-    relays = relays[relays[:, 0] < len(sends)]
-    forwarded = relays[sends[relays[:, 0]]]
+        ranks_of_rail = ranks_of_rails(step)
+
+    # One entry for each sender: first these operations, then their relays. An entry has its
+    # operation, the rank that sends, and this rank's ports as bits.
+    sends = np.isin(step.rail, [*ranks_of_rail]) & (step.kind != RECV)
+    relayed, relaying_rank, relay_bits = relays[relays[:, 0] < len(sends)].T
+    is_here = sends[relayed]
     direct = np.flatnonzero(sends)
-    operation = np.concatenate([direct, forwarded[:, 0]]).astype(np.int64)
-    rank = np.concatenate([step.rank[direct], forwarded[:, 1]])
-    bits = np.concatenate([ports[direct], forwarded[:, 2]])
+    operation = np.concatenate([direct, relayed[is_here]]).astype(np.int64)
+    rank = np.concatenate([step.rank[direct], relaying_rank[is_here]])
+    bits = np.concatenate([ports[direct], relay_bits[is_here]])
 
     # ``gpu[entry]`` is the number on this rail of the GPU whose ports are used. It is the number
     # of the rank's own GPU. If rails are pooled, it is that of the GPU of this rail in the same
-    # server, which has the same number on its rail. Of the `n_bits` that may be set, `first_bit`
-    # stands for port 0 of this rail and the k - 1 bits after it for its other ports. An entry is
-    # `wrong` if its rank is on no rail, or not on this one.
-    n_bits = k
-    first_bit = 0
-    if pooled:
-        ranks_of_rail = ranks_of_rails(step)
-        n_bits = len(ranks_of_rail) * k
-        first_bit = list(ranks_of_rail).index(rail.rail) * k
-        gpu_of_rank = np.full(step.n_ranks, -1)
-        for ranks in ranks_of_rail.values():
-            gpu_of_rank[ranks] = np.arange(len(ranks))
-        gpu = gpu_of_rank[np.minimum(rank, step.n_ranks - 1)]
-        wrong = gpu < 0
-    else:
-        gpu = np.minimum(np.searchsorted(rail.ranks, rank), len(rail.ranks) - 1)
-        wrong = np.array(rail.ranks)[gpu] != rank
+    # server, which has the same number on its rail. An entry is `wrong` if its rank is on none of
+    # these rails; the last entry of `gpu_of_rank` is for ranks that do not exist.
+    gpu_of_rank = np.full(step.n_ranks + 1, -1)
+    for ranks in ranks_of_rail.values():
+        gpu_of_rank[ranks] = np.arange(len(ranks))
+    gpu = gpu_of_rank[np.minimum(rank, step.n_ranks)]
+    wrong = gpu < 0
+
+    # Of the `n_bits` that may be set, `first_bit` stands for port 0 of this rail and the k - 1
+    # bits after it for its other ports.
+    n_bits = len(ranks_of_rail) * k
+    first_bit = [*ranks_of_rail].index(rail.rail) * k
 
     # Each bit that is set becomes a use: ``row[use]`` is the entry and ``number[use]`` the port of
     # the GPU, from 0. An entry is wrong as well if none of its bits is set, or any beyond the
@@ -169,7 +166,8 @@ def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
         n_triggers = len(rail.place)
         trigger = np.repeat(np.arange(n_triggers), n_ports)
         return trigger, np.tile(np.arange(n_ports), n_triggers)
-    return rail.changes[:, 2].astype(np.int64), rail.changes[:, 0].astype(np.int64)
+    port, _, trigger = rail.changes.T.astype(np.int64)
+    return trigger, port
 
 
 class Finder:
@@ -257,15 +255,17 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
     ``place[operation]`` is its place in the order of all operations. The table ``rail.needs`` says
     who sends over which circuits, and has to be filled.
     """
-    # In a row of `needs`, column 4 is the state that is waited for, which trigger ``state - 1``
-    # leads to, and column 5 is 1 if that is one of the step before.
-    rows = rail.needs[rail.needs[:, 5] == 0]
-    operations = find(rows[:, :3], "needs")
+    # A state is the one after the trigger of the number before. States of the step before do not
+    # count.
+    *_, state, ago = rail.needs.T
+    in_this_step = ago == 0
+    operations = find(rail.needs[in_this_step], "needs")
+    trigger = state[in_this_step] - 1
 
     # From the last place to the first: the operation that is written last has the first place.
     order = np.argsort(-place[operations], kind="stable")
     first = np.full(len(rail.place), -1)
-    first[rows[order, 4] - 1] = operations[order]  # the last of several entries stays
+    first[trigger[order]] = operations[order]  # the last of several entries stays
     return first
 
 
