@@ -56,6 +56,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from optmatch.model import Limits
 from optmatch.model.limits import running_clock
 from optmatch.solvers.rails.bases import (
     close_ring,
@@ -70,6 +71,7 @@ from optmatch.solvers.rails.decoder import (
     EITHER,
     EXCHANGE,
     MESSAGE,
+    STRAIGHT,
     BundlePorts,
     RailChoice,
     RailLayout,
@@ -263,7 +265,7 @@ class _Shape(NamedTuple):
     widths: tuple[int, ...]
     """By bundle that is no chord, how many ports of each GPU it has."""
     route: int
-    """The route of every node: `EITHER`, or the number of a ring."""
+    """The route of every node: `EITHER`, `STRAIGHT`, or the number of a ring."""
     price_s: float
     """Seconds: a route with new circuits has to end so much sooner than one without."""
     strides: tuple[int, ...] = ()
@@ -297,7 +299,7 @@ class Search:
     decoder
         Times choices.
     clock
-        The clock of the solver, None without a limit of time.
+        The clock of the solver; one without a limit if nobody set one.
     best, best_s
         The best choice so far, and the time of its step in seconds; None, and the time of the
         known plan, while none is better than that.
@@ -336,7 +338,7 @@ class Search:
         self.seats = seats
         self.rng = rng
         self.decoder = Decoder(seats)
-        self.clock = running_clock()
+        self.clock = running_clock() or Limits().start()
         self.spare_s = spare_s
         self.known_s = known_s
         self.delay_s = seats.job.network.delay_s
@@ -447,16 +449,9 @@ class Search:
         """Tell whether the search ends: by clock, at the bound, or after `most_work`."""
         return self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work
 
-    @property
-    def left_s(self) -> float:
-        """Seconds until the time of the solver is up; infinite without a limit."""
-        if self.clock is None:
-            return np.inf
-        return self.clock.remaining_s
-
     def _is_over(self) -> bool:
         """Tell whether the time that is left is needed for the plan, or for another search."""
-        return self.left_s < self.spare_s + self.relays_s
+        return self.clock.remaining_s < self.spare_s + self.relays_s
 
     def _try(self, choice: RailChoice, most_s: float) -> float:
         """Time a choice; if it is the best so far, keep it, its time and that of its relays.
@@ -469,7 +464,7 @@ class Search:
         if step_s < self.best_s:
             # A choice whose plan cannot be made in the time that is left is of no use.
             relays_s = self.decoder.n_relays / _RELAYS_PER_S
-            if relays_s < self.left_s:
+            if relays_s < self.clock.remaining_s:
                 self.best = choice
                 self.best_s = step_s
                 self.relays_s = relays_s
@@ -558,7 +553,8 @@ class Search:
 
         Chords come first, then one or two cuts, those with the cut that joins all last. With the
         cuts a, b and all, these are a, b, ab, ba, a all, b all, all a, all b, and all. The plain
-        shape and two rings of all end the list.
+        shape and two rings of all follow, and at last each cut once more for data that go
+        straight.
         """
         yield from self._list_chord_shapes()
 
@@ -585,8 +581,11 @@ class Search:
 
         # Two rings of all: the second one goes backwards, see `_form`.
         if self.ports > 1:
-            two_rings = (joins_all, joins_all)
-            yield _Shape(cuts=two_rings, widths=halves, route=EITHER, price_s=0.0)
+            yield _Shape(cuts=(joins_all, joins_all), widths=halves, route=EITHER, price_s=0.0)
+
+        # Nobody forwards: each communication sets up the circuits of its members.
+        for cut in self.cuts:
+            yield self.plain._replace(cuts=(cut,), route=STRAIGHT)
 
     def _list_chord_shapes(self) -> Iterator[_Shape]:
         """List shapes with one chord or more, the other ports in one ring or two halves.

@@ -443,6 +443,18 @@ def _time_straight(graph: StepGraph, node: Node, stride, scratch: Scratch, bundl
 
 
 @inlined_kernel
+def _count_bytes_around(node: Node):
+    """Return the bytes that pass each port if the data of a node go around its members.
+
+    Each byte passes once, but n / 2 times in an all-to-all of n members: data for the member d
+    places further on take d hops, and the mean of d from 1 to n - 1 is n / 2.
+    """
+    if node.how == EXCHANGE:
+        return node.bytes_sent * len(node.members) / 2
+    return node.bytes_sent
+
+
+@inlined_kernel
 def _try_rings(
     graph: StepGraph, node: Node, choice: RailChoice, bundle, scratch: Scratch, best: Route
 ) -> Route:
@@ -451,14 +463,8 @@ def _try_rings(
     Returns the best of these routes if it is better than `best`, else `best`. Circuits stay as
     they are.
     """
-    # The bytes that the ports of a seat pass: each byte of the communication once, but n / 2 times
-    # in an all-to-all of n members. Data for the member d places further on take d hops there, and
-    # the mean of d from 1 to n - 1 is n / 2.
     layout = choice.layout
-    rate = layout.rate[bundle]
-    port_bytes = node.bytes_sent
-    if node.how == EXCHANGE:
-        port_bytes *= len(node.members) / 2
+    around_s = _count_bytes_around(node) / layout.rate[bundle]
     for ring in range(len(layout.next_seat)):
         # A seat that is on no cycle of the ring, as of a chord in few groups, cannot start there:
         # its ``next_seat[ring, seat]`` is -1.
@@ -474,7 +480,7 @@ def _try_rings(
         # The node lasts as long as its bytes need over the ports of the bundle, and each message
         # for each hop between the two members farthest apart.
         start_s = max(node.ready_s, times.free_s)
-        end_s = start_s + (port_bytes / rate + times.max_hops * node.latency_s)
+        end_s = start_s + (around_s + times.max_hops * node.latency_s)
         route = Route(
             bundle=bundle,
             ring=ring,
@@ -491,31 +497,32 @@ def _try_rings(
 def _try_straight(
     graph: StepGraph, node: Node, choice: RailChoice, bundle, scratch: Scratch, best: Route
 ) -> Route:
-    """Try circuits from each member to the next one on a bundle, or the stages of an all-to-all.
+    """Try circuits from each member to the next one on a bundle, and the stages of an all-to-all.
 
-    For an all-to-all all schemes of the menu for its number of members are tried; circuits change
-    between the stages of a scheme. Returns the best route of all: `best` if none of these is
-    better. No circuit is set up yet.
+    For an all-to-all all schemes of the menu for its number of members are tried as well; circuits
+    change between the stages of a scheme. Returns the best route of all: `best` if none of these
+    is better. No circuit is set up yet.
     """
     n = len(node.members)
     menu = graph.menu
     layout = choice.layout
     rate = layout.rate[bundle]
 
-    # Messages and collectives that go around: one circuit from each sender to the next member.
+    # One circuit from each sender to the next member; the data of a collective go around these.
+    times = _time_straight(graph, node, 1, scratch, bundle)
+    start_s = max(node.ready_s, times.free_s)
+    end_s = start_s + _count_bytes_around(node) / rate + node.latency_s
+    route = Route(
+        bundle=bundle,
+        ring=STRAIGHT,
+        start_s=start_s,
+        end_s=end_s,
+        n_missing=times.n_missing,
+        menu_row=0,
+    )
+    best = _take_better(best, route, node, choice)
     if node.how != EXCHANGE:
-        times = _time_straight(graph, node, 1, scratch, bundle)
-        start_s = max(node.ready_s, times.free_s)
-        end_s = start_s + node.bytes_sent / rate + node.latency_s
-        route = Route(
-            bundle=bundle,
-            ring=STRAIGHT,
-            start_s=start_s,
-            end_s=end_s,
-            n_missing=times.n_missing,
-            menu_row=0,
-        )
-        return _take_better(best, route, node, choice)
+        return best
 
     # In an all-to-all of n members each sends n - 1 blocks, one after another; `block_s` is the
     # time of one block over one circuit. The schemes for n members are the rows from

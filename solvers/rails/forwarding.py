@@ -78,7 +78,7 @@ def plan_forwarded(
     spare_s = 2 * (time.process_time() - began_s) + job.step().n_operations / _BOUNDED_PER_S
     search = Search(seats, rng, spare_s, known_s)
     if not is_last:
-        search.spare_s += search.left_s / 2
+        search.spare_s += search.clock.remaining_s / 2
         share /= 2
 
     # The best choice is made into a plan even if the search was interrupted or ran out of time:

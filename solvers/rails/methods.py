@@ -47,6 +47,7 @@ from optmatch.solvers.rails.policies import (
     plan_policy,
     plan_programs,
     plan_static,
+    usual_lanes,
 )
 from optmatch.solvers.rails.pooling import may_pool, plan_pooled
 from optmatch.solvers.rails.seats import seat_ranks
@@ -308,12 +309,8 @@ def choose_straight(drafts: Iterator[Draft], draft_s: float = 0.0) -> Draft | No
     """
     # A search may follow, whose first choices are worth more than further rules: the rules take no
     # more than half of the time that there is, but for the first plan.
-    clock = running_clock()
-    if clock is None:
-        clock = Limits().start()
-    least_left_s = draft_s
-    if clock.remaining_s < np.inf:
-        least_left_s = max(draft_s, clock.remaining_s / 2)
+    clock = running_clock() or Limits().start()
+    least_left_s = max(draft_s, clock.remaining_s / 2)
 
     # Plans that were made before a limit stay.
     best: Draft | None = None
@@ -335,9 +332,16 @@ def draft_straight(transfers: Transfers) -> Iterator[Draft]:
 
     Circuits change when they are asked for, in the order of time or of programs, or never.
     """
-    by_time = plan_by_time(transfers, find_earliest_starts(transfers), "free")
+    start_s = find_earliest_starts(transfers)
+    by_time = plan_by_time(transfers, start_s, "free")
     assert by_time is not None
     yield by_time
+
+    # Messages to two neighbours share all lanes, and change circuits for each other.
+    if (usual_lanes(transfers) != transfers.all_lanes).any():
+        shared = plan_by_time(transfers, start_s, "free", transfers.all_lanes)
+        assert shared is not None
+        yield shared
     for rule in CHANGE_RULES:
         yield plan_programs(transfers, rule)
     static = plan_static(transfers)

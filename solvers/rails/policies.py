@@ -115,24 +115,25 @@ def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:
     draft = plan_in_order(transfers, transfers.programs, rule)
     if draft is not None:
         return draft
-    early = plan_by_time(transfers, find_earliest_starts(transfers), rule)
-    late = plan_by_time(transfers, find_latest_starts(transfers), rule)
-    assert early is not None
-    assert late is not None
-    return min(early, late, key=lambda draft: draft.step_s)
+    orders_s = (find_earliest_starts(transfers), find_latest_starts(transfers))
+    drafts = [plan_by_time(transfers, start_s, rule) for start_s in orders_s]
+    return min((draft for draft in drafts if draft is not None), key=lambda draft: draft.step_s)
 
 
-def plan_by_time(transfers: Transfers, start_s: Floats, rule: ChangeRule) -> Draft | None:
+def plan_by_time(
+    transfers: Transfers, start_s: Floats, rule: ChangeRule, lanes: Ints | None = None
+) -> Draft | None:
     """Plan a step in which each seat communicates in the order of ``start_s[node]``.
 
     These are times of nodes of the folded step, in seconds, and give the order alone: the plan has
     times of its own. A seat whose nodes 3, 5 and 8 start at 2 s, 0 s and 1 s communicates in the
-    order 5, 8, 3. None if the orders of two seats contradict.
+    order 5, 8, 3. ``lanes[node]`` is as in `usual_lanes`, which chooses them if it is None. None
+    if the orders of two seats contradict.
     """
     programs = transfers.programs
     order = np.lexsort([transfers.rank(start_s)[programs.node], programs.seat])
     by_time = Programs(programs.seat, programs.node[order])
-    return plan_in_order(transfers, by_time, rule)
+    return plan_in_order(transfers, by_time, rule, lanes)
 
 
 def plan_static(transfers: Transfers) -> Draft | None:
@@ -352,7 +353,9 @@ def _mark_spans(conflict, begins_span):
             first_of_span = place
 
 
-def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) -> Draft | None:
+def plan_in_order(
+    transfers: Transfers, programs: Programs, rule: ChangeRule, lanes: Ints | None = None
+) -> Draft | None:
     """Plan a step whose seats communicate in given orders; None if the orders contradict.
 
     By the rule `"free"` each lane changes alone, once its last communication has ended. By the
@@ -365,10 +368,12 @@ def plan_in_order(transfers: Transfers, programs: Programs, rule: ChangeRule) ->
     themselves, the *requests* of all nodes and the *beginnings* of all spans, which last 0 s, and
     the changes of circuits, at most one before each span, which last the delay. A seat with peers
     4, 4, 7 on its only lane has two spans: the peers 4, 4 and the peer 7. It changes before both
-    of them, as the step begins with the circuits of its end.
+    of them, as the step begins with the circuits of its end. ``lanes[node]`` has bit k for lane k;
+    `usual_lanes` chooses them if it is None.
     """
     check_time()
-    lanes = usual_lanes(transfers)
+    if lanes is None:
+        lanes = usual_lanes(transfers)
     lines = _draw_programs(transfers, programs, lanes)
     n_nodes = len(transfers.first)
 

@@ -1,5 +1,7 @@
 """Rivals reproduce their known figures, and small cells of the grid are raced."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -95,3 +97,26 @@ def test_the_best_step_over_rings_that_stay_is_nearly_found(
     monkeypatch.setattr(forwarding, "_MOST_TRIALS", 30_000)
     ours_s = om.solve(job, seed=4).objective
     assert ours_s <= rival_s * 1.001
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dp": 8, "tp": 8, "cp": 2, "zero_stage": 3, "schedule": "gpipe", "gpus_per_server": 4,
+         "batch": 16, "delay_s": 1e-5, "latency_s": 0.0},
+        {"dp": 8, "pp": 4, "cp": 2, "ep": 8, "schedule": "zb-h1", "gpus_per_server": 2, "batch": 8,
+         "delay_s": 3.4e-6, "latency_s": 5e-7, "ports_per_gpu": 2},
+    ],
+)  # fmt: skip
+def test_circuits_change_where_nobody_forwards(options: dict[str, Any]) -> None:
+    """Circuits straight from member to member, or messages on all ports, saved 2 and 3.6 %."""
+    n_experts = options.get("ep", 1)
+    model = om.TransformerModel(
+        layers=options.get("pp", 1), hidden=512, heads=4, sequence=1024, vocabulary=1000, ffn=2048,
+        experts=n_experts, active_experts=min(n_experts, 2),
+    )  # fmt: skip
+    job = make_job(
+        **options, model=model, micro_batch=1, efficiency=0.5, change_rail_s=5e-7, spanning="rings"
+    )
+    ours_s = om.solve(job, seed=0, limits=om.Limits(iterations=300)).objective
+    assert ours_s <= changing.changing_s(job) * (1 + TOLERANCE)
