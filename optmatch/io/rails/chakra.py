@@ -385,8 +385,11 @@ def json_to_binary(content: bytes, path: str) -> bytes:
     elif is_json_trace(content):
         _, *entries = _read_objects(content, path)
     else:
-        rule = "no Chakra trace, which has workload_graph, or nodes after version"
-        raise FormatError(f"{rule}{describe_content(content)}", path=path)
+        raise FormatError(
+            "no Chakra trace, which has workload_graph, or nodes after version"
+            f"{describe_content(content)}",
+            path=path,
+        )
 
     stream = io.BytesIO(_DESCRIPTION)
     stream.seek(len(_DESCRIPTION))
@@ -763,8 +766,10 @@ def read_trace(path: str | os.PathLike[str], *, skipped: list[str] | None = None
         is_known = place_in_sorted < len(ids)
         is_known[is_known] = sorted_ids[place_in_sorted[is_known]] == nodes.parent[is_known]
         for dependency in np.flatnonzero(~is_known).tolist():
-            rule = f"waits for node {nodes.parent[dependency]}, which is not there"
-            nodes.skip(int(nodes.child[dependency]), rule)
+            nodes.skip(
+                int(nodes.child[dependency]),
+                f"waits for node {nodes.parent[dependency]}, which is not there",
+            )
         parent = order[place_in_sorted[is_known]]
         nodes = nodes.keep_dependencies(is_known)._replace(parent=parent)
     return nodes if skipped is None else _without_attributes(nodes)
@@ -1200,8 +1205,9 @@ class _Draft:
             n_common = min(map(len, columns))
             for rank, operations in zip(ranks, columns, strict=True):
                 for operation in longest[len(operations) :].tolist():
-                    rule = f"group {name}: rank {rank} has no part in this collective"
-                    nodes.skip(operation, rule)
+                    nodes.skip(
+                        operation, f"group {name}: rank {rank} has no part in this collective"
+                    )
                 self.takes_no_time[operations[n_common:]] = False
             # table[member, k]: the k-th collective at a rank.
             table = np.stack([operations[:n_common] for operations in columns])
@@ -1224,8 +1230,10 @@ class _Draft:
             for member, place in np.argwhere(differs)[:1].tolist():
                 other = int(table[0, place])
                 other_place = f"{nodes.name(other)} of rank {nodes.rank[other]}"
-                rule = f"group {name}: kind, size or root differs from {other_place}"
-                raise nodes.fail(int(table[member, place]), rule)
+                raise nodes.fail(
+                    int(table[member, place]),
+                    f"group {name}: kind, size or root differs from {other_place}",
+                )
 
             self.kind[table] = _KIND_OF_COLLECTIVE[collective]
             self.group[table] = group
@@ -1533,8 +1541,10 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     size_bytes = messages.size_bytes
     for first, second in paired.tolist():
         if size_bytes[first] != size_bytes[second] or size_bytes[first] < 0:
-            rule = f"comm_size = {size_bytes[first]}, and {size_bytes[second]}"
-            raise messages.fail(first, f"{rule} at rank {peer[first]}")
+            raise messages.fail(
+                first,
+                f"comm_size = {size_bytes[first]}, and {size_bytes[second]} at rank {peer[first]}",
+            )
     return peer, pair
 
 
@@ -1768,19 +1778,24 @@ def list_collectives(
         types = nodes.collective[places]
         is_unknown = (types < 0) | (types >= len(COLLECTIVES))
         for place in places[is_unknown][:1].tolist():
-            rule = f"comm_type = {nodes.collective[place]}: no type of collective"
-            raise nodes.fail(place, f"{rule}; --lenient takes it as computation")
+            raise nodes.fail(
+                place,
+                f"comm_type = {nodes.collective[place]}: no type of collective;"
+                " --lenient takes it as computation",
+            )
 
         ranks = _members_of(nodes, first, groups)
         is_foreign_root = ~np.isin(nodes.root[places], [MISSING, *ranks])
         for place in places[is_foreign_root][:1].tolist():
             group = nodes.group_name(place) or "of all ranks"
-            rule = f"its root, rank {nodes.root[place]}, is no member of group {group}"
-            raise nodes.fail(place, rule)
+            raise nodes.fail(
+                place, f"its root, rank {nodes.root[place]}, is no member of group {group}"
+            )
 
         for place in places[nodes.size_bytes[places] < 0][:1].tolist():
-            rule = "comm_size is missing or negative; --lenient takes it as computation"
-            raise nodes.fail(place, rule)
+            raise nodes.fail(
+                place, "comm_size is missing or negative; --lenient takes it as computation"
+            )
         if len(ranks) > 1:
             yield name, ranks, places
 

@@ -298,8 +298,10 @@ def _rated(solution: Solution, rate_bytes_per_s: float | None) -> Topologies:
         return system
     if rate_bytes_per_s is None:
         kind = solution.problem.kind
-        rule = f"a problem of kind {kind} has no bytes: state what a circuit carries (--rate)"
-        raise InputError(f"rate: {rule}", where="rate")
+        raise InputError(
+            f"rate: a problem of kind {kind} has no bytes: state what a circuit carries (--rate)",
+            where="rate",
+        )
     rate = number("rate", rate_bytes_per_s)
     switches = tuple(switch._replace(bytes_per_s=rate) for switch in system.switches)
     return system._replace(switches=switches)
@@ -309,8 +311,8 @@ def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str
     """Write the circuits as blocks ``BW topology`` for astra-sim, in GB/s, sources in rows.
 
     A topology is all circuits that are there at a time, in the order of first use; 0 is the
-    initial one. In a rail job the nodes are ranks, and the links inside servers are in every
-    topology; of other problems they are ports.
+    initial one. In a rail job or a collective the nodes are ranks, and the links inside servers or
+    islands are in every topology; of other problems they are ports.
     """
     system = _rated(solution, rate_bytes_per_s)
     return _format_blocks("BW", (rates / _GIGA for rates in _list_rates(solution, system)))
@@ -319,9 +321,14 @@ def bandwidths(solution: Solution, rate_bytes_per_s: float | None = None) -> str
 def latencies(solution: Solution) -> str:
     """Write blocks ``LT topology`` for astra-sim: the latency of each link in nanoseconds.
 
-    Rows are sources; 0 where there is no link. Links inside servers are in every topology.
+    Rows are sources; 0 where there is no link. Links inside servers and islands are in every
+    topology.
     """
-    latency_ns = _latency_ns(solution)
+    problem = solution.problem
+    latency_ns: float | NDArray[np.float64] = _latency_ns(solution)
+    if isinstance(problem, Collective):
+        island_ns = problem.island_alpha_s * _NS_PER_S
+        latency_ns = np.where(_are_in_one_island(problem), island_ns, latency_ns)
     all_rates = _list_rates(solution, topologies(solution))
     return _format_blocks("LT", (np.where(rates > 0, latency_ns, 0.0) for rates in all_rates))
 
@@ -406,17 +413,25 @@ def _format_number(value: float) -> str:
 def _list_rates(solution: Solution, system: Topologies) -> Iterator[NDArray[np.float64]]:
     """Yield ``rates[source, destination]`` of each topology, in bytes per second.
 
-    The links inside servers of a rail job are in all of them.
+    The links inside servers of a rail job, and inside islands of a collective, are in all of them.
     """
     inside = np.zeros((system.n_nodes, system.n_nodes))
-    job = solution.problem
-    if isinstance(job, RailJob):
-        for group in job.groups():
+    problem = solution.problem
+    if isinstance(problem, RailJob):
+        for group in problem.groups():
             if group.rail == SCALE_UP:
-                inside[np.ix_(group.ranks, group.ranks)] = job.network.scale_up_bytes_per_s
-        np.fill_diagonal(inside, 0)
+                inside[np.ix_(group.ranks, group.ranks)] = problem.network.scale_up_bytes_per_s
+    elif isinstance(problem, Collective):
+        inside[_are_in_one_island(problem)] = problem.island_rate_bytes_per_s
+    np.fill_diagonal(inside, 0)
     for topology in range(len(system.states)):
         yield system.rates(topology) + inside
+
+
+def _are_in_one_island(problem: Collective) -> NDArray[np.bool_]:
+    """Tell by source and destination whether two ranks are in the same island."""
+    island_of_rank = np.arange(problem.n_ranks) // problem.island
+    return np.asarray(island_of_rank[:, None] == island_of_rank)
 
 
 def circuit_list(solution: Solution) -> str:

@@ -81,6 +81,19 @@ def test_nodes_are_ranks_and_a_link_has_the_time_of_a_round(tmp_path: Path) -> N
             exported(forged, "astra-bw")
 
 
+def test_links_inside_islands_are_always_there() -> None:
+    costs = {"island": 2, "island_rate_bytes_per_s": 4e11, "island_alpha_s": 5e-7}
+    solution = solved("all-reduce", 4, "best", **costs)
+    rates = circuit_schedules(str(exported(solution, "astra-bw")))
+    latencies = circuit_schedules(str(exported(solution, "astra-lt")), "LT")
+    assert rates
+    for topology, matrix in rates.items():
+        for source, destination in np.ndindex(4, 4):
+            is_inside = source != destination and source // 2 == destination // 2
+            assert (matrix[source, destination] == 400.0) == is_inside
+            assert (latencies[topology][source, destination] == 500.0) == is_inside
+
+
 def test_planes_are_drawn_as_they_change() -> None:
     solution = solved("all-to-all", 5, "overlap", planes=2, start="dark")
     plan = solution.answer
