@@ -131,25 +131,25 @@ def test_couplers_of_a_netlist_change_from_what_they_are(state: int) -> None:
 
 @pytest.mark.parametrize("coupling_change", [0.0, 0.02])
 def test_light_that_leaks_towards_no_terminal_is_lost(coupling_change: float) -> None:
-    """One that sends to a single waveguide, whatever its arms do."""
+    """One that sends to a single waveguide, whatever its arms do, behind one of unknown parts."""
     whole = interferometer(np.pi, 0.0).circuits[0]
     assert whole is not None
     fabric = Netlist(
-        instances=["m"],
-        connections={},
-        circuits=[replace(whole, terminals=(*whole.terminals[:3], ""))],
-        ports=[("w1", "m,a1"), ("e1", "m,b1")],
+        instances=["n", "m"],
+        connections={"n,b1": "m,a1"},
+        circuits=[None, replace(whole, terminals=(*whole.terminals[:3], ""))],
+        ports=[("w1", "n,a1"), ("e1", "m,b1")],
         tx=["w1"],
         rx=["e1"],
-        open_pins=["m,a2", "m,b2"],
+        open_pins=["n,a2", "n,b2", "m,a2", "m,b2"],
     )
-    device = CellDevice.of("smartlight", 1)
+    device = CellDevice.of("smartlight", 2)
     for state in (0, 1):
-        states = np.array([state], dtype=np.int8)
-        to_b1, to_b2 = cell_matrices(fabric, device, states, None, coupling_change)[0]
+        states = np.array([0, state], dtype=np.int8)
+        to_b1, to_b2 = cell_matrices(fabric, device, states, None, coupling_change)[1]
         assert (to_b1 != 0).any()
         assert (to_b2 == 0).all()
-    slot = om.Schedule(matchings=[[0]], durations_s=[1.0], cell_states=[[1]])
+    slot = om.Schedule(matchings=[[0]], durations_s=[1.0], cell_states=[[0, 1]])
     optics = om.measure_optics(om.Routing(fabric, [0]), slot, device.device)
     assert optics.figures["energy_error"] < 1e-12
 

@@ -525,11 +525,13 @@ class Demand(_InTicks):
         Pairs over their link budget have no circuit: beside a packet network, which carries their
         demand, they stand as 0.
         """
-        directed = self._scaled.demand
+        needed = self._scaled.demand
+        if self.fabric.bidirectional:
+            needed = np.maximum(needed, needed.T)
         over_budget = self.fabric.over_budget
         if over_budget is not None and self.packet_bytes_per_s > 0:
-            return np.where(over_budget, 0, directed)
-        return np.maximum(directed, directed.T) if self.fabric.bidirectional else directed
+            return np.where(over_budget, 0, needed)
+        return needed
 
     @property
     def entry_places(self) -> NDArray[np.int64] | None:

@@ -208,6 +208,8 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
         tail != light_at,
         lambda k: f"leaves server {tail[k]}, the light is in server {light_at[k]}",
     )
+    turns_back = goes_on & (head == np.roll(tail, 1))
+    refuse(turns_back, lambda k: f"leads back to server {head[k]}, where the light comes from")
     if not rack.through:
         passes_server = goes_on & (tail < rack.n_servers)
         refuse(passes_server, lambda k: f"leaves server {tail[k]}, which no light passes")

@@ -580,16 +580,7 @@ def _check_planes(
         n_rounds = len(np.asarray(problem.steps))
         ready_s = np.zeros(n_rounds)
         hops = np.ones(n_rounds, dtype=np.int64)
-        n_of_plan = {
-            "sends": len(plan.sends),
-            "circuits": plan.n_epochs,
-            "epoch_of_round": len(plan.epoch_of_round),
-            "chunk_bytes": len(plan.chunk_bytes),
-            "links": len(plan.links),
-            "stored_ranks": plan.stored_ranks,
-        }
-        for name, number in n_of_plan.items():
-            findings.expect("a plan of given steps has shares alone", name, number, 0)
+        _check_that_shares_are_all(plan, findings)
     else:
         n_rounds = len(loads.busiest_bytes)
         ready_s = loads.ready_s
@@ -629,9 +620,43 @@ def _check_planes(
     # ready.
     last_end_s = np.maximum.accumulate(plan.end_s.max(axis=1))[:-1]
     earliest_s = np.maximum(ready_s, np.concatenate([[0.0], last_end_s]))
+    _check_times_of_shares(problem, plan, earliest_s, hops, findings)
 
-    # No share starts before that, but for the rounding of a few sums: some units in the last place
-    # of the latest end. Here and below a message has the rule itself as what was expected.
+    # A round starts with its first share; one without shares takes no time.
+    first_start_s = np.where(is_used, plan.start_s, math.inf).min(axis=1)
+    starts_s = np.where(is_used.any(axis=1), first_start_s, earliest_s)
+    return starts_s, np.maximum(plan.end_s.max(axis=1), earliest_s)
+
+
+def _check_that_shares_are_all(plan: CollectivePlan, findings: Findings) -> None:
+    """Check that a plan of steps that the problem states has nothing but the shares of planes."""
+    n_of_plan = {
+        "sends": len(plan.sends),
+        "circuits": plan.n_epochs,
+        "epoch_of_round": len(plan.epoch_of_round),
+        "chunk_bytes": len(plan.chunk_bytes),
+        "links": len(plan.links),
+        "stored_ranks": plan.stored_ranks,
+    }
+    for name, number in n_of_plan.items():
+        findings.expect("a plan of given steps has shares alone", name, number, 0)
+
+
+def _check_times_of_shares(
+    problem: Collective,
+    plan: CollectivePlan,
+    earliest_s: Seconds,
+    hops: IntArray,
+    findings: Findings,
+) -> None:
+    """Check that shares of planes start late enough, last long enough, and leave time for changes.
+
+    ``earliest_s[round]`` is when a round may start, and ``hops[round]`` how many hops its longest
+    route has. Sets the figure ``reconfigurations``.
+    """
+    # No share starts before its round may, but for the rounding of a few sums: some units in the
+    # last place of the latest end. A message has the rule itself as what was expected.
+    is_used = plan.shares_bytes > 0
     slack_s = _ROUNDINGS * float(np.spacing(plan.end_s.max()))
     is_early = is_used & (plan.start_s < earliest_s[:, None] - slack_s)
     rule = "a round starts after the one before, and when ranks are ready"
@@ -650,11 +675,6 @@ def _check_planes(
     findings.figures["reconfigurations"] = sum(
         _check_changes(problem, plan, plane, slack_s, findings) for plane in range(problem.planes)
     )
-
-    # A round starts with its first share; one without shares takes no time.
-    first_start_s = np.where(is_used, plan.start_s, math.inf).min(axis=1)
-    starts_s = np.where(is_used.any(axis=1), first_start_s, earliest_s)
-    return starts_s, np.maximum(plan.end_s.max(axis=1), earliest_s)
 
 
 def _check_epochs_of_planes(

@@ -628,15 +628,9 @@ def bound_weighted(problem: Demand) -> float:
         leaver = remaining[place]
         price = float(prices[place]) if ticks.any() else 0.0
 
-        # What all groups pay at this price. If they take p ticks each on one machine, they end at
-        # times C with sum p C >= ((sum p)**2 + sum p**2) / 2 (Queyranne 1993). Lateness is C less
-        # the deadline: the sum of p times each deadline is taken off.
-        # Both sums may have forty digits and differ in the last few: of whole ticks they are sums
-        # of Python integers, and parts of ticks are added up apart.
-        exact = ticks.astype(np.object_)
-        squares = exact.sum() ** 2 + (exact**2).sum()
-        excess = squares - 2 * (exact * whole_due[remaining]).sum()
-        paid = price * (excess / 2 - float(ticks @ parts_due[remaining]))
+        # Lateness is the end less the deadline: the sum of ticks times each deadline is taken off.
+        lateness = _sum_of_ends(ticks, whole_due[remaining]) - float(ticks @ parts_due[remaining])
+        paid = price * lateness
 
         # The leaver may cost more than what all pay, if it is taken alone with all that is left of
         # its budget: it ends no sooner than its ticks on one line and its delays on another one
@@ -651,24 +645,50 @@ def bound_weighted(problem: Demand) -> float:
         remaining = np.delete(remaining, place)
         together -= loads[:, leaver]
 
-    # The groups that remain, in their best order: dynamic programming over subsets after Held and
-    # Karp (1962). The last group of a subset ends when all of the subset is complete, no sooner
-    # than its ticks on one line and its delays on another one last. Bit k of a subset says whether
-    # it has ``remaining[k]``; time doubles with each. By subset: the cost of its best order, and
-    # the loads of its groups together, shape (2, lines), which are those of the subset without its
+    # The groups that remain pay what is left of their budgets.
+    due_of_remaining = [due[group] for group in remaining.tolist()]
+    earned += _cost_of_best_order(loads[:, remaining], budgets[remaining], due_of_remaining)
+    return float(earned * problem.tick_s)
+
+
+def _sum_of_ends(ticks: NDArray[np.int64], due: NDArray[np.object_]) -> float:
+    """Bound from below the sum of p (C - d), where groups take p ticks and end at times C.
+
+    One machine serves the groups, in any order: then the sum of p C is at least
+    ((sum p)**2 + sum p**2) / 2 (Queyranne 1993). By group, `ticks` are p and `due` are d, the
+    whole ticks of its deadline. Both sums may have forty digits and differ in the last few, so
+    they are sums of Python integers.
+    """
+    exact = ticks.astype(np.object_)
+    squares = exact.sum() ** 2 + (exact**2).sum()
+    return float((squares - 2 * (exact * due).sum()) / 2)
+
+
+def _cost_of_best_order(
+    loads: NDArray[np.int64], weights: NDArray[np.float64], due: list[float]
+) -> float:
+    """Bound from below the sum of weights times ticks of lateness of groups, over all orders.
+
+    The last group of a set ends when all of the set is complete, no sooner than its ticks on one
+    line and its delays on another one last. ``loads[0, group, line]`` are ticks on a line, and
+    ``loads[1, group, line]`` delays there; ``due[group]`` is a deadline in ticks. Dynamic
+    programming over subsets (Held and Karp 1962), whose time doubles with each group.
+    """
+    # Bit k of a subset says whether it has group k. By subset: the cost of its best order, and the
+    # loads of its groups together, shape (2, lines), which are those of the subset without its
     # last group (`top`) and what this one adds.
     least_cost = [0.0]
-    loads_of_subset = [np.zeros((2, n_lines), dtype=np.int64)]
-    for subset in range(1, 1 << len(remaining)):
+    loads_of_subset = [np.zeros((2, loads.shape[2]), dtype=np.int64)]
+    for subset in range(1, 1 << len(due)):
         top = subset.bit_length() - 1
         without_top = subset - (1 << top)
-        loads_of_subset.append(loads_of_subset[without_top] + loads[:, remaining[top]])
+        loads_of_subset.append(loads_of_subset[without_top] + loads[:, top])
         end = int(loads_of_subset[subset].max(axis=1).sum())
         least_cost.append(
             min(
-                least_cost[subset - (1 << k)] + budgets[group] * max(0.0, end - due[group])
-                for k, group in enumerate(remaining.tolist())
-                if subset >> k & 1
+                least_cost[subset - (1 << group)] + weights[group] * max(0.0, end - due[group])
+                for group in range(len(due))
+                if subset >> group & 1
             )
         )
-    return float((earned + least_cost[-1]) * problem.tick_s)
+    return float(least_cost[-1])

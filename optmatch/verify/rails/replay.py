@@ -769,26 +769,32 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
         np.nan,
     )
 
-    # If the whole rail stops just at the end of the last round, the plan may say that the
-    # collective ends before the stop or after it, also after several stops in a row. The plan may
-    # therefore be later than `end_s` by whole delays, from none up to all of these stops. The
-    # nearest such number of delays is allowed for: with an end at 7 s and one stop of 2 s, a plan
-    # that says 8.9 s is compared with 9 s. (Without a delay the difference is 0, whatever it is
-    # divided by.)
-    end_s = now_s[collective_of_entry]
-    planned_s = plan.end_s[operation]
-    longest_stop_s = end_after_stop_s[collective_of_entry] - end_s
-    stopped_s = np.clip(planned_s - end_s, 0.0, longest_stop_s)
-    stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
-    off = np.abs(planned_s - end_s - stopped_s) > rounding(planned_s)
     # The end is compared only where no circuit is missing.
     replayed = ~np.isin(collective_of_entry, collective_of_entry[lacks])
+    compared = collective_of_entry[replayed]
+    _check_last_rounds(
+        context, rail, operation[replayed], now_s[compared], end_after_stop_s[compared]
+    )
+
+
+def _check_last_rounds(
+    context: Context, rail: Rail, operation: Places, end_s: Seconds, end_after_stop_s: Seconds
+) -> None:
+    """Check that collectives in rounds end with the last round; all arrays are by operation.
+
+    If the whole rail stops just at the end of the last round, the plan may say that the collective
+    ends before the stop or after it, also after several stops in a row: from `end_s` to
+    `end_after_stop_s`.
+    """
+    # The plan may be later than `end_s` by whole delays. The nearest number of delays is allowed
+    # for: with an end at 7 s and one stop of 2 s, a plan that says 8.9 s is compared with 9 s.
+    # (Without a delay the difference is 0, whatever it is divided by.)
+    planned_s = context.plan.end_s[operation]
+    stopped_s = np.clip(planned_s - end_s, 0.0, end_after_stop_s - end_s)
+    stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
+    off = np.abs(planned_s - end_s - stopped_s) > rounding(planned_s)
     context.refuse_operations(
-        "a collective ends with the last of its rounds",
-        operation,
-        off & replayed,
-        planned_s,
-        end_s,
+        "a collective ends with the last of its rounds", operation, off, planned_s, end_s
     )
 
 
@@ -1059,20 +1065,9 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     first_spell = rail.spell_at(start_s + rounding(start_s), used.port)
     last_spell = rail.spell_at(planned_s - rounding(planned_s), used.port)
 
-    # ``strides[entry, stage]``: from member 1 of 4 to member 0 it is 3; -1 if the circuit leads to
-    # no member. Stage s is spell ``first_spell + s``. Ports with fewer stages than the longest one
-    # have stride 0 after their last spell, at which they are looked up meanwhile.
-    n_stages = 1 + int((last_spell - first_spell).max(initial=0))
-    strides = np.zeros((len(operation), n_stages), np.int64)
-    place = _find_places(context, operation, step.rank[operation])
-    for stage in range(n_stages):
-        reached = rail.arrival(np.minimum(first_spell + stage, last_spell)).rank
-        next_place = _find_places(context, operation, reached)
-        stride = np.where(next_place < 0, -1, (next_place - place) % n_members)
-        strides[:, stage] = np.where(first_spell + stage > last_spell, 0, stride)
-
     # All entries of a collective (operations with one number in `match`) need the strides of its
     # first entry.
+    strides = _find_strides(context, rail, operation, first_spell, last_spell)
     _, first, collective = np.unique(step.match[operation], return_index=True, return_inverse=True)
     expected_strides = strides[first][collective.ravel()]
     wrong = (strides != expected_strides).any(axis=1)
@@ -1094,7 +1089,7 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (n_members - 1)
     begin_s = start_s
     end_s = start_s
-    for stage in range(n_stages):
+    for stage in range(strides.shape[1]):
         # An entry with fewer stages than the longest one keeps the end of its last stage. Data
         # rest while the whole rail is dark; a stop that begins just at the end is after the stage.
         is_stage = first_spell + stage <= last_spell
@@ -1117,6 +1112,28 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     context.refuse_operations(
         LASTS_AS_BYTES_NEED, operation, off, planned_s - start_s, end_s - start_s
     )
+
+
+def _find_strides(
+    context: Context, rail: Rail, operation: Places, first_spell: Places, last_spell: Places
+) -> Places:
+    """Return ``strides[entry, stage]``, how many members further on circuits of stages lead.
+
+    From member 1 of 4 to member 0 the stride is 3; it is -1 if the circuit leads to no member. An
+    entry is a port of ``operation[entry]``, an all-to-all whose stages are the spells of the port
+    from ``first_spell[entry]`` to ``last_spell[entry]``. In later stages of others it has stride
+    0.
+    """
+    n_members = count_members(context.step)[context.step.group[operation]]
+    place = _find_places(context, operation, context.step.rank[operation])
+    n_stages = 1 + int((last_spell - first_spell).max(initial=0))
+    strides = np.zeros((len(operation), n_stages), np.int64)
+    for stage in range(n_stages):
+        spell = np.minimum(first_spell + stage, last_spell)
+        next_place = _find_places(context, operation, rail.arrival(spell).rank)
+        stride = np.where(next_place < 0, -1, (next_place - place) % n_members)
+        strides[:, stage] = np.where(first_spell + stage > last_spell, 0, stride)
+    return strides
 
 
 def _find_places(context: Context, operation: Places, rank: NDArray[np.integer]) -> Places:
@@ -1269,12 +1286,13 @@ def _check_routes(
     end_s = context.plan.end_s[operation]
     spell = rail.spell_at(start_s + rounding(start_s), used.port)
 
-    # An operation that takes no time, as a barrier without latency, may end just when its circuit
-    # is given up. The spell just after its start is then that of the next circuit, which is not up
-    # yet: the spell just before the start is the one that it has used.
+    # An operation that takes no time, or less than rounding, as a barrier without latency, may end
+    # just when its circuit is given up. The spell just after its start is then that of the next
+    # circuit, which is not up yet: the spell just before the start is the one that it has used.
     is_changing = rail.since_s[spell] + rail.delay_s > start_s + rounding(start_s)
     spell_before = rail.spell_at(start_s - rounding(start_s), used.port)
-    spell = np.where((end_s == start_s) & is_changing, spell_before, spell)
+    takes_no_time = end_s - start_s <= rounding(start_s)
+    spell = np.where(takes_no_time & is_changing, spell_before, spell)
 
     # Circuits stay from start to end, up to rounding: they are up no later than the start, and
     # given up no sooner than the end. They lead to the rank that forwards next, which is -1 at the
@@ -1762,8 +1780,7 @@ def _check_times(context: Context) -> None:
     2. None starts before what it waits for has ended.
     3. One that rides no rail lasts as long as its work; one that does lasts 0 s at least.
     4. All parts of a communication start together, and end together.
-    5. The step ends with its last operation, or with the last change of circuits.
-    6. The rounding of its last time is small beside the longest operation.
+    5. The step ends when it should (`_check_step_end`).
 
     Broken rules go into the findings.
     """
@@ -1810,8 +1827,16 @@ def _check_times(context: Context) -> None:
         )
     _check_together(context, "start", plan.start_s)
     _check_together(context, "end", plan.end_s)
+    _check_step_end(context, longest_s if has_work else None)
 
-    # The step ends with its last operation or its last change, which takes the delay.
+
+def _check_step_end(context: Context, longest_s: float | None) -> None:
+    """Check that the step ends with its last operation or change, and not too late for rounding.
+
+    `longest_s` is the time of the longest operation; None if none has anything to do.
+    """
+    # The last change of circuits takes the delay.
+    plan = context.plan
     last_s = float(plan.end_s.max(initial=0.0))
     for timeline in plan.rails:
         if timeline.n_reconfigurations:
@@ -1826,7 +1851,7 @@ def _check_times(context: Context) -> None:
 
     # Rounding grows with times: in a step that ends at 1e12 s all work of milliseconds could take
     # no time. It has to stay far below the longest operation.
-    if has_work and rounding(last_s) > _MOST_ROUNDING * longest_s:
+    if longest_s is not None and rounding(last_s) > _MOST_ROUNDING * longest_s:
         context.findings.refuse(
             "times are early enough to tell operations apart",
             "step_s",

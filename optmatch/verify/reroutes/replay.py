@@ -536,9 +536,8 @@ def _check_fibres(failure: Failure, transition: Transition, findings: Findings) 
         for hop, fibre in enumerate(route):
             tail, head = ends_of_fibre[fibre]
             findings.expect("a fibre starts where the light is", where, tail, server)
-            # A switch joins a fibre of one server to a fibre of another one.
-            turns_back = tail >= units.n_servers and head == came_from
-            findings.expect("light does not turn back at a switch", where, turns_back, False)
+            # A server or a switch sends light on to another one than that it has come from.
+            findings.expect("light does not turn back", where, head == came_from, False)
             # Behind its first fibre a route may pass switches, but servers only if light can.
             passes_chip = hop > 0 and tail < units.n_servers and not units.through
             findings.expect("no light passes a chip", where, passes_chip, False)

@@ -507,3 +507,13 @@ def test_lines_agree_exactly(seed: int, n: int, terms: int, digits: int) -> None
     assert len(set(sums.tolist())) == 1
     assert (evened.demand >= 0).all()
     assert (evened.demand[matrix == 0] == 0).all()
+
+
+def test_bidirectional_circuits_carry_the_larger_direction_beside_budgets_too() -> None:
+    """The pair of ports 0 and 2, which is over its budget, has no demand, or stands as 0."""
+    losses_db = [[0.0, 1.0, 9.0], [1.0, 0.0, 1.0], [9.0, 1.0, 0.0]]
+    switch = om.IdealSwitch(3, bidirectional=True, loss_db=losses_db, budget_db=[4.0] * 3)
+    for over_budget in (0.0, 5.0):
+        demand = [[0.0, 1.0, over_budget], [9.0, 0.0, 1.0], [0.0, 9.0, 0.0]]
+        problem = om.Demand(switch, demand, delay_s=1.0, packet_bytes_per_s=0.1)
+        assert problem.ticks.tolist() == [[0, 9, 0], [9, 0, 9], [0, 9, 0]]

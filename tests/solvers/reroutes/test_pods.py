@@ -119,6 +119,13 @@ def test_switches_hold_what_circuits_pass() -> None:
         fibres_of_switch(SMALL, 0, 22)
 
 
+def test_light_that_runs_does_not_turn_back() -> None:
+    """Repairs have no such routes, neither at a server nor at a switch between racks."""
+    rack = om.RackFabric((3, 1, 1), (1, 1, 1), fibres=1, ports_per_chip=2)
+    with pytest.raises(om.InputError, match=r"routes\[0\]\[1\] = 3: leads back to server 2"):
+        om.Reroute(rack, [[4, 5], [2, 0]], [1, 1], routes=((5, 3), (2,)))
+
+
 def test_no_light_passes_a_chip() -> None:
     """Neither in a state, nor in a slice: three in a row have no ring."""
     ring = om.RackFabric((1, 1, 4), (1, 1, 1), fibres=1)

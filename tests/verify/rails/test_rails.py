@@ -244,3 +244,25 @@ def test_rules_hold_in_batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> N
     for row in ROWS:
         violations = om.verify(row.problem, row.subject).violations
         assert {violation.rule for violation in violations} == ({row.rule} - {None}), row
+
+
+@pytest.mark.parametrize("latency_s", [1e-13, 1e-12])
+@pytest.mark.parametrize("method", ["prefetch", "on-demand"])
+def test_messages_shorter_than_rounding_use_the_circuit_before_them(
+    method: str, latency_s: float
+) -> None:
+    """Each message of 0 bytes ends just when its circuit is given up, up to rounding."""
+    pair, chain, ring = group((0, 1), "ep", 1), group((2, 0, 1), "pp"), group((0, 2, 1), "ep")
+    rows = [
+        [0, ALL_GATHER, 0, 1.25e12, 0, -1, 0],
+        [0, SEND, 1, 0, 0, 1, 1],
+        [0, ALL_REDUCE, 2, 0, 0, -1, 2],
+        [1, ALL_GATHER, 0, 1.25e12, 0, -1, 0],
+        [1, RECV, 1, 0, 0, 0, 1],
+        [1, ALL_REDUCE, 2, 0, 0, -1, 2],
+        [2, ALL_REDUCE, 2, 0, 0, -1, 2],
+    ]
+    network = {"port_bytes_per_s": 5e10, "delay_s": 1e-5, "latency_s": latency_s}
+    deps = [(1, 0), (2, 1), (4, 3), (5, 4)]
+    job = recorded([pair, chain, ring], rows, network, deps=deps)
+    assert om.verify(om.solve(job, method, seed=0)).valid

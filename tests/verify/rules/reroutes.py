@@ -378,7 +378,8 @@ ROWS = [
     *(
         Row(rule, PASSED, Transition(moves=[], changed=[0], circuits=[[0, 6]],
             routes=(over(*nodes, pod=LINES),), steps=[[RAISE, 0, -1]]), stops=rule is not None)
-        for rule, nodes in (("light does not turn back at a switch", (0, 8, 0, 1)),
+        for rule, nodes in (("light does not turn back", (0, 8, 0, 1)),
+                            ("light does not turn back", (0, 1, 2, 1)),
                             (None, (0, 8, 4, 5, 9, 1)), (None, (0, 1)))
     ),
     # what is lost
@@ -488,7 +489,7 @@ ROWS = [
     stopped(
         "no part is passed twice",
         BESIDE,
-        replace(WIDE, routes=((2, 14, 10, 14), (8, 4))),
+        replace(WIDE, routes=((2, 14, 8, 4, 2, 14), (10, 13))),
         "steps[0]: no part is passed twice: got circuit 0, expected each once",
     ),
     stopped(
