@@ -359,26 +359,21 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
     from optmatch.sweeps.store import Store
     from optmatch.sweeps.sweep import check_store
 
-    # All verdicts are counted from 0, so that the JSON object names each of them.
-    n_of_verdict = dict.fromkeys(("ok", "unproved", "violated", "damaged", "none"), 0)
-    wrong_rows = []
-    unproved_rows = []
+    # All verdicts are there from the start, so that the JSON object names each of them.
+    rows_of_verdict: dict[str, list[dict[str, str]]] = {
+        verdict: [] for verdict in ("ok", "unproved", "violated", "damaged", "none")
+    }
     with Store(file, read_only=not discard) as store:
         for row, verdict, complaint in check_store(store):
-            n_of_verdict[verdict] += 1
-            entry = {
-                "key": row.key,
-                "name": row.name,
-                "method": row.method,
-                "complaint": complaint,
-            }
-            if verdict == "unproved":
-                unproved_rows.append(entry)
-            elif verdict in ("violated", "damaged"):
-                wrong_rows.append(entry)
-                if discard:
-                    store.discard(row.key)
+            rows_of_verdict[verdict].append(
+                {"key": row.key, "name": row.name, "method": row.method, "complaint": complaint}
+            )
+            if discard and verdict in ("violated", "damaged"):
+                store.discard(row.key)
 
+    wrong_rows = [*rows_of_verdict["violated"], *rows_of_verdict["damaged"]]
+    unproved_rows = rows_of_verdict["unproved"]
+    n_of_verdict = {verdict: len(rows) for verdict, rows in rows_of_verdict.items()}
     if as_json:
         rows = {"wrong": wrong_rows, "without_proof": unproved_rows}
         print_object("store-report", {"file": file, **n_of_verdict, **rows})
@@ -388,12 +383,12 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
         summary = ", ".join(counts) or "empty"
         click.echo(f"{file}: {paint(word, not wrong_rows)}: {summary}")
         for entry in [*wrong_rows, *unproved_rows]:
-            name = f"{entry['name']}, {entry['method']}"
+            name = ", ".join(filter(None, (entry["name"], entry["method"])))
             click.echo(f"  {entry['key'][:12]} {name}: {entry['complaint']}")
 
     if wrong_rows:
         return CHECK_FAILED
-    return UNPROVED if n_of_verdict["unproved"] else SOLVED
+    return UNPROVED if unproved_rows else SOLVED
 
 
 def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_json: bool) -> int:

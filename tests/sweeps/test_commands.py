@@ -171,6 +171,8 @@ def test_all_answers_of_a_store_are_verified(folder: Path, tmp_path: Path) -> No
     assert (content["ok"], content["damaged"]) == (7, 1)
     assert content["wrong"][0]["key"] in {row.key for row in rows_of(folder)}
     assert content["without_proof"] == []
+    told = call("verify", copy, "--all", code=5).stdout.splitlines()
+    assert told[1].split(": ")[0].strip() == content["wrong"][0]["key"][:12]
     call("verify", copy, "--all", "--discard", code=5)
     call("verify", copy, "--all")
     call("verify", copy, "--discard", code=2)
