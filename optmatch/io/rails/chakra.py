@@ -13,7 +13,7 @@ import logging
 import os
 import re
 from array import array
-from collections import ChainMap, Counter, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -714,7 +714,12 @@ def join(traces: Sequence[Nodes], n_ranks: int) -> Nodes:
         path_of_rank |= trace.path_of_rank
     return traces[0]._replace(
         group_names=group_names,
-        described_groups=dict(ChainMap(*(dict(trace.described_groups) for trace in traces))),
+        described_groups={
+            name: description
+            for trace in traces
+            for name, description in trace.described_groups.items()
+            if description
+        },
         path_of_rank=path_of_rank,
         sent_bytes={key: sent for trace in traces for key, sent in trace.sent_bytes.items()},
         **columns,
