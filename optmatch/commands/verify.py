@@ -371,9 +371,11 @@ def _verify_store(file: str, discard: bool, as_json: bool) -> int:
             if discard and verdict in ("violated", "damaged"):
                 store.discard(row.key)
 
+    # What is wrong and what is unproved is named, of all others the number is told.
     wrong_rows = [*rows_of_verdict["violated"], *rows_of_verdict["damaged"]]
     unproved_rows = rows_of_verdict["unproved"]
     n_of_verdict = {verdict: len(rows) for verdict, rows in rows_of_verdict.items()}
+
     if as_json:
         rows = {"wrong": wrong_rows, "without_proof": unproved_rows}
         print_object("store-report", {"file": file, **n_of_verdict, **rows})

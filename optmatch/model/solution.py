@@ -330,6 +330,8 @@ class Solution(Value, Generic[Answer]):
         # Properties of the answer, or why there is none.
         if self.schedule is not None:
             slots = f"slots: {self.schedule.n_slots}"
+
+            # Where fewer slots may do, the objective is not what is open first.
             fewest_slots = self._bound_of_open_slots()
             if fewest_slots is not None:
                 slots += f", lower bound {fewest_slots}; fewer slots come before the objective"

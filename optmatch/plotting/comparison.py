@@ -740,6 +740,8 @@ def plot_variation(
             va="top",
             fontsize=8,
         )
+
+    # Axes with grid and legend.
     ylabel = "objective"
     if has_several_slots:
         ylabel += "; fewer slots come before it"

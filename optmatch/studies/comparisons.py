@@ -387,6 +387,8 @@ class MethodComparison(RowsStudy[Row]):
         for row in [*self, *self._between]:
             if row.name not in self._values or not isinstance(row.objective, int | float):
                 continue
+
+            # Rows of a line share the method and the values of all other fields.
             words: list[str] = []
             others: list[str] = []
             for name, value in self._values[row.name].items():
@@ -411,6 +413,8 @@ class MethodComparison(RowsStudy[Row]):
             bounds: list[Any] = [
                 row.lower_bound if is_known(row.lower_bound) else np.nan for row in rows
             ]
+
+            # Only all-to-alls have slots that come before the objective.
             slots_of = {
                 value: row.slots
                 for row, value in zip(rows, values, strict=True)
@@ -419,6 +423,8 @@ class MethodComparison(RowsStudy[Row]):
             lines.append(
                 Line(method, *group, fixed_of[group], values, objectives, bounds, slots_of)
             )
+
+            # Steps with all links are the same by each method.
             for row, value in zip(rows, values, strict=True):
                 if "all_links_s" in self._details.get(row.key, {}):
                     steps_of.setdefault(group, {})[value] = self._details[row.key]["all_links_s"]
@@ -585,6 +591,8 @@ def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
     objective_of = dict(zip(second.values, second.objectives, strict=True))
     last: tuple[float, float] | None = None  # a value, and first minus second there
     last_sign = 0  # of the last difference that was not 0
+
+    # Values that only one line has, or where slots differ, are passed over.
     for value, objective in sorted(zip(first.values, first.objectives, strict=True)):
         if value not in objective_of:
             continue
@@ -600,11 +608,15 @@ def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
         sign = 1 if difference > 0 else -1
         if last is not None and sign != last_sign:
             share = last[1] / (last[1] - difference)
+
+            # The lines differ in a word, or in their methods, and share the rest.
             names = (first.method, second.method)
             shared = ", ".join(filter(None, (first.words, first.others)))
             if first.words != second.words:
                 names = (first.words, second.words)
                 shared = ", ".join(filter(None, (first.method, first.others)))
+
+            # The line that is lower behind the crossing comes second.
             before, after = names if sign > 0 else names[::-1]
             crossing_value = last[0] + share * (value - last[0])
             crossings.append(
