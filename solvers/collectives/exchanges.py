@@ -331,9 +331,17 @@ def _offer_direct(problem: Collective, n_shifts: int) -> Offer[Laid]:
     n_rounds = -(-largest // n_shifts)
     groups = np.resize(np.arange(1, largest + 1), (n_rounds, n_shifts))
 
+    # Opposite ranks have two circuits with each other where they are the only ones that the last
+    # circulant is for, as between 10 ranks with four ports (shifts 1 and 2, 3 and 4, 5): each
+    # carries half of their block.
+    n_blocks_in_turn = float(n_rounds)
+    if problem.two_way and n == 2 * largest and (largest - 1) % n_shifts == 0:
+        n_blocks_in_turn -= 0.5
+    circuit_bytes = n_blocks_in_turn * problem.block_bytes
+
     # The promise is lowered by a billionth, as plans add up the same seconds in another order. A
     # plan lists the sends of rank 0 alone, but the ports of all ranks.
-    seconds = seconds_of(problem, n_rounds, n_rounds * problem.block_bytes, n_changes=n_rounds - 1)
+    seconds = seconds_of(problem, n_rounds, circuit_bytes, n_changes=n_rounds - 1)
     return Offer(
         seconds=seconds * (1 - 1e-9),
         n_sends=n + n_rounds * problem.lanes * n // PORTS_OF_A_SEND,

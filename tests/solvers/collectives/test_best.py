@@ -383,7 +383,7 @@ def test_shifts_that_are_left_out_for_want_of_time_are_said() -> None:
     assert solution.limit is om.Limit.TIME
 
 
-@pytest.mark.parametrize("n", [400, 401])
+@pytest.mark.parametrize("n", [400, 401, 402])
 @pytest.mark.parametrize(("ports", "two_way"), [(2, False), (3, True), (4, True)])
 def test_blocks_between_many_ranks_go_straight_over_all_shifts(
     n: int, ports: int, two_way: bool
