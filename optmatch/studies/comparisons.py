@@ -379,7 +379,12 @@ class MethodComparison(RowsStudy[Row]):
         return names
 
     def _lines_over(self, field: str) -> list[Line]:
-        """Return the objectives over one field, as `lines` does; none without objectives."""
+        """Return the objectives over one field, a line for each method and the other values.
+
+        ``line.words`` and ``line.others`` are the values of the other fields, those of words and
+        of numbers; the steps with all links follow, a line for each of these. Rows without an
+        objective are left out.
+        """
         from optmatch.plotting.comparison import Line
 
         fields_of_numbers = self._fields_of_numbers()
