@@ -454,17 +454,15 @@ def _write_states(first_circuit, circuits: _PortCircuits, sender, keeps_all, sta
             if n_states > 0:
                 state[port] = states[n_states - 1, port]
 
-        # A receiver of a new circuit loses the one that it had. All are taken away before the new
-        # ones are written, which would be lost as well otherwise.
-        new_circuits = range(first_circuit[time], first_circuit[time + 1])
-        for circuit in new_circuits:
+        # A receiver of a new circuit loses the one that it had, also one that is set up at this
+        # very time, for an operation of no time.
+        for circuit in range(first_circuit[time], first_circuit[time + 1]):
             receive = circuits.receive[circuit]
             former = sender[receive]
             if former != IDLE and state[former] == receive:
                 state[former] = IDLE
-        for circuit in new_circuits:
-            state[circuits.transmit[circuit]] = circuits.receive[circuit]
-            sender[circuits.receive[circuit]] = circuits.transmit[circuit]
+            state[circuits.transmit[circuit]] = receive
+            sender[receive] = circuits.transmit[circuit]
 
         # The next state overwrites this one if it is no other than the one before.
         is_new = keeps_all or n_states == 0

@@ -498,7 +498,9 @@ class RoutingState:
 
     def _new_workspace(self, circuits: int) -> RerouteSpace:
         """Make a workspace for so many circuits at once."""
+        # A route that is found passes each node once; one that runs may go round a ring.
         n_nodes = len(self.graph.resource)
+        most_on_path = max([n_nodes, *map(len, self.paths)])
         n_resources = len(self.graph.capacity)
         n_places = len(self.graph.head) + 2
         return RerouteSpace(
@@ -506,7 +508,7 @@ class RoutingState:
             history=np.zeros(n_resources, dtype=np.int64),
             forward=new_search_end(n_nodes, n_places),
             backward=new_search_end(n_nodes, n_places),
-            path=np.zeros((circuits, n_nodes), dtype=np.int32),
+            path=np.zeros((circuits, most_on_path), dtype=np.int32),
             length=np.zeros(circuits, dtype=np.int64),
             passing=np.zeros(len(self.now), dtype=np.int8),
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import optmatch as om
 from optmatch.model import Status
 from optmatch.problems.rails.execution.plan import RailPlan
-from optmatch.problems.rails.training.step import ALL_REDUCE, Group, Step
+from optmatch.problems.rails.training.step import ALL_REDUCE, RECV, SEND, Group, Step
 from optmatch.problems.rails.training.times import ends_s
 from optmatch.solvers.rails import methods
 from optmatch.solvers.rails.fold import fold
@@ -65,6 +65,28 @@ def test_what_is_short_beside_the_delay_is_seen(method: str) -> None:
     job = small_job(2, 2, 2, delay_s=1e3)
     shortest_s = float(job.events().duration_s.min())
     assert plan_of(job, method).step_s * 1e-9 > shortest_s
+
+
+@pytest.mark.parametrize("method", ["prefetch", "provisioned", "on-demand"])
+def test_a_message_of_no_time_leaves_its_port_to_the_next_one(method: str) -> None:
+    """Rank 0 sends nothing to rank 2, then rank 1 sends to it: both at 0 s, as changes are free.
+
+    Before, the circuits of both stood in one matching.
+    """
+    columns: dict[str, Any] = {
+        "rank": [0, 1, 2, 2],
+        "kind": [SEND, SEND, RECV, RECV],
+        "group": [0] * 4,
+        "size_bytes": [0, 1000, 0, 1000],
+        "duration_s": [0] * 4,
+        "peer": [2, 2, 0, 1],
+        "match": [0, 1, 0, 1],
+        "dep_start": [0, 0, 0, 0, 1],
+        "dep": [2],
+    }
+    step = Step(groups=(Group("pp.0", "pp", (0, 1, 2), rail=0),), **columns)
+    job = make_job(gpus_per_server=1, delay_s=0.0, latency_s=0.0, recorded=step)
+    assert om.solve(job, method, seed=0).status is Status.OPTIMAL
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -126,6 +126,21 @@ def test_light_that_runs_does_not_turn_back() -> None:
         om.Reroute(rack, [[4, 5], [2, 0]], [1, 1], routes=((5, 3), (2,)))
 
 
+def test_a_running_route_may_go_round_a_ring_of_servers() -> None:
+    """It passes more nodes than there are; before, there was no room for it."""
+    rack = om.RackFabric((3, 1, 1), (1, 1, 1), fibres=8, ports_per_chip=2)
+    four_times_around = (0, 24, 32, 1, 25, 33, 2, 26, 34, 3, 27, 35, 4)
+    failed = (*range(16, 24), *range(28, 32))
+    state = om.Reroute(
+        rack,
+        [[0, 2], [2, 4]],
+        [0, 0],
+        routes=(four_times_around, (28,)),
+        failed_fibres=failed,
+    )
+    assert om.solve(state, "ilp", seed=0).status is om.Status.OPTIMAL
+
+
 def test_no_light_passes_a_chip() -> None:
     """Neither in a state, nor in a slice: three in a row have no ring."""
     ring = om.RackFabric((1, 1, 4), (1, 1, 1), fibres=1)
