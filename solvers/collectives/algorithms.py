@@ -32,7 +32,9 @@ from optmatch.solvers.collectives.rounds import (
     Rounds,
     as_rounds,
     choose_pieces,
+    chunk_sizes,
     drop_empty_sends,
+    list_aligned_pieces,
     one_after_another,
     seconds_of,
 )
@@ -289,8 +291,16 @@ def _make_line(problem: Collective) -> Rounds:
 def choose_line_pieces(problem: Collective) -> int:
     """Return into how many pieces a buffer is cut best that goes along a line of ranks."""
     n_circuits = problem.lanes // 2 if problem.two_way else problem.lanes  # of two neighbours
+    n_filling_rounds = problem.n_ranks - 2
     whole_s = problem.size_bytes / (problem.rate_bytes_per_s * n_circuits)
-    return choose_pieces(problem.n_ranks - 2, whole_s, problem.round_s)
+    pieces = choose_pieces(n_filling_rounds, whole_s, problem.round_s)
+
+    def plan_s(pieces: int) -> float:
+        n_rounds = n_filling_rounds + pieces
+        chunk_bytes = float(chunk_sizes(problem, pieces)[0])
+        return seconds_of(problem, n_rounds, n_rounds * chunk_bytes / n_circuits)
+
+    return min(list_aligned_pieces(problem, pieces), key=plan_s)
 
 
 def _make_tree(problem: Collective) -> Rounds:

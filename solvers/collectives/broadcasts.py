@@ -32,6 +32,7 @@ from optmatch.solvers.collectives.rounds import (
     choose_pieces,
     chunk_sizes,
     is_affordable,
+    list_aligned_pieces,
 )
 from optmatch.solvers.collectives.spreading import (
     UNKNOWN,
@@ -191,7 +192,13 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
             fixed_s += problem.delay_s / sequence.held[0]
         n_filling_rounds = max(1, depth - 1)
         best = choose_pieces(n_filling_rounds, lanes * whole_s, fixed_s)
-        near = {max(1, min(MOST_PIECES, round(best * factor))) for factor in PIECE_FACTORS}
+        near = {
+            pieces
+            for factor in PIECE_FACTORS
+            for pieces in list_aligned_pieces(
+                problem, max(1, min(MOST_PIECES, round(best * factor)))
+            )
+        }
         for pieces in {1, 2, 3, 4} | near:
             if (n - 1) * pieces <= MOST_TOLD_SENDS:
                 n_rounds = n_filling_rounds + pieces / lanes

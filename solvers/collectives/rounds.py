@@ -244,6 +244,18 @@ def choose_pieces(n_filling_rounds: int, whole_s: float, round_s: float) -> int:
     return max(1, round(min(math.sqrt(n_filling_rounds * whole_s / round_s), MOST_PIECES)))
 
 
+def list_aligned_pieces(problem: Collective, pieces: int) -> list[int]:
+    """List two numbers of pieces near a given one that ``align_bytes`` pads least; else itself.
+
+    A buffer of 10 units of ``align_bytes`` in 4 pieces has chunks of 2 or 3 units: 5 or 4 pieces.
+    """
+    if not problem.align_bytes:
+        return [pieces]
+    n_units = math.ceil(problem.size_bytes / problem.align_bytes)
+    units_of_chunk = max(1, n_units // pieces)
+    return [max(1, math.ceil(n_units / units)) for units in (units_of_chunk, units_of_chunk + 1)]
+
+
 def list_rows(*columns: IntArray | int) -> IntArray:
     """Return rows of sends, whose columns are given; a number stands for a column of itself."""
     return np.stack(np.broadcast_arrays(*columns), axis=1)

@@ -175,7 +175,7 @@ class _TorusChooser:
 
     def sending_s(self, n_rounds: int, chunks: int) -> float:
         """Return the seconds of rounds in each of which a rank sends one of so many chunks."""
-        chunk_bytes = self.problem.size_bytes / chunks
+        chunk_bytes = float(chunk_sizes(self.problem, chunks)[0])
         return seconds_of(self.problem, n_rounds, n_rounds * chunk_bytes / self.problem.lanes)
 
     def choose_passed(self, places: int, chunks: int) -> Sides:
