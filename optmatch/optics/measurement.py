@@ -145,7 +145,8 @@ def measure_optics(
     >>> f"{optics.figures['worst_insertion_loss_db']:.2f} dB"
     '7.16 dB'
     """
-    # A solution has its problem with it, and a device as the second argument.
+    # If the first argument is a solution, it brings its problem and its schedule, and the device
+    # is the second argument or `device`.
     answer: Any = subject
     chosen_device: Any = device
     if isinstance(problem, Solution):
@@ -200,11 +201,13 @@ def measure_optics(
     changes[1:] = states[1:] != states[:-1]
     changes &= graph.stuck == FREE
 
-    # Powers are listed by free terminal, in the order of the perimeter: where ports are in it.
+    # ``place_in_perimeter[terminal]``: where a free terminal stands in ``graph.perimeter``, the
+    # order in which powers are listed; -1 for all others.
     place_in_perimeter = np.full(len(graph.mate), -1)
     place_in_perimeter[graph.perimeter] = np.arange(len(graph.perimeter))
 
-    # The cells on each circuit, and its length in lengths of a cell, waveguides included.
+    # By slot and source, the cells on each circuit, and its length in lengths of a cell: one for
+    # each cell, and the waveguide behind it. `light` has an entry for each cell on each way.
     is_idle = schedule.matchings == IDLE
     light = trace(graph, states, np.where(is_idle, -1, fabric.source_terminals))
     n_cells_passed = np.zeros(is_idle.shape, dtype=np.int32)
@@ -391,9 +394,9 @@ def cell_matrices(
     known = circuit_matrices(fabric, coupling_change)  # [cell, state, b side, a side]
     if known is None:
         return detuned
-    # The effect of the device on an ideal cell is its matrix times the inverse of the ideal one:
-    # that is unitary and symmetric, and its inverse is its conjugate. Known matrices are those
-    # with the couplers of this wavelength already.
+    # The effect of the device on an ideal cell is its matrix times the inverse of the ideal one.
+    # An ideal matrix is unitary and symmetric, so its inverse is its conjugate. Known matrices are
+    # those with the couplers of this wavelength already.
     ideal_by_state = np.stack([ideal_matrix(BAR), ideal_matrix(CROSS)])
     factor = device_matrices @ ideal_by_state[states].conj()
     matrices: NDArray[np.complex128] = factor @ known[np.arange(len(known)), states]

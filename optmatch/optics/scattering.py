@@ -55,7 +55,8 @@ class _Pattern(NamedTuple):
     entered_before: NDArray[np.int64]
     """(entries,): the terminal where it has entered that cell."""
     order: NDArray[np.int64]
-    """Places of the kept ones among the diagonal and then all entries, column by column."""
+    """(kept,): which are kept, column by column, as places in a list of the diagonal and then all
+    entries. With 5 unknowns place 7 is entry 2. Entries without a column are not kept."""
     row_indices: NDArray[np.int32]
     """(kept,): rows of the sparse matrix, as SciPy has them."""
     column_starts: NDArray[np.int32]
@@ -102,7 +103,9 @@ def scatter(
         raise InputError(f"cells {cells.shape}, waveguides {waveguides.shape}: not of this graph")
     pattern = _prepare_pattern(graph)
 
-    # Entries of C S: the matrix of the cell that was passed, and the waveguide after it.
+    # Entries of C S: the matrix of the cell that was passed, and the waveguide after it. Terminals
+    # of a cell are 4 * cell + 2 * end + side, end a being 0 and b 1: bit 1 is the end, bit 0 the
+    # side. Matrices are those from a to b, and are transposed for light that leaves at end a.
     left = graph.mate[pattern.entered_next]
     leaves_at_b = (left & 2) > 0
     side_left = left & 1
@@ -135,7 +138,8 @@ def _solve_reached_terminals(
     unknown]``. Raise `SolverError` if light grows without end.
     """
     strength = np.abs(entries)
-    # First only entries of exactly 0 are no way for light, then all faint ones.
+    # At first only entries of exactly 0 are no way for light. If the system is singular even so,
+    # or light much stronger than what comes in, a second time all faint ones are none either.
     for dark in (0.0, FAINT):
         if (strength <= dark).any():
             is_lit = _find_lit_terminals(pattern, strength > dark, inputs)
@@ -168,7 +172,8 @@ def _eliminate(
     inside = np.flatnonzero(is_inside)
     right_sides[inside, pattern.unknown_of_terminal[inputs[inside]]] = 1.0
 
-    # Light that enters at a free terminal comes into the system after its first cell.
+    # Light that enters at a free terminal comes into the system after its first cell: the entries
+    # `first` are ways through such a cell, each for light of the input `first_input`.
     input_of_terminal = np.full(len(pattern.unknown_of_terminal), -1)
     outside = np.flatnonzero(~is_inside)
     input_of_terminal[inputs[outside]] = outside
@@ -253,7 +258,11 @@ def _prepare_pattern(graph: CellGraph) -> _Pattern:
     devices, and is kept for later calls.
     """
     # An unknown for each joined terminal. Light enters there that has left the cell of its mate,
-    # after it has entered that cell at one of the two terminals of its other end.
+    # after it has entered that cell at one of the two terminals of its other end. Cell c has the
+    # terminals 4 c to 4 c + 3, and ``EXITS[k]`` are the two of 0 to 3 that face terminal k. If
+    # only terminals 2 of cell 0 and 4 of cell 1 are joined, these are the unknowns 0 and 1. What
+    # enters at 4 has left cell 0 at 2, and has entered it at 0 or 1; what enters at 2 has entered
+    # cell 1 at 6 or 7: `entered_next` is [2, 2, 4, 4], and `entered_before` [6, 7, 0, 1].
     joined = np.flatnonzero(graph.mate >= 0)
     left = graph.mate[joined].astype(np.int64)
     entered_next = np.repeat(joined, 2)
@@ -261,7 +270,9 @@ def _prepare_pattern(graph: CellGraph) -> _Pattern:
     unknown_of_terminal = np.full(len(graph.mate), -1)
     unknown_of_terminal[joined] = np.arange(len(joined))
 
-    # Unknowns are numbered anew in the order of elimination, which SuperLU chooses.
+    # Unknowns are numbered anew in the order of elimination, which SuperLU chooses. Entries stay
+    # as they are, since they name terminals. Those of light from outside, which has entered its
+    # last cell at a free terminal, are no part of the matrix; in the example all four are.
     if len(joined):
         is_inside = graph.mate[entered_before] >= 0
         diagonal = np.arange(len(joined))
@@ -278,7 +289,8 @@ def _prepare_pattern(graph: CellGraph) -> _Pattern:
         joined = joined[np.argsort(eliminated.perm_c)]
         unknown_of_terminal[joined] = np.arange(len(joined))
 
-    # Entries column by column, as SciPy has sparse matrices; light from outside has no column.
+    # Entries column by column, as SciPy has sparse matrices, in the new numbers: the diagonal is
+    # listed first, then all entries. Light from outside has no column, which is -1 here.
     diagonal = np.arange(len(joined))
     rows = np.concatenate([diagonal, unknown_of_terminal[entered_next]])
     columns = np.concatenate([diagonal, unknown_of_terminal[entered_before]])

@@ -55,12 +55,12 @@ def check_solution(
         Returns the bound that a certificate shows, or raises `ProofError`; None if bounds of such
         problems need no certificate.
     floor
-        The rule that an answer claims at least the counted bound; empty if it need not.
+        The text of the rule that a claimed bound below the counted one breaks; empty for no rule.
     """
     if not isinstance(solution, Solution):
         return replay(solution)
 
-    # The answer is in its own field alone, and the status tells of it.
+    # An answer, which the status tells of, is in the field `form` alone; the other field is empty.
     answered = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
     replayed = answered and replay(solution if form == "both" else getattr(solution, form))
     for name, part in (("schedule", solution.schedule), ("answer", solution.answer)):
@@ -74,7 +74,7 @@ def check_solution(
                 "optimal or feasible",
             )
 
-    # The better one of the counted bound and the one that the certificate shows counts.
+    # `checked` is the higher one of the counted bound and the one that the certificate shows.
     counted: Score = findings.figures["lower_bound_recomputed"]
     checked: Score = findings.figures.get("lower_bound_checked", counted)
     if prove is None:
@@ -89,6 +89,7 @@ def check_solution(
     findings.figures["lower_bound_checked"] = checked
     check_support(solution, checked, findings, floor=floor)
 
+    # The objective can be compared only if the replay has set it.
     if replayed:
         _check_objective(solution, findings)
     elif answered:

@@ -218,7 +218,8 @@ class Findings:
     """A report in the making, which every check of the verifier is given and adds to.
 
     A violation is added by `refuse`; by `expect` if two values differ; and by `expect_none` for
-    entries of a mask that are True. The last two return whether the rule holds.
+    the first entry of a mask that is True, or for the first `most` ones (None: for all), whose
+    indices stand for ``{}`` in messages. The last two return whether the rule holds.
 
     Attributes
     ----------

@@ -152,9 +152,10 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     """
     n_chunks = len(plan.chunk_bytes)
     all_chunks = np.arange(n_chunks)
-    # Every part has a cut at its begin and one at its end, and so has every chunk. A part that
-    # ends behind its chunk, by rounding, ends with it. Cuts are listed as begins of all sends,
-    # ends of all sends, begins of all chunks and ends of all chunks.
+    # Every part has a cut at its begin and one at its end, and so has every chunk. Cuts are listed
+    # in four blocks: the begins of all sends, their ends, the begins of all chunks, their ends. In
+    # the example these are [0, 4], [6, 10], [0] and [10]. A part that ends behind its chunk, by
+    # rounding, ends with it.
     chunk_of_send = rows[:, 3]  # column 3 is the chunk
     n_sends = len(chunk_of_send)
     chunk_of_cut = np.concatenate([chunk_of_send, chunk_of_send, all_chunks, all_chunks])
@@ -163,11 +164,11 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     ends = np.minimum(plan.parts.sum(axis=1), ends_of_chunks)
     byte_of_cut = np.concatenate([begins, ends, np.zeros(n_chunks), plan.chunk_bytes])
 
-    # Number the cuts of all chunks together, by chunk and byte; equal ones get one number. In this
-    # order a cut is new (`is_new`) if it is of another chunk or at another byte than the one
-    # before.
+    # Number the cuts of all chunks together, sorted by chunk and byte; equal ones get one number.
+    # In this order a cut is new (`is_new`), and begins the next number, if it is of another chunk
+    # than the one before, or further on than rounding explains. The tolerance for that is a share
+    # of the chunk, so small that with all cuts of a chunk it adds up to `RTOL` of it at most.
     order = np.lexsort([byte_of_cut, chunk_of_cut])
-    # Gaps between the parts of a chunk add up, and all of them together are within `RTOL`.
     n_cuts_of_chunk = np.bincount(chunk_of_cut, minlength=n_chunks)
     share = np.minimum(_SAME_CUT, RTOL / n_cuts_of_chunk)
     tolerance_bytes = (share * plan.chunk_bytes)[chunk_of_cut[order]]
@@ -175,18 +176,20 @@ def _cut_into_pieces(plan: CollectivePlan, rows: IntArray) -> Pieces:
     is_other_byte = gap_bytes > tolerance_bytes[1:]
     is_other_chunk = np.diff(chunk_of_cut[order]) != 0
     is_new = np.append(True, is_other_byte | is_other_chunk)
-    # Cuts with one number are equal to the first of them, not to their neighbours alone: one that
-    # is farther off is new, unless it is at the very byte of the cut before it.
+    # Cuts of one number have to be equal to the first of them, not to their neighbours alone. With
+    # a tolerance of 1 byte and cuts at 4, 4.8 and 5.6, none is far from its neighbour, but 5.6 is
+    # too far from 4, and is new. (A second cut at 5.6 has the same byte as that, and is not.)
     first_byte = byte_of_cut[order][is_new][np.cumsum(is_new) - 1]
     is_far = byte_of_cut[order] - first_byte > tolerance_bytes
     is_new[1:] |= is_far[1:] & (gap_bytes > 0)
     number_of_cut = np.empty(len(chunk_of_cut), dtype=np.int64)
     number_of_cut[order] = np.cumsum(is_new) - 1
 
-    # A piece is between two cuts and has the number of the first one, less the last cuts of the
-    # chunks before it, which begin no piece. With cuts 0, 4, 6 and 10 of chunk 0 the pieces are 0,
-    # 1 and 2; the first cut of chunk 1 has number 4, and begins piece 4 - 1 = 3. A part, or a
-    # chunk, has as many pieces as the piece at its end is further on than the one at its begin.
+    # A piece is between two cuts, and the last cut of a chunk begins none. In chunk c there are c
+    # such cuts before: the piece that a cut begins is the number of the cut less c. With cuts at
+    # 0, 4, 6 and 10 of chunk 0, numbers 0 to 3, the pieces are 0, 1 and 2; the first cut of chunk
+    # 1 has number 4, and begins piece 4 - 1 = 3. A part, or a chunk, has as many pieces as there
+    # are from its begin to its end, both taken from the four blocks.
     piece_of_cut = number_of_cut - chunk_of_cut
     first_piece = piece_of_cut[:n_sends]
     n_pieces_of_send = piece_of_cut[n_sends : 2 * n_sends] - first_piece
@@ -242,8 +245,9 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
     known_keys, first_place = np.unique(keys[order], return_index=True)
     first_round = rounds[order][first_place]
 
-    # A sender has the piece if it came in an earlier round. The search leaves the last key out,
-    # so that it always finds a place, perhaps that of another key.
+    # A sender has the piece if it came in an earlier round. The search leaves the last key out, so
+    # that it always finds a place: a key that is larger than all is compared with the last one,
+    # and differs.
     sent_keys = sends.source * n_pieces + sends.piece
     place = np.searchsorted(known_keys[:-1], sent_keys)
     has_piece = (known_keys[place] == sent_keys) & (first_round[place] < sends.round_)
@@ -253,7 +257,8 @@ def _check_copies(problem: Collective, plan: CollectivePlan, findings: Findings)
         findings.refuse("who sends a chunk has it", where, f"no chunk {chunk}", "the chunk")
 
     # In the end each rank has all that it wants, in whichever round it came: everything, or of an
-    # all-to-all what is for it. There the bytes by source and destination, flat, are by chunk.
+    # all-to-all the chunks for it. The number of such a chunk, source * n_ranks + destination, is
+    # also the index of its bytes in the flattened table of the bytes of blocks.
     if problem.operation == "all-to-all":
         is_wanted = _wanted_blocks(problem, n_owners).ravel()[pieces.chunk] > 0
         destination = pieces.chunk % problem.n_ranks
@@ -292,7 +297,7 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
     """Check that a plan adds up the data of all ranks, each once, by replaying its sends.
 
     A sum is represented by the set of the ranks whose data are in it. The first violation ends the
-    replay. It is one, beside those of single rounds (`_replay_round`), if
+    replay. Apart from what clashes inside a round (`_replay_round`), it is one if
 
     - a rank sends what it does not have;
     - data of a rank are added to a sum that has them already;
@@ -368,8 +373,9 @@ class _SumState:
         sum_slot = self._find_slots(sum_place, sends.destination, sends.piece)
 
         # Slots that nothing uses take no memory: those that are used are numbered, as sets, in
-        # ascending order of slots. The inverse of `np.unique` has the set of each slot listed: of
-        # the sums, then of the three for all sends.
+        # ascending order of slots. If the sums are the slots 0 to 39, and of all others 63 and 70
+        # are used, they are sets 40 and 41. The inverse of `np.unique` has the set of each slot
+        # listed: of the sums, then of the three for all sends.
         slots = [np.arange(n_sums), source_slot, target_slot, sum_slot]
         self.slot_of_set: NDArray[np.int64]
         """``slot_of_set[set]``: the slot of each set; those of the sums come first."""
@@ -406,11 +412,10 @@ def _replay_round(
     """Replay the sends of one round of a sum, and tell whether they are allowed.
 
     Changes ``state.sets`` and ``state.is_filled`` to those after the round. `of_round` is the
-    range of the sends of the round in ``state.source_set`` and the other arrays by send, and
-    `kind` has only these sends: one of the four below for each. A set tells whose data are added
-    up in one place of a piece at a rank, the sum or one beside it: {0, 2} stands for the data of
-    rank 0 plus the data of rank 2. A send reads one set, as it was before the round. There are
-    four kinds of sends:
+    range of the sends of the round in the arrays of `state` by send; `kind` has these sends alone.
+    A set tells whose data are added up in one place of a piece at a rank, the sum or one beside
+    it: {0, 2} stands for the data of rank 0 plus the data of rank 2. A send reads one set, as it
+    was before the round, and is of one of four kinds:
 
     - ``COPY`` replaces the set at the destination by the one that was read;
     - ``REDUCE`` adds: the set at the destination becomes the union of both;
@@ -426,7 +431,8 @@ def _replay_round(
       another kind to one that it replaces;
     - it adds data of a rank to a place that has data of this rank already.
     """
-    # All that is sent is read before anything is written.
+    # By send of the round, the number of the set that it reads, and of the one that it writes. All
+    # that is sent is read before anything is written.
     source = state.source_set[of_round]
     target = state.target_set[of_round]
     for send in np.flatnonzero(~state.is_filled[source]):
@@ -435,9 +441,9 @@ def _replay_round(
         return False
     data = state.sets[source]
 
-    # From here on there are entries in place of sends. An entry is a copy or an addition of data
-    # to one set. A send is one entry, but KEEP is two: a copy, and an addition to the sum, which
-    # stands behind the entries of all sends.
+    # From here on `data`, `target` and `kind` are by entry instead of by send. An entry is a copy
+    # or an addition of data to the set `target`. A send is one entry, but KEEP is two: a copy, and
+    # an addition to the sum, which stands behind the entries of all sends.
     is_kept = kind == KEEP
     data = np.concatenate([data, data[is_kept]])
     target = np.append(target, state.sum_set[of_round][is_kept])
@@ -1137,6 +1143,9 @@ def verify_collective(
     if is_over.any() and _is_cut_off(plain, is_over):
         bound_s = math.inf
     findings.figures["lower_bound_recomputed"] = bound_s
+
+    # The whole solution is replayed (`form`): its answer and its schedule. Bounds of collectives
+    # come without certificates, hence the claimed one is compared with that by counting.
     replay = partial(_replay_solution, plain, findings=findings)
     check_solution(subject, findings, replay=replay, form="both")
     if getattr(subject.answer, "among", "all") == "whole-blocks":
@@ -1378,8 +1387,9 @@ def _check_schedule(
     findings.expect("the delay is the problem's", "delay_s", schedule.delay_s, problem.delay_s)
     findings.expect("all circuits change together", "switching", schedule.switching, "all-stop")
 
-    # A schedule has a delay before its first slot, too, where the plan may pay none. A slot has to
-    # end when the last round of its epoch ends, which `searchsorted` finds, as epochs ascend.
+    # A schedule has a delay before its first slot, too. Where the plan pays none there, the
+    # schedule is later by that (`free_delay_s`). A slot has to end when the last round of its
+    # epoch ends, which `searchsorted` finds, as epochs ascend.
     epochs = np.arange(plan.n_epochs)
     last_round_of_epoch = np.searchsorted(plan.epoch_of_round, epochs, side="right") - 1
     free_delay_s = problem.delay_s * _first_is_free(problem, plan)

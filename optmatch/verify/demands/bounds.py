@@ -372,8 +372,9 @@ def _bound_by_prices(problem: Demand, proof: ConfigurationProof) -> float:
     if max(int(duals.max()) * n_ports**2, units) * largest_ticks >= LARGEST:
         raise ProofError("prices times ticks overflow")
 
-    # No possible slot earns more than it takes. Between two successive durations of this list the
-    # worth of a matching grows linearly, hence it is enough to test these.
+    # No possible slot earns more than it takes. Between two successive durations of this list no
+    # further entry is complete, so that the worth of a matching, and what it may be worth, grow
+    # linearly: it is enough to test these.
     held_circuits = _list_held(problem.fabric)
     for duration in np.unique(np.maximum(ticks, shortest_ticks)).tolist():
         # ``worth[source, destination]``: the prices that a circuit earns in such a slot, which has
@@ -605,6 +606,7 @@ def bound_weighted(problem: Demand) -> float:
         np.add.at(loads[0], (group_of_entry, line), problem.directed_ticks[source, destination])
         np.add.at(loads[1], (group_of_entry, line), problem.delay_ticks)
     due = problem.due_ticks or (0,) * n_groups
+    # Whole ticks of deadlines as Python integers, whose sums are exact, and what is left of each.
     whole_due = np.array([math.floor(ticks) for ticks in due], dtype=np.object_)
     parts_due = np.array(due, dtype=np.float64) % 1
 
@@ -674,9 +676,10 @@ def _cost_of_best_order(
     ``loads[1, group, line]`` delays there; ``due[group]`` is a deadline in ticks. Dynamic
     programming over subsets (Held and Karp 1962), whose time doubles with each group.
     """
-    # Bit k of a subset says whether it has group k. By subset: the cost of its best order, and the
-    # loads of its groups together, shape (2, lines), which are those of the subset without its
-    # last group (`top`) and what this one adds.
+    # Bit k of a subset says whether it has group k: 0b101 has the groups 0 and 2. By subset: the
+    # cost of its best order, and the loads of its groups together, shape (2, lines), which are
+    # those of the subset without the group of its highest bit (`top`) and what this one adds. In
+    # turn each group of the subset is the one that ends last.
     least_cost = [0.0]
     loads_of_subset = [np.zeros((2, loads.shape[2]), dtype=np.int64)]
     for subset in range(1, 1 << len(due)):

@@ -113,9 +113,10 @@ def _replay_plane(
 ) -> tuple[int, Circuits] | None:
     """Apply the rules of demands to the schedule of one plane, and list its circuits.
 
-    Groups are carried by one plane alone: what they cost is the objective, which is set here.
-    Returns the tick at which the last slot ends, and the circuits; None if arrays have wrong
-    shapes, slots are no matchings, or their ticks are too many.
+    With the objective "weighted-completion-s", entries are in groups and this is the only plane:
+    the figure ``objective``, the sum of weights times lateness of groups, is set here. Returns the
+    tick at which the last slot ends, and the circuits; None if arrays have wrong shapes, slots are
+    no matchings, or int64 could not hold sums of their ticks.
     """
     for name in ("delay_s", "switching"):
         rule = f"the {name.removesuffix('_s')} is the problem's"
@@ -127,7 +128,7 @@ def _replay_plane(
     ticks = _count_ticks(problem, schedule, findings)
     matchings = schedule.matchings
 
-    # Planes end early enough that int64 holds what circuits of all of them carry together.
+    # Ticks of all planes are added up in int64, so each may take an equal part of `MOST_TOGETHER`.
     end_ticks: int = sum(ticks.tolist()) + problem.delay_ticks * len(ticks)
     if end_ticks >= MOST_TOGETHER // problem.planes:
         rule = f"< {MOST_TOGETHER // problem.planes:g} ticks"
@@ -137,8 +138,8 @@ def _replay_plane(
 
     # ``ticks_of_port[slot, source]``: what its circuit carries, the ticks of the slot. With
     # per-circuit switching a circuit whose ports and light stay carries during the delay before
-    # the slot, too. Where matchings are counted it does not: there the slots alone add up to the
-    # demand.
+    # the slot, too. If the objective is the number of matchings it does not count: the demand has
+    # to be the sum of the matchings, each times the ticks of its slot.
     ticks_of_port = np.broadcast_to(ticks[:, None], matchings.shape).copy()
     if problem.switching == "per-circuit" and problem.objective != "matchings":
         stays = find_staying(problem.fabric, matchings, schedule.cell_states)
@@ -268,6 +269,8 @@ def verify_demand(
     elif problem.objective == "completion-s" and problem.packet_share == 0:
         findings.step = problem.tick_s
 
+    # The answer is replayed. Of a solution `prove` checks the certificate, and its claims are
+    # compared with what is found; a bound below the counted one breaks the rule `floor`.
     findings.figures["lower_bound_recomputed"] = bound_demand(problem)
     is_claimed = isinstance(subject, Solution)
     check_solution(

@@ -262,8 +262,9 @@ def bound_staying(job: RailJob) -> float:
     tail_s = _find_earliest(graph.lasts_s, graph.after, graph.before)
 
     # `riding` are the operations on rails; one that takes no time needs no circuits, and joins
-    # nobody. By row of it: the event, and the port, from 0 on, where a pair of rail and rank is
-    # one port. Ports that take part in one event are on one ring, which also is that of the event.
+    # nobody. By row of it: its event, and its port. A GPU has one port, so each pair of rail and
+    # rank is a port; these are numbered from 0 on. All ports of an event are on one ring, which is
+    # ``ring_of_event[event]``.
     riding = np.flatnonzero((step.rail >= 0) & (work.full_s > 0))
     event_of_row = graph.event[riding]
     port_key = step.rail[riding].astype(np.int64) * step.n_ranks + step.rank[riding]
@@ -324,8 +325,8 @@ def _join_rings(port: Places, event: Places, n_events: int) -> Places:
     Port ``port[k]`` takes part in event ``event[k]``, and all ports of an event are on one ring. A
     ring has the number of its lowest port; an event without ports gets the number of ports.
     """
-    # Ports are numbered 0, 1, ... without gaps, as `np.unique` lists them. ``label[port]`` is the
-    # lowest port that it is known to be joined to, at first itself. In each round, an event takes
+    # ``label[port]`` is the lowest port that it is known to be joined to, at first itself: ports
+    # are 0, 1, ... without gaps, hence `np.unique` gives just that. In each round, an event takes
     # the lowest label of its ports, and a port that of its events. Then ``label[label]`` jumps
     # ahead: if port 9 has label 5 and port 5 has label 2, port 9 gets 2.
     label = np.unique(port)

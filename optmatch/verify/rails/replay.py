@@ -575,7 +575,8 @@ def _check_state_times(context: Context, timeline: RailTimeline, where: str) -> 
     )
 
     # ``earliest_s[state]`` is one delay after the start of the state before. The first two states
-    # may start at any time: the first one is there, and no change comes before the second one.
+    # may start at any time: the first one is there, and no change comes before the second one. (A
+    # rail of one state has an entry too many, which is cut off.)
     network = context.job.network
     if network.switching == "all-stop":
         earliest_s = np.append([-np.inf, -np.inf], starts_s[1:-1] + network.delay_s)
@@ -634,7 +635,8 @@ def _check_cell_states(context: Context, timeline: RailTimeline, where: str) -> 
     findings = context.findings
 
     # Mutual circuits: the partner of a bidirectional port's partner is the port itself, which is
-    # not its own partner. If port 2 leads to port 5, port 5 has to lead to port 2.
+    # not its own partner. If port 2 leads to port 5, port 5 has to lead to port 2. An idle port,
+    # -1, looks up the last one, which does not count.
     if fabric is not None and fabric.bidirectional:
         port_itself = np.broadcast_to(np.arange(matchings.shape[1]), matchings.shape)
         partner_of_partner = np.take_along_axis(matchings, matchings, 1)
@@ -769,7 +771,7 @@ def _check_in_rounds(context: Context, rail: Rail, group: InRounds) -> None:
         np.nan,
     )
 
-    # The end is compared only where no circuit is missing.
+    # The end is compared only for collectives in which no circuit is missing.
     replayed = ~np.isin(collective_of_entry, collective_of_entry[lacks])
     compared = collective_of_entry[replayed]
     _check_last_rounds(
@@ -925,7 +927,8 @@ def _open_exchanges(context: Context, rail: Rail, operations: Places) -> Exchang
     pairs = np.unique(used.row * n_ranks + rail.arrival(spell).rank + 1)
     n_reached = np.bincount(pairs // n_ranks, minlength=len(operations))
 
-    # A round sends one part over each port, with an equal share of the latency of all messages.
+    # A round sends one part over each port, with an equal share of the latency of all messages:
+    # 2 ports meet 7 others in 4 rounds, each with the latency of 7 / 4 messages.
     network = context.job.network
     n_others = count_members(context.step)[context.step.group[operations]] - 1
     n_rounds = -(-n_others // n_ports)  # rounded up
@@ -1048,13 +1051,13 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
 
     All members use the same strides, each part arrives, circuits are there, and each stage lasts
     as long as a circuit needs for the parts that it carries. With stages of 5 s and 4 s and a
-    change of 2 s, the all-to-all ends 11 s after its start. The end is compared only where the
-    other rules hold.
+    change of 2 s, the all-to-all ends 11 s after its start. Broken rules go into the findings; the
+    end is compared only where the other rules hold.
     """
     # All arrays have an entry for each port of each operation, as `used` has: ``row[entry]`` is
     # the place of its operation in `operations`, ``operation[entry]`` the operation itself. While
     # it lasts the port has the spells ``first_spell[entry]`` to ``last_spell[entry]``, one for
-    # each stage.
+    # each stage: those from 6 to 8 are three stages.
     step = context.step
     used = rail.list_ports(step.rank[operations], context.plan.ports[operations])
     row = used.row
@@ -1065,33 +1068,37 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     first_spell = rail.spell_at(start_s + rounding(start_s), used.port)
     last_spell = rail.spell_at(planned_s - rounding(planned_s), used.port)
 
-    # All entries of a collective (operations with one number in `match`) need the strides of its
-    # first entry.
+    # ``strides[entry, stage]`` has as many columns as the entry with most stages; behind the last
+    # stage of any other entry stands 0. All entries of a collective, which has one number in
+    # `match`, need the strides of its first entry.
     strides = _find_strides(context, rail, operation, first_spell, last_spell)
     _, first, collective = np.unique(step.match[operation], return_index=True, return_inverse=True)
     expected_strides = strides[first][collective.ravel()]
     wrong = (strides != expected_strides).any(axis=1)
 
-    # ``n_hops[entry, stage]``: the parts that a circuit carries, each one hop. A case is a number
-    # of members and its strides, (members, stride of stage 0, stride of stage 1, ...). Few cases
-    # differ, and each is counted once. Its counts are all -1 if some part does not arrive.
+    # ``n_hops[entry, stage]``: how many parts the circuit of this stage carries; 0 behind the last
+    # stage, -1 in all stages if some part does not arrive. It follows from the number of members
+    # and the strides, so each different row of both is counted once: for 4 members with the
+    # strides 1 and 2, the row (4, 1, 2), the counts are 2 and 2.
     cases = np.column_stack([n_members, strides])
     different, case_of = np.unique(cases, axis=0, return_inverse=True)
     hops_of_case = np.array([count_hops(int(case[0]), case[1:]) for case in different])
     n_hops = hops_of_case[case_of.ravel()]
     wrong |= n_hops[:, 0] < 0
 
-    # By entry, how many seconds one part needs over one hop. Each part is shared evenly among the
-    # ports of its operation, and goes at the rate of all of them together: an operation has as
-    # many ports as entries, which ``np.bincount(row)`` counts by row.
+    # `part_s` is by entry how many seconds one part needs over one hop. `work` has the bytes and
+    # the latency of the parts to all others, so that one part has an (n_members - 1)-th of both.
+    # Its bytes go over all ports of the operation at once: ``np.bincount(row)[row]`` is how many
+    # these are.
     work = measure_work(context.job, operations)
     rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
     part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (n_members - 1)
     begin_s = start_s
     end_s = start_s
     for stage in range(strides.shape[1]):
-        # An entry with fewer stages than the longest one keeps the end of its last stage. Data
-        # rest while the whole rail is dark; a stop that begins just at the end is after the stage.
+        # From `begin_s` to `done_s`. Data rest while the whole rail is dark; a stop that begins
+        # just at the end is after the stage. Behind its last stage (`is_stage` is False) an entry
+        # keeps the `end_s` that it has.
         is_stage = first_spell + stage <= last_spell
         spell = np.minimum(first_spell + stage, last_spell)
         lasts_s = n_hops[:, stage] * part_s
@@ -1176,7 +1183,8 @@ def count_hops(n: int, strides: NDArray[np.int64]) -> list[int]:
         return unreachable
 
     # ``fewest[stage][distance]``: the fewest hops that lead so many places further on, with the
-    # stages before `stage` alone. Distances that cannot be reached have no entry.
+    # stages before `stage` alone. Distances that cannot be reached have no entry. In the example
+    # it is {0: 0}, then {0: 0, 1: 1, 2: 2, 3: 3}, then {0: 0, 1: 1, 2: 1, 3: 2}.
     fewest: list[dict[int, int]] = [{0: 0}]
     for stride in strides.tolist():
         after: dict[int, int] = {}
@@ -2004,14 +2012,15 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
     shares = np.full((1 + len(change_s), n_gpus, n_rails, k), IDLE, np.int64)
     for rail, timeline in timeline_of_rail.items():
         # By state of the joined switch, the state in which this rail is then: at first its first
-        # one. After row (3, k) of the changes it has made those of its own before 3 s, and k + 1
-        # of those at 3 s, or all if they are fewer.
+        # one. After row (3, 1) of the changes it has made those of its own before 3 s, and two of
+        # those at 3 s, or all if they are fewer.
         n_earlier = np.searchsorted(timeline.starts_s[1:], change_s)
         n_until = np.searchsorted(timeline.starts_s[1:], change_s, side="right")
         state_after = np.minimum(n_earlier + 1 + n_before_at_once.astype(np.int64), n_until)
         state = np.append(0, state_after)
 
-        # The receiver, port p of GPU g on this rail, gets its number on the joined switch.
+        # ``receiver[state, GPU, port]``: a port of this rail, g * k + p, or `IDLE`. On the joined
+        # switch, on which a GPU has n_rails * k ports, it is g * n_rails * k + rail * k + p.
         receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)
         share = receiver // k * (n_rails * k) + rail * k + receiver % k
         shares[:, :, rail] = np.where(receiver == IDLE, IDLE, share)
@@ -2038,8 +2047,9 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     operation on a rail has the circuits that it needs for as long as it needs them. Broken rules
     and figures go into `findings`, and where a step cannot be made, ``findings.skipped`` says why.
     """
-    # Form. Files alone leave out ranks that are `like` others. A timeline is the states of a
-    # switch over time; rails that do the same share one, and together they name each rail once.
+    # Form. Only in files may a rank be `like` another one, whose operations it repeats; here each
+    # rank has its own. A timeline is the states of a switch over time; rails that do the same
+    # share one, and together they name each rail once.
     step = job.step()
     if not isinstance(plan, RailPlan):
         findings.refuse("the answer is a plan", "answer", type(plan).__name__, "RailPlan")
@@ -2173,13 +2183,19 @@ def _check_sends(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Check the circuits of some communications; `senders` are all operations that send for them.
 
-    `riding` are all operations on the rail; both ascend. Returns who sends over which port of the
-    switch: an entry for each port of each operation, and of each rank that forwards its data.
+    `riding` are all operations on the rail; both ascend. Checked one after another are all-to-alls
+
+    1. over chords (`_check_chords`),
+    2. in rounds (`_check_exchanges`, which also tells which ones are in stages),
+    3. in stages (`_check_stages`),
+
+    then other collectives in rounds (`_check_in_rounds`), and all that is left, over circuits that
+    stay (`_check_routes`). Returns for all `senders` who sends over which port of the switch: an
+    entry for each port of each operation, and of each rank that forwards its data.
     """
-    # `scattered` are all-to-alls of more than two members that may go over chords, in rounds or in
-    # stages. An all-to-all goes around a ring, along routes that stay, if ranks forward the data
-    # of any member of it: those operations stand in column 0 of ``plan.relays``, and all members
-    # have the same number in ``step.match``.
+    # `scattered` are the all-to-alls that may be of the kinds 1 to 3: of more than two members,
+    # none of whose data are forwarded by other ranks. Operations whose data are forwarded stand in
+    # column 0 of ``plan.relays``, and all members have the same number in ``step.match``.
     step = context.step
     of_several = count_members(step)[step.group[senders]] > 2
     scattered = senders[(step.kind[senders] == ALL_TO_ALL) & of_several]
@@ -2188,9 +2204,8 @@ def _check_sends(
     over_chords = _check_chords(context, rail, scattered)
     scattered = scattered[~np.isin(scattered, over_chords)]
 
-    # All-to-alls in rounds are checked as they are told from those in stages. If one member uses
-    # stages, all others have to, since a member in rounds would not forward: all of them are
-    # checked as staged.
+    # `_check_exchanges` looks at each member by itself. If it finds one in stages, all members of
+    # that all-to-all are checked in stages, as they all have to hand on the parts of others.
     in_rounds, in_stages = _check_exchanges(context, rail, scattered)
     staged = scattered[np.isin(step.match[scattered], step.match[in_stages])]
     if len(staged):
@@ -2200,8 +2215,9 @@ def _check_sends(
         _check_in_rounds(context, rail, group)
         changing.append(group.operations)
 
-    # All other sends go over circuits that stay for the whole operation. Those that change use the
-    # ports of their own ranks alone.
+    # All other sends go over circuits that stay for the whole operation. `_check_routes` lists
+    # their ports, those of ranks that forward included; `all_changing` are the operations that
+    # were checked before, and use the ports of their own ranks alone.
     all_changing = np.unique(np.concatenate(changing))
     staying = senders[~np.isin(senders, all_changing)]
     sent, port = _check_routes(context, rail, riding, staying)

@@ -48,6 +48,8 @@ def verify_reroute(
     failure = assess_failure(problem)
     findings.figures["lower_bound_recomputed"] = _bound_levels(failure) or math.inf
 
+    # The answer is replayed. Of a solution `prove` checks the certificate, and its bound, its
+    # objective and its status are compared with what is found.
     check_solution(
         subject,
         findings,
@@ -123,10 +125,9 @@ def _must_cross(failure: Failure, inside: NDArray[np.bool_]) -> float:
     counted: its ends may stay together. Infinite if there are not enough spares.
     """
     n_fixed = 0  # circuits that leave the set whatever is handed over
-    # For each lost unit, its circuits that leave the set if its spare is outside, and if inside:
-    # those that arrive from inside count in the first case, those that lead outside in the second.
-    # One with 2 that arrive from inside and 3 that lead outside adds 2 in the first case, and 3
-    # in the second one.
+    # For each lost unit, how many of its circuits leave the set if its spare is outside: those
+    # that come from units inside; and if it is inside: those that lead to units outside. A unit
+    # with 2 of the former and 3 of the latter adds 2 in the first case, and 3 in the second one.
     if_outside = dict.fromkeys(sorted(failure.lost), 0)
     if_inside = dict.fromkeys(sorted(failure.lost), 0)
     for ports in failure.problem.circuits.tolist():
@@ -285,8 +286,8 @@ def _bound_levels(failure: Failure) -> tuple[int, int, int, int, int] | None:
     # as far apart as before: then it is enough that each lost unit stands for itself.
     handovers: Iterable[tuple[int, ...]] = [tuple(lost)]
     if problem.units.through:
-        # It is also enough with too many handovers, after each lost unit has got the least length
-        # from and to any spare in the tables, which no handover goes below.
+        # Too many handovers are not tried. Instead each lost unit gets, in the tables, the least
+        # length from and to any spare, which no handover goes below, and stands for itself.
         if math.perm(len(spares), len(lost)) > _MOST_HANDOVERS:
             lengths = RouteLengths(
                 _shorten_to_any(lengths.cells, lost, spares),

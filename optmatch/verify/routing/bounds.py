@@ -671,7 +671,8 @@ class ProofChecker:
                 f"claims that {slots} slots do not do, but the circuits pay {total} more than all"
                 " links are worth, which is not > 0"
             )
-        # The fewest slots whose links are worth what is paid, rounded up.
+        # The fewest slots whose links are worth what is paid, rounded up: if links are worth 10 in
+        # a slot and 35 is paid, 4 slots.
         return JointBound(math.inf, -(-int(paid) // worth_of_slot))
 
     def _sum_of_circuits(

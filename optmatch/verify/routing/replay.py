@@ -61,8 +61,11 @@ def verify_schedule(
     stats: Mapping[str, Any] = getattr(subject, "stats", {})  # a schedule claims nothing
     has_schedule = getattr(subject, "schedule", None) is not None
 
-    # The replay is given the schedule of a solution (`form`), `prove` checks its certificate, and
-    # a solution with a schedule may not claim less than what is counted (`floor`).
+    # A schedule alone is replayed, and that is all. Of a solution, `check_solution` replays the
+    # field that `form` names, checks the certificate (`prove`), and compares the claimed bound and
+    # objective with what both have shown. A claimed bound below the counted one breaks the rule
+    # `floor`, of which this is the text; an empty text is no rule. The result says whether the
+    # replay has set the objective.
     replayed = check_solution(
         subject,
         findings,
@@ -74,8 +77,8 @@ def verify_schedule(
         floor="the lower bound is not below the shortest routes" if has_schedule else "",
     )
 
-    # The certificate may have proved that more slots are needed than counting shows: the slots of
-    # an optimal schedule are compared only now.
+    # The certificate may have proved that more slots are needed than counting shows, and raised
+    # the figure ``slots_lower_bound``: the slots of an optimal schedule are compared only now.
     is_optimal = getattr(subject, "status", None) is Status.OPTIMAL
     if replayed and is_optimal and isinstance(problem, AllToAll):
         _check_slots(stats, findings)
@@ -348,9 +351,9 @@ def _check_prices_of_pairs(
             findings.figures["slots_lower_bound"] = bound.slots
             findings.proof = "certificate"
         return 0.0
-    # The bound holds for schedules of so few slots alone: with more, links are worth more. And so
-    # few slots may not do, in which case prices, which could be multiplied, prove any number of
-    # cells: there has to be such a schedule, which is the one at hand.
+    # The bound holds for schedules of so few slots alone: in more slots, links are worth more. It
+    # also needs that there is such a schedule, which the one at hand shows: if there were none,
+    # the prices times a large factor would prove any number of cells.
     if problem.objective in ON_CHIP or findings.figures.get("slots") != fewest_slots:
         return 0.0
     return bound.cells

@@ -69,6 +69,8 @@ class Supply:
         planes = resources.planes.astype(np.int64)
         places.append(np.zeros_like(planes) if jobs.plane_caps is None else planes)
 
+        # A cell serves a job if it is no lower than the job needs along any axis but that of
+        # planes, which is the last one.
         cells, self.counts = _count_cells(places)
         self.plane = cells[-1]
         self.serves = np.ones((len(self.counts), jobs.n_jobs), dtype=np.bool_)
@@ -155,20 +157,24 @@ def _count_cells(
 def count_bound(problem: PortSharing, supply: Supply) -> Score:
     """Bound the objective from below by counting: each job as if it were alone.
 
-    For "max-flow" the jobs together also get no more than all resources that serve any. Infinite
-    for "min-jct" if a demand cannot be met. Its unit is that of the objective: a number of
-    resources, such a number for each job by rank, a part from 0 to 1, or seconds.
+    Less is better: "max-flow", "lexicographic" and "max-min" count what jobs lack, and "min-jct"
+    the seconds for which they wait. It is infinite if a demand cannot be met.
     """
+    # What each job lacks at least, in resources: 0 or more, as it gets its demand at most.
     demand = problem.jobs.demand.tolist()
     alone = supply.count_alone(problem)
     lacking = [n_wanted - count for n_wanted, count in zip(demand, alone, strict=True)]
     if problem.objective == "max-flow":
+        # What all jobs lack together. They also get no more than all resources that serve any job.
         n_useful = int(supply.counts[supply.serves.any(axis=1)].sum())
         return float(max(sum(lacking), sum(demand) - n_useful))
+    # What each job lacks, in the order in which jobs are served.
     if problem.objective == "lexicographic":
         return tuple(lacking[job] for job in rank_jobs(problem))
+    # The largest part of its due that a job lacks, from 0 to 1.
     if problem.objective == "max-min":
         return measure_lack(problem, alone)
+    # For "min-jct" the mean wait in seconds, if all demands can be met at all.
     if any(lacking):
         return math.inf
     return _measure_mean_wait(problem)
@@ -181,12 +187,13 @@ def check_bound(
     counted: Score,
     certificate: object,
 ) -> Score:
-    """Return the better one of the counted bound and the one that a certificate shows.
+    """Return the higher one of the counted bound and the one that a certificate shows.
 
-    It is a cut of the flow from resources to jobs; for "lexicographic", a tuple with a cut or None
-    for each job by rank. For "min-jct" the bound is infinite if the cut is below the demand. A
-    part that is no cut, or a bound of a missing answer, is a `ProofError`. ``served[job]`` counts
-    the resources of each job in the answer; None if there is none.
+    A certificate is a cut of the flow from resources to jobs; for "lexicographic", a tuple with a
+    cut or None for each job in the order in which jobs are served. For "min-jct" the bound is
+    infinite if the cut is below the demand. A part that is no cut, or a bound of a missing answer,
+    is a `ProofError`. ``served[job]`` counts the resources of each job in the answer; None if
+    there is none.
     """
     demand = problem.jobs.demand
     total = int(demand.sum())
@@ -199,7 +206,8 @@ def check_bound(
     if problem.objective == "lexicographic":
         return _check_levels(problem, supply, served, certificate, counted)
 
-    # Max-min: the cut shows that not all jobs can get what a better answer would give them.
+    # Max-min: the cut shows that not all jobs can get what a better answer would give them. In one
+    # each job lacks a smaller part of its due than `worst`, which is the objective of this answer.
     worst = measure_lack(problem, served.tolist())
     needs = []
     for job, due in enumerate(_count_dues(problem)):

@@ -5,6 +5,9 @@
 2. A cut (`_cut_refutes`): whichever slots lie in a set of servers, at least so many circuits leave
    it (`_border` tries all sets), and at a lower load fewer fit over its edges.
 3. All placements (`_refuted_by_trying`): depth-first search; out of steps it proves nothing.
+
+A *turn* of a slice is its sides in some order, such as 4 x 8 x 4 of 4 x 4 x 8; a *place* is the
+servers that it may lie on: those of one rack, or of all racks if they are joined.
 """
 
 from __future__ import annotations
@@ -107,10 +110,7 @@ def slot_of(chip: Shape, server: Shape, sides: Shape) -> int:
 
 
 def _places(problem: SliceAllocation) -> list[list[int]]:
-    """List the free servers of each rack; of joined racks one list of all free servers.
-
-    These are the places in one of which a slice has to lie.
-    """
+    """List the free servers of each place: of each rack, or of all joined racks together."""
     free_servers = problem.free_servers.tolist()
     if problem.fabric.joined:
         return [free_servers]
@@ -161,11 +161,10 @@ def list_tori(problem: SliceAllocation) -> list[Torus]:
 def check_load_proof(problem: SliceAllocation, proof: object) -> float:
     """Return the lower bound of the load that a certificate shows; a wrong one is a `ProofError`.
 
-    A place is a rack, or all racks if they are joined: a slice lies in one place. The load is the
-    number of circuits on the busiest edge that the slice uses, those of other slices included. The
-    bound b, ``proof.bound``, holds if loads up to b - 1 are refuted for each place and each turn
-    of the slice, by one of ``proof.cuts`` or by trying all placements. 0 if one of them is not;
-    infinite if b exceeds the fibres of every edge: then there is no answer.
+    The load is the number of circuits on the busiest edge that the slice uses, those of other
+    slices included. The bound b, ``proof.bound``, holds if loads up to b - 1 are refuted for each
+    place and each turn of the slice, by one of ``proof.cuts`` or by trying all placements. 0 if
+    one of them is not; infinite if b exceeds the fibres of every edge: then there is no answer.
     """
     if not isinstance(proof, LoadProof):
         raise ProofError(f"a {type(proof).__name__} says nothing of loads")
@@ -320,7 +319,9 @@ class _Attempt:
     def place(self, slot: int) -> Iterator[bool]:
         """Yield True for each way to place this slot and all after it, by backtracking.
 
-        While it yields, the attempt holds the servers and the room of a complete way.
+        It puts the slot on each free server in turn; `route` then routes its circuits, and places
+        the next slot. While it yields, the attempt holds the servers and the room of a complete
+        way.
         """
         if slot == self.torus.slots:
             yield True
@@ -331,6 +332,8 @@ class _Attempt:
             # An even torus looks the same from each slot: slot 0 may have the smallest server.
             if slot and self.torus.even and server < self.server_of_slot[0]:
                 continue
+            # If the edges at each placed server have room for the circuits that still need routes,
+            # the pairs with earlier slots are routed, and `route` places slot + 1.
             self.server_of_slot.append(server)
             if self.can_go_on():
                 pairs = [pair for pair in self.torus.weights if max(pair) == slot]
@@ -350,7 +353,8 @@ class _Attempt:
         if not pairs:
             yield from self.place(slot + 1)
             return
-        # All circuits of the first pair take one route; each offered one with room is tried.
+        # All circuits of the first pair take one route; each offered one with room is tried. Then
+        # come the other pairs, and the room is given back before the next route is tried.
         pair = pairs[0]
         weight = self.torus.weights[pair]
         source, destination = (self.server_of_slot[end] for end in pair)
