@@ -70,6 +70,8 @@ def trace(graph: CellGraph, cell_states: ArrayLike, entered: ArrayLike) -> Light
     if not exists.all() or (graph.mate[terminal] >= 0).any():
         raise InputError("light enters at free terminals only", where="entered")
 
+    # ``exits[terminal, state]`` is the terminal by which light that enters at a terminal leaves
+    # its cell.
     exits = graph.exits  # looked up once: graphs are told apart by all that they hold
     arrived = np.full_like(entries, -1)
     stopped = np.full_like(entries, -1)

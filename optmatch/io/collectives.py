@@ -99,6 +99,7 @@ class Layout:
             )
         # Chunks are counted in units: one each, or their bytes over the greatest common divisor.
         # As an example, chunks of 4, 6 and 8 bytes are 2, 3 and 4 units.
+        # A plan that states no places sends from sums into sums.
         self.problem = problem
         places = self.plan.places
         if not len(places):
@@ -171,6 +172,8 @@ class Layout:
 
     def buffer_units(self, rank: int) -> tuple[int, int]:
         """Return the sizes of the input and of the output of a rank."""
+        # In an all-to-all ``blocks[source, target]`` is the units of a block. Elsewhere ranks have
+        # all chunks, but before an all-gather and after a reduce-scatter only a part of them.
         n_ranks = self.problem.n_ranks
         if self.is_all_to_all:
             blocks = self.units.reshape(n_ranks, n_ranks)
@@ -634,6 +637,8 @@ def _add_round(
             )
     filled |= newly_filled
 
+    # `_NOTHING` lets the threads of a block wait for each other: before what has come is used, and
+    # after that before the next round.
     for rank, program in enumerate(programs):
         program += _put(puts[rank])
         program += _notify("wait", sorted(sources_of_rank[rank]))
@@ -857,6 +862,7 @@ class _RankTrace:
 
 def write_traces(solution: Solution) -> dict[str, bytes]:
     """Write the sends of a plan as Chakra traces, a file for each rank."""
+    # All that a rank sends to another one in a round is one message, whose tag is the round.
     plan = plan_of(solution)
     n_ranks = plan.circuits.shape[2]
     traces = [_RankTrace() for _ in range(n_ranks)]

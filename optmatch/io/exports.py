@@ -285,7 +285,8 @@ def _write(
 ) -> Exported | Document:
     """Write a solution in a format, after a check that it answers its problem.
 
-    Options and kinds of problems that do not suit the format are refused.
+    Options and kinds of problems that do not suit the format are refused. The rate of a circuit is
+    for formats that are `rated` (they have no options); None if the problem states it.
     """
     if to not in EXPORTERS:
         raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")

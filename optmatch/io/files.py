@@ -203,7 +203,8 @@ def _certificate_to_tree(certificate: Any) -> Any:
 def _certificate_from_tree(tree: Any, where: str, fabric: Fabric | None) -> Any:
     """Build a certificate from its JSON form; a list becomes a tuple.
 
-    Prices in proofs are those of the links of the fabric, None if there is no switch.
+    An object with the key ``"proof"`` is of the class in `CERTIFICATES` that this names, any other
+    one is a `RoutingProof`, with prices of the links of the `fabric`. `where` is its JSON pointer.
     """
     if tree is None:
         return None

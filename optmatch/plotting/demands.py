@@ -225,7 +225,8 @@ def _circuits_chart(
             look = BarLook(f"{name}{ending}", colour, WHOLE_ROW, pattern, is_unlisted=bool(ending))
             looks.append(look)
 
-    # Rows count planes within ports: with 2 planes, the port at place 3 has rows 6 and 7.
+    # Rows count planes within ports: with 2 planes, the port at place 3 has rows 6 and 7. Circuits
+    # of other ports have row -1, and are left out below.
     first_row = np.full(n_ports, -1)
     first_row[ports] = np.arange(len(ports)) * data.planes
     row_of_circuit = np.where(first_row[data.source] < 0, -1, first_row[data.source] + data.plane)

@@ -265,13 +265,19 @@ def page(solution: Solution) -> dict[str, Any]:
 def _chart_of_groups(
     plan: RailPlan, groups: Sequence[tuple[NDArray[np.int64], list[int]]]
 ) -> dict[str, Any]:
-    """Lay out groups of `_group_equal_ranks` as rows of a scene, named as ``8 and 3 more``."""
+    """Lay out groups of ranks as rows of a scene (`optmatch.plotting.viewer.scene`).
+
+    A group is (bars, ranks): `bars` has a row (kind, start, length) for each bar, times in
+    millionths of the step, and its ranks share one row, named as ``8 and 3 more``.
+    """
     names = []
     for _, ranks in groups:
         name = str(ranks[0])
         if len(ranks) > 1:
             name += f" and {len(ranks) - 1} more"
         names.append(name)
+    # A scene has the bars of a row one after the other in one list, and divides by its span, which
+    # therefore is not 0 even of a step that takes no time.
     return {
         "legend": _LOOKS,
         "row_noun": "rank",

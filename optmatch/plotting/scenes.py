@@ -291,6 +291,8 @@ def _draw_links(
     for chosen, zorder in ((~joins_texts, 1.5), (joins_texts, 3)):
         style: dict[str, Any] = {"colors": colours[chosen], "linewidths": points[chosen]}
         ax.add_collection(LineCollection(list(curves[chosen]), alpha=0.75, zorder=zorder, **style))
+
+    # An arrow stands behind the middle of its line, at point 7 of 0 to 10, and points along it.
     if chart.get("is_directed") and links:
         way = curves[:, 7] - curves[:, 6]
         way /= np.maximum(np.linalg.norm(way, axis=1, keepdims=True), 1e-12)

@@ -106,6 +106,7 @@ class Topologies(NamedTuple):
 
     def list_circuits(self) -> TimedCircuits:
         """List all circuits, switch by switch, state by state and by transmit port."""
+        # Without a switch the empty part alone is left.
         none = np.zeros(0, dtype=np.int64)
         parts = [TimedCircuits(none, none, none, none, np.zeros(0), np.zeros(0))]
         for place, switch in enumerate(self.switches):

@@ -227,6 +227,8 @@ def _measure_fabric(
         cells = optics.cells[optics.lit]
         loss = optics.insertion_loss_db[optics.lit]
         ratio = optics.signal_to_crosstalk_db[optics.lit]
+
+    # A crossing counts at both of the waveguides that cross there.
     return FabricRow(
         name=name,
         ports=fabric.n_ports,
@@ -612,6 +614,7 @@ def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
         # The sign has changed: both lines cross in between.
         sign = 1 if difference > 0 else -1
         if last is not None and sign != last_sign:
+            # Differences of 3 and then -1 are 0 at the share 3 / (3 + 1) of the way between.
             share = last[1] / (last[1] - difference)
 
             # The lines differ in a word, or in their methods, and share the rest.

@@ -56,17 +56,20 @@ def stream(
             yield number, task, partial(function, task, on_event)
         return
 
-    # Dask would compute a name from the content of each task to find equal calls, which takes
-    # long.
     submit = getattr(executor, "submit", None)
     if submit is None:
         raise InputError(
             f"executor = {executor!r:.60}: an object with a method submit is expected",
             where="executor",
         )
+
+    # Dask would compute a name from the content of each task to find equal calls, which takes
+    # long.
     if type(executor).__module__.startswith("distributed"):
         submit = partial(submit, pure=False)
 
+    # ``under_way[number]`` is a task with its future; `finished` gets numbers of futures that are
+    # done, in this order.
     max_under_way = getattr(executor, "ahead", _AHEAD)
     finished: SimpleQueue[int] = SimpleQueue()
     under_way: dict[int, tuple[T, Any]] = {}

@@ -179,7 +179,8 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
             {(row.problem_sha256, row.seed) for row in rows} for rows in rows_of_label.values()
         )
 
-        # How far the objectives and times of each label are from the best of each task.
+        # How far the objectives and times of each label are from the best of each task; `n_uneven`
+        # counts the tasks that only some labels have.
         ratios = compare_rows(
             (label, row) for label, label_rows in rows_of_label.items() for row in label_rows
         )
@@ -307,6 +308,7 @@ def _gaps_by_number(
     rows_of_label: dict[str, list[Row]], family: str, place: int
 ) -> dict[str, dict[float, list[float]]]:
     """Return the known gaps of each method by the number at a place of the names of a family."""
+    # In ``mesh-8-1`` of the family ``mesh-*-*`` the number at place 0 is 8.
     gaps: dict[str, dict[float, list[float]]] = {}
     for label, rows in rows_of_label.items():
         of_number: dict[float, list[float]] = defaultdict(list)
@@ -321,6 +323,8 @@ def _gaps_by_number(
 
 def _method_row(label: str, rows: list[Row], ratios: _Ratios) -> dict[str, Any]:
     """Return the figures of one method as a row of the table; None where nothing is known."""
+    # `best` counts the tasks of which it has the best objective, and `mean_over_best` is how many
+    # times the best one its objectives are.
     gaps = [row.gap for row in rows if row.gap is not None and math.isfinite(row.gap)]
     times_s = [row.time_s for row in rows if row.done]
     n_of_status = Counter(row.status for row in rows)

@@ -150,7 +150,9 @@ class Decoder:
         n_nodes = len(seats.nodes.how)
         n_seats = seats.n_seats
 
-        # An all-stop switch, of which all circuits are dark while one changes, changes none here.
+        # What all choices have in common: the step, its tails, and the menu for the numbers of
+        # members that its all-to-alls have. An all-stop switch, of which all circuits are dark
+        # while one changes, changes none here.
         change_s = network.delay_s
         if network.switching == "all-stop":
             change_s = np.inf
@@ -162,7 +164,8 @@ class Decoder:
             change_s=change_s,
         )
 
-        # By bundle and seat; there are at most as many bundles as ports of a GPU.
+        # Arrays that each run writes anew. Ports are by bundle and seat; there are at most as many
+        # bundles as ports of a GPU.
         circuits = np.zeros((network.ports_per_gpu, n_seats), np.int64)
         free_s = np.zeros(circuits.shape)
         self._scratch = Scratch(

@@ -288,7 +288,7 @@ def _list_plans(
         known_s = best.step_s
         yield best.build()
 
-    # Searches are for plans that may be faster than this: none is at the bound.
+    # Further plans are searched for unless this one is as fast as the bound.
     least_s = problem.lower_bound()
     if not meets_bound(known_s, least_s):
         # The search leaves time to the one after it, if data may change rail in this job.

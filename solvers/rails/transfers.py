@@ -129,13 +129,16 @@ class Transfers(NamedTuple):
         and then what stands first in a program, so that seats that do the same have the same
         order. Nodes that start at 2 s, 0 s and 1 s have the ranks 2, 0 and 1.
         """
+        # ``position[node]`` of the folded step is its place in the program of its rank, from 0:
+        # ``folded.part[node]`` is one of its operations, and those of a rank stand together.
         rank = np.empty(len(self.first), np.int64)
         first = self.first
         folded = self.seats.folded
         position = folded.part - folded.step.rank_start[folded.step.rank[folded.part]]
 
-        # `lexsort` sorts by the last key, and by the key before it where that is equal. As `first`
-        # is one of the keys, the rounds of a communication stand together.
+        # `lexsort` sorts by the last key, and by the key before it where that is equal: the keys
+        # are to be read from below. As `first` is one of them, the rounds of a communication stand
+        # together.
         keys = [
             self.depth,
             first,

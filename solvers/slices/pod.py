@@ -367,13 +367,13 @@ class Pod:
     def _free_blocks(self, plans: list[SliceShape], *, fullest_first: bool) -> list[Block]:
         """List boxes of free servers on which a slice may lie, the best ones first.
 
-        First come aligned boxes within one rack, in the order of racks or, with `fullest_first`,
-        those of the rack with the fewest free servers first, then boxes of whole empty racks, if
-        racks are joined.
+        First come aligned boxes within one rack, the best `_BLOCKS_OF_A_PLAN` for each way to turn
+        the slice. They are in the order of racks; with `fullest_first`, the rack with the fewest
+        free servers comes first. Boxes of whole empty racks follow, if racks are joined.
         """
-        # ``is_free[rack, server]``, and by rack what counts for the order: free servers, or 0.
-        # Each block of `ranked` has a key: that, its rack, the way to turn, and its number in the
-        # rack.
+        # ``is_free[rack, server]``, and ``n_free[rack]``: its free servers, or 0 if these do not
+        # count for the order. Blocks are ranked by the key (n_free, rack, way to turn, number of
+        # the block in its rack).
         is_free = self.free.reshape(self.fabric.racks, -1)
         n_free = self._free_by_rack() if fullest_first else np.zeros(self.fabric.racks, np.int64)
         ranked: list[tuple[tuple[int, ...], Block]] = []
@@ -382,8 +382,9 @@ class Pod:
             if not len(blocks):
                 continue
 
-            # Boxes of which all servers are free, by rack and number of the box in it. The first
-            # ones are taken: by free servers of the rack, then by rack, then by box.
+            # ``blocks[number, slot]`` are servers of a rack: boxes of which all servers are free,
+            # by rack and number of the box in it. The first ones are taken: by free servers of the
+            # rack, then by rack, then by box (`lexsort` sorts by the last array first).
             racks, numbers = np.nonzero(is_free[:, blocks].all(axis=2))
             order = np.lexsort((numbers, racks, n_free[racks]))
             for place in order[:_BLOCKS_OF_A_PLAN].tolist():
@@ -394,7 +395,7 @@ class Pod:
         ranked.sort(key=lambda entry: entry[0])
         free_blocks = [block for _, block in ranked]
 
-        # Boxes of two and more whole racks.
+        # Boxes of two and more whole racks: ``servers[slot]``, of `self.servers` in each rack.
         empty_racks = np.flatnonzero(is_free.all(axis=1))
         for plan in plans if self.fabric.joined else ():
             servers = whole_racks(self.fabric.server_grid, plan.grid)

@@ -256,10 +256,12 @@ class FlowQueue:
         else:
             insort(self._not_due, flow, key=_by_due)
 
+        # The rate is that of the first `_LOOK` flows: a flow behind these does not change it. With
+        # priorities a flow may come before them.
         self.left[place] = total
         self.n_flows[place] = len(flows)
         if len(flows) <= _LOOK or self.has_priorities:
-            self.rate[place] = self.look(place).rate  # of the first flows alone
+            self.rate[place] = self.look(place).rate
 
     def flows(self) -> list[Flow]:
         """Return all flows that wait, in the order in which they came."""

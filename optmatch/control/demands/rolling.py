@@ -231,9 +231,9 @@ class RollingSchedule:
 
         A schedule that begins has a state without flows.
         """
-        # The parameters of the caller.
         from optmatch.solvers.feedforward import holds_every_matching
 
+        # The parameters of the caller, which are all in the state.
         self._state = state
         self._tally = tally
         self._router = Router(state.fabric)
@@ -243,7 +243,9 @@ class RollingSchedule:
         self.planes: int = state.planes
         self._holds_every_matching = holds_every_matching(state.fabric)
 
-        # Exact numbers: ticks of the delay, and the rate as its decimal digits say.
+        # The same as exact numbers: the rate as its decimal digits say, and the delay in ticks of
+        # 1 fs, as are the clock (`_now`) and all times inside. `_next_demand` is the number of the
+        # next demand; `_n_slots` counts the slots that were committed.
         self._rate = Fraction(repr(self.rate_bytes_per_s))
         self._delay = round(Fraction(repr(self.delay_s)) * TICKS_PER_S)
         self._now = state.now
@@ -265,6 +267,9 @@ class RollingSchedule:
         self._queue = FlowQueue(n_ports, self._delay)
         state.fill(self._queue)
         self._slots = list(state.slots)
+
+        # Limits of a flow that `add` checks: pairs of ports that are known to be connectable (they
+        # are checked once), and the longest flow, in seconds and in bytes.
         self._known_places: set[Place] = set()
         self._longest_flow_s = LONGEST_S
         if self.delay_s > 0:
@@ -479,7 +484,8 @@ class RollingSchedule:
         for source, destination in np.argwhere(is_lost).tolist():
             self._queue.lose((source, destination), self._now)
 
-        # The schedule begins anew from its own state, on the new fabric and without a plan.
+        # The schedule begins anew from its own state, on the new fabric and without a plan. What
+        # no state has, the list of completions and the number of late plans, is handed over.
         state = self._snapshot()
         moved_flows = tuple(
             (int(place[source]), int(place[destination]), demand, ticks, due)

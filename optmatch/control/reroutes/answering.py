@@ -228,7 +228,9 @@ def _search_transition(
 
     Where light is routed through cells or fibres, a spare unit replaces each lost one, and the
     circuits that lost their light get new routes. Where nothing is routed, a whole spare rack
-    replaces each rack that has a failure. Only ``snapshot.spaces`` changes.
+    replaces each rack that has a failure. Only ``snapshot.spaces`` changes. Raises
+    `InfeasibleError` with the reason if nothing helps, `LimitReached` if no way was found and none
+    ruled out, `TimeUp` when the clock ends.
     """
     from optmatch.solvers.reroutes.changes import make_transition, replace_racks
     from optmatch.solvers.reroutes.impossible import (
@@ -248,20 +250,23 @@ def _search_transition(
         return replace_racks(state, damage._replace(spares=spares))[0]
 
     # The search changes a fork of the routing, so that the snapshot stays as it is for others. A
-    # workspace that no search is in is used again, since a new one takes long to make.
+    # workspace that no search is in is used again, since a new one takes long to make. Closed
+    # parts stay with the circuits that have them, and no other circuit gets them; fibres that are
+    # shut carry no light; broken cells are dead, or stuck in one state.
     space = snapshot.spaces.pop() if snapshot.spaces else None
     routing = snapshot.routing.fork(space)
     routing.close(closed.failed_fibres, closed.failed_ports, closed.broken_cells)
     routing.shut_fibres(failure.failed_fibres)
     routing.break_cells(failure.stuck, failure.dead_cells)
 
-    # Ports that die now are shut. This is not needed if units alone have failed, chips of a rack
-    # or ports of a switch: their circuits leave them, and no other circuit comes there.
+    # Ports that die now are shut. This is not needed if `fields`, the kinds of parts that have
+    # failed, are units alone (chips of a rack or ports of a switch): their circuits leave them,
+    # and no other circuit comes there.
     fields = {field for field, parts in failure._asdict().items() if parts}
     if fields != {f"failed_{state.units.unit_name}s"}:
         routing.shut_ports(sorted(damage.dead_ports - state.dead_ports))
 
-    # Each lost unit needs a spare of its own.
+    # Each lost unit needs a spare of its own. ``damage.hit[circuit]`` says who lost light or end.
     closed_units = closed.failed_chips if state.units.n_chips else closed.failed_ports
     spares = tuple(unit for unit in damage.spares if unit not in closed_units)
     hit = tuple(np.flatnonzero(damage.hit).tolist())
@@ -387,7 +392,8 @@ def explain_stale(proposal: Proposal, record: Record) -> str | None:
     used["port"].update(transition.circuits[is_new].tolist())
     used[units.unit_name].update(transition.moves[:, 1].tolist())
 
-    # The parts that the new routes pass. With `units.through` a route counts as a whole.
+    # The parts that the new routes pass: terminals ``4 * cell + place`` in a fabric of cells, else
+    # fibres. With `units.through` a route counts as a whole.
     # Otherwise racks are replaced, and a circuit may keep a closed fibre of its former route: it
     # is dark until the rack at its other end is replaced, too.
     for circuit, route in zip(transition.changed.tolist(), transition.routes, strict=True):

@@ -145,6 +145,8 @@ def list_failure(
 ) -> FailedParts:
     """Check a report of failed parts, and list them by kind; ports and cells may be names."""
     form_of(Stuck).check("stuck", stuck)
+
+    # Cells that are named are dead, unless they are stuck in a state.
     cells = list_parts("cell", cell, fabric.find_cell)
     if stuck and not cells:
         raise InputError(f"stuck = {stuck!r}, but no cell is named", where="stuck")
@@ -393,6 +395,9 @@ class RecordFile:
         A change that is not urgent, as a proposal whose caller has nothing to lose yet, may reach
         the disk a second later.
         """
+        # ``_rows[number]`` is the record of a row as it stands in the file. Rows that stay keep
+        # their numbers, and new ones count on from the last of these. `sync` says whether SQLite
+        # waits for the disk.
         kept = {
             number: former
             for number, former in self._rows.items()

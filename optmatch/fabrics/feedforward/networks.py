@@ -223,6 +223,7 @@ def _halve(builder: ColumnBuilder, wires: list[int], line: int, middle: int) -> 
     `wires` come from the left, from the top downwards, and the first one lies at `line`; all
     networks have the column `middle` in common. The wires that leave are returned from the top.
     """
+    # The network reaches `side` columns to the left and to the right of the middle one.
     n = len(wires)
     side = _levels(n) - 1
     if n == 1:
@@ -303,6 +304,7 @@ def _dilate(
     lies at line ``line + 2 * k``, and the result has the two wires that leave at each output, from
     the top; `middle` is the column that all networks have in common.
     """
+    # The columns are those from ``middle - half_depth`` up to ``middle + half_depth - 1``.
     n = len(pairs)
     n_even = n - n % 2
     half_depth = _levels(n)

@@ -116,6 +116,7 @@ class LightPaths:
 
     def follow(self, terminal: Terminal) -> Path:
         """Follow light that leaves a part by a pin, as far as it is neither split nor switched."""
+        # Light ends at a part that splits or switches it, or at a pin that is joined to nothing.
         passed: list[str] = []
         joins: list[tuple[Terminal, Terminal]] = []
         while terminal in self._joined:

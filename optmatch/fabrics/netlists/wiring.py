@@ -262,6 +262,9 @@ class WiringReader:
 
         Raise `NetlistError` if a component is part of itself.
         """
+        # A netlist that would be too large is refused before it is opened. `_flatten` then adds
+        # the outermost netlist, which has no prefix, lies in no component and at the origin, with
+        # all within it. A netlist may state a join twice, also from its other end: one is kept.
         check_size("cells", self._count_instances(self._top, 0), "instances")
         wiring = Wiring(top=self._top)
         wiring.ports = self._flatten(self._top, "", (), wiring, Place(0.0, 0.0))

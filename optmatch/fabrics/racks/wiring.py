@@ -245,7 +245,9 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
     leaves = first[:, None] + interposer.destination_terminals
     enters = first[:, None] + interposer.source_terminals
 
-    # Each fibre joins a port of the server that it leaves to a port of the one that it enters.
+    # Each fibre joins a port of the server that it leaves to a port of the one that it enters. The
+    # fibres that leave a server have its ports from `inner` on, in their order; so have those that
+    # enter it. `rank_in_group` counts the fibres of each server from 0.
     tails, heads = wiring.edges[wiring.edge_of_fibre].T
     out_of = leaves[tails, inner + rank_in_group(tails)]
     into = enters[heads, inner + rank_in_group(heads)]

@@ -292,6 +292,7 @@ def netlist_tree(
         """Name a terminal as the pin of a cell."""
         return f"{cells[terminal // 4]},{pins[terminal % 4]}"
 
+    # ``mate[terminal]`` is the terminal that it is joined to, -1 for none.
     mate = graph.mate.tolist()
     used = set(terminal_of_port)
     directions = {}

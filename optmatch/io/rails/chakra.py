@@ -391,6 +391,7 @@ def json_to_binary(content: bytes, path: str) -> bytes:
             path=path,
         )
 
+    # A binary trace begins with a description of itself; the nodes are appended to it.
     stream = io.BytesIO(_DESCRIPTION)
     stream.seek(len(_DESCRIPTION))
     for number, entry in enumerate(entries):
@@ -670,6 +671,9 @@ class NodeBuilder:
         has_root = is_collective & (is_from_root | is_to_root)
         columns["root"] = np.where(has_root, root, MISSING)
 
+        # Parents stand node after node, those with data before the others, as many as `counts`
+        # says: with the counts 2, 1 and 0, 1 two nodes have three parents and one, and `child` is
+        # 0, 0, 0, 1.
         n_nodes = len(self.node_id)
         counts = np.asarray(self.counts)
         return Nodes(
@@ -1904,7 +1908,8 @@ def _sent_bytes(
     if (name == "BROADCAST" and next_rank != root) or (name == "REDUCE" and rank != root):
         return {next_rank: total_bytes}
 
-    # All other collectives go once round the ring of members, an all-reduce nearly twice.
+    # All other collectives go once round the ring of members, an all-reduce nearly twice. Who is
+    # left only receives, such as the root of a gather, or has a barrier, and sends nothing.
     round_the_ring = {
         "ALL_REDUCE": 2 * (n - 1) / n,
         "ALL_GATHER": n - 1.0,

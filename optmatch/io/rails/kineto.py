@@ -1406,6 +1406,8 @@ def _cut_computation(recording: Recording) -> list[Call]:
     first, over when the call begins, and the last, which begins after its end, are parts of their
     own. The two between them are a third part.
     """
+    # Activities are sorted by begin. ``busy_before_us[k]`` is for how long at least one of the
+    # first k went on.
     computing = recording.computing
     starts_us = np.array([activity.start_us for activity in computing])
     latest_end_us = np.maximum.accumulate([activity.end_us for activity in computing])

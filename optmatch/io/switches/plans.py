@@ -475,7 +475,8 @@ def name_switches(
     if fabric is None:
         return name_ports(plans, ports)
 
-    # Failures of a rerouting are in its state, others in its fabric. A rail may end before them.
+    # Failures of a rerouting are in its state, others in its fabric. The switch of a rail may have
+    # fewer ports than the fabric: then dead ones behind its last port do not count.
     failed_ports = problem.failed_ports if isinstance(problem, Reroute) else ()
     if isinstance(fabric, RackFabric):
         return _with_failed_ports(name_ports(plans, ports), fabric, failed_ports)

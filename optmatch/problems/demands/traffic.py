@@ -264,7 +264,7 @@ def zipf_moe(
     # Gumbel rule these are the `top` largest ones of log popularity plus Gumbel noise.
     popularity = rng.permutation(popular)
     demand = np.zeros((n, n))
-    for source in range(n):  # by the Gumbel rule: the first `top` without replacement
+    for source in range(n):
         chances = np.log(popularity) + rng.gumbel(size=(tokens, n))
         chosen = np.argpartition(-chances, top - 1, axis=1)[:, :top]
         demand[source] = np.bincount(chosen.ravel(), minlength=n) * number("bytes", bytes)

@@ -329,7 +329,8 @@ def _check_rails(job: RailJob) -> None:
     network = job.network
     groups = job.groups()
 
-    # A rail with the most ranks: of a model all rails have as many.
+    # A rail with the most ranks. Those of a model have equally many: rail 0 has GPU 0 of each
+    # server.
     recorded = job.workload.recorded
     if recorded is None:
         gpus = place_ranks(job.parallelism)

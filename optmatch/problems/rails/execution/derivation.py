@@ -1,8 +1,9 @@
 """Derives from a rail plan with times a plan of orders that a controller can execute.
 
 A plan with times fixes when each operation and each change of circuits starts. A controller knows
-no times: it waits for messages. Four words say what is left of a plan:
+no times: it waits for messages. Five words say what is left of a plan:
 
+- An *event* is a computation, or a communication of several ranks as one.
 - A *trigger* is one change of circuits of a rail, which the controller makes as one. Trigger k
   leads the rail from its state k to its state k + 1.
 - The *place* of an operation or a trigger is its number in one total order of all of them.
@@ -87,7 +88,8 @@ def derive_triggers(
             )
         )
 
-    # A communication that changes circuits on its way becomes parts.
+    # A communication that changes circuits on its way becomes parts; in a pooled plan this is an
+    # error, which `_list_pauses` raises.
     find = Finder(step)
     pauses, shares, lasts_s = _list_pauses(job, plan, rails, changes_of_rails, find)
     if timeout_s is None:
@@ -108,8 +110,8 @@ def derive_triggers(
         tries=tries,
     )
 
-    # What waits for what follows from the order alone; only triggers on demand need the times of
-    # the plan.
+    # What waits for what follows from the order alone: `link` fills the tables `after` and `needs`
+    # of each rail. Only triggers on demand, the table `wanted`, need the times of the plan.
     linked, _ = link(job, triggers, find)
     return _mark_demands(job, plan, linked, changes_of_rails, find)
 
@@ -379,14 +381,14 @@ def _mark_demands(
 ) -> TriggerPlan:
     """Return `linked` with the triggers marked that wait for their first user to be ready.
 
-    Marked are those that the plan asks for when their first user is ready, and not just as the old
-    circuits are free: rows of the table `wanted` of their rail name this user. `linked` is the
-    order of `plan` with its other tables filled, and ``changes_of_rails[rail][trigger]`` has the
-    times of its triggers.
+    A trigger that is not marked changes circuits once the old ones are free. If they are free at
+    2 s, and the first user of the new ones is ready at 5 s, a change that the plan asks for at 5 s
+    is marked, as it waits for this user, and one that it asks for at 2 s is not. Rows of the table
+    `wanted` of a rail name the users. `linked` is the order of `plan` with its other tables
+    filled, and ``changes_of_rails[rail][trigger]`` has the times of its triggers.
     """
-    # An event is a computation, or a communication of several ranks as one. ``ready_s[event]`` is
-    # when all that it waits for is over, and ``latest_place[event]`` the last place of that in
-    # the order of the plan.
+    # ``ready_s[event]`` is when all that an event waits for is over, and ``latest_place[event]``
+    # the last place of that in the order of the plan.
     events = job.events()
     slack_s = _SLACK * max(plan.step_s, 1e-6)
     ready_s = np.zeros(len(events.part))
@@ -404,9 +406,11 @@ def _mark_demands(
         over_s = plan.end_s[find(rail.after[in_this_step], "after")]
         np.maximum.at(drained_s, trigger[in_this_step], over_s)
 
-        # ``users[trigger]`` is the first operation over the new circuits, -1 for none. The three
-        # conditions: the first user is ready when the plan asks; the plan does not ask just when
-        # the old circuits are free; all that the first user waits for stands before the trigger.
+        # ``users[trigger]`` is the first operation over the new circuits. Where there is none, it
+        # is -1: what the other arrays say of operation -1 is masked by the first condition. A
+        # trigger is marked if its first user is ready when the plan asks, if the plan asks later
+        # than the old circuits are free, and if all that the first user waits for stands before
+        # the trigger in the order, since nothing may wait for itself.
         users = first_users(rail, linked.place, find)
         event = events.event_of[users]
         asked_s = np.array([change.asked_s for change in changes])

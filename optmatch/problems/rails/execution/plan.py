@@ -313,6 +313,8 @@ class RailPlan(Value):
             return self
         check_length("like", self.like, step.n_ranks, "ranks")
         check_below("like", self.like, step.n_ranks, "rank", at_least=0)
+
+        # A rank is stored if it is like itself. All others are like one that is stored.
         n_operations = np.diff(step.rank_start)
         is_stored = self.like == np.arange(step.n_ranks)
         wrong = ~is_stored[self.like] | (n_operations[self.like] != n_operations)

@@ -113,7 +113,8 @@ def list_uses(
         ranks_of_rail = ranks_of_rails(step)
 
     # One entry for each sender: first these operations, then their relays. An entry has its
-    # operation, the rank that sends, and this rank's ports as bits.
+    # operation, the rank that sends, and this rank's ports as bits. Relays of operations that do
+    # not exist are passed over.
     sends = np.isin(step.rail, [*ranks_of_rail]) & (step.kind != RECV)
     relayed, relaying_rank, relay_bits = relays[relays[:, 0] < len(sends)].T
     is_here = sends[relayed]

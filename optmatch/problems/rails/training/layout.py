@@ -49,6 +49,9 @@ def coordinates(split: Parallelism) -> NDArray[np.int64]:
     sizes = _sizes(split, split.order)
     counted = np.unravel_index(np.arange(split.n_ranks), sizes, order="F")
     place = dict(zip(split.order, counted, strict=True))
+
+    # With "ep" as an axis of its own, "dp" counts the replicas of the same experts: a replica is
+    # a number of two digits, of which "ep" is the lower one.
     if "ep" in place:
         place["dp"] = place["ep"] + split.expert_replicas * place["dp"]
     return np.stack([place[degree] for degree in DEGREES], axis=1)
@@ -97,23 +100,27 @@ def make_groups(split: Parallelism, gpus_per_server: int) -> tuple[Group, ...]:
     """Make all groups that communicate.
 
     A group is whole if it needs no rail or one alone; else its parts in servers and on rails are
-    groups. Copies of a job with another network or of a file have the same groups, of which 16,384
-    GPUs have 26,816: the last ones are kept.
+    groups. The last result is cached: it is large, 26,816 groups for 16,384 GPUs, and a job that
+    is read again, or copied with another network, has the same groups.
     """
+    # Nobody communicates in groups of one member, and without experts (ep = 1) the families "ep"
+    # and "edp" are not used: "dp" has all replicas.
     servers, rails = np.divmod(place_ranks(split), gpus_per_server)
     groups: list[Group] = []
     for family, (dimension, _) in _FAMILIES.items():
         if count_members(split, family) == 1 or (split.ep == 1 and family in ("ep", "edp")):
             continue
 
-        # Whole groups if they need no rail or one alone; else their parts.
+        # ``ranks[group, member]``: whole groups if they need no rail or one alone; else parts.
         ranks = _list_members(split, family)
         one_rail = (rails[ranks] == rails[ranks[:, :1]]).all()
         if one_rail or (servers[ranks] == servers[ranks[:, :1]]).all():
             parts = [(family, ranks)]
         else:
             parts = [*_split_members(family, ranks, servers, rails)]
-        # The all-reduces of copies may overlap with the collectives of shards.
+
+        # The all-reduces of copies may overlap with the collectives of shards. The groups of a
+        # table are alike: they ride a rail if the first two members of one are in two servers.
         stream = "copies" if family == "copies" and split.fsdp == "fsdp2" else ""
         for name, table in parts:
             on_rail = servers[table[0, 0]] != servers[table[0, 1]]
@@ -130,17 +137,19 @@ def _list_members(split: Parallelism, family: str) -> NDArray[np.int64]:
     other; the groups of data parallelism are 0, 1 and 2, 3. Members stand in the order of their
     places in the group.
     """
+    # By rank: `place` orders the members of a group, its digits are the coordinates in the degrees
+    # of the family, ``_FAMILIES[family][1]``. Ranks with equal rows of `columns`, the coordinates
+    # in the other degrees, are one group: in those of the family the column is 0.
     places = coordinates(split)
-    # By rank: `place` orders the members of a group, and the rows of `columns` tell groups apart.
-    # The degrees of the family do not, as members differ in them.
     place = np.zeros(len(places), np.int64)
     columns = list(places.T)
     for degree in reversed(_FAMILIES[family][1]):
         place = place * getattr(split, degree) + places[:, DEGREES.index(degree)]
         columns[DEGREES.index(degree)] = np.zeros_like(place)
 
-    # Expert groups and shards split the ranks with the same weights further: by blocks of
-    # consecutive ones, or by the place in such a block.
+    # Expert groups and shards split the ranks with the same weights further, by a column more: by
+    # blocks of consecutive ones ("ep", "dp"), or by the place in such a block ("edp", "copies").
+    # With dp = 4 and ep = 2, the groups of "ep" are 0, 1 and 2, 3, those of "edp" 0, 2 and 1, 3.
     replica = places[:, DEGREES.index("dp")]
     part = places[:, DEGREES.index("cp")]
     if family == "ep":

@@ -156,9 +156,10 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
             # not yet through with gradients of weights.
             parts_of_stage = stage, top - stage
             n_kept = sum(done["F", where] - done["W", where] for where in parts_of_stage)
-            # A pass is ready if the micro-batch is through with the pass `before` it: forward that
-            # of the part before; backward that of the part after or, in the last part, the forward
-            # pass; for gradients of weights that for gradients of inputs.
+            # `_TURNS` are (kind, part of this stage), the most urgent first. A pass is ready if
+            # the micro-batch is through with the pass `before` it: forward that of the part
+            # before; backward that of the part after or, in the last part, the forward pass; for
+            # gradients of weights that for gradients of inputs.
             for kind, part in _TURNS:
                 where = parts_of_stage[part]
                 batch = done[kind, where]
@@ -189,7 +190,8 @@ def _two_streams(pp: int, stage: int, micro_batches: int) -> list[Pass]:
     """
     # A stage in the middle (`early` = 0) is reached by both streams at once. One at an end has
     # two forward turns more for each stage between it and the middle, before the other stream
-    # comes.
+    # comes. `main` is how often the four steady turns come. With pp = 4 and 8 micro-batches, stage
+    # 0 has early = late = main = 1: its turns begin with F0 F0, F0 F1, I1 W F1, F0 B1 F1 B0.
     half = pp // 2
     stages_to_end = min(stage, pp - 1 - stage)
     early = half - stages_to_end - 1

@@ -60,9 +60,10 @@ class Sizes:
         self.tp = split.tp
         self.inner = tokens * model.hidden  # numbers of a layer's input
 
-        # Weights. Attention has matrices of queries and outputs, and of keys and values, which
-        # are smaller where queries share them. `attention` counts the weights of a whole layer,
-        # `matrices` those of one expert, or of the feed-forward part if there are no experts.
+        # Weights. Attention has two matrices of hidden x hidden, for queries and outputs, and two
+        # for keys and values, which are smaller where queries share them. `attention` counts the
+        # weights of these in a layer at all tensor-parallel ranks together, `matrices` those of
+        # one expert, or of the feed-forward part if there are no experts; `experts` is per rank.
         matrices = model.ffn_matrices * model.hidden * model.ffn
         attention = (2 + 2 * model.shared_keys) * model.hidden**2
         self.words = model.hidden * model.vocabulary / split.tp
@@ -71,10 +72,12 @@ class Sizes:
         self.dense = attention / split.tp + (experts if split.ep == 1 else 0.0)
         self.sparse = experts if split.ep > 1 else 0.0
 
-        # Seconds. A weight takes two operations for each token, a product and a sum. Scores of
-        # attention take two for each pair of numbers of queries and keys, and as many for the
-        # values. Experts compute for the tokens of the busiest rank: `skew` says how many times
-        # the mean it has, `routed` counts a token once for each expert that it goes to.
+        # Seconds, by (operations, weights at this rank, inputs that are read and written). A
+        # weight takes two operations for each token, a product and a sum. `scores` are the
+        # operations of attention for a token: two for each pair of numbers of queries and keys,
+        # and as many for the values. Experts compute for the tokens of the busiest rank: `skew`
+        # says how many times the mean it has, `routed` counts a token once for each of its
+        # experts.
         scores = 4 * (model.attended or model.sequence) * model.hidden
         skew = workload.skew_of(split.ep) if model.experts > 1 else 1.0
         routed = tokens * model.active_experts * skew

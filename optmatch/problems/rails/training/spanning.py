@@ -105,6 +105,7 @@ def _cut(kind: int, size: float, inside: int, n_servers: int) -> list[_Part]:
     `size` is in bytes, and `inside` the number of members in a server. An all-reduce of 8 MB over
     4 members in each server has all-reduces of 2 MB on rails.
     """
+    # The size of an all-gather is the shard of each member, that of all others the whole buffer.
     return {
         ALL_REDUCE: [
             (REDUCE_SCATTER, SERVER, size),
@@ -123,8 +124,10 @@ def _cut_rings(kind: int, size: float, inside: int, n_servers: int) -> list[_Par
     One ring is inside each server and one goes over rails; they share the bytes. Each of
     `n_servers` servers has `inside` members, and `size` is in bytes.
     """
-    # A ring of m members sends (m - 1) / m of a buffer (m - 1 shards of an all-gather). The sizes
-    # are what a member has to send, divided by this.
+    # In one ring through all n members each sends (n - 1) / n of the buffer (n - 1 shards of an
+    # all-gather). Of its hops one in `inside` is on a rail, and all others are inside servers. A
+    # ring of m members has each send (m - 1) / m of its buffer, or m - 1 shards: the sizes are
+    # what a member has to send there, divided by this.
     n = inside * n_servers
     if kind == ALL_TO_ALL:
         return _cut(kind, size, inside, n_servers)

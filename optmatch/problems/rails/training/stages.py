@@ -154,8 +154,8 @@ class _Program:
         `incoming` are the messages that it receives, those of each sender in the order in which
         they are sent.
         """
-        # The settings: sizes in bytes and seconds, the layers of each part of the model, and the
-        # number of micro-batches.
+        # The settings: sizes in bytes and seconds, the layers of each part of the whole model, and
+        # the number of micro-batches.
         self.split = split
         self.workload = workload
         self.stage = stage
@@ -164,12 +164,13 @@ class _Program:
         self.micro_batches = workload.count_micro_batches(split.dp)
 
         # The program so far, and what its next operations have to wait for. Operations are named
-        # by their numbers in `operations`; an empty tuple or list says that there is none.
+        # by their numbers in `operations`; an empty tuple or list says that there is none. `last`
+        # may be communications, such as the sum of a layer; `last_computation` never is.
         self.operations: list[Operation] = []
         self.last_computation: tuple[int, ...] = ()
         self.last: tuple[int, ...] = ()  # operations that the next computation waits for
-        self.waiting: list[int] = []  # gathered weights that it waits for, too
-        self.gathered: list[tuple[int, ...]] = []  # by layer the operation before it, for FSDP
+        self.waiting: list[int] = []  # gathers of weights that it waits for, too
+        self.gathered: list[tuple[int, ...]] = []  # `last` before each layer so far, for FSDP
         self.arrived: tuple[int, ...] = ()  # messages for the next computation
         self.last_communication: tuple[int, ...] = ()  # kept only if there is one stream
         self.exchanged: tuple[int, ...] = ()  # the last exchange of gradients
@@ -191,7 +192,8 @@ class _Program:
             if split.overlap and todo and (side_by_side[0].kind, todo[0].kind) == ("F", "B"):
                 side_by_side.append(todo.popleft())
 
-            # A turn is a pass that yields where the other one may go on.
+            # A turn is a generator that writes one pass: it yields True where the other one may go
+            # on, and ends with the pass.
             turns = []
             for one_pass in side_by_side:
                 if one_pass.kind in "BW":
@@ -209,7 +211,8 @@ class _Program:
         updated = self._update()
 
         # Each rank has updated its shard alone: weights are gathered before the next step, layer
-        # by layer, and at both ends of the model those of the vocabulary.
+        # by layer (`_sync`: dense weights and those of experts), and at both ends of the model
+        # those of the vocabulary (`_exchange`: of one family of groups).
         if split.zero_stage in (1, 2):
             for part in range(split.parts_per_rank):
                 for _ in range(self.layers_of[self._where(part)]):
@@ -233,9 +236,10 @@ class _Program:
                 pass
             return
 
-        # An entry of the queue is a pass that is not yet through: its number, the operation that
+        # An entry of the queue is a pass that is not yet through: its number, the operations that
         # its next one waits for (`last`), and messages that it waits for (`arrived`). These two
         # are put back before the pass goes on. The backward pass, which is the last, begins.
+        # `next` returns True where a pass yields, and False when it has ended.
         waiting = deque((k, (), ()) for k in reversed(range(len(passes))))
         ends: dict[int, tuple[int, ...]] = {}
         while waiting:
@@ -250,12 +254,15 @@ class _Program:
             self._send(one_pass, ends[k])
 
     def _forward(self, one_pass: Pass) -> Iterator[bool]:
-        """Write a forward pass layer by layer; it yields where another pass may go on."""
+        """Write a forward pass layer by layer; it yields True where another pass may go on.
+
+        Its message is sent at the end, or with overlap by `_run`, when both passes are written.
+        """
         self._receive(one_pass)
         for _ in range(self.layers_of[self._where(one_pass.part)]):
             self._gather()
             self._context(ALL_GATHER)
-            yield from self._layer(1.0)
+            yield from self._layer(1.0)  # all of the computation of a forward pass
         if self._where(one_pass.part) == self.split.n_parts - 1:
             self._compute(self.sizes.head_s)
         if not self.split.overlap:
@@ -265,8 +272,8 @@ class _Program:
         """Write a backward pass, or its half for inputs (I) or weights (W).
 
         Gradients of weights are exchanged in the last one (`is_last`: none that makes gradients of
-        this part follows), or in all where they are sharded. It yields where another pass may go
-        on.
+        this part follows), or in all where they are sharded. It yields True where another pass may
+        go on. With overlap its message is sent by `_run`.
         """
         # `where` is the number of the part in the whole model, and `effort` the work in forward
         # passes. `syncs` says whether this pass exchanges gradients of weights, by `kind`: where
@@ -327,7 +334,9 @@ class _Program:
         tag = 2 * self.split.n_parts * self.micro_batches
 
         # Two exchanges: gradients are of the part that the receiver sums, weights of the part
-        # that the sender has summed. The second exchange waits for what the first one brings.
+        # that the sender has summed. Stage s sums the part of its own number: with pp = 4, stage 0
+        # sums part 0 and stage 3 part 3. The first exchange waits for the last operation that was
+        # written, the second one for what the first one brings.
         after = (*self.last, len(self.operations) - 1)
         for width, is_of_sender in (
             (self.workload.gradient_width_bytes, False),
@@ -388,7 +397,7 @@ class _Program:
         yield True
 
         # The computation for gradients of inputs comes before what is sent, and that for
-        # gradients of weights after it.
+        # gradients of weights after it. A layer has two sums of activations, one in each half.
         for number, half_s in enumerate(halves):
             size = sizes.activation * (2 / len(halves))
             self._share(size)
@@ -421,8 +430,8 @@ class _Program:
 
     def _gather(self) -> None:
         """Gather the weights of a layer where each rank has a shard (ZeRO 3)."""
-        # `gathered` has, by layer, the operation before it: to gather waits for that of the layer
-        # before, so that weights of two layers at most are there.
+        # To gather for a layer waits for what came before the layer before it, so that weights of
+        # two layers at most are there.
         if self.split.zero_stage == 3:
             self.gathered.append(self.last)
             before = self.gathered[-2] if len(self.gathered) > 1 else ()
