@@ -39,7 +39,8 @@ METHODS = (
 
 
 def small_problems() -> tuple[Collective, ...]:
-    """Return small problems; to solve them the default methods need all of their kernels."""
+    """Return the small problems of a warm-up: solving them by `best` loads its kernels."""
+    # Blocks over several hops, gathers that spread breadth first, and plans around a late rank.
     late = {"15": 0.01}
     return (
         Collective("all-to-all", 8, 1e6, alpha_s=2.7e-6, delay_s=1e-5),

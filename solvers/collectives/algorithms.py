@@ -187,7 +187,8 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
         if spread(_list_pairs(pairs)) is None:
             continue
 
-        # The routes of these pairs, and how long they take.
+        # The routes of these pairs, and how long they take. The clock has no limit of its own, but
+        # heeds that of the solve that is running.
         peer_by_round = np.array(pairs)[:, None]
         unlimited = Limits().start()
         routes = find_level_routes(problem, peer_by_round, distance, unlimited)
@@ -232,21 +233,23 @@ def fits(problem: Collective, algorithm: str) -> bool:
     is_short_ring = not flow.has_pairs or n * n * (n - 1) // 2 <= MOST_SENDS
     n_lanes_of_ring = 2 if flow.from_root else 2 + n % 2
 
-    # Ranks may send onward and receive from behind, which pairs of two-way circuits cannot do at
-    # once; the tree of a broadcast has pairs alone. `near-sums` is as fast as bruck, but for the
-    # circuits of the start. A power of two has halving and doubling in place of knodel, and one
-    # way has bruck, but blocks between few ranks are routed.
+    # `leads_onward`: ranks can send onward and receive from behind at once, which pairs of two-way
+    # circuits cannot do.
     leads_onward = not problem.two_way or n <= 2
     has_few_ranks = flow.has_pairs and 2 < n <= MOST_ROUTED_RANKS
     takes_pairs = problem.two_way and not flow.from_root
     conditions = {
         "ring": is_short_ring and (leads_onward or problem.lanes >= n_lanes_of_ring),
         "halving-doubling": is_power_of_two,
+        # The tree of a broadcast has pairs alone.
         "bruck": leads_onward or flow.from_root,
         "pairwise": flow.has_pairs,
         "swing": is_power_of_two and bool(flow.adds),
+        # A power of two has halving and doubling instead, unless blocks are routed between few
+        # ranks; one-way circuits have bruck.
         "knodel": takes_pairs and (not is_power_of_two or has_few_ranks),
         "direct": not flow.from_root,
+        # As fast as bruck, but over circuits that may be up at the start.
         "near-sums": not problem.two_way and bool(flow.adds),
         "whole-buffers": flow.sums_for_all,
     }
@@ -547,7 +550,8 @@ def _routed_matchings(problem: Collective) -> list[IntArray] | None:
     with uncounted():
         from optmatch.solvers.all_to_all.factorise import solve
 
-    # A factorisation of the complete graph whose matchings all have routes through the mesh.
+    # A factorisation of the complete graph whose matchings all have routes through the mesh. No
+    # iterations are spent on exchanges that would save cells.
     all_pairs = AllToAll(fabric)
     rng = np.random.default_rng(0)
     schedule = solve(all_pairs, Limits(iterations=0), rng, ignore).schedule

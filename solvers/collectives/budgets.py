@@ -154,7 +154,9 @@ def _assign_roles(
     role, and all ranks do if they want different data. ``pairs[k]`` is a circuit between roles:
     source and destination.
     """
-    # Circuits over their budget lose infinitely much. A role is free if any rank may play it.
+    # Circuits over their budget lose infinitely much. A role is free if any rank may play it. That
+    # asks for ranks that are alike: with equal data, without islands, and without circuits at the
+    # start that belong to certain ranks.
     n_ranks = problem.n_ranks
     loss_db = np.where(losses.is_over, np.inf, losses.loss_db)
     are_alike = (
@@ -346,8 +348,10 @@ def _reach_threshold(
             return False
 
         # increase[x, y]: circuits above the threshold that an exchange of x and y adds, where
-        # moved[x, y] has those of role x on the rank of role y. The table takes the other one as
-        # staying, so that circuits between the two are counted anew.
+        # moved[x, y] has those of role x on the rank of role y. Circuits between the two are wrong
+        # in the first four terms: `now` takes them off at both ends, and `moved` has the other
+        # role stay, which makes them circuits from a rank to itself. The last term adds what is
+        # missing: those that are above now, once, and those that are above after the exchange.
         moved = conflicts[:, order]
         now = moved.diagonal()
         between = above[np.ix_(order, order)]

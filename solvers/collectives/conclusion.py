@@ -109,7 +109,7 @@ def run(
     laid: Laid | None = None  # the plan, once its switch is known to hold it
     try:
         # Nothing is searched if the time is up already, or if some rank cannot be reached because
-        # light loses too much on its way.
+        # light loses too much on its way: then the bound is infinite, as there is no plan.
         if limit is None:
             on_event(Tick(name, 0, 1))
             if problem.fabric.over_budget is not None:

@@ -228,7 +228,7 @@ def find_routes(
     from 2.
     """
     # Where all ranks do the same, over circulants, the block of rank 0 stands for all blocks, and
-    # each of its receipts for n.
+    # each of its receipts for n; `ends` then count the load of each lane at rank 0 alone.
     n = problem.n_ranks
     is_even = problem.demand_bytes is None
     is_one_block = len(owners) == 1  # that of the root of a broadcast
@@ -349,7 +349,8 @@ def list_strides(n: int) -> Iterator[tuple[int, ...]]:
     halves = np.unique(np.geomspace(2, max(2, n // 2 + 1), MOST_STRIDES).astype(int))
     yield from ((int(stride), 1) for stride in halves if 1 < stride < n)
 
-    # More rounds, with strides that are powers of one base, or nearly so.
+    # More rounds, with strides that are powers of one base, or nearly so: of 20 ranks and three
+    # rounds (9, 3, 1), the powers of 3, and (7, 3, 1), those of the cube root of 20, rounded.
     seen = set[tuple[int, ...]]()
     for count in range(3, (n - 1).bit_length() + 1):
         base = math.ceil(n ** (1 / count) - 1e-9)
@@ -425,15 +426,16 @@ def list_forwarding_offers(
     Blocks go whole or, where they are gathered, cut into as many pieces as ranks have lanes.
     `_offer_relay` leaves out plans whose routes would take too long to be found in the time of
     `clock`, and those that take no less than `below_s` seconds, or than one that was offered
-    before. The list ends when the time is over.
+    before. The list ends when the time is over. `TimeUp` is raised after the last offer if there
+    was no time for graphs other than circulants.
     """
-    # A plan may last longer than its offer promises if ranks are late, or if the problem starts
-    # with circuits, of which the first round may need others. An offer that promises more may then
-    # be the faster one, so it has to be listed.
+    # `below_s` falls with each offer only if plans take just as long as they promise. A plan lasts
+    # longer if ranks are late, or if the problem starts with circuits, of which the first round
+    # may need others. An offer that promises more may then be the faster one, and is listed, too.
     starts_with_circuits = not isinstance(problem.start, str)
     keeps_promises = not problem.late_s and not starts_with_circuits
 
-    # A block of an all-to-all goes to one rank only, and is not cut.
+    # A block of an all-to-all (`has_pairs`) goes to one rank only, and is not cut.
     n_pieces = {1}
     if not problem.flow.has_pairs:
         n_pieces.add(problem.lanes)
@@ -446,6 +448,7 @@ def list_forwarding_offers(
                 if keeps_promises and is_affordable(offer.n_sends, clock):
                     below_s = min(below_s, offer.seconds)
                 yield offer
+    # `list_topologies`, from which relays are made, has then yielded circulants alone.
     if leaves_out_graphs(problem, clock):
         raise TimeUp("no time for graphs that are no circulants")
 
@@ -453,7 +456,8 @@ def list_forwarding_offers(
 def _offer_relay(
     problem: Collective, relay: Relay, pieces: int, below_s: float, clock: Clock
 ) -> Iterator[Offer[Laid]]:
-    """Offer the plans of a relay that may take less than `below_s` seconds."""
+    """Offer the plans of a relay, with blocks in `pieces`, that may take less than `below_s` s."""
+    # Blocks of an all-to-all are not cut.
     if problem.flow.has_pairs:
         return _offer_exchange(problem, relay, below_s, clock)
     if problem.flow.from_root:
@@ -540,7 +544,8 @@ def _load_blocks(
     ends = relay.sequence.ends if alike else relay.sequence.ends_by_rank
     n_senders = 1 if alike else n
     sizes = chunk_sizes(problem, n * n)[exchanged.chunk]
-    # An entry for each link of each send: the place of the send in `exchanged`, link and round.
+    # An entry for each link of each send: the place of the send in `exchanged`, the index in the
+    # link arrays of `receipts`, and the round.
     send, link = list_links(receipts, exchanged.receipt)
     round_of_link = receipts.turn[exchanged.receipt[send]]
 
@@ -577,8 +582,9 @@ def _offer_broadcasts(
     `pieces` chunks, goes to all ranks over the rounds of the relay. The second one
     (scatter-allgather) sends each rank its n-th part in one round over the first circuits of the
     relay, and then all ranks gather the parts of all others: it moves far less per circuit, and
-    has a round more. A plan is left out if the circuits do not reach all ranks, or if it takes
-    `below_s` seconds or longer even at best, and the second one also if it has too many sends.
+    has a round more. A plan is left out if the circuits do not reach all ranks, if its gather or
+    its scatter alone takes `below_s` seconds or longer even at best, or if `clock` has no time to
+    find its routes; the second one also if it has too many sends.
     """
     n = problem.n_ranks
     root = np.array([problem.root])
@@ -604,9 +610,10 @@ def _offer_broadcasts(
         )
 
     # The second plan: each rank gets its own part in one round, then all parts are gathered. The
-    # scatter takes the routes on which the block of the root would come to all ranks, and carries
-    # the part of each receiver instead. With root 2 and 4 pieces, chunk 9 (piece 1 of the root) on
-    # its way to rank 5 becomes chunk 5 * 4 + 1 = 21.
+    # scatter takes the routes on which the block of the root would come to all ranks, one receipt
+    # for each piece and rank. In one round nobody hands on what has come before, so each receipt
+    # may carry the part of its target, the rank at the end of its route, instead. With root 2 and
+    # 4 pieces, chunk 9 (piece 1 of the root) on its way to rank 5 becomes chunk 5 * 4 + 1 = 21.
     one_round = Relay(replace(relay.sequence, peer=relay.sequence.peer[:1], held=(1,)), (1,))
     if n * (n - 1) * pieces > MOST_SCATTERED:
         return
@@ -628,4 +635,5 @@ def _offer_broadcasts(
     chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
     seconds = scatter.seconds(problem, chunk_bytes) + gather.seconds(problem, chunk_bytes)
     build = partial(lay_phases, problem, [scatter, gather], n * pieces)
+    # The sends of the scatter, about an n-th of those of the gather, are left out of the work.
     yield Offer(seconds, gather.n_rows, f"{relay.name} of parts", build)

@@ -219,7 +219,7 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
 
 
 def _list_wave_orders(flow: DataFlow, scheme: Scheme, count: int) -> list[_WaveOrder]:
-    """List the orders in time that are tried for parts of the data that follow each other.
+    """List the orders in time that are tried for `count` waves of the data of an island.
 
     For two waves, a and b, and two phases, 1 and 2, the rounds are::
 
@@ -229,10 +229,11 @@ def _list_wave_orders(flow: DataFlow, scheme: Scheme, count: int) -> list[_WaveO
         woven      a1     a2 b1  b2
 
     Two marks are not seen there. ``mirrored`` is for all-reduces alone: the wave whose sums are
-    ready first is gathered first, else the one whose sums are ready last. With ``eager`` copies
-    that no rails wait for come a round earlier.
+    ready first is gathered first, else the one whose sums are ready last. With ``eager`` *spare*
+    copies, those that no rails wait for (`Move.spare`), come a round earlier.
     """
-    # One wave follows nobody, so that only its spare copies have a choice.
+    # One wave follows nobody, so that only its spare copies have a choice. Eager copies are not
+    # combined with `together` or `woven`.
     orders = [_WaveOrder(), _WaveOrder(eager=True)]
     if count == 1:
         return orders
@@ -241,6 +242,7 @@ def _list_wave_orders(flow: DataFlow, scheme: Scheme, count: int) -> list[_WaveO
     # In a woven order several phases share a round, so all phases must have the same circuits.
     if len(scheme.shifts) > 1 and len(set(scheme.shifts)) == 1:
         orders.append(_WaveOrder(woven=True))
+    # Only an all-reduce has sums before copies: each order is tried both ways, eager ones too.
     if flow.sums_for_all:
         orders += [order._replace(mirrored=True) for order in orders]
     return orders
@@ -300,8 +302,8 @@ def _arrange(flow: DataFlow, scheme: Scheme, count: int, wave_order: _WaveOrder)
     The plan has the moves of the scheme once, as copies or as sums, which run backwards in time;
     an all-reduce has the sums and then the copies, put off until every wave is complete.
     """
-    # The first pass, turns[move, wave]: rounds of copies, or of sums, which go backwards: of 5
-    # rounds, round 0 becomes round 4.
+    # The first pass, turns[move, wave]: rounds of copies, or, with True in ``flow.adds``, of sums,
+    # which go backwards: of 5 rounds, round 0 becomes round 4.
     copies = _assign_rounds(scheme, wave_order, count)
     passes = [(COPY, copies)]
     if True in flow.adds:
@@ -647,7 +649,8 @@ def list_schemes(has_pairs: bool, islands: int, places: int) -> Iterator[Scheme]
     gather over rails that stay.
     """
     # Rails with the same shift share their load, so numbers of shifts that divide rails evenly
-    # into equal shares are enough. Most shifts reach all islands soonest, and come first.
+    # into equal shares are enough: 8, 4, 2 and 1 of 8 places. Most shifts reach all islands
+    # soonest, and come first.
     shift_counts = sorted(
         {places // rails_each for rails_each in range(1, places + 1)}, reverse=True
     )

@@ -153,10 +153,8 @@ def suits(problem: Collective, name: str) -> bool:
     if name in ALGORITHMS:
         return fits(problem, name)
 
-    # What each other method needs. Two-way circuits of one port join pairs, which can be a torus
-    # of powers of two alone. Blocks of an uneven all-to-all may be cut (`is_cut`) if chunks may
-    # have any size. Graphs are of use to blocks of equal sizes only over several ports, or if
-    # there are circuits at the start (`is_started`).
+    # What each other method needs. Blocks of an uneven all-to-all may be cut (`is_cut`) if chunks
+    # may have any size; `is_started` tells that the problem names its first circuits.
     n = problem.n_ranks
     flow = problem.flow
     is_sum = flow.sums_for_all and n > 1
@@ -172,13 +170,16 @@ def suits(problem: Collective, name: str) -> bool:
         "circulant": is_one_way_exchange and is_even,
         "split": is_one_way_exchange and is_cut and n <= MOST_SPLIT_RANKS,
         "skewed": is_one_way_exchange and is_cut,
+        # Over one port without first circuits, graphs are of no use to blocks of equal sizes.
         "topologies": n > 2
         and not flow.from_root
         and (problem.lanes > 1 or is_started or not is_even),
         "pipelined": n > 2 and flow.from_root,
+        # Nothing is forwarded in a round unless hops have a time, nor over pairs alone.
         "forwarding": n > 2
         and problem.hop_s is not None
         and (problem.lanes > 1 or not problem.two_way),
+        # Two-way circuits of one port join pairs, which make a torus of powers of two alone.
         "one-pass": is_sum and (n & (n - 1) == 0 or not problem.two_way),
         "composed": is_sum,
     }
@@ -360,7 +361,7 @@ def _find_offered(
     clock: Clock,
     below_s: float,
 ) -> FoundPlan:
-    """Find the fastest of the plans that are offered, with their time, before they are made.
+    """Find the fastest of the plans that `list_offers` yields, of less than `below_s` seconds.
 
     The seconds of offers count from when the first circuits are there, those of plans from the
     beginning of the problem: `first_delay_s` earlier.

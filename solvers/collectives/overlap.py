@@ -57,7 +57,7 @@ class Steps(NamedTuple):
     work_s: FloatArray
     """``work_s[step]``: how long one plane alone would send."""
     ready_s: FloatArray
-    """``ready_s[step]``: no plane may begin the step before, as some rank is late until then."""
+    """``ready_s[step]``: when all ranks of the step are ready; no plane begins it earlier."""
     planes: int
     """The number of planes."""
     round_s: float
@@ -83,6 +83,9 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     no rank is waited for then.
     Example: three rounds over circuits A, B and A have the configurations 0, 1 and 0.
     """
+    # What each plane holds at first: any circuits if the start is "free", and none if it is
+    # "dark". Of a start that names circuits a plane holds the configuration that they make; if no
+    # round has these circuits it counts as dark, as it has to change them in any case.
     n = problem.n_ranks
     planes = problem.planes
     held = np.full(planes, DARK)
@@ -102,7 +105,8 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
         busiest_bytes = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
         begin_s = ready_s(problem, rounds.sends, rounds.n_rounds)
 
-        # A plane holds a configuration at the start only if all its ports have these circuits.
+        # A plane holds a configuration only if all its ports have these circuits:
+        # is_same[configuration].
         if not isinstance(problem.start, str):
             start_of_plane = problem.start.reshape(planes, problem.ports, n)
             for plane, start_of_port in enumerate(start_of_plane):
@@ -151,9 +155,10 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
 
     # Local search: for each pair of a step and a plane the plane joins the step if it takes no
     # part in it, or leaves it if others take part, and all work is shared out anew. A change that
-    # is faster is kept at once, until no pair has any. The search also ends without tries, or when
-    # the clock has met a limit. It has as many tries as the candidates had; the first candidate
-    # counts as one iteration of the clock.
+    # is faster is kept at once, until no pair has any. The search may solve as many programmes
+    # again as the candidates might, `tries`, and ends at a limit of the clock. ``exceeded(1)``
+    # names the limit that is met once the first candidate, one iteration, has been timed: with a
+    # limit of one iteration neither this search nor the proof begins.
     is_improved = True
     while is_improved and clock.exceeded(1) is None:
         is_improved = False
@@ -362,10 +367,10 @@ def _solve_programme(
     """Find how several planes should share the bytes of all steps, to end soonest.
 
     The parts are the pairs of a step and a plane that are true in ``used[step, plane]``, numbered
-    by step and then by plane. Without `remaining_s` all parts are
-    used, which makes a linear programme. With it, the seconds that are left for the search, the
-    programme also chooses which of them are: it is a mixed-integer one, in which nothing lasts
-    longer than one unit. The unit of all times is `unit_s` seconds.
+    by step and then by plane. Without `remaining_s` all parts are used, which makes a linear
+    programme. With it, the seconds that are left for the search, the programme also chooses which
+    of them are: it is a mixed-integer one, in which nothing lasts longer than one unit. The unit
+    of all times is `unit_s` seconds.
 
     Returns the result of `scipy.optimize.milp`. With p parts and s steps, the columns of its `x`,
     which is None without an answer, are

@@ -116,7 +116,7 @@ class Rounds(NamedTuple):
         return partner
 
     def bytes_sent(self, problem: Collective) -> FloatArray:
-        """Add up how many bytes each rank sends in each round."""
+        """Return ``bytes[round, rank]``: how many bytes each rank sends in each round."""
         n = problem.n_ranks
         turn, source, _, chunk, _ = self.sends.T
         sizes = chunk_sizes(problem, self.chunk_count)[chunk]

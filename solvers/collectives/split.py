@@ -344,7 +344,8 @@ class SplitSearch:
         n_rounds = len(best.sequence)
 
         # First other circuits in one round (of more than a few ranks in one lane of it), then one
-        # round less, then one round more. Of few ranks `choices` are the same for all rounds.
+        # round less, then one round more; where a round is changed or left out, the shortest ones
+        # come first. Of few ranks `choices` are the same for all rounds.
         shortest_first = np.argsort(best.loads, kind="stable").tolist()
         choices: list[IntArray] = []
         if n_ranks <= FEW:

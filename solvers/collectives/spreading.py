@@ -791,7 +791,8 @@ def _rounds_to_cover(base: int, shifts: tuple[int, ...], lanes: int, *, two_way:
     and by its opposite, so that the numbers lie on both sides of 0. Example: the shifts 1 and 3
     reach 0 to 7 after 3 rounds. The result is 0 if `base` rounds are not enough.
     """
-    # The numbers in a row that are wanted: from 0 on, or as many on both sides of 0.
+    # The numbers in a row that are wanted: from 0 on, or as many on both sides of 0. For base 8
+    # these are 0 to 7, or over two-way circuits -3 to 4.
     steps = set(shifts[:lanes])
     reach = {0}  # all sums of so many steps as there were rounds, or fewer
     if two_way:
@@ -880,12 +881,13 @@ def lay_growing_rings(problem: Collective, rounds_of_ring: tuple[int, ...]) -> C
 
 
 def _list_pieces(problem: Collective, sequence: CircuitSequence) -> list[int]:
-    """List into how many pieces blocks are cut.
+    """List into how many pieces blocks may be cut: 1, the neighbours of a rank, or its ports.
 
-    A rank can receive the pieces of a block from all of its neighbours at once. A block is cut
-    into as many pieces as a rank has ports, or neighbours if several ports lead to the same one:
-    these share each piece evenly, so that fewer pieces load all circuits alike. A ring with eight
-    two-way ports has two neighbours, and two pieces are enough, which are a quarter of the sends.
+    A rank can receive the pieces of a block from all of its neighbours at once. If several ports
+    lead to the same neighbour, they share each piece evenly, and as many pieces as neighbours load
+    all circuits alike: a ring with eight two-way ports has two neighbours, and two pieces are
+    enough, with a quarter of the sends of eight.
     """
+    # `width` is above 0 at the first lane of each neighbour; the rank with most neighbours counts.
     n_neighbours = int((sequence.ends.width > 0).sum(axis=1).max())
     return sorted({1, n_neighbours, problem.lanes})

@@ -122,8 +122,8 @@ def choose_runs(n_active: int, surplus: int, least_third: int = 0) -> WasteCount
     # round before at the latest, when it has class q - 3, from a rank that gives it. A chunk of
     # class c is at 2^c ranks at most, so 2^(q - 3) doubles are the most; for the two younger
     # classes it is half of that, and a quarter: 8, 4 and 2 with q = 6. The limits are lower by one
-    # or two: the double that has met the late rank, and its partner, have the chunk without giving
-    # it. ``1 << q >> 4`` is 2^(q - 4), and 0 if q is less than 4.
+    # or two, 7, 2 and 0: the double that has met the late rank, and its partner, have the chunk
+    # without giving it. ``1 << q >> 4`` is 2^(q - 4), and 0 if q is less than 4.
     most_third = max(0, (1 << n_active >> 5) - 2)
     most_second = max(0, (1 << n_active >> 4) - 2)
     for third in range(least_third, most_third + 1):
@@ -566,7 +566,7 @@ class DoublesStep(NamedTuple):
     wasters: tuple[int, ...]
     """``wasters[class]``: how many doubles hold it and do not give it."""
     takers: tuple[int, ...]
-    """``asked[class]``: how many doubles take it from ranks that give it."""
+    """``takers[class]``: how many doubles take it from ranks that give it."""
     debts: tuple[int, ...]
     """One entry for each swap: the class, a round later, of the young chunk that the partner of
     the double got. In that round the partner gives it to the rank that pays the debt."""
@@ -955,15 +955,19 @@ class DoublesSearch:
     ) -> int:
         """Return from how many ranks doubles can take the chunk of a class in a round.
 
-        `doubles`, `budgets` and `debts` are those before the round. The chunk is given by ranks
-        that hold it alone and pay no debt with it, and by doubles whose move gives it. Example: 4
-        ranks hold it, two of which are doubles, and one of these gives it: 3 ranks give it.
+        `doubles`, `budgets` and `debts` are those before the round, and `step` has the moves of
+        all doubles in it. The chunk is given by ranks that hold it alone and pay no debt with it,
+        and by doubles whose move gives it. Example: 4 ranks hold it, two of which are doubles, and
+        one of these gives it: 3 ranks give it.
         """
+        # Of 2^class holders those are missing that were wasted before, which is what the budget
+        # says. Doubles among them count only if they send it.
         n_with_it = sum(class_ in (double.young, double.old) for double in doubles)
         n_givers = self._count_holders(class_, budgets[class_]) - n_with_it - debts.count(class_)
         n_givers += step.moves.count(SEND + class_)
-        # If the number of ranks is odd, one that gives class q - 2 is without a partner, unless a
-        # double is.
+        # If the number of ranks is odd, the absent rank takes the part of a rank that gives the
+        # oldest chunk in each round. To have one in the next round, too, it takes class q - 2:
+        # from a double that loses (`LOSE`), else from one of these ranks, which doubles then lack.
         goes_to_absent = class_ == self.q - 2 and self.n_losers > 0 and LOSE not in step.moves
         return n_givers - goes_to_absent
 

@@ -317,11 +317,11 @@ def _swap(this_round, ranks):
         if this_round.moves[double] != SWAP:
             continue
 
-        # The keys of partners, of which the least is chosen among the free ranks that give class
-        # q - 2. Doubles, the first ranks, must not be chosen, as their moves are planned: one
-        # comes out only if all that are left are doubles. The others hold a young chunk alone
-        # after the swap and its repayment; but ranks meet the late rank while they hold the oldest
-        # one, so those that have met it come first.
+        # The partner is a free rank that gives class q - 2: one that has met the late rank (key
+        # 0) before one that has not (key 1). A rank can meet the late rank only while it holds the
+        # oldest chunk, and the partner will hold none for some rounds: after its repayment it is
+        # left with the young chunk of the double. Doubles, the first ranks, are never partners, as
+        # their moves are planned; one comes out only if no other rank is left.
         for rank in range(len(ranks.key)):
             ranks.key[rank] = _NOT_CHOSEN
             if rank >= n_doubles:
@@ -355,6 +355,8 @@ def _face_absent(this_round, ranks):
         if this_round.moves[double] == LOSE or this_round.moves[double] == REST:
             loser = double
 
+    # Else one that gives class q - 2, as if the absent rank gave the oldest chunk for it: the
+    # absent rank then counts as one that has the oldest chunk to give in the next round, too.
     if loser < 0:
         loser = _choose_rank(ranks, this_round.n_active - 2, ranks.missed)
     if loser < 0:

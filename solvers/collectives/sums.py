@@ -842,9 +842,10 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
 
     There is one offer for each number of *classes* of ranks, 1, d, d^2 and so on, where d is the
     degree. Each class is the roots of chunks of its own, so that more classes mean smaller chunks:
-    fewer bytes over each circuit, in more rounds. The list ends when the rounds cost more than
-    they save, or when `clock` has no time to list the sends of the next offer. Nothing is offered
-    without a graph of degree 2 or more.
+    fewer bytes over each circuit, in more rounds. 8 ranks with two one-way ports (d = 2, D = 3)
+    have 1, 2 or 4 classes: as many chunks, in 3, 4 or 5 rounds. The list ends when the rounds cost
+    more than they save, or when `clock` has no time to list the sends of the next offer. Nothing
+    is offered without a graph of degree 2 or more.
     """
     # The largest degree that the ports hold and whose walks add up all ranks. With two-way
     # circuits a rank needs ports for those that lead to it, and for those that lead to others.
@@ -856,7 +857,8 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
     topology = lay_family(problem, graph.degree, "de-bruijn")
     if topology is None:
         return
-    # In the graphs of `lay_family` rank z sends to d z + k; here it has to hear from there.
+    # In the graphs of `lay_family` rank z sends to d z + k; here it has to hear from there. Over
+    # two-way circuits it does both.
     if not problem.two_way:
         topology = topology._replace(peer=inverse_circuits(topology.peer, two_way=False))
 
@@ -867,10 +869,12 @@ def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]
     expected_sends = graph.n * graph.degree * graph.n_steps
     least_s = math.inf
     while graph.n % n_classes == 0 and n_classes < graph.n:
-        # To list the sends of an offer takes as long as to lay them out: twice the time.
+        # The sends are listed here to be counted, which takes as long as to lay them out later, so
+        # that there has to be time for both.
         if not is_affordable(expected_sends, clock, reserve=2 * RESERVE):
             return
-        # A round takes as long as the average circuit needs, or longer.
+        # The promise counts the mean bytes of all circuits. A round lasts until its busiest
+        # circuit is done, which takes as long or longer, so that no plan beats its promise.
         rounds = _list_walk_rounds(problem, graph, topology, n_classes)
         chunk_bytes = float(chunk_sizes(problem, rounds.chunk_count)[0])
         bytes_per_circuit = len(rounds.sends) * chunk_bytes / (graph.n * problem.lanes)

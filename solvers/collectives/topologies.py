@@ -70,7 +70,8 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
 
     Graphs with the same circuits as one before are left out; those that find no ports are, too.
     Each graph is laid when it is asked for, as random ones of a thousand ranks take 0.1 s. There
-    are only circulants if the time of `clock` is too short to look at the blocks of all ranks.
+    are only circulants if the time of `clock` is too short to look at the blocks of all ranks;
+    without a clock there is time enough.
     """
     n = problem.n_ranks
     if n < 2:
@@ -81,14 +82,18 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
         # All ranks are neighbours. A two-way shift stands for its opposite, too.
         most = n // 2 if problem.two_way else n - 1
         shift_sets: list[tuple[int, ...]] = [tuple(range(1, most + 1))]
-        # Ports beyond these double the circuits to some ranks alone, and large blocks for the
-        # others take longer; rings over all ports carry as much everywhere.
+        # Ports beyond these double the circuits to some ranks alone: with 5 one-way ports each of
+        # 4 ranks has two circuits to the next and to the second next rank, and one to the third,
+        # for which large blocks take twice as long. The ring of shift 1 over all 5 ports has five
+        # equal circuits to the next rank.
         if problem.lanes % (n - 1):
             shift_sets.append((1,))
     else:
         shift_sets = list(list_shift_sets(n, problem.lanes, two_way=problem.two_way))
-        # Large blocks go round rings of the same shift over all lanes without loss, also where
-        # cycles of other shifts are odd and do not fit on two planes.
+        # One ring over all lanes (shift 1): half of the lanes lead to each neighbour, and large
+        # blocks go round without loss. Sets of more shifts may find no ports: of 10 ranks with a
+        # port on each of four planes, shift 2 makes two cycles of 5 ranks, and circuits along an
+        # odd cycle cannot be on two planes in turn (`lay_circulant`).
         if problem.two_way:
             shift_sets.append((1,))
 
@@ -391,6 +396,7 @@ def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
     an arc and takes a port at both of its ends. The result is None if the circuits find no ports,
     or all ranks can be joined directly.
     """
+    # The circuits of a rank: one-way those that leave it, two-way also those that lead to it.
     n = problem.n_ranks
     n_circuits = degree
     if problem.two_way:
@@ -534,8 +540,8 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
     n, ports, planes = problem.n_ranks, problem.ports, problem.planes
     peer = np.full((planes, ports, n), IDLE)
     for first, second in _in_path_order(pairs) if ports == 1 else pairs:
-        # A port of the same number that is free at both ranks, on the first plane that has one;
-        # else any free ports of both on the same plane.
+        # A port of the same number that is free at both ranks, on the first plane that has one:
+        # free_first[plane, port], and the same of the second rank.
         free_first = peer[:, :, first] == IDLE
         free_second = peer[:, :, second] == IDLE
         both = np.argwhere(free_first & free_second)
@@ -545,7 +551,7 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
             peer[plane, port, second] = first
             continue
 
-        # Otherwise ports of different numbers on one plane will do.
+        # Otherwise any free ports of both ranks on one plane will do.
         possible = np.flatnonzero(free_first.any(axis=1) & free_second.any(axis=1))
         if not len(possible):
             return None
@@ -739,7 +745,7 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
     Returns the bytes of ``peer[lane, rank]``, int64, with `degree` lanes, since results are kept
     for further calls and bytes cannot be changed. The search begins with random circuits. Then it
     exchanges the ends of two of them, again and again, and takes an exchange back if ranks get
-    farther from each other by it (a local search).
+    farther from each other by it (a local search). The `seed` draws circuits and exchanges.
 
     The circuits of a lane lead from each rank to one other, and to each rank from one. Two-way
     circuits of a lane join ranks in pairs. If n is odd that is not possible: lane k then leads

@@ -656,7 +656,9 @@ def fewest_late_rounds(n_ranks: int) -> int:
     # Useful to the early ranks is only what contains data of the late one. In round r at most
     # 2^(r - 1) ranks can send it, and the late rank receives beside. If n is odd one rank has no
     # partner, so that n - 1 receive at most. The n - 2 rounds after the doublings bring as many
-    # each, and n (n - 1) receipts are wanted; another round brings all that is missing then.
+    # each, and n (n - 1) receipts are wanted, so that 2 (n - 1) are left for the doublings; if
+    # they bring fewer, another round brings all that is missing. With 7 ranks they bring 2 + 3 + 5
+    # of 12, and there is a round more; with 5 ranks 2 + 3 + 4 of 8, which is enough.
     n_useful = sum(min(2**turn + 1, n_ranks - 1) for turn in range(n_doublings))
     if n_ranks % 2 and n_useful < 2 * (n_ranks - 1):
         n_rounds += 1

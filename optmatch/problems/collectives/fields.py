@@ -186,6 +186,7 @@ def list_amounts() -> dict[str, Range]:
     """
     ranges = {}
     for name, form in forms_of(CollectiveFields).items():
+        # The form of a number that may also be None is a choice, of which the number comes first.
         number = form.parts[0] if isinstance(form, Choice) else form
         if isinstance(number, Plain) and number.type is float:
             ranges[name] = number.span

@@ -302,9 +302,16 @@ def _rest_s(
     link_rate = problem.island_rate_bytes_per_s
     bytes_beside_start_up = link_rate * max(problem.start_up_s - problem.island_start_up_s, 0.0)
 
-    # With a rest of x seconds, the last k + 1 rounds bring ``fixed_bytes + slope x`` bytes or
-    # fewer, where k is `n_later_rounds`. All rounds but the first one have to bring what the first
-    # one cannot, and all rounds together everything: both bound x.
+    # With a rest of x seconds, the last k + 1 rounds bring B_k = ``fixed_bytes + slope x`` bytes
+    # or fewer, k being `n_later_rounds`. Each of them has to be copied ``copies - 1`` times after
+    # its round. With the rates L of links and r of rails, links carry L x in the rest, and
+    # L B_(k-1) / r while the k later rounds send, and more beside their start-ups; rails could
+    # carry r x bytes in place of copies if they sent for the rest instead:
+    #
+    #     (copies - 1) B_k = (L + r) x + L B_(k-1) / r + k bytes_beside_start_up
+    #
+    # All rounds but the first one have to bring what the first one cannot, and all rounds together
+    # everything: both bound x.
     rest_s = 0.0
     fixed_bytes = 0.0
     slope = 0.0
@@ -339,7 +346,9 @@ def _exchange_s(
 
     # With one configuration an island can have so few circuits that at least `n_single` of the
     # others are reached over one circuit alone: with 7 circuits to 5 other islands 2 * 5 - 7 = 3.
-    # Other ranks can help there only by two hops over a third island.
+    # Other ranks can help there only by two hops over a third island. If no circuit carries more
+    # than y blocks, at least members^2 - y of the blocks for each of these take two hops, and all
+    # hops together are n_others members^2 + n_single (members^2 - y) <= members y. The least y:
     n_single = 2 * n_others - members
     if configurations == 1 and members >= n_others and n_single > 0:
         n_blocks_with_help = members**2 * (n_others + n_single) / (members + n_single)

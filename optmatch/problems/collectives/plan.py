@@ -214,7 +214,9 @@ class CollectivePlan(Value):
         turn = np.arange(n_turns, dtype=np.int32)[:, None]
         turned = turn * self.stored_ranks  # by how many ranks
 
-        # A chunk of an all-to-all has a source and a destination, both of which are turned.
+        # turned_chunks[turn, chunk]: the chunk that a stored one stands for in each turn. In an
+        # all-to-all source and destination are turned: with 8 ranks, one of which is stored, chunk
+        # 3 (from 0 to 3) becomes chunk 1 * 8 + 4 (from 1 to 4) in turn 1.
         chunks = np.arange(len(self.chunk_bytes))
         if operation == "all-to-all":
             sender, receiver = np.divmod(chunks, n_ranks)
@@ -223,6 +225,8 @@ class CollectivePlan(Value):
             turned_chunks = chunks + turned * (len(chunks) // self.stored_ranks)
         chunk_bytes = np.empty(turned_chunks.size)
         chunk_bytes[turned_chunks] = self.chunk_bytes
+
+        # All sends of turn 0, then those of turn 1, and so on, are sorted by round.
         round_, source, destination, chunk, kind = self.sends.T
         columns = np.broadcast_arrays(
             round_,
@@ -246,6 +250,8 @@ class CollectivePlan(Value):
             ),
             axis=-1,
         ).reshape(-1, 3)
+
+        # Parts and places have a row for each send or none, so `by_round` is taken whole or not.
         return replace(
             self,
             stored_ranks=0,

@@ -338,9 +338,9 @@ def check_circuits(name: str, circuits: ArrayLike, *, two_way: bool, ports: int)
 
     ``circuits[epoch, lane, rank]`` is the rank to which this rank transmits, -1 for none; each
     plane has `ports` lanes. Circuits lead both ways if they are `two_way`. Errors name the field
-    `name`. No rank sends to itself, and all ranks exist.
-    Further rules:
+    `name`. The rules are:
 
+    - no rank sends to itself, and all ranks exist;
     - one-way circuits: no two ranks send to the same one over the same *lane*, a port of every
       rank;
     - two-way circuits: as many lead back from one rank to another as lead there, perhaps over
@@ -382,7 +382,8 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     """Return the lane at the other end of each two-way circuit.
 
     If several circuits of a plane join two ranks, then the first lane of one rank that leads to
-    the other faces the first lane there that leads back, the second one the second, and so on.
+    the other faces the first lane there that leads back, the second one the second, and so on. In
+    ``[[[1, -1], [-1, 0]]]``, two ranks with two ports, lane 0 of rank 0 faces lane 1 of rank 1.
 
     ``circuits[epoch, lane, rank]`` is the rank to which a port leads, or -1; `ports` lanes in a
     row are those of one plane. The result ``facing[epoch, lane, rank]`` is the lane of the peer;

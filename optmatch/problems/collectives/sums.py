@@ -153,6 +153,7 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
 
     # Links inside islands have time before the first and after the last round over rails only if
     # a round inside islands is spent there. All four cases are possible, the fastest one counts.
+    # The last rows are those of the times, so row `-times` is the first pause, and -1 the last.
     first_and_last = [variables.inside.start, variables.inside.stop - 1]
     bounds = []
     for is_spent in ((False, False), (False, True), (True, False), (True, True)):
@@ -168,8 +169,10 @@ def _list_inequalities(
 ) -> tuple[FloatArray, FloatArray]:
     """List which sends an all-reduce needs, and how long they take.
 
-    Returns rows of coefficients, and for each row its least value: ``rows @ x >= least``. The last
-    rows are the lengths of all times; those of the first and of the last pause are 0 here.
+    Returns ``rows[row, column]``, coefficients of the columns of `variables`, and ``least[row]``,
+    for the programme ``rows @ x >= least``. The last rows are the lengths of all times, in time
+    order; those of the first and of the last pause are 0 here. `costs` are in units of the least
+    time.
     """
     rows: list[FloatArray] = []
     least: list[float] = []
