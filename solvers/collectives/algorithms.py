@@ -525,7 +525,8 @@ def list_matchings(problem: Collective) -> list[IntArray]:
 
     # A round-robin tournament by the circle method: one rank stays, or rests, the others turn. In
     # turn t two ranks meet whose sum is 2 t modulo n_turning. Rank t would meet itself: it rests,
-    # or meets rank n - 1, which does not turn where n is even.
+    # or meets rank n - 1, which does not turn where n is even. In turn 1 of 5 ranks 0 meets 2, 3
+    # meets 4, and 1 rests; of 6 ranks 1 meets 5.
     n_turning = n - 1 + n % 2
     matchings = []
     for turn in range(n_turning):

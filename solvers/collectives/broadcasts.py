@@ -251,7 +251,7 @@ def _simulate(problem: Collective, choice: _PieceChoice) -> Receipts | None:
     if not n_rounds:
         return None
 
-    # The receipts of all ranks but the root, by round.
+    # The receipts of all ranks but the root, whose pieces have round -1, by round.
     rank, piece = np.nonzero(arrays.round_of >= 0)
     order = np.argsort(arrays.round_of[rank, piece], kind="stable")
     rank, piece = rank[order], piece[order]

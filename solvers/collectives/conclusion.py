@@ -212,9 +212,9 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
     ports = problem.ports
     matchings = np.full((plan.n_epochs, fabric.n_ports), IDLE, dtype=np.int32)
     if plan.n_epochs:
-        # A circuit leads to a rank; now the port of that rank is wanted, too. One-way circuits
-        # lead to the port of the same number. For two-way circuits `facing_lanes` tells the lane
-        # at the other end.
+        # A circuit leads to a rank; now the port of that rank is wanted, too: with two ports lane
+        # 1 of rank 3 is port 7. One-way circuits lead to the lane of the same number. For two-way
+        # circuits `facing_lanes` tells the lane at the other end.
         n_used_ports = problem.n_ranks * ports
         peer = plan.circuits.swapaxes(1, 2)  # [epoch, rank, lane]
         peer_lane = np.arange(ports, dtype=np.int32)

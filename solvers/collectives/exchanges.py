@@ -113,8 +113,8 @@ def list_static_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid
             continue
 
         # There are as many rounds as the farthest block has hops. The busiest circuits carry at
-        # least the mean: bytes times hops, shared among all circuits. The demand has source first,
-        # so it is transposed.
+        # least the mean: bytes times hops, shared among all circuits, so that 8 bytes over two
+        # hops count as 16. The demand has source first, so it is transposed.
         n_rounds = int(distance[problem.demand.T > 0].max(initial=0))
         n_sends = int(distance[problem.demand.T > 0].sum())
         moved_bytes = float((distance * problem.demand.T).sum())

@@ -270,7 +270,8 @@ def find_routes(
         return None
 
     # A receipt for each piece of a block that comes; the pieces of an arrival follow each other,
-    # and chunks are owner * pieces + piece. The links of all routes are in one table.
+    # and chunks are owner * pieces + piece. The links of all routes are in one table: routes of 2,
+    # 1 and 1 links begin at its rows 0, 2 and 3.
     turn = np.repeat(arrivals.turn, pieces)
     owner = np.repeat(arrivals.owner, pieces)
     target = np.repeat(arrivals.target, pieces)

@@ -381,8 +381,9 @@ class SplitSearch:
         """Choose circuits for one more round, or for other ones in a round, that would save most.
 
         A circuit from u to v in round `turn` would let a block of worth w go at the price of its
-        path to u before this round, and from v on after it: it saves w less both. The matching of
-        most savings is the result ``peer[rank]``: to whom each rank would transmit.
+        path to u before this round, and from v on after it: it saves w less both, 2 for a worth of
+        5 and prices of 1 and 2. Of all blocks the one that saves most counts. The matching of most
+        savings is the result ``peer[rank]``: to whom each rank would transmit.
         """
         with uncounted():
             from scipy.optimize import linear_sum_assignment

@@ -647,7 +647,8 @@ def make_rounds(
     `chunk_count` chunks in all. Sends that are forwarded over two circuits or more inside their
     round have links, whose rows are the number of the send and the two ranks of a circuit.
     """
-    # The sends by round; a gather that runs backwards has them in the opposite order.
+    # The sends by round; a gather that runs backwards has them in the opposite order. Of 3 rounds,
+    # a copy from 0 to 1 in round 0 becomes a sum from 1 to 0 in round 2.
     n = receipts.peer.shape[2]
     order = np.argsort(receipts.turn[carried.receipt], kind="stable")
     if adds:
@@ -692,7 +693,8 @@ def offer_gathers(
     # over the circuits themselves. Two-way circuits are the same when they are reversed.
     # ``is_reversed[adds]``: whether a phase that adds (True), or copies (False), needs receipts
     # over the reversed circuits. ``received[reverse]``: the receipts over these, or over the
-    # circuits as they are; None where data do not come everywhere.
+    # circuits as they are; None where data do not come everywhere. An all-reduce over one-way
+    # circuits needs both; over two-way circuits both of its phases have the same receipts.
     n = problem.n_ranks
     is_reversed = {adds: adds and not problem.two_way for adds in problem.flow.adds}
     received = {

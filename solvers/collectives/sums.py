@@ -742,6 +742,7 @@ def _list_root_sends(
     memory `from_place` of its source, and writes `to_place` of its destination. Rows are round,
     source, destination, chunk, kind and these two places.
     """
+    # With 8 ranks, 2 chunks, offset 1 and step 1, root 3 of chunk 1 has a send from rank 4 to 5.
     root = np.arange(n)
     source = (root + offset) % n
     target = (source + step) % n
@@ -961,7 +962,8 @@ def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[Sends]:
     a root.
     """
     # ``is_wanted_after[step][rank]``: whether the sum that a rank has after the step is needed. It
-    # is found from the last step, after which roots need theirs, back to the first.
+    # is found from the last step, after which roots need theirs, back to the first: a sum is
+    # needed if an arc of the next step leads from its rank to one whose sum is needed after that.
     steps = graph.list_steps()
     is_wanted_after = [roots]
     for arcs in reversed(steps[1:]):
@@ -982,7 +984,8 @@ def _add_up_along_walks(graph: WalkGraph, roots: BoolArray) -> list[Sends]:
         has_sum = np.zeros(graph.n, dtype=np.bool_)
         has_sum[target] = True
 
-        # A loop is no send; it only decides what its rank does with the sends that come.
+        # A loop is no send; it only decides what its rank does with the sends that come. With 8
+        # ranks and degree 2 rank 0 has arcs from 0 and 1: it adds the sum of rank 1 to its own.
         is_loop = source == target
         has_loop = np.zeros(graph.n, dtype=np.bool_)
         has_loop[target[is_loop]] = True

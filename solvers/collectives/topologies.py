@@ -551,7 +551,8 @@ def assign_ports(problem: Collective, pairs: list[tuple[int, int]]) -> IntArray 
             peer[plane, port, second] = first
             continue
 
-        # Otherwise any free ports of both ranks on one plane will do.
+        # Otherwise any free ports of both ranks on one plane will do: the last circuit of the ring
+        # 0 1 2 with two ports takes port 0 of rank 2, and port 1 of rank 0.
         possible = np.flatnonzero(free_first.any(axis=1) & free_second.any(axis=1))
         if not len(possible):
             return None

@@ -558,8 +558,8 @@ def _bound_late(problem: CollectiveFields) -> BoundTerms:
     if not own_bytes:
         return BoundTerms(0.0, "late")
 
-    # The rounds in which data of the rank can reach all its partners. If sends can be forwarded
-    # within a round, one round is enough.
+    # The rounds in which data of the rank can reach all its partners: 3 of 8 ranks with a port
+    # each. If sends can be forwarded within a round, one round is enough.
     if problem.hop_s is None:
         rounds_s = problem.start_up_s * _doublings(n_partners + 1, problem.lanes)
     else:
@@ -590,7 +590,9 @@ def _bound_steps(problem: CollectiveFields, steps: FloatArray) -> float:
     shared_s = problem.round_s + step_bytes / (n_planes * rate_bytes_per_s)
     chain_s = float(shared_s.sum()) + problem.first_delay_s
 
-    # At first the circuits of one configuration may be there on each plane.
+    # At first the circuits of one configuration may be there on each plane. Example: two dark
+    # planes, a delay of 1 s, and two steps of 4 s with different circuits. One after another they
+    # take 1 + 4 / 2 + 4 / 2 = 5 s, and as work (4 + 4 + 2 * 1) / 2 = 5 s, too.
     n_free = 0 if problem.start == "dark" else n_planes
     n_changes = max(0, _count_set_ups(steps[:, 0].tolist(), n_planes) - n_free)
     step_s = problem.round_s + step_bytes / rate_bytes_per_s

@@ -239,7 +239,7 @@ def _bound_bytes(
         return _bound_sum(problem, rounds)
 
     # A gather. In one round all of an island goes over the circuits of some pair, of which one has
-    # `n_circuits_of_pair` or fewer.
+    # `n_circuits_of_pair` or fewer: with 8 members and 3 other islands 2.
     moved_bytes = n_others * block_bytes
     rails_s = moved_bytes / problem.rate_bytes_per_s
     if rounds == 1:

@@ -225,7 +225,8 @@ def _list_inequalities(
         # to r or informed after r. Bytes whose t is this round need I - 1 more (f = 1 or f > 3,
         # with f first islands), I - 2 more (f = 2) or I - 3 more (f = 3), less their excess: this
         # is subtracted on the left side, times the share of these bytes. `np.kron` puts the three
-        # numbers at the columns of this round in the three classes of f.
+        # numbers at the columns of this round in the three classes of f: with 4 islands and 3
+        # rounds the nine shares have 0 -3 0, 0 -2 0, 0 -1 0 in round 1.
         after = 1.0 * (all_rounds > round_)
         more_if_here = [-other_islands, 1 - other_islands, 2 - other_islands]
         require(
