@@ -459,10 +459,10 @@ def find_loops(graph: CellGraph, states: NDArray[np.int8]) -> list[LightLoop]:
     free); terminals of set cells that stay dark form the loops. A stuck cell is as it is, whatever
     `states` says. Time is proportional to the number of cells.
     """
-    # By terminal: whether its cell guides light, as one that is set and not dead does; where light
-    # that enters leaves the cell (`exit_at`), and where it then enters the next one (`next_at`, -1
-    # outside).
-    guides = ((states != FREE) | (graph.stuck != FREE)) & (graph.stuck != DEAD)
+    # By terminal: whether its cell guides light, as one that is set does (no link leads to a dead
+    # one); where light that enters leaves the cell (`exit_at`), and where it then enters the next
+    # one (`next_at`, -1 outside).
+    guides = (states != FREE) | (graph.stuck != FREE)
     guides_at = np.repeat(guides, 4)
     crossed_at = np.repeat(states == CROSS, 4).astype(np.int64)
     exits = graph.exits[np.arange(len(graph.mate)), crossed_at]

@@ -17,6 +17,7 @@ from optmatch.commands.verify import use_one_thread
 from optmatch.fabrics import Faulty
 from optmatch.fabrics.waveguides import measure_waveguides
 from optmatch.model import BAR, DEVICES, CellDevice
+from optmatch.model.device import frequency_of_nm
 from optmatch.optics.figures import Margin
 from tests.helpers.command import call, refused
 from tests.verify.rules import schedule
@@ -311,6 +312,7 @@ def test_budgets_name_the_worst_circuit() -> None:
         ({"frequencies_hz": []}, "frequencies_hz: at least one"),
         ({"frequencies_hz": [float("nan")]}, "not a finite number"),
         ({"frequencies_hz": [0.0, -1e15]}, "frequencies_hz: -1e+15 from a light of 1.93414e+14"),
+        ({"frequencies_hz": [-frequency_of_nm(1550.0)]}, "none is left"),
         ({"seed": -1}, "seed = -1: must be >= 0"),
     ],
 )

@@ -245,7 +245,7 @@ def _bound_total_cells(problem: AllToAll | Routing, pairs: NDArray[np.bool_]) ->
     (`_count_passed_twice`), which counts such a cell twice: the larger number counts.
     """
     total = float(route_lengths(problem.fabric)[pairs].sum())
-    if isinstance(problem, AllToAll) or problem.fabric.bidirectional:
+    if isinstance(problem, AllToAll):
         return total
     return max(total, 2.0 * _count_passed_twice(problem))
 
