@@ -266,3 +266,13 @@ def test_messages_shorter_than_rounding_use_the_circuit_before_them(
     deps = [(1, 0), (2, 1), (4, 3), (5, 4)]
     job = recorded([pair, chain, ring], rows, network, deps=deps)
     assert om.verify(om.solve(job, method, seed=0)).valid
+
+
+def test_an_exchange_in_rounds_counts_the_stops_within_it_alone() -> None:
+    """The second one begins after stops of the switch, which are none of its own."""
+    rows = [[rank, ALL_TO_ALL, 0, 3, 0, -1, turn] for rank in range(3) for turn in range(2)]
+    network = {"switching": "all-stop", "delay_s": 0.5}
+    job = recorded([group((0, 1, 2))], rows, network)
+    solution = om.solve(job, "on-demand", seed=0)
+    assert len(solution.answer.rails[0].starts_s) >= 4
+    assert om.verify(job, solution).ok
