@@ -268,16 +268,22 @@ def watch(
     # each port (None: as numbered). `time_limit` says how long circuits may take to be tuned, and
     # `watch_s` how long to watch, both in seconds (None: for ever).
     import optmatch as om
+    from optmatch.control.reroutes.records import is_begun
     from optmatch.switches import Watcher
 
-    # A controller that is not there begins with a problem.
+    # A controller that is not there, or whose file is empty, begins with a problem. What no
+    # controller can begin with is refused before the file is made.
     if file in ("", STDIN):
         raise click.UsageError(f"STATE = {file!r}: the name of files is expected, as pool")
     state: Any = None
-    if not Path(file).exists():
+    if not is_begun(file):
         if begin is None:
-            raise InputError("is not there: --begin PROBLEM says what runs", path=name_of(file))
+            raise InputError(
+                "is not there, or empty: --begin PROBLEM says what runs", path=name_of(file)
+            )
         state = read_problem(begin)
+        with naming(name_of(begin)):
+            om.Rerouter(state)
     stop = threading.Event()
 
     def tell(event: WatchEvent) -> None:

@@ -356,6 +356,8 @@ class Clock:
     started: float
     outer: Clock | None = None
     interrupted: bool = False
+    is_short: bool = False
+    """Whether some work was left out because less time was left than it needs."""
 
     @property
     def elapsed_s(self) -> float:
@@ -381,6 +383,19 @@ class Clock:
         if self.stopped:
             return 0.0
         return max(0.0, self.deadline_s - self.now())
+
+    def has_less_than(self, seconds: float) -> bool:
+        """Tell whether less time is left than some work needs; `is_short` is set if so.
+
+        Parameters
+        ----------
+        seconds
+            The time that the work needs; it is left out if there is less.
+        """
+        if self.remaining_s < seconds:
+            self.is_short = True
+            return True
+        return False
 
     @property
     def stopped(self) -> bool:

@@ -227,6 +227,8 @@ class MeasuredDelays(NamedTuple):
     p50_s: float
     p99_s: float
     longest_s: float
+    is_rehearsal: bool = False
+    """Whether a switch was a `DrySwitch`, whose delays are those of no real one."""
 
 
 def measured_delays(path: str | os.PathLike[str]) -> MeasuredDelays:
@@ -243,7 +245,7 @@ def measured_delays(path: str | os.PathLike[str]) -> MeasuredDelays:
     -------
     MeasuredDelays
         The number of changes, and the 50th and 99th percentile and the longest of their delays, in
-        seconds.
+        seconds; and whether it is the journal of a rehearsal.
 
     Raises
     ------
@@ -253,18 +255,23 @@ def measured_delays(path: str | os.PathLike[str]) -> MeasuredDelays:
         If it has no measured delay.
     """
     # A moment without a changed circuit has no delay to measure.
+    entries = list(read_entries(path))
     delays_s = [
         float(entry["delay_s"])
-        for entry in read_entries(path)
+        for entry in entries
         if entry.get("event") == "tuned" and entry["n_changed"] > 0
     ]
     if not delays_s:
         raise InputError("no change of circuits was measured", path=path_name(path))
+
+    # The first line has the names of the switches, and that of each `DrySwitch` is ``dry``.
+    switches = entries[0].get("switches")
     return MeasuredDelays(
         n_changes=len(delays_s),
         p50_s=float(np.percentile(delays_s, 50)),
         p99_s=float(np.percentile(delays_s, 99)),
         longest_s=max(delays_s),
+        is_rehearsal=isinstance(switches, list) and "dry" in switches,
     )
 
 

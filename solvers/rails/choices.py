@@ -454,7 +454,7 @@ class Search:
 
     def _is_over(self) -> bool:
         """Tell whether the time that is left is needed for the plan, or for another search."""
-        return self.clock.remaining_s < self.spare_s + self.relays_s
+        return self.clock.has_less_than(self.spare_s + self.relays_s)
 
     def _try(self, choice: RailChoice, most_s: float) -> float:
         """Time a choice; if it is the best so far, keep it, its time and that of its relays.
@@ -471,6 +471,8 @@ class Search:
                 self.best = choice
                 self.best_s = step_s
                 self.relays_s = relays_s
+            else:
+                self.clock.is_short = True
         return step_s
 
     def _list_simple_choices(self, scores: Sequence[float]) -> Iterator[RailChoice]:

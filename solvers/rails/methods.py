@@ -126,10 +126,9 @@ def solve_by(
                     " routes of those that stay"
                 )
 
-            # The search of `prefetch` goes on until the time is up, if that is limited. Everything
-            # else ends when there are no more plans to make.
-            searched = method in ("prefetch", "ilp") and can_forward(problem)
-            if not searched or limits.time_s is None:
+            # All plans were made, unless something was left out because little time was left.
+            clock = running_clock()
+            if clock is None or not clock.is_short:
                 limit = Limit.EXHAUSTED
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
@@ -314,13 +313,13 @@ def choose_straight(drafts: Iterator[Draft], draft_s: float = 0.0) -> Draft | No
 
     # Plans that were made before a limit stay.
     best: Draft | None = None
-    if clock.remaining_s < draft_s:
+    if clock.has_less_than(draft_s):
         return best
     try:
         for draft in drafts:
             if best is None or draft.step_s < best.step_s:
                 best = draft
-            if clock.remaining_s < least_left_s:
+            if clock.has_less_than(least_left_s):
                 break
     except TimeUp:
         return best

@@ -3,11 +3,13 @@
 import json
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import optmatch as om
+from optmatch.control.reroutes.records import RecordFile
 from optmatch.switches import SonicSwitch
 from tests.helpers.command import call, process, refused, start
 from tests.helpers.sonic_agent import needs_redis, sonic_switch
@@ -123,3 +125,44 @@ def test_a_problem_of_another_kind(tmp_path: Path) -> None:
     refused(
         "a Reroute is expected", "watch", tmp_path / "state", "--switch", "dry:", "--begin", path
     )
+
+
+def test_what_no_watch_can_begin_with_leaves_no_state(tmp_path: Path) -> None:
+    """The message names the file, and the next start is not blocked."""
+    state, failed, running = tmp_path / "state", tmp_path / "f.json", tmp_path / "running.json"
+    om.save(replace(ring_state(6, 4), failed_ports=(0,)), failed)
+    om.save(ring_state(6, 4), running)
+    command = ("watch", state, "--switch", "dry:", "--for", "50ms", "--begin")
+    refused(f"{failed}: circuit 0 has no light in this state: ", *command, failed)
+    assert not state.exists()
+    assert "differs" in call(*command, running).output
+
+
+def test_an_empty_state_counts_as_not_there(problem: Path, tmp_path: Path) -> None:
+    """One without a byte, and one whose process ended before it had written a record."""
+    command = ("watch", "--switch", "dry:", "--for", "50ms")
+    for name in ("bytes", "records"):
+        state = tmp_path / name
+        state.touch()
+        if name == "records":
+            RecordFile(state).close()
+            assert state.stat().st_size > 0
+        refused("is not there, or empty: --begin PROBLEM", *command, state)
+        assert "differs" in call(*command, state, "--begin", problem).output
+
+        # Afterwards the state is there, and nobody reads the problem again.
+        assert "differs" in call(*command, state, "--begin", tmp_path / "gone.json").output
+
+
+def test_delays_of_a_rehearsal_are_told_as_such(tmp_path: Path) -> None:
+    journal = tmp_path / "jr"
+    om.save(
+        om.solve(om.Demand.from_matrix([[0, 1], [2, 0]], delay_s=0.001), seed=0), tmp_path / "p"
+    )
+    call("play", tmp_path / "p", "--switch", "dry:", "--journal", journal)
+    generate = ("generate", "demand", "--model", "uniform", "--size", "4", "--force")
+    generate = (*generate, "-o", tmp_path / "d.json", "--delay", f"measured:p99:{journal}")
+    told = f"{journal}: the journal of a rehearsal (dry:)"
+    assert told in call(*generate).output
+    journal.write_text(journal.read_text().replace('["dry"]', '["10.0.0.7:6379"]'))
+    assert "(dry:)" not in call(*generate).output

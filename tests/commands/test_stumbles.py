@@ -115,6 +115,15 @@ def test_a_table_of_traffic_is_read_by_another_name() -> None:
         om.load("traffic.csv")
 
 
+@pytest.mark.parametrize("command", [("solve",), ("vary", "--field", "delay_s", "--values", "1")])
+def test_a_list_of_flows_is_replayed_by_another_command(command: tuple[str, ...]) -> None:
+    """The command for matrices would refuse it; that a file is a list is not looked up."""
+    Path("flows.csv").write_text("source,destination,bytes,start_s\n0,1,5,0.1\n")
+    refused(
+        "of a list of flows with their times, `optmatch simulate flows.csv`", *command, "flows.csv"
+    )
+
+
 def test_a_gap_of_rounding_is_none() -> None:
     from optmatch.model.problem import gap_between
 

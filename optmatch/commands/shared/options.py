@@ -377,9 +377,13 @@ class Duration(Amount):
 
         match = re.fullmatch(r"measured:(p50|p99|longest):(.+)", str(value))
         if match is None:
-            rule = "measured:p50:JOURNAL, measured:p99: or longest: expected"
-            self.fail(f"{value!r}: {rule}", param, ctx)
-        return float(getattr(measured_delays(match[2]), f"{match[1]}_s"))
+            self.fail(
+                f"{value!r}: measured:p50:JOURNAL, measured:p99: or longest: expected", param, ctx
+            )
+        delays = measured_delays(match[2])
+        if delays.is_rehearsal:
+            say(f"{match[2]}: the journal of a rehearsal (dry:), whose delays are of no switch")
+        return float(getattr(delays, f"{match[1]}_s"))
 
 
 RATE = Amount(

@@ -397,7 +397,8 @@ def read(file: str) -> Problem | Solution:
             if suffix_of(file) in _TABLE_SUFFIXES:
                 raise InputError(
                     "a table, and no problem file: `optmatch generate demand --matrix"
-                    f" {file} --delay TIME -o problem.json` makes one of it",
+                    f" {file} --delay TIME -o problem.json` makes one of it; of a list of flows"
+                    f" with their times, `optmatch simulate {file}` replays it",
                     path=file,
                 )
             return load(file)
@@ -405,8 +406,10 @@ def read(file: str) -> Problem | Solution:
             raise InputError("stdin is closed; a file was expected there", path=name_of(file))
         text = sys.stdin.buffer.read()
     if not text.lstrip().startswith(b"{"):
-        hint = "no file of optmatch; `solve FILE -o -` writes a schedule to its stdout"
-        raise InputError(hint, path=name_of(file))
+        raise InputError(
+            "no file of optmatch; `solve FILE -o -` writes a schedule to its stdout",
+            path=name_of(file),
+        )
     return loads(text, path=name_of(file))
 
 

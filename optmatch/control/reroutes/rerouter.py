@@ -106,7 +106,12 @@ class Rerouter:
         state = form_of(Reroute).check("state", state)
         if state.hit.any():
             circuit = int(np.flatnonzero(state.hit)[0])
-            raise InputError(f"circuit {circuit} has no light in this state", where="state")
+            raise InputError(
+                f"circuit {circuit} has no light in this state: a controller begins with the state"
+                " before a failure, or with that after its answer, which `generate reroute --state"
+                " ANSWER` and `Reroute.after` make",
+                where="state",
+            )
         self._begin([Record(state)], history, on_event, priorities)
 
     def _begin(

@@ -605,6 +605,10 @@ class Nodes(NamedTuple):
         self.skipped.append(str(self.fail(place, message)))
 
 
+_UNKNOWN_GROUP = (
+    "group {}: its members are not known; --groups FILE (in Python groups=) says them, which"
+    " `optmatch export PLAN --to astra-groups` writes of a plan of ours"
+)
 _NODE_COLUMNS = Nodes._fields[: Nodes._fields.index("group_names")]
 
 
@@ -1263,7 +1267,7 @@ class _Draft:
         groups = [messages.group_name(message) for message in range(len(operations))]
         for message, group in enumerate(groups):
             if group and group not in self.members:
-                raise messages.fail(message, f"group {group}: its members are not known")
+                raise messages.fail(message, _UNKNOWN_GROUP.format(group))
 
         # ``pair[message]`` is a number that both ends have, from 0 on, MISSING without a
         # counterpart. Collectives have the numbers in `match` below these.
@@ -1821,7 +1825,7 @@ def _members_of(nodes: Nodes, place: int, groups: Members) -> Sequence[int]:
     if not name:
         return range(n_ranks)
     if name not in groups:
-        raise nodes.fail(place, f"group {name}: its members are not known")
+        raise nodes.fail(place, _UNKNOWN_GROUP.format(name))
     if rank not in groups[name]:
         raise nodes.fail(place, f"rank {rank} is no member of group {name}")
 

@@ -14,7 +14,7 @@ from optmatch.model import Status
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import ALL_REDUCE, RECV, SEND, Group, Step
 from optmatch.problems.rails.training.times import ends_s
-from optmatch.solvers.rails import methods
+from optmatch.solvers.rails import choices, forwarding, methods
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import plan_programs, share_lanes, usual_lanes
 from optmatch.solvers.rails.seats import seat_ranks
@@ -150,6 +150,34 @@ def test_a_first_plan_comes_out_of_any_limit(method: str) -> None:
     job = small_job(2, 1, 2, ports_per_gpu=2, delay_s=10.0)
     found = om.solve(job, method, seed=0, time_limit_s=1e-9)
     assert found.status in (Status.FEASIBLE, Status.OPTIMAL)
+
+
+@pytest.mark.parametrize("change_rail_s", [None, 1e-5])
+def test_a_search_that_ends_by_itself_has_not_reached_the_time(change_rail_s: Any) -> None:
+    """The plan is that without a limit, and nobody is told that more time might help."""
+    job = small_job(4, 2, 2, delay_s=0.1, change_rail_s=change_rail_s)
+    limited = om.solve(job, seed=0, time_limit_s=1e4)
+    assert limited.status is Status.FEASIBLE
+    assert limited.limit is om.Limit.EXHAUSTED
+    assert limited.objective == om.solve(job, seed=0).objective
+
+
+@pytest.mark.parametrize("change_rail_s", [None, 1e-5])
+@pytest.mark.parametrize(
+    ("module", "speed"),
+    [
+        (methods, "_DRAFTED_PER_S"),
+        (forwarding, "_BOUNDED_PER_S"),
+        (choices, "_RELAYS_PER_S"),
+    ],
+)
+def test_what_is_left_out_for_lack_of_time_is_told(
+    monkeypatch: pytest.MonkeyPatch, module: Any, speed: str, change_rail_s: Any
+) -> None:
+    """Drafts, searches and plans that would take longer than the time that is left."""
+    monkeypatch.setattr(module, speed, 1e-6)
+    job = small_job(4, 2, 2, delay_s=0.1, change_rail_s=change_rail_s)
+    assert om.solve(job, seed=0, time_limit_s=1e4).limit is om.Limit.TIME
 
 
 @pytest.mark.parametrize("most_uses_first", [0, 200_000])
