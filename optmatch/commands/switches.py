@@ -268,7 +268,6 @@ def watch(
     # each port (None: as numbered). `time_limit` says how long circuits may take to be tuned, and
     # `watch_s` how long to watch, both in seconds (None: for ever).
     import optmatch as om
-    from optmatch.control.reroutes.records import is_begun
     from optmatch.switches import Watcher
 
     # A controller that is not there, or whose file is empty, begins with a problem. What no
@@ -276,7 +275,7 @@ def watch(
     if file in ("", STDIN):
         raise click.UsageError(f"STATE = {file!r}: the name of files is expected, as pool")
     state: Any = None
-    if not is_begun(file):
+    if not om.Rerouter.is_begun(file):
         if begin is None:
             raise InputError(
                 "is not there, or empty: --begin PROBLEM says what runs", path=name_of(file)

@@ -160,8 +160,8 @@ def test_delays_of_a_rehearsal_are_told_as_such(tmp_path: Path) -> None:
         om.solve(om.Demand.from_matrix([[0, 1], [2, 0]], delay_s=0.001), seed=0), tmp_path / "p"
     )
     call("play", tmp_path / "p", "--switch", "dry:", "--journal", journal)
-    generate = ("generate", "demand", "--model", "uniform", "--size", "4", "--force")
-    generate = (*generate, "-o", tmp_path / "d.json", "--delay", f"measured:p99:{journal}")
+    model = ("--model", "uniform", "--size", "4", "--delay", f"measured:p99:{journal}")
+    generate = ("generate", "demand", *model, "-o", tmp_path / "d.json", "--force")
     told = f"{journal}: the journal of a rehearsal (dry:)"
     assert told in call(*generate).output
     journal.write_text(journal.read_text().replace('["dry"]', '["10.0.0.7:6379"]'))

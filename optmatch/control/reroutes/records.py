@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -430,17 +429,6 @@ class RecordFile:
     def close(self) -> None:
         """Release the file; all changes are on disk then."""
         self._file.close()
-
-
-def is_begun(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file holds the record of a controller: it is there, and not empty.
-
-    A file that another process has open, or that is no controller, is a `StoreError`.
-    """
-    if not file_path(path).exists():
-        return False
-    with closing(RecordFile(path)) as file:
-        return bool(file.read())
 
 
 def record_to_tree(record: Record) -> dict[str, Any]:

@@ -659,6 +659,38 @@ class Rerouter:
         controller._begin(records, history, on_event, priorities)
         return controller
 
+    @staticmethod
+    def is_begun(path: str | os.PathLike[str]) -> bool:
+        """Tell whether a file holds a controller: it is there, and not empty.
+
+        Parameters
+        ----------
+        path
+            A file that `open` is to open, which begins with a state unless this is true.
+
+        Returns
+        -------
+        bool
+            Whether there is a record in it.
+
+        Raises
+        ------
+        StoreError
+            If the file is open elsewhere, is no controller, or is damaged.
+        FormatError
+            Naming the record that is not what was written.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> om.Rerouter.is_begun("not-there")
+        False
+        """
+        if not file_path(path).exists():
+            return False
+        with closing(RecordFile(path)) as file:
+            return bool(file.read())
+
     @classmethod
     def open(
         cls,
