@@ -144,15 +144,17 @@ def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
     --------
     >>> write_amount(0.003514, "s"), write_amount(3e9, "B"), write_amount(1234567.0, "cells")
     ('3.514 ms', '3 GB', '1,234,567 cells')
-    >>> write_amount(9723.4, "%", digits=2), write_amount(math.inf, "cells")
-    ('9,723 %', 'infinite')
+    >>> write_amount(9723.4, "%", digits=2), write_amount(99.6, "%", digits=2)
+    ('9,723 %', '100 %')
+    >>> write_amount(math.inf, "cells")
+    'infinite'
     """
     if value == math.inf:
         return "infinite"
     scale, name = scale_of(value, unit)
     amount = value / scale
     text = f"{amount:,.{digits}g}"
-    if (amount % 1 == 0 or abs(amount) >= 10.0**digits) and abs(amount) < 1e15:
+    if (amount % 1 == 0 or "e+" in text) and abs(amount) < 1e15:
         text = f"{amount:,.0f}"  # an exponent would hide digits before the point
     return f"{text} {name}".rstrip()
 

@@ -21,6 +21,8 @@ from optmatch.fabrics import Fabric, FeedForward
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
 from optmatch.kinds import check_method_name, fitting_methods
 from optmatch.model import (
+    CELL_FIELDS,
+    CellDevice,
     Device,
     InputError,
     Limits,
@@ -446,8 +448,36 @@ class MethodComparison(RowsStudy[Row]):
         return lines
 
     def conclusions(self) -> list[str]:
-        """Say where lines of a variation cross, and how far plans of rails are from all links."""
-        return [*self._describe_crossings(), *self._describe_changes()]
+        """Say where lines of a variation cross, and which fields change no answer.
+
+        Of plans of rails, say how far they are from all links, too.
+        """
+        unchanging = [
+            f"answers are the same at every value of {field}"
+            for field in self._varied_fields()
+            if self._changes_nothing(field)
+        ]
+        return [*self._describe_crossings(), *unchanging, *self._describe_changes()]
+
+    def _changes_nothing(self, field: str) -> bool:
+        """Return whether a field has several values, and objectives and slots are equal at all.
+
+        The values of other fields may change them.
+        """
+        # Answers that differ in this field alone.
+        rows_of_rest: dict[str, list[Any]] = {}
+        for row in self:
+            if row.objective is not None:
+                rest = {**self._values[row.name], field: None, "method": row.method}
+                rows_of_rest.setdefault(str(rest), []).append(row)
+
+        # Objectives may have levels; of all-to-alls slots come before them.
+        for first, *others in rows_of_rest.values():
+            for row in others:
+                is_equal = np.allclose(row.objective, first.objective, rtol=1e-9, atol=0.0)
+                if not is_equal or row.slots != first.slots:
+                    return False
+        return any(len(rows) > 1 for rows in rows_of_rest.values())
 
     def _describe_crossings(self) -> Iterator[str]:
         """Say between which values of a field lines of a variation cross."""
@@ -487,10 +517,16 @@ class MethodComparison(RowsStudy[Row]):
                     share = 0.0
                 shares_of_method.setdefault(row.method, []).append((share, words))
 
-        # The table has all of them; of each method the least and the largest one is told.
+        # The table has all of them; of each method the least and the largest one is told, once if
+        # both are written alike.
         for method, shares in shares_of_method.items():
-            ends = dict.fromkeys((min(shares), max(shares)))
-            texts = [f"{write_amount(100 * share, '%', digits=2)} at {at}" for share, at in ends]
+            place_of_text = {
+                write_amount(100 * share, "%", digits=2): place
+                for share, place in (min(shares), max(shares))
+            }
+            texts = [f"{text} at {place}" for text, place in place_of_text.items()]
+            if len(shares) > len(texts) == 1:
+                texts = [f"{text} in all answers" for text in place_of_text]
             sentence = f"{method}: a step is longer than with all links by"
             yield f"{sentence} {' to '.join(texts)}"
 
@@ -734,7 +770,9 @@ def vary(
     fields
         The values of each field by its name, as ``{"delay_s": [1e-5, 1e-3]}``. A field of a part
         of the problem is named with the part where several have such a field, as
-        ``"network.delay_s"``. Of several fields all combinations are solved.
+        ``"network.delay_s"``. Of several fields all combinations are solved. A number for a figure
+        of cells, as ``"cells.bar_loss_db"``, is that of all cells, and those that are of one
+        device follow ``"cells.device.bar_loss_db"``.
     methods
         Names of methods; None for the default one.
     seed
@@ -924,14 +962,50 @@ def _with_values(
 def _with_field(record: Any, path: Sequence[str], value: Any) -> Any:
     """Return a record with another value of a field, which may be one of its parts' fields.
 
-    A field that is a mapping has parts by their keys.
+    A field that is a mapping has parts by their keys. A number for a column of a table of cells is
+    that of all cells.
     """
     first, *rest = path
     if isinstance(record, Mapping):
         return {**record, first: value}
     if rest:
         value = _with_field(getattr(record, first), rest, value)
-    return replace(record, **{first: value})
+    if isinstance(record, CellDevice) and first == "device":
+        return _with_device(record, record.device, value)
+    if isinstance(record, CellDevice) and value is not None and np.ndim(value) == 0:
+        value = np.full(record.n_cells, form_of(float).check(first, value))
+    changes = {first: value}
+
+    # A problem that states losses has made the device of its cells with them.
+    cells = getattr(record, "cells", None)
+    if isinstance(cells, CellDevice) and first in CELL_FIELDS:
+        former = replace(cells.device, **{first: getattr(record, first)})
+        changes["cells"] = _with_device(cells, former, replace(former, **changes))
+    return replace(record, **changes)
+
+
+def _with_device(cells: CellDevice, former: Device, device: Device) -> CellDevice:
+    """Return a table of cells with another device, in all figures in which it differs.
+
+    `former` is the device of which the table has a copy of each figure for each cell, but for
+    those that were measured. The copies count, so a figure that was measured is refused.
+    """
+    former_cells = CellDevice.of(former, cells.n_cells)
+    new_cells = CellDevice.of(device, cells.n_cells)
+    changes: dict[str, Any] = {"device": new_cells.device}
+    for name in CELL_FIELDS:
+        former_column = former_cells.column(name)
+        new_column = new_cells.column(name)
+        if np.array_equal(former_column, new_column):
+            continue
+        if not np.array_equal(former_column, cells.column(name)):
+            raise InputError(
+                f"{name}: the cells have values of their own; the field that counts is"
+                f" 'cells.{name}', where one number is that of all cells",
+                where="fields",
+            )
+        changes[name] = new_column
+    return replace(cells, **changes)
 
 
 def _describe_value(name: str, value: Any) -> str:

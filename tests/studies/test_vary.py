@@ -14,8 +14,10 @@ import pytest
 import optmatch as om
 from optmatch.commands.shared.options import BYTES, Duration
 from optmatch.commands.studies import read_values
+from optmatch.model import CellDevice, find_device, write_amount
 from optmatch.plotting.comparison import methods_data
 from optmatch.studies.comparisons import MethodComparison, find_field
+from optmatch.sweeps.store import Task
 from optmatch.sweeps.sweep import sweep
 from tests.helpers.command import call
 
@@ -451,3 +453,112 @@ def test_many_problems_are_a_performance_profile() -> None:
     study = om.compare_methods(problems, ["solstice", "eclipse"])
     assert len(study.plot().get_axes()) == 2
     assert len(om.compare_methods(problems[:12], ["solstice"]).plot().get_axes()) == 1
+
+
+CHIP = om.Routing(om.Benes(4), [1, 0, 3, 2], objective="worst-loss-db")
+
+
+def test_cells_follow_their_device_and_the_losses_of_the_problem() -> None:
+    """They have copies of both, which count: lines were flat."""
+    losses_db = [0.1, 1.0, 4.0]
+    fresh = [replace(CHIP, bar_loss_db=loss, cells=None) for loss in losses_db]
+    expected = [om.solve(problem, seed=0).objective for problem in fresh]
+    assert len(set(expected)) == 3
+    for name in ("bar_loss_db", "cells.bar_loss_db", "cells.device.bar_loss_db"):
+        study = om.vary(CHIP, {name: losses_db})
+        assert [row.objective for row in study] == expected, name
+        assert study.conclusions() == []
+    keys = [Task(problem, seed=0).key() for problem in fresh]
+    assert [row.key for row in om.vary(CHIP, {"bar_loss_db": losses_db})] == keys
+    both = {"bar_loss_db": [1.0], "cells.device.cross_loss_db": [2.0]}
+    (row,) = om.vary(CHIP, both)
+    problem = replace(CHIP, cells=None, bar_loss_db=1.0, cross_loss_db=2.0)
+    assert row.objective == om.solve(problem, seed=0).objective
+
+
+def test_extinction_and_the_whole_device_of_cells_vary() -> None:
+    problem = om.AllToAll(om.HexMesh(3, 3, ports=6), objective="worst-snr-db")
+    found: Any = [row.objective for row in om.vary(problem, {"cross_extinction_db": [20, 30, 40]})]
+    name = "cells.device.cross_extinction_db"
+    assert found == [row.objective for row in om.vary(problem, {name: [20.0, 30.0, 40.0]})]
+    assert found[0] > found[1] > found[2]
+    devices = [find_device("silicon-electro-optic"), find_device("ideal")]
+    leaks, tight = om.vary(problem, {"cells.device": devices})
+    assert leaks.objective and tight.objective == 0.0
+    (row,) = om.vary(problem, {name: [None]})
+    device = replace(find_device("smartlight"), cross_extinction_db=None)
+    chip = replace(problem, cells=CellDevice.of(device, problem.fabric.n_cells))
+    assert row.key == Task(chip, seed=0).key(), "an extinction without a limit"
+
+
+def test_figures_that_do_not_count_are_refused_with_the_one_that_does(tmp_path: Path) -> None:
+    measured = CellDevice.of("smartlight", 6, {2: {"bar_loss_db": 0.9}})
+    chip = replace(CHIP, cells=measured)
+    om.save(chip, tmp_path / "chip.json")
+    for name in ("bar_loss_db", "cells.device.bar_loss_db"):
+        with pytest.raises(om.InputError, match=r"the field that counts is 'cells\.bar_loss_db'"):
+            om.vary(chip, {name: [1.0, 2.0]})
+        words = ("--field", name, "--values", "1,2", "-q")
+        refused = call("vary", tmp_path / "chip.json", *words, code=2).stderr
+        assert "'cells.bar_loss_db'" in " ".join(refused.split())
+    silicon = replace(CHIP, cells=CellDevice.of("silicon-electro-optic", 6))
+    with pytest.raises(om.InputError, match="the field that counts"):
+        om.vary(silicon, {"bar_loss_db": [1.0]})
+
+    # What was not measured still follows the device; a number is that of all cells.
+    (row,) = om.vary(chip, {"cells.device.cross_loss_db": [3.0]})
+    device = replace(find_device("smartlight"), cross_loss_db=3.0)
+    expected = replace(chip, cells=CellDevice.of(device, 6, {2: {"bar_loss_db": 0.9}}))
+    assert row.key == Task(expected, seed=0).key()
+    (row,) = om.vary(chip, {"cells.bar_loss_db": [3.0]})
+    expected = replace(chip, cells=replace(measured, bar_loss_db=np.full(6, 3.0)))
+    assert row.key == Task(expected, seed=0).key()
+    for wrong in ("a", True, -1.0):
+        with pytest.raises(om.InputError, match="bar_loss_db"):
+            om.vary(chip, {"cells.bar_loss_db": [wrong]})
+
+
+def test_the_command_takes_one_number_for_all_cells(tmp_path: Path) -> None:
+    om.save(CHIP, tmp_path / "chip.json")
+    words = ("--field", "cells.settling_s", "--values", "1ms,2ms", "--json", "-q")
+    told = json.loads(call("vary", tmp_path / "chip.json", *words).stdout)
+    assert [row["cells.settling_s"] for row in told["rows"]] == [1e-3, 2e-3]
+    words = ("--field", "cells.cross_loss_db", "--values", "1,2", "--json", "-q")
+    told = json.loads(call("vary", tmp_path / "chip.json", *words).stdout)
+    assert told["rows"][0]["objective"] < told["rows"][1]["objective"]
+
+
+def test_a_field_that_changes_nothing_is_named() -> None:
+    """Equal rows, and shares from 0 % to 0 %, did not say it."""
+    total = replace(CHIP, objective="total-cells", cells=None)
+    values = {"bar_loss_db": [0.1, 4.0]}
+    assert om.vary(total, values).conclusions() == [
+        "answers are the same at every value of bar_loss_db"
+    ]
+    assert om.vary(total, {"bar_loss_db": [0.1]}).conclusions() == []
+
+    # A ring never changes its circuits; by bruck the delay counts.
+    values = {"delay_s": [1e-6, 1e-4], "size_bytes": [1e3, 1e6]}
+    same = "answers are the same at every value of delay_s"
+    assert om.vary(GATHER, values, ["ring"]).conclusions() == [same]
+    assert same not in om.vary(GATHER, values, ["ring", "bruck"]).conclusions()
+    slots = om.vary(om.AllToAll(om.HexMesh(4, 4, ports=8)), {"fabric.ports": [6, 8]})
+    level = MethodComparison(
+        [replace(row, objective=1.0) for row in slots], values=slots._values, units=slots._units
+    )
+    assert level.conclusions() == [], "fewer slots come before objectives"
+
+    # The objective of a reroute has levels; a switch without cells has no loss in them.
+    reroute = om.Reroute(om.IdealSwitch(4), [[0, 1], [1, 0]], spares=(2, 3), failed_ports=(0,))
+    (said,) = om.vary(reroute, {"cell_loss_db": [1.0, 2.0]}).conclusions()
+    assert said == "answers are the same at every value of cell_loss_db"
+
+
+def test_a_step_that_never_differs_is_told_once() -> None:
+    """A recorded step has no batch: no share at one value to the same share at another one."""
+    same, longer = om.vary(JOB, {"workload.batch": [16, 32]}, ["provisioned"]).conclusions()
+    assert same == "answers are the same at every value of workload.batch"
+    share = 100 * (om.solve(JOB, "provisioned", seed=0).objective / JOB.lower_bound() - 1)
+    price = f"{write_amount(share, '%', digits=2)} in all answers"
+    assert longer == f"provisioned: a step is longer than with all links by {price}"
+    assert write_amount(99.6, "%", digits=2) == "100 %"

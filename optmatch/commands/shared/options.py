@@ -18,8 +18,8 @@ from click.core import ParameterSource
 
 from optmatch.commands.shared.outcome import HINTS, STDIN, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
-from optmatch.model import Problem, Solution
-from optmatch.model.declarations import Choice, Mapped, Plain, Word, forms_of, meanings_of
+from optmatch.model import CellDevice, Problem, Solution
+from optmatch.model.declarations import Array, Choice, Mapped, Plain, Word, forms_of, meanings_of
 from optmatch.model.files import is_stream
 from optmatch.model.problem import write_amount
 
@@ -180,6 +180,8 @@ def type_of_field(cls: Any, name: str) -> Any:
         form = form.parts[0]
     if isinstance(form, Mapped):
         form = form.part
+    if isinstance(form, Array) and cls is CellDevice:
+        form = Plain(float)  # one number for all cells
     if isinstance(form, Word):
         return click.Choice(form.options)
     if not isinstance(form, Plain):
