@@ -133,13 +133,15 @@ def _read_config(path: str, shape: dict[str, Any]) -> Reroute:
 
     Without ``--loss`` and ``--size`` in `shape` it is an ideal switch that fits; ``--ports`` may
     be a table of sides. Its names become those of the ports, in the order of the lines, and ports
-    with a name are no spares; a table of several switches is an `InputError`.
+    with a name are no spares. Where ports are numbers there, their labels are their names, and
+    spares stay. A table of several switches is an `InputError`.
     """
     from optmatch.io.switches.circuits import names_in_table, read_port_tables
     from optmatch.io.switches.sonic import read_running_state
 
     sides = None
     names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     if isinstance(shape["ports"], str):
         table = shape.pop("ports")
         names = names_in_table(table)
@@ -147,13 +149,14 @@ def _read_config(path: str, shape: dict[str, Any]) -> Reroute:
         if len(tables) > 1:
             raise InputError("a table of one switch is expected", path=table)
         sides = next(iter(tables.values()))
+        labels = names or sides.names_by_label()
 
     # The switch of the options, or one with a port for each name; else one that fits.
     switch: Any = None
     if without_none(shape):
         switch = build_fabric("ideal-switch", shape, sides=sides)
-    if names:
-        switch = name_first_ports(switch or IdealSwitch(len(names)), names)
+    if labels:
+        switch = name_first_ports(switch or IdealSwitch(len(labels)), labels)
     running = read_running_state(path, sides, switch)
 
     # A port with a name belongs to somebody, also where it has no circuit now.

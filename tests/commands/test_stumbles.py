@@ -617,6 +617,34 @@ def test_a_table_of_names_is_read_with_a_configuration() -> None:
     assert running.failed_ports == (2,)
 
 
+def test_a_label_is_a_name_where_ports_are_numbers() -> None:
+    """Labels are found beside numbers, spares stay, and the same table serves the answer."""
+    Path("c.json").write_text(
+        json.dumps({"OCS_CROSS_CONNECT": {"1-1A-1-2B": {}, "1-2A-1-1B": {}}})
+    )
+    table = (
+        "port,A,B,label\n1,1-1A,1-1B,rack 1\n0,1-2A,1-2B,rack 0\n2,1-3A,1-3B,spare\n3,1-4A,1-4B,\n"
+    )
+    Path("sides.csv").write_text(table)
+    state = ("generate", "reroute", "--state", "c.json", "--ports", "sides.csv", "--force")
+    for failed in ("rack 1", "1"):
+        call(*state, "--failed-ports", failed, "-o", "r.json")
+        running: Any = om.load("r.json")
+        assert running.fabric.port_names == ("rack 0", "rack 1", "spare", "3")
+        assert (running.failed_ports, running.spares) == ((1,), (2, 3))
+    call("solve", "r.json", "--seed", "0", "-o", "s.json")
+    solution: Any = om.load("s.json")
+    files: Any = exported(solution, "sonic-ocs", ports="sides.csv")
+    assert "1-2A-1-3B" in str(list(files.values())[-1])
+
+    # Labels that two ports share, or that could be numbers of ports, name nothing.
+    for label in ("rack 0", "0"):
+        Path("sides.csv").write_text(table.replace("rack 1", label))
+        call(*state, "-o", "r.json")
+        running = om.load("r.json")
+        assert running.fabric.names is None
+
+
 def test_a_named_port_is_no_spare_unless_it_is_told() -> None:
     """Its fibre leads to a rack, also where the rack has no circuit in this slot."""
     Path("c.json").write_text(

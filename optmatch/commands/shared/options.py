@@ -368,8 +368,11 @@ class Duration(Amount):
     """
 
     def __init__(self) -> None:
-        rule = "a time >= 0 is expected, in seconds or with its unit, as 20us, 250ms, 1m, 2h"
-        super().__init__("duration", read_seconds, rule)
+        super().__init__(
+            "duration",
+            read_seconds,
+            "a time >= 0 is expected, in seconds or with its unit, as 20us, 250ms, 1m, 2h",
+        )
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return seconds >= 0."""

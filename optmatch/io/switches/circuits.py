@@ -291,6 +291,25 @@ class PortTable:
         """The number of our ports."""
         return len(self.sides)
 
+    def names_by_label(self) -> tuple[str, ...]:
+        """Return a name for each port: its label, or its number where it has none.
+
+        Returns
+        -------
+        tuple of str
+            Empty if no port has a label, two have the same, or one is a number, which would be
+            taken for that of a port.
+
+        Examples
+        --------
+        >>> PortTable([("1A", "1B", "host a"), ("2A", "2B", "")]).names_by_label()
+        ('host a', '1')
+        """
+        labels = [row.label for row in self.sides if row.label]
+        if not labels or len(set(labels)) < len(labels) or any(map(str.isdecimal, labels)):
+            return ()
+        return tuple(row.label or str(port) for port, row in enumerate(self.sides))
+
     def circuits_of(self, matching: ArrayLike) -> tuple[CrossConnect, ...]:
         """Return the circuits of a matching.
 
