@@ -33,6 +33,9 @@ SENDS_PER_S = 1_200_000
 """Sends that are made, laid out and replayed by the verifier in a second. Measured: 0.8 to 1.6
 million, of collectives of 1,024 ranks on one core. With half of this number methods are left out
 that would be done in time; with twice of it limits of 1 s are overrun by a second."""
+SENDS_OF_A_SUM = 2
+"""To lay out and check a send that is added to a sum takes as long as so many that are copied: the
+ranks in each sum are replayed."""
 QUICK_SENDS = 1 << 14
 """Plans of so many sends are made in any case: they take some 10 ms."""
 PORTS_OF_A_SEND = 2

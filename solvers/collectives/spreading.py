@@ -38,6 +38,7 @@ from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
     MOST_OFFERED_SENDS,
     PORTS_OF_A_SEND,
+    SENDS_OF_A_SUM,
     FloatArray,
     IntArray,
     Rounds,
@@ -712,7 +713,10 @@ def offer_gathers(
         chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
         yield Offer(
             seconds=sum(phase.seconds(problem, chunk_bytes) for phase in phases),
-            n_sends=sum(phase.n_stored_rows for phase in phases),
+            n_sends=sum(
+                phase.n_stored_rows * (SENDS_OF_A_SUM if adds else 1)
+                for adds, phase in zip(is_reversed, phases, strict=True)
+            ),
             name=name,
             build=partial(lay_phases, problem, phases, (stored_ranks or n) * pieces, stored_ranks),
         )
