@@ -198,20 +198,19 @@ def _measure_fabrics(options: dict[str, Any]) -> Study:
     if options["size"] is None:
         raise click.UsageError("--size: needed with --fabrics")
     size = options["size"]
-    seed = options["seed"]
     pairs = options["pairs"]
     use_one_thread()
     device = choose_device(options["device"])
     fabrics = {name: build(name, size, pairs) for name in options["fabrics"]}
 
     # All fabrics get the same matchings, which are drawn with consecutive seeds.
-    matchings = [draw_ports(size, pairs, seed + k) for k in range(options["count"])]
+    matchings = [draw_ports(size, pairs, options["seed"] + k) for k in range(options["count"])]
     with listening("fabrics", quiet=options["quiet"]) as listen:
         return compare_fabrics(
             fabrics,
             matchings,
             device,
-            seed=seed,
+            seed=options["seed"],
             time_limit_s=options["time_limit_s"],
             on_event=listen,
         )

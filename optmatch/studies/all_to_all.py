@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.entrances import verify
+from optmatch.entrances import solve, verify
 from optmatch.fabrics import Fabric, Fault, FaultKind, Faulty
 from optmatch.model import (
     FrozenMap,
@@ -554,8 +554,6 @@ def _solve_subject(subject: Any, seed: int | None) -> Solution:
 
     `subject` is a solution, or a problem, which is solved first with this `seed`.
     """
-    from optmatch.entrances import solve
-
     problem = subject
     if isinstance(subject, Solution):
         report = verify(subject.problem, subject)
