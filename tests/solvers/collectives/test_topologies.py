@@ -9,6 +9,7 @@ import pytest
 
 import optmatch as om
 from optmatch.model import Limit, Limits
+from optmatch.problems.collectives.plan import COPY
 from optmatch.problems.collectives.problem import check_circuits
 from optmatch.solvers.collectives import level_routes
 from optmatch.solvers.collectives.broadcasts import list_broadcast_offers
@@ -174,9 +175,11 @@ def test_every_offer_keeps_its_promise_and_moves_the_right_data(seed: int) -> No
         assert plan.time_s >= offer.seconds * (1 - 1e-9)
         # Blocks of an all-to-all may make detours, so that all circuits carry about as much; if
         # they are forwarded inside a round, hops are links.
-        assert len(plan.sends) + len(plan.links) >= offer.n_sends
+        # Sends that are added to sums may count twice.
+        n_sums = np.count_nonzero(plan.sends[:, 4] != COPY)
+        assert len(plan.sends) + n_sums + len(plan.links) >= offer.n_sends
         if problem.operation != "all-to-all":
-            assert len(plan.sends) == offer.n_sends
+            assert offer.n_sends in (len(plan.sends), len(plan.sends) + n_sums)
             assert plan.time_s == pytest.approx(offer.seconds)
 
 
