@@ -56,8 +56,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.model import Limits
-from optmatch.model.limits import running_clock
+from optmatch.model import Limits, running_clock
 from optmatch.solvers.rails.bases import (
     close_ring,
     list_components,

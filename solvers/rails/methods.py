@@ -31,9 +31,10 @@ from optmatch.model import (
     Status,
     TimeUp,
     ignore,
+    running_clock,
     uncounted,
+    unlimited,
 )
-from optmatch.model.limits import running_clock, unlimited
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
 from optmatch.problems.rails.training.step import ALL_TO_ALL, ring_bytes

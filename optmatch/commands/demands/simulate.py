@@ -33,9 +33,8 @@ from optmatch.commands.shared.outcome import (
     say,
     write_text,
 )
-from optmatch.model import InputError, Limit, Solution, Status, write_amount
+from optmatch.model import InputError, Limit, Solution, Status, schedule_of, write_amount
 from optmatch.model.files import suffix_of
-from optmatch.model.solution import schedule_of
 
 if TYPE_CHECKING:
     from optmatch.problems import RailJob

@@ -18,10 +18,9 @@ from click.core import ParameterSource
 
 from optmatch.commands.shared.outcome import HINTS, STDIN, read, say, say_remarks
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
-from optmatch.model import CellDevice, Problem, Solution
+from optmatch.model import CellDevice, Problem, Solution, write_amount
 from optmatch.model.declarations import Array, Choice, Mapped, Plain, Word, forms_of, meanings_of
 from optmatch.model.files import is_stream
-from optmatch.model.problem import write_amount
 
 
 class FieldOption(NamedTuple):

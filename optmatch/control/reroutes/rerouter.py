@@ -678,7 +678,7 @@ class Rerouter:
         StoreError
             If the file is open elsewhere, is no controller, or is damaged.
         FormatError
-            Naming the record that is not what was written.
+            If a record in it was changed by somebody else.
 
         Examples
         --------
