@@ -172,7 +172,7 @@ def test_every_call_after_close_is_an_error_and_writes_nothing(
     calls = calls_of(controller, tmp_path)
     public = {name for name in dir(om.Rerouter) if not name.startswith("_")}
     properties = {"state", "path", "stand_ins", "refused", "answered", "history"}
-    of_no_controller = {"load", "open", "warm_up"}
+    of_no_controller = {"load", "open", "is_begun", "warm_up"}
     assert set(calls) == public - properties - of_no_controller - {"close"} | {"with"}
     controller.close()
     controller.close()
