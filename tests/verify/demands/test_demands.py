@@ -224,6 +224,14 @@ def test_only_entries_are_counted(most: int, monkeypatch: pytest.MonkeyPatch) ->
     assert check_proof(problem, exchanged) == 2 + 3 - 2
 
 
+def test_equal_entries_are_in_one_group_alone() -> None:
+    """1 = 1 and 3 + 5 = 2 + 4 + 2: with the 1 once more, 3 = 2 + 1 and 5 = 4 + 1 would be two."""
+    demand = [[1, 3, 5, 0], [1, 2, 4, 2], [7, 2, 0, 0], [0, 2, 0, 7]]
+    problem = om.Demand.from_matrix(demand, objective="matchings")
+    proof = CountProof(axis="source", port=0, against_axis="source", against_port=1)
+    assert check_proof(problem, proof) == 3 + 4 - 2
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -52,6 +52,8 @@ BACK_CROSSWISE = ask(
     "broadcast", 2, ports=2, two_way=True, fabric=dear_switch(4, (0, 3), (1, 2), (2, 0), (3, 1))
 )
 """From rank 0 light goes between equal ports alone, and back between different ones."""
+DEAR_BACK = ask("broadcast", 3, ports=2, two_way=True, fabric=dear_switch(6, (0, 2), (2, 0)))
+"""Between ports of ranks 0 and 1; a port of rank 2 that leads to rank 0 is within its budget."""
 PAIR, ONCE, THERE = ask("broadcast", 2), [[0, 0, 1, 0, COPY]], [[[1, -1]]]
 RIGHT = plan(ONCE, THERE, 5.0)
 SHORT = ask("broadcast", 2, alpha_s=0.0, delay_s=0.0, rate_bytes_per_s=1e20)
@@ -862,6 +864,9 @@ ROWS = [
     Row("circuits keep to their link budgets", DEAR_PORTS, plan(ONCE, [[[1, -1], [1, -1]]], 3.0)),
     Row("circuits keep to their link budgets", BACK_CROSSWISE,
         plan(ONCE, [[[1, 0], [1, 0]]], 3.0), "got a circuit from rank 0 to 1"),
+    Row("circuits keep to their link budgets", DEAR_BACK,
+        plan([[0, 0, 1, 0, COPY], [0, 0, 2, 0, COPY]], [[[1, 0, 0], [2, 2, 1]]], 5.0),
+        "got a circuit from rank 0 to 1"),
     Row(None, CROSSWISE, plan(ONCE, [[[1, -1], [1, -1]]], 3.0)),
     Row("circuits keep to their link budgets", DEAR_LAST,
         plan([[0, 0, 1, 0, COPY], [0, 0, 2, 0, COPY]], [[[2, -1, -1], [1, 2, -1]]], 5.0),
