@@ -460,11 +460,10 @@ class MethodComparison(RowsStudy[Row]):
         return [*self._describe_crossings(), *unchanging, *self._describe_changes()]
 
     def _changes_nothing(self, field: str) -> bool:
-        """Return whether a field has several values, and objectives and slots are equal at all.
+        """Tell whether a field has several values, and all of them have the same answers.
 
-        The values of other fields may change them.
+        Answers are compared by objective and slots, where methods and all other fields are equal.
         """
-        # Answers that differ in this field alone.
         rows_of_rest: dict[str, list[Any]] = {}
         for row in self:
             if row.objective is not None:

@@ -690,9 +690,10 @@ def offer_gathers(
     An all-reduce is offered a second time, as an all-gather of whole buffers: n times the bytes,
     but half of the rounds, as sums need not be gathered afterwards.
     """
-    # A phase is a gather, or sums: a gather over the reversed circuits that runs backwards, and so
-    # over the circuits themselves. Two-way circuits are the same when they are reversed.
-    # ``is_reversed[adds]``: whether a phase that adds (True), or copies (False), needs receipts
+    # `flow.adds` lists the phases in their order: (True,) of a reduce-scatter, (False,) of an
+    # all-gather, both of an all-reduce. A phase that adds is a gather over the reversed circuits
+    # that runs backwards, and so over the circuits themselves, `sequence.peer`. Two-way circuits
+    # are the same when they are reversed. ``is_reversed[adds]``: whether a phase needs receipts
     # over the reversed circuits. ``received[reverse]``: the receipts over these, or over the
     # circuits as they are; None where data do not come everywhere. An all-reduce over one-way
     # circuits needs both; over two-way circuits both of its phases have the same receipts.

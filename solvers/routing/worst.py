@@ -72,10 +72,10 @@ def route_worst(
 ) -> Solution:
     """Route a matching on a chip so that its worst circuit, or its heater power, is least.
 
-    Many starts each find routes and improve them, and the best count; an iteration is one start.
-    `clock` was started with the limits of the call, and `name` is the method's name. If no start
-    finds routes, `insist`, an exact method, is asked for any routes at all. Under method "ilp" a
-    search of all routes follows, which is meant for small fabrics.
+    Many starts each find routes and improve them, and the best routes of all are returned; an
+    iteration is one start. `clock` was started with the limits of the call, and `name` is the
+    method's name. If no start finds routes, `insist`, an exact method, is asked for any routes at
+    all. Under method "ilp" a search of all routes follows, which is meant for small fabrics.
     """
     bound = problem.lower_bound()
     limits = clock.limits
@@ -101,7 +101,8 @@ def route_worst(
         states: Any = solution.schedule.cell_states
         best = _read_and_relieve(negotiation, relief, states[0])
 
-    # The search of all routes begins with the best ones, and ends on small fabrics.
+    # The search of all routes begins with the best ones, and ends on small fabrics. A limit of
+    # None says that the bound was reached, EXHAUSTED that all starts are done.
     stats: dict[str, Any] = {}
     if name == "ilp" and best is not None and limit in (None, Limit.EXHAUSTED):
         n_cells = int(best.lengths.sum())

@@ -322,7 +322,8 @@ def check_sums(problem: Collective, plan: CollectivePlan, findings: Findings) ->
             of_round = slice(begin, end)
             if not _replay_round(state, sends.kind[of_round], of_round, round_, findings):
                 return
-        # A block of a rank has equally many chunks.
+        # Each block has equally many chunks; a plan stores those of the first `stored_ranks`, or
+        # of all ranks if that is 0.
         n_owners = plan.stored_ranks or problem.n_ranks
         n_chunks_of_block = max(len(plan.chunk_bytes) // n_owners, 1)
         if not _check_ends(problem, state, n_chunks_of_block, findings):

@@ -881,10 +881,10 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
 
     `operations` are those of all-to-alls of more than two members on this rail, one for each
     member. Returns the operations in rounds and those in stages. All others go around rings, whose
-    circuits stay, and are checked by `_check_routes`. How an operation is done is not stated:
+    circuits stay, and are checked by `_check_routes`. This is inferred, as plans do not state it:
 
-    - If one of its circuits changes before its end, it is in stages if its circuits are too few to
-      meet all others, else in rounds.
+    - If one of its circuits changes before its end, it is in stages if its one port has fewer
+      circuits than there are others, or its several ports begin with one rank, else in rounds.
     - If all of its circuits stay, it is one round (`_is_one_round`), or goes around a ring.
     """
     exchanges = _open_exchanges(context, rail, operations)
