@@ -108,14 +108,19 @@ Asked = tuple[ExactModel[Answer], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class CountVerdict(Generic[Answer]):
-    """Where a search over counts has ended. All counts before `count` are refuted."""
+    """Where a search over counts has ended: all counts before `count` are refuted.
+
+    There are four ends. All counts are refuted: all fields are None. Or CP-SAT has an answer of
+    `count`; or it ran and leaves open whether there is one, with an outcome and no answer; or a
+    limit came before it ran, with neither.
+    """
 
     count: int | None
-    """The count that has an answer, or for which that stays open; None if all are refuted."""
+    """The count at which the search has ended."""
     answer: Answer | None
-    """An answer of this count; None if none was found."""
+    """An answer of this count."""
     outcome: Outcome | None
-    """The outcome of CP-SAT for this count; None if it was not asked about it."""
+    """The outcome of CP-SAT for this count."""
     limit: Limit | None
     """The limit that ended the search; None if it ended by itself."""
 

@@ -1,4 +1,22 @@
-"""In which matchings all pairs of ports meet: 1-factorisations, joint bounds, repair."""
+"""In which matchings all pairs of ports meet: 1-factorisations, joint bounds, repair.
+
+Words of this room:
+
+- a *slot* is a time in which some pairs of ports are connected at once, by circuits that share no
+  link; its pairs are a *factor*, a perfect matching, and the factors of a whole plan are a
+  *1-factorisation*, which has each pair once (`factors`);
+- a *tournament* is the 1-factorisation of a round robin, in which each port meets each other once;
+- to *exchange pairs* is to let two or three slots divide their pairs in another way;
+- the *fewest slots* are those by counting (`AllToAll.min_slots`); a fabric has a *shortage* of
+  slots where it is proved that more are needed, as its links are too few;
+- the *excess* of a slot is how many cells its routes pass beyond the shortest routes of its pairs,
+  in 1/`UNIT` of a cell; each circuit without a route and each link that two circuits want adds
+  `FAILED`, so that all circuits of a slot are routed if its excess is below `FAILED`;
+- *leftovers* are pairs without a route, which get further slots; to *pack* is to fill slots by
+  first fit, one after another, as many as it takes;
+- *link prices* are dual variables of the linear programme over routes: they prove lower bounds of
+  slots and of cells.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Makes a solution of a plan of slots: leftovers, toggles, bounds, and what is proved.
 
-The objective of an all-to-all is the number of cells on all routes of all slots. The *excess* of a
-plan, in 1/`UNIT` of a cell, is what its routes are longer than the shortest ones of all pairs; if
-it is `FAILED` or more, some circuit has no route. The *counted* bound takes the shortest route of
-each pair.
+The objective of an all-to-all is the number of cells on all routes of all slots. The *counted*
+bound takes the shortest route of each pair; a plan exceeds it by its excess.
 """
 
 from __future__ import annotations
@@ -49,13 +47,12 @@ def conclude(
 ) -> Solution:
     """Turn the plan of a search into a solution: place leftovers, order slots, count cells.
 
-    ``planner.plan`` is changed: circuits that have no route, the leftovers, get further slots.
-    `limit` is why the search ended, None if it ended by itself, and `name` the method of the
-    solution. `proved` is the result of `prove_bound`, None if it was not called before. Without
-    `polish` no bound is proved, and slots and routes are not changed for few toggles.
+    ``planner.plan`` is changed. `limit` is why the search ended, None if it ended by itself.
+    `proved` is the result of `prove_bound`, None if it was not called before. Without `polish` no
+    bound is proved, and slots and routes are not changed for few toggles.
     """
-    # The bound on the cells of schedules in the fewest slots, with its proof. It is counted from
-    # the shortest routes; only where the plan costs more (`excess`), a higher one is sought.
+    # The bound on the cells of schedules in the fewest slots, with its proof. Without excess the
+    # plan meets the counted bound; else a higher one is sought.
     problem = planner.problem
     excess = planner.excess
     place_leftovers(planner)
@@ -109,9 +106,9 @@ def conclude(
 def prove_bound(planner: SlotPlanner, excess: int) -> ProvedBound:
     """Prove a lower bound of the cells on all routes of a schedule in the fewest slots.
 
-    `excess` is how much more than the shortest routes the best plan costs, in 1/`UNIT` of a cell:
-    a bound that meets this plan is enough. An infinite bound says that no schedule has so few
-    slots; then ``planner.slots_bound`` may receive a larger number that is needed.
+    `excess` is that of the best plan: a bound that meets this plan is enough. An infinite bound
+    says that no schedule has so few slots; then ``planner.slots_bound`` may receive a larger
+    number that is needed.
     """
     with uncounted():
         from optmatch.solvers.routing.columns import bound_jointly  # loads OR-tools
@@ -186,7 +183,7 @@ def all_slots(
 
 
 def place_leftovers(planner: SlotPlanner) -> None:
-    """Take circuits without a route out of slots, and put them into gaps and further slots.
+    """Take leftovers out of slots, and put them into gaps and further slots.
 
     Each step is a search past the circuits that are there, without rip-up, so that the time after
     a limit stays short. Afterwards all circuits of ``planner.plan`` have routes. `SolverError` if
@@ -195,8 +192,7 @@ def place_leftovers(planner: SlotPlanner) -> None:
     if all(slot.excess < FAILED for slot in planner.plan):
         return
 
-    # `plan` gets the slots without the circuits that have no route; those are left over, as pairs
-    # of a source and a destination port.
+    # `plan` gets the slots without their leftovers, which are pairs of source and destination.
     plan = []
     leftovers = []
     for slot in planner.plan:
@@ -218,7 +214,7 @@ def place_leftovers(planner: SlotPlanner) -> None:
     planner.clock = Limits().start()
     further: list[RoutedSlot] | None = []
     if len(pairs_left):
-        further = pack_slots(planner, pairs_left, insists=False)
+        further = pack_slots(planner, pairs_left, patient=False)
     planner.clock = clock
     if further is not None:
         planner.plan = plan + further

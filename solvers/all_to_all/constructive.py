@@ -1,8 +1,9 @@
 """Method `constructive` for all-to-alls: the exact router of a feed-forward fabric, slot by slot.
 
-First the plain algorithm. Then the loops of a Benes network are turned, to pass fewer cells, to
-get past faults, and to change few cells from slot to slot. Where faults leave no way by these
-rules, a general method takes over.
+First the plain algorithm. Then the loops of a Benes network are turned (all cells of a loop are
+flipped together, which leaves its circuits as they are), to pass fewer cells, to get past faults,
+and to change few cells from slot to slot. Where faults leave no way by these rules, the method
+`negotiated` takes over.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MOST_ORDERED = 4 * 10**8  # slots cubed times cells; a sweep over the order tak
 
 
 class RoundSlots(NamedTuple):
-    """Matchings and the states that carry them."""
+    """A plan: the matchings of all slots, and the cell states that carry them."""
 
     matchings: NDArray[np.int32]
     """(slots, ports) ``[slot, source] = destination``, -1 if idle."""
@@ -60,25 +61,8 @@ def solve(
     """Solve an all-to-all of a feed-forward fabric: every port meets all others in turn.
 
     The first iteration routes all slots, the second puts them in order and turns loops, for few
-    cells first and for few toggles then. The slots are the fewest; the solution is OPTIMAL where
-    all routes are the shortest ones.
-
-    Parameters
-    ----------
-    problem
-        On a feed-forward fabric that has an exact router, perhaps with faults.
-    limits
-        The limits of time, gap and iterations.
-    rng
-        Renames ports where faults are in the way, and draws the order of slots.
-    on_event
-        Called with progress and better schedules.
-
-    Returns
-    -------
-    Solution
-        INFEASIBLE if nothing connects some pair. Where faults leave no way by the rules of the
-        exact router, it is that of the general method.
+    cells first and for few toggles then. The slots are the fewest. The solution is OPTIMAL where
+    all routes are the shortest ones, and INFEASIBLE if nothing connects some pair.
     """
     # A fabric that cannot connect some pair at all has no schedule.
     clock = limits.start()
@@ -86,13 +70,12 @@ def solve(
     if refused is not None:
         return refused
     bound = problem.lower_bound()
-    # No answer is below -1: both are made, and the last one of the fewest cells is taken. `best`
-    # is None if there was none, and `limit` says what ended it, `EXHAUSTED` that no more came.
+
+    # No answer meets a bound of -1: both are made. Of equally many cells the second one is taken.
     plans = _plans(problem, clock, rng, on_event)
     best, limit, _ = take_best(plans, -1.0, clock, on_event, "route", 2, ties=True)
 
-    # Without any plan, though there was time: faults are in the way, and the general method
-    # `factorise` takes over.
+    # Without any plan, though there was time: faults are in the way.
     if best is None and limit is Limit.EXHAUSTED:
         return replace(factorise.solve(problem, limits, rng, on_event), method=_NAME)
     if best is None:
@@ -117,12 +100,11 @@ def solve(
 def _plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Iterator[tuple[float, RoundSlots]]:
-    """Yield two answers, each with the cells on all its routes; the second has fewer toggles.
+    """Yield two plans, each with the cells on all its routes; the second has fewer toggles.
 
-    The second answer puts the slots in an order with few toggles. It then routes each slot anew:
-    in a Benes network the cells along a loop may all be flipped together (the loop is *turned*),
-    and the other choice may pass fewer cells, or leave more cells in the state of the slots
-    before. Nothing is yielded where faults leave no way by the rules of the exact router.
+    The second plan puts the slots in an order with few toggles, and turns loops to pass fewer
+    cells, or to leave more cells in the state of the slots before. Nothing is yielded where faults
+    leave no way by the rules of the exact router.
     """
     fabric = problem.fabric
     plan = _first_plan(problem, rng)
@@ -137,11 +119,9 @@ def _plans(
         matchings = matchings[sequence.order]
         states = states[sequence.order]
 
-    # Each slot is routed anew by `follow`, which yields its cell states. ``driven[cell]`` is the
-    # state in which a cell was last used, which `follow` keeps up to date; none is known before
-    # the first slot. A cell costs 1 in either state, which outweighs all toggles: few cells come
-    # first, and few toggles among routes of as many cells. The slots share `_VISITS`, a limit of
-    # the work.
+    # `follow` turns the loops of one slot after another, and yields its cell states. It keeps
+    # ``driven[cell]``, the state in which a cell was last used. A cell costs 1 in either state,
+    # which outweighs all toggles: toggles decide only among routes of as many cells.
     driven = np.full(fabric.n_cells, FREE, dtype=np.int8)
     rows = list[NDArray[np.int8]]()
     cell_cost = cost_states(fabric, 1, 1)
@@ -151,8 +131,7 @@ def _plans(
         rows.append(row)
         on_event(Tick("turn loops", len(rows), len(states)))
 
-    # Each slot looks at those before it only, hence the sum of all toggles may have grown: then
-    # the states stay as they were.
+    # As each slot only looks back, there may be more toggles in all: then the states stay.
     turned = np.array(rows, dtype=np.int8).reshape(states.shape)
     if _count_toggles(turned) < _count_toggles(states):
         states = turned

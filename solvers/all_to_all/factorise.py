@@ -1,9 +1,7 @@
-"""Method `negotiated` for all-to-all: 1-factorisations, with every factor routed.
+"""Method `negotiated` for all-to-all: a local search over 1-factorisations, with restarts.
 
-The search starts from a randomly relabelled tournament and routes its matchings. Then the search
-exchanges pairs among two or three slots at a time, keeps the routes of circuits that stay,
-negotiates the others, and accepts a move that does not need more cells. The sum of all shortest
-routes is the same for every 1-factorisation, so the search has to remove the cells beyond it.
+The sum of all shortest routes is the same for every 1-factorisation, so the search has to remove
+the excess alone.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _SEARCH = 0.9
 """Which part of the time is for the search; the rest is for the order of the slots."""
 
 _PROBED = 3
-"""If so many slots fail, prices are asked whether all slots have to."""
+"""So many slots are tried at first: if all fail, link prices may prove a shortage."""
 
 _NEAR = 0.0005
 """Without a limit, a plan whose cells are so near to their bound is not begun anew.
@@ -68,43 +66,18 @@ def solve(
     start: Solution | None = None,
     params: AllToAllParams | None = None,
 ) -> Solution:
-    """Solve an all-to-all problem by search over 1-factorisations.
+    """Solve an all-to-all by search over 1-factorisations; an iteration is one exchange of pairs.
 
-    A 1-factorisation divides all pairs of ports into matchings, one for each slot, as few as
-    possible. An iteration is one attempted exchange of pairs between slots. The search goes on
-    until the cells on all routes of all slots meet their lower bound, or a limit is reached. The
-    bound is the sum of the shortest routes of all pairs, or a higher one that prices of links
+    The search goes on until the cells on all routes meet their lower bound, or a limit is reached.
+    The bound is the sum of the shortest routes of all pairs, or a higher one that link prices
     prove (`prove_bound`). Without a limit of time or iterations the whole search takes a second
-    for 32 ports, half a minute for 64, and a few minutes for 128.
+    for 32 ports, half a minute for 64, and a few minutes for 128. A small mesh goes to the exact
+    model of `ilp` afterwards, also with limits.
 
-    A small mesh goes to the exact model of `ilp` afterwards, also with limits.
-
-    Parameters
-    ----------
-    problem
-        All pairs of ports, to be connected in matchings one after the other.
-    limits
-        Limits of time, of iterations and of the gap between cells and bound.
-    rng
-        Draws names of ports and exchanges.
-    on_event
-        Receives progress, new best answers and bounds.
-    start
-        A former solution. If it has the fewest slots, the search begins with them.
-    params
-        ``moves_per_slot``: after so many exchanges in vain for each slot the search begins anew.
-        ``starts``: how often it begins without a limit. The defaults are those of
-        `AllToAllParams`.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL if it has the fewest slots and its cells equal the bound; INFEASIBLE if no state of
-        the cells connects some pair; otherwise FEASIBLE, or without a schedule if a limit came
-        before all slots had routes. If some matchings of the fewest slots could not be routed, the
-        pairs without a route are put into further slots. If more slots than the fewest are proved
-        to be necessary and the fabric has faults, the statistics ``causes`` name faults that are
-        to blame.
+    The solution is OPTIMAL if it has the fewest slots and its cells equal the bound, and
+    INFEASIBLE if no state of the cells connects some pair. It has no schedule if a limit came
+    before all slots were routed. If a shortage is proved on a fabric with faults, the statistics
+    ``causes`` name faults that are to blame.
     """
     clock = limits.start()
     solution = schedule_all(
@@ -133,19 +106,16 @@ def schedule_all(
 
     The search has these steps:
 
-    1. The first slots are the rounds of a tournament, a timetable in which everybody meets
-       everybody once, with ports under random names as players; or those of `start`.
-    2. Each slot is routed. If links are proved to be too few for so few slots, all pairs are
-       packed into more slots instead.
+    1. The first slots are the rounds of a tournament of ports under random names, or those of
+       `start`.
+    2. Each slot is routed. If a shortage is proved, all pairs are packed into more slots instead.
     3. Otherwise pairs are exchanged between slots where circuits have no routes or long ones. If
        that brings nothing, the search begins anew under other names.
-    4. If some circuits are left without a route, they get further slots; the plan counts that has
-       fewer slots.
+    4. Leftovers get further slots; the plan counts that has fewer slots.
     5. Slots are put in an order with few changes of cells.
 
-    `name` is the method of the solution, and `start` a former one. `starts` is how often the
-    search begins; None for as often as `params` says, or, with limits on a mesh that is not small,
-    until a limit is reached.
+    `starts` is how often the search begins; None for as often as `params` says, or, with limits on
+    a mesh that is not small, until a limit is reached.
     """
     clock = limits.start()
     trivial = answer_at_once(problem, name)
@@ -159,28 +129,26 @@ def schedule_all(
     search = _SlotExchange(planner, starts, params or AllToAllParams())
     limit: Limit | None
     try:
-        limit = search.take_up(start) if start else search.start()
+        limit = search.start_from(start) if start else search.start()
     except (KeyboardInterrupt, TimeUp) as stop:
         limit = limit_of(stop)
 
-    # The time was up before all slots of the tournament were routed: a plan of more slots that was
-    # made at once is an answer, if there is one.
+    # If the time was up before all slots of the tournament were routed, a plan of more slots that
+    # was packed meanwhile is the answer.
     if len(planner.plan) < search.slots and search.packed is not None:
         planner.plan = search.packed
 
-    # If prices of links prove that the fewest slots are not enough (crowded), pairs are packed
-    # into more slots; any number of these will do.
+    # With a shortage pairs are packed into more slots; any number of these will do.
     n_needed = search.slots
-    if search.is_crowded:
+    if search.has_shortage:
         n_needed = 1
         limit = limit or search.pack()
     if len(planner.plan) < n_needed:
         stats = {"slots_routed": len(planner.plan), "slots_lower_bound": problem.min_slots}
         return frame.conclude(problem, name, None, problem.lower_bound(), limit, stats=stats)
 
-    # Otherwise pairs are exchanged, as long as there is no limit. `best` is the best plan all of
-    # whose circuits have routes, None if there was none.
-    if not search.is_crowded and limit is None:
+    # Else pairs are exchanged, unless a limit was met. `best` is None if no plan had all routes.
+    if not search.has_shortage and limit is None:
         best, limit, _ = take_best(
             search.answers(),
             problem.lower_bound(),
@@ -191,10 +159,10 @@ def schedule_all(
         )
         planner.plan = search.least_failed if best is None else best
         if best is None and search.bound is not None and search.bound.cells == np.inf:
-            # It took the whole search to see that links are too few for the fewest slots. A second
-            # plan, packed into as many slots as it takes, competes with the one that has failed.
+            # The shortage was proved in the end only: a plan that is packed now competes with the
+            # one that has failed.
             failed_plan = planner.plan
-            search.packed = pack_slots(planner, problem.pairs, insists=False)
+            search.packed = pack_slots(planner, problem.pairs, patient=False)
             limit = search.pack()
             if search.packed is not None:
                 search.packed = planner.plan
@@ -202,51 +170,38 @@ def schedule_all(
     planner.clock = clock
 
     # Two plans may compete: the fewest slots with leftovers in further ones, and packed slots.
-    if search.packed is not None and not search.is_crowded:
+    if search.packed is not None and not search.has_shortage:
         place_leftovers(planner)
         planner.plan = min(planner.plan, search.packed, key=_plan_size)
-    bound = search.bound
     try:
-        return conclude(planner, limit, name, bound, polish=limit is not Limit.INTERRUPTED)
+        return conclude(planner, limit, name, search.bound, polish=limit is not Limit.INTERRUPTED)
     except (KeyboardInterrupt, TimeUp) as stop:
-        return conclude(planner, limit_of(stop), name, bound, polish=False)
+        return conclude(planner, limit_of(stop), name, search.bound, polish=False)
 
 
 class _SlotExchange:
-    """A plan that gets better from move to move, and what is proved about all plans.
-
-    Parameters
-    ----------
-    planner
-        Has the plan, ``planner.plan``, which is routed and changed.
-    starts
-        How often the search begins; None for as often as `params` says, or, with limits on a mesh
-        that is not small, until a limit is reached.
-    params
-        When the search begins anew.
+    """The local search in ``planner.plan``, and what is proved about all plans.
 
     Attributes
     ----------
     factors : int64 array, shape (slots, vertices)
-        The tournament before ports get random names: ``factors[slot, vertex]`` is the partner of
-        each vertex.
+        The tournament before ports get random names.
     slots : int
-        The number of its slots, the fewest that there can be.
+        The number of its slots, the fewest.
     counted_cells : float
         The cells on the shortest routes of all pairs.
     bound : ProvedBound or None
         The result of `prove_bound`, once it was called.
-    is_crowded : bool
-        Whether prices of links prove that the fewest slots are not enough, so that pairs are
-        packed into more slots.
+    has_shortage : bool
+        Whether it is proved that the fewest slots are not enough.
     packed : list of RoutedSlot or None
-        A plan of more slots than the fewest, made at once where no slot can be routed.
+        A plan of more slots than the fewest, made at once where the first slots all fail.
     least_failed : list of RoutedSlot
         The plan of the least excess among those in which circuits have no routes.
     """
 
     def __init__(self, planner: SlotPlanner, starts: int | None, params: AllToAllParams) -> None:
-        """Make the tournament whose rounds are the slots; nothing is routed yet."""
+        """Make the tournament; nothing is routed yet. `starts` is as in `schedule_all`."""
         fabric = planner.problem.fabric
         self.planner = planner
         self.starts: float | None = starts
@@ -256,50 +211,48 @@ class _SlotExchange:
         self.slots = len(self.factors)
         self.bound: ProvedBound | None = None
         self.least_failed: list[RoutedSlot] = []
-        self.is_crowded = False
+        self.has_shortage = False
         self.packed: list[RoutedSlot] | None = None
 
     def start(self) -> Limit | None:
-        """Route the tournament under random names; or find that links are too few for it.
+        """Route the tournament under random names, or prove a shortage; return a limit if met.
 
-        Returns the limit that was met, if any. ``planner.plan`` receives the slots, also those
-        that leave circuits without a route. If prices of links prove that the fewest slots are not
-        enough, ``is_crowded`` is set, and ``bound`` and ``packed`` with it.
+        ``planner.plan`` receives the slots, also those that leave circuits without a route. With a
+        shortage ``bound`` and ``packed`` are set, too.
         """
-        names = self.planner.random_names(self.factors.shape[1])
+        names = self.planner.draw_names(self.factors.shape[1])
         self.planner.plan = []
         factors = combinatorics.relabel(self.factors, names)
 
-        # At the first start alone: whether none of the first `_PROBED` factors can be routed with
-        # little effort (`QUICK`). It counts as False if the time is up.
+        # At the first start alone: `all_fail` says that none of the first `_PROBED` factors can be
+        # routed with little effort, and that there is time left.
         all_fail = self.bound is None and len(factors) > 0
         for partner in factors[:_PROBED] if all_fail else ():
-            slot = self.planner.settle(partner, *self.planner.router.empty_routes(), QUICK)
+            slot = self.planner.route_slot(partner, *self.planner.router.empty_routes(), QUICK)
             if slot.excess < FAILED or self.planner.clock.remaining_s <= 0:
                 all_fail = False
                 break
         if all_fail:
-            # Then links may be too few. A plan of more slots is made at once, as an answer if
-            # there is no time for more; then prices of links are asked whether more slots are
-            # needed.
+            # Then links may be too few. A plan of more slots is packed at once, as an answer if
+            # there is no time for more. An infinite bound proves the shortage.
             pairs = self.planner.problem.pairs
-            self.packed = pack_slots(self.planner, pairs, insists=False)
+            self.packed = pack_slots(self.planner, pairs, patient=False)
             bound = prove_bound(self.planner, FAILED)
             if bound.cells == np.inf:
                 self.bound = bound
-                self.is_crowded = True
+                self.has_shortage = True
                 return None
         limit = self.planner.route_all(factors)
         self.least_failed = self.least_failed or self.planner.plan
         if limit is None and self.bound is None:
-            self._ask_prices()
+            self._test_shortage()
         return limit
 
-    def _ask_prices(self) -> None:
-        """Ask link prices whether links are too few, where some slots of the plan have failed.
+    def _test_shortage(self) -> None:
+        """Test by link prices for a shortage, where some slots of the plan have failed.
 
-        If they are, ``is_crowded`` is set, with a first plan of more slots in ``packed``: to
-        exchange pairs between the fewest slots would be in vain.
+        If it is proved, to exchange pairs between the fewest slots would be in vain: ``packed``
+        gets a first plan of more slots.
         """
         planner = self.planner
         if all(slot.excess < FAILED for slot in planner.plan) or planner.clock.remaining_s <= 0:
@@ -308,8 +261,8 @@ class _SlotExchange:
         shortage = bound_slots(problem, planner.router, planner.clock, QUICK_ROUNDS)
         if shortage is None:
             return
-        self.is_crowded = True
-        self.packed = pack_slots(planner, problem.pairs, insists=False)
+        self.has_shortage = True
+        self.packed = pack_slots(planner, problem.pairs, patient=False)
 
         # More rounds may prove more slots; their prices are kept if they do.
         longer = bound_slots(problem, planner.router, planner.clock)
@@ -321,11 +274,10 @@ class _SlotExchange:
     def pack(self) -> Limit:
         """Pack all pairs into slots again and again; return why that ended.
 
-        ``planner.plan`` receives the plan with the fewest slots. The first one, ``packed``, was
-        made without patience, for an answer at once. Without a limit of time there are `_PACKINGS`
-        further ones; an iteration is one of them.
+        ``planner.plan`` receives the best plan, at first ``packed``. Without a limit of time there
+        are `_PACKINGS` further ones; an iteration is one of them.
         """
-        # `best` is the plan of the fewest slots so far. Without a first one the time is up.
+        # Without a first plan the time is up.
         planner = self.planner
         clock = planner.clock
         best = self.packed
@@ -341,7 +293,7 @@ class _SlotExchange:
                 if len(best) <= planner.slots_bound:
                     break
                 planner.on_event(Tick(PACKING, number))
-                plan = pack_slots(planner, planner.problem.pairs, insists=True)
+                plan = pack_slots(planner, planner.problem.pairs, patient=True)
                 if plan is None:
                     return Limit.TIME
                 if _plan_size(plan) < _plan_size(best):
@@ -351,12 +303,11 @@ class _SlotExchange:
             return stop.limit
         return Limit.ITERATIONS if clock.limits.iterations is not None else Limit.EXHAUSTED
 
-    def take_up(self, former: Solution) -> Limit | None:
+    def start_from(self, former: Solution) -> Limit | None:
         """Keep the slots of a former solution, and route again what has no route any more.
 
-        ``planner.plan`` receives the slots. If `former` is no solution in the fewest slots, in
-        which each pair meets once, the search begins with a tournament instead (`start`). Returns
-        the limit that was met, None if there was none.
+        If `former` is no solution in the fewest slots, in which each pair meets once, the search
+        begins with a tournament instead. Writes and returns what `start` does.
         """
         planner = self.planner
         schedule = former.schedule
@@ -381,13 +332,13 @@ class _SlotExchange:
             return self.start()
 
         # Routes are read out of the states. What this fabric does not carry is negotiated, first
-        # with little effort (`QUICK`), then with more (`insist`).
+        # with little effort, then with more.
         for partner, matching, row in zip(factors, schedule.matchings, states, strict=True):
             if planner.clock.remaining_s <= 0.0:
                 return Limit.TIME
             routes = planner.router.follow(matching, row)
-            planner.plan.append(planner.settle(partner, *routes, QUICK))
-        planner.insist()
+            planner.plan.append(planner.route_slot(partner, *routes, QUICK))
+        planner.reroute_failed()
         self.least_failed = planner.plan
         return None
 
@@ -407,23 +358,24 @@ class _SlotExchange:
     def answers(self) -> Iterator[tuple[float, list[RoutedSlot]] | Bound | None]:
         """Exchange pairs, and begin anew where that brings nothing (random restarts).
 
-        Yields, after each exchange, the cells on all routes with the plan, or None if circuits are
-        left without a route; and a `Bound` in cells once it is proved. If ``starts`` becomes
-        infinite, as it may with limits, there is no last start: the caller takes no more answers
-        once a limit is met, and `TimeUp` is raised if a new beginning meets one.
+        Yields `answer` after each exchange, and a `Bound` in cells once it is proved. If
+        ``starts`` becomes infinite, as it may with limits, there is no last start: the caller
+        takes no more answers once a limit is met, and `TimeUp` is raised if a new beginning meets
+        one.
         """
         clock = self.planner.clock
-        for begun in count(1):
-            # `least` is the least excess since this beginning: what routes cost beyond the
-            # shortest ones, in 1/`UNIT` of a cell. `idle` counts the moves since it was reached.
-            # `exchanges` yields before each move: each answer is that of the moves before.
-            least = self.planner.excess
-            idle = 0
+        for n_starts in count(1):
+            # `exchanges` yields before each move, hence each answer is that of the moves before.
+            # After too many moves without a lower excess the search begins anew.
+            least_excess = self.planner.excess
+            n_vain_moves = 0
             for _ in exchanges(self.planner):
                 yield self.answer()
-                excess = self.planner.excess
-                least, idle = (excess, 0) if excess < least else (least, idle + 1)
-                if idle > self.params.moves_per_slot * self.slots:
+                n_vain_moves += 1
+                if self.planner.excess < least_excess:
+                    least_excess = self.planner.excess
+                    n_vain_moves = 0
+                if n_vain_moves > self.params.moves_per_slot * self.slots:
                     break
 
                 # A bound may end the search early. To prove it takes time, hence the first half of
@@ -431,9 +383,8 @@ class _SlotExchange:
                 if self.bound is None and clock.remaining_s < clock.elapsed_s:
                     yield Bound(self._prove().cells)
 
-            # Slots that still lack routes are routed once more, with patience; then come the bound
-            # and another beginning.
-            self.planner.insist()
+            # Slots that still lack routes are routed once more, with more effort.
+            self.planner.reroute_failed()
             yield self.answer()
             proved = self.bound or self._prove()
             yield Bound(proved.cells)
@@ -448,10 +399,10 @@ class _SlotExchange:
                 is_endless = is_limited and not is_small(self.planner.problem, clock)
                 self.starts = np.inf if is_endless else self.params.starts
 
-            # Fewer than three slots can be filled in one way only, and at an infinite bound links
-            # are too few for any plan in the fewest slots. With a last start in view, a plan whose
-            # cells are near their bound is not begun anew; how near grows with slots beyond 32.
-            if self.slots < 3 or proved.cells == np.inf or begun >= self.starts:
+            # Fewer than three slots can be filled in one way only, and an infinite bound proves a
+            # shortage. With a last start in view, a plan whose cells are near their bound is not
+            # begun anew; how near grows with slots beyond 32.
+            if self.slots < 3 or proved.cells == np.inf or n_starts >= self.starts:
                 return
             cells = self.counted_cells + self.planner.excess / UNIT
             near = _NEAR * max(1.0, self.slots / 32)
@@ -467,5 +418,5 @@ class _SlotExchange:
 
 
 def _plan_size(plan: list[RoutedSlot]) -> tuple[int, int]:
-    """Return the number of slots, and the cells on all routes: fewer are better, in this order."""
+    """Return the key by which plans are compared, less is better: (slots, cells on all routes)."""
     return len(plan), sum(int(slot.lengths.sum()) for slot in plan)

@@ -236,7 +236,7 @@ def exchange(factors, start, coins, new, place, path):
 
 
 @kernel
-def find_swap(factors, beyond, first, penalty, coins, seen):
+def find_swap(factors, vertex_excess, first, penalty, coins, seen):
     """Find a cycle that the factor `first` and another one make, and that both should swap.
 
     If both swap their edges on a cycle, each is a factor again, and all pairs still meet once.
@@ -245,7 +245,7 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
     times.
 
     `first` is the number of a slot, and ``factors[slot, vertex]`` the partner of a vertex.
-    ``beyond[slot, vertex]`` is the cost of the circuit at a vertex beyond its shortest route, and
+    ``vertex_excess[slot, vertex]`` is the excess of the circuit at a vertex, half at each end, and
     `penalty` the expected one of a new circuit, both in 1/10,000 of a cell and half at each end.
     `coins` is a random number below 2**31. `seen`, shape (vertices,), is scratch. Returns the
     other slot and a vertex of the cycle; -1 twice if there is none.
@@ -269,7 +269,7 @@ def find_swap(factors, beyond, first, penalty, coins, seen):
             count = 0
             while True:
                 seen[v] = 1
-                saved += beyond[first, v] + beyond[other, v] - 2 * penalty
+                saved += vertex_excess[first, v] + vertex_excess[other, v] - 2 * penalty
                 v = factors[other if count % 2 else first, v]
                 count += 1
                 if v == start:

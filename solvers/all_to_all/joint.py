@@ -30,24 +30,6 @@ def solve(
     the bound of the problem, that is the answer. Otherwise the fewest slots are sought one by one,
     then the least total in them. The refutations of CP-SAT have no short certificate:
     ``stats["bound_by"]`` says so.
-
-    Parameters
-    ----------
-    problem
-        The all-to-all, on a mesh small enough for the model.
-    limits
-        The limits of time, gap and iterations.
-    rng
-        Draws the first schedule, and the seeds of CP-SAT.
-    on_event
-        Called with progress, better schedules and bounds.
-    start
-        A former solution. If it has the fewest slots, the search begins with them.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL if all fewer slots are refuted, and the cells equal their bound.
     """
     clock = limits.start()
     decided = answer_at_once(problem, "ilp")

@@ -1,7 +1,8 @@
-"""All slots of a small mesh in one exact model: the model, and the search by it.
+"""All slots of an all-to-all on a small mesh in one CP-SAT model, and the search by it.
 
-For every slot and source port there is a flow of light (`cpsat`) that is lit if the port starts a
-circuit in the slot, and that ends where the pair that was chosen ends.
+A Boolean variable says for each slot and pair whether the pair meets in the slot. A flow
+(`cpsat.LightFlow`) for each slot and source port is its route: a unit of light from the port to
+its partner, if the port has one in the slot.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def decide_fewest(
 ) -> Decision:
     """Find a schedule in `slots` slots (None: the fewest) by CP-SAT, or prove that there is none.
 
-    Models of more than `most_literals` are not built: then the question stays open.
+    With a model of more than `most_literals` the question stays open.
     """
     model = JointModel(problem, problem.min_slots if slots is None else slots)
     if model.n_literals > most_literals:
@@ -57,21 +58,8 @@ def decide_fewest(
 class JointModel(ExactModel[RoutedPairs]):
     """The model of a schedule in a given number of slots, which `build` writes.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    slots
-        How many slots a schedule has.
-
     Attributes
     ----------
-    graph : CellGraph
-        The graph of the fabric, along which light flows.
-    pairs : list of (int, int)
-        The source and the destination port of each pair that has to meet.
-    sources : list of int
-        The ports that send, ascending.
     joined : list of int
         The terminals that a waveguide joins to another one.
     meets : list of dict
@@ -79,17 +67,14 @@ class JointModel(ExactModel[RoutedPairs]):
     flows : list of dict
         ``flows[slot][source]``: the light of a port in the slot.
     n_literals : int
-        About how many literals the model has, known before it is built.
+        About how many literals the model has, known before it is built: one for each slot, each
+        sending port and each joined terminal.
     """
 
     tells = True
 
     def __init__(self, problem: AllToAll, slots: int) -> None:
-        """Begin a model without variables, and estimate its size.
-
-        The model will have a flow of light for each slot and each port that sends: about one
-        literal for each slot, each sending port and each joined terminal.
-        """
+        """Begin a model without variables, and estimate its size."""
         super().__init__()
         self.problem = problem
         self.slots = slots
@@ -116,10 +101,7 @@ class JointModel(ExactModel[RoutedPairs]):
         self.model.minimize(n_cells_passed)
 
     def add_slots(self) -> None:
-        """Add all slots to the model, and let every pair meet in exactly one, by whatever routes.
-
-        ``meets[slot][pair]`` is 1 if the pair meets in the slot, else 0.
-        """
+        """Add all slots to the model, and let every pair meet in exactly one."""
         for _ in range(self.slots):
             self._add_slot()
         for pair in self.pairs:
@@ -134,11 +116,9 @@ class JointModel(ExactModel[RoutedPairs]):
     def _add_slot(self) -> None:
         """Add the variables and constraints of one slot: a matching, and light that follows it.
 
-        ``meets[-1][pair]`` is 1 if the pair meets in this slot. ``flows[-1][port]`` is the light
-        of a source port; it ends at the partner of the port, and no two share a link.
+        The light of a source port ends at its partner, and no two share a link.
         """
-        # ``meets[source, destination]`` are literals of this slot, and ``flows[port]`` the light
-        # of a source port; `lit` has each flow with the literal that it has light.
+        # `lit` has each flow with the literal that it has light.
         meets = {pair: self.model.new_bool_var("") for pair in self.pairs}
         source = self.fabric.source_terminals
         target = self.fabric.destination_terminals
@@ -179,11 +159,7 @@ class JointModel(ExactModel[RoutedPairs]):
 
 
 def _make_slots(routed: RoutedPairs, planner: SlotPlanner) -> list[RoutedSlot]:
-    """Make the slots of a schedule from the pairs that meet in each, and their routes.
-
-    ``routed[slot][source, destination]`` are the terminals by which light leaves the cells of the
-    route, in order.
-    """
+    """Make the slots of a schedule from the pairs that meet in each, and their routes."""
     slots = []
     for route_of_pair in routed:
         slot = planner.empty_slot()
@@ -200,11 +176,7 @@ _MINUTES_LITERALS = 10_000
 
 
 def is_small(problem: AllToAll, clock: Clock, slots: int | None = None) -> bool:
-    """Tell whether the exact model of a mesh is so small that CP-SAT is done in a short time.
-
-    With a limit of time, models that take minutes count as small, too; else those that take
-    seconds.
-    """
+    """Tell whether CP-SAT solves the model in seconds, or in minutes if the time is limited."""
     most = _SECONDS_LITERALS if clock.limits.time_s is None else _MINUTES_LITERALS
     return JointModel(problem, slots or problem.min_slots).n_literals <= most
 
@@ -216,10 +188,7 @@ def finish_small(
     rng: np.random.Generator,
     on_event: OnEvent,
 ) -> Solution:
-    """Let the exact model improve on a schedule, or prove it optimal, where the mesh is small.
-
-    The result is `solution` itself where the model would be too large.
-    """
+    """Let the exact model improve on a schedule, or prove it optimal, where the model is small."""
     with stoppable() as stop:
         if solution.schedule is None or not is_small(problem, clock, solution.schedule.n_slots):
             return solution
@@ -232,38 +201,38 @@ def improve(
 ) -> Solution:
     """Improve on a schedule by an exact model (CP-SAT): fewer slots first, then fewer cells.
 
-    For each number of slots, from the fewest on, CP-SAT looks for a schedule or refutes that there
-    is one. With as many slots as the start has, it looks for one of fewer cells. The statistics of
-    `start` may say that the fewest slots are refuted; an iteration is a conflict of CP-SAT. The
-    result is `start` with what was proved about it, or a better solution.
+    CP-SAT is asked for a schedule in k slots, for one k after another, from the fewest that are
+    not refuted to as many as `start` has; with as many, for one of fewer cells. With a start of 7
+    slots, of which 5 are the fewest, it is asked for 5, for 6, and for 7 with fewer cells. An
+    iteration is a conflict of CP-SAT. The result is `start` with what was proved about it, or a
+    better solution.
     """
-    start_slots = 0
-    if start.schedule is not None:
-        start_slots = start.schedule.n_slots
+    assert start.schedule is not None
+    start_slots = start.schedule.n_slots
     fewest = problem.min_slots
     if str(start.stats.get(FEWEST_SLOTS, "")).startswith("refuted"):
         fewest = max(fewest + 1, start.stats["slots_lower_bound"])
-
-    # Fewer slots go before fewer cells: the first number of slots that has a schedule is the
-    # answer. Only with as many slots as the start has, its cells have to be undercut.
     ask = partial(_ask_for_slots, problem, start, clock, rng, on_event)
     verdict = refute_in_turn(range(fewest, start_slots + 1), ask, clock)
     limit = verdict.limit
 
-    # ``verdict.count`` is the number of slots at which the questions ended. None: all is refuted,
-    # and the start is optimal. Or nothing could be asked (no outcome), or a limit of CP-SAT leaves
-    # open whether so many slots are enough (no answer).
+    # All is refuted, also fewer cells in as many slots: the start is optimal.
     if verdict.count is None:
         return _claim(start, start.objective or 0.0, None, start_slots)
+
+    # A limit came before CP-SAT ran for this number of slots: nothing is known about it.
     if verdict.outcome is None:
         return replace(start, limit=limit)
+
+    # A limit came while it ran. Its bound on cells is one for this number of slots, hence of use
+    # only if the start has as many.
     if verdict.answer is None:
         bound = start.lower_bound
         if verdict.count == start_slots:
             bound = verdict.outcome.lower_bound
         return _claim(start, bound, limit, verdict.count)
 
-    # The cells of a new schedule may be polished, unless Ctrl-C has come.
+    # A better schedule was found. Its cells may be polished, unless Ctrl-C has come.
     planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, on_event)
     planner.plan = _make_slots(verdict.answer, planner)
     with stoppable() as stop:
@@ -272,8 +241,8 @@ def improve(
         limit = stop.limit
         solution = conclude(planner, limit, "ilp", polish=False)
 
-    # The certified bound on slots of the start stays where it proves that more are needed than the
-    # new certificate does; the bound on cells is then that of the problem.
+    # The certificate of the start stays if it proves more slots than the new one does; the bound
+    # on cells is then that of the problem.
     if start.stats["slots_lower_bound"] > solution.stats["slots_lower_bound"]:
         bounds = {name: start.stats[name] for name in ("slots_lower_bound", FEWEST_SLOTS)}
         solution = replace(
@@ -308,9 +277,8 @@ def _ask_for_slots(
 def _claim(solution: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
     """Return a copy of a solution with the status and bound that CP-SAT has proved.
 
-    `bound` is a lower bound of the cells on all routes of schedules with as many slots, and
-    CP-SAT has refuted all schedules of fewer than `refuted_below` slots. `limit` is why the search
-    ended. The solution is optimal if no schedule has fewer slots, nor as many with fewer cells.
+    `bound` is a lower bound of the cells of schedules with as many slots, and all schedules of
+    fewer than `refuted_below` slots are refuted. The solution is optimal if it meets both.
     """
     objective = solution.objective or 0.0
     bound = min(max(bound, solution.lower_bound), objective)

@@ -89,12 +89,12 @@ def fill_slot(wiring: MeshArrays, space: RoutingSpace, pairs, routes, lengths, i
 
 
 def pack_slots(
-    planner: SlotPlanner, pairs: NDArray[np.integer], *, insists: bool
+    planner: SlotPlanner, pairs: NDArray[np.integer], *, patient: bool
 ) -> list[RoutedSlot] | None:
     """Pack the pairs of an all-to-all into slots, one slot after the other, by first fit.
 
     ``pairs[pair]``: the source and the destination of each pair. Each slot takes all pairs that
-    still have a path past those that it has. With `insists` further pairs are put into full slots
+    still have a path past those that it has. A `patient` search puts further pairs into full slots
     by rip-up and reroute. Returns the slots; None if the time is up before all pairs have a slot,
     or if some pair cannot be routed even alone by a search for cheapest paths.
     """
@@ -116,7 +116,7 @@ def pack_slots(
         slot, is_placed = fill_up(planner, planner.empty_slot(), waiting[order])
         if not is_placed.any():
             return None  # a pair whose cheapest walks pass a link twice needs an exact search
-        if insists:
+        if patient:
             slot = _insert_by_negotiation(planner, slot, waiting[order], is_placed)
         plan.append(slot)
         waiting = np.delete(waiting, order[is_placed], axis=0)
@@ -203,7 +203,7 @@ def _insert_by_negotiation(
 
         # The slot with this circuit, all of whose circuits may move; it counts if all get routes.
         wider = planner.with_circuit(slot, source, destination, [])
-        tried = planner.settle(wider.partner, wider.routes, wider.lengths, _INSERTION)
+        tried = planner.route_slot(wider.partner, wider.routes, wider.lengths, _INSERTION)
         if tried.excess >= FAILED:
             n_refused += 1
             continue

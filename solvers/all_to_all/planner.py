@@ -1,17 +1,8 @@
-"""A plan of slots for an all-to-all: factors, routes for each, and exchanges of pairs.
+"""A plan of slots for an all-to-all: factors, routes for each, and local search by exchanges.
 
-In an all-to-all each pair of ports has to be connected once. A *slot* is a time in which some
-pairs are connected at once, by circuits that share no link. Which pairs these are is its *factor*,
-a perfect matching of the vertices (`factors`); the slots of a full plan have each pair once, which
-makes them a 1-factorisation.
-
-The *excess* of a slot is how much longer its routes are than the shortest routes of its pairs
-together, in 1/`UNIT` of a cell. `FAILED` is added for each link that two circuits need at once,
-and for each circuit without a path. Hence the excess says how bad a slot is: 0 is as good as can
-be, less than `FAILED` means that all of its circuits are routed.
-
-To *exchange pairs* is to let two or three slots divide their pairs among themselves in another
-way, and to route them anew.
+A slot is routed by negotiated congestion (`SlotPlanner.route_slot`). The local search exchanges
+pairs between slots, and keeps an exchange if the excess of its slots does not grow (`exchanges`).
+Slots are replaced whole, so that Ctrl-C never sees half of one.
 """
 
 from __future__ import annotations
@@ -45,8 +36,6 @@ class RoutedSlot(NamedTuple):
     A factor pairs vertices, ``partner[vertex]``. Bidirectional ports are the vertices, with one
     more to be benched with if their number is odd. Otherwise each port has a vertex `port` that
     sends and a vertex ``n_ports + port`` that receives.
-
-    Slots are replaced whole, so Ctrl-C never sees half of one.
     """
 
     partner: NDArray[np.int64]
@@ -57,7 +46,7 @@ class RoutedSlot(NamedTuple):
     lengths: NDArray[np.int64]
     """(ports,): the cells on the route, 0 where the port starts no circuit."""
     excess: int
-    """What the routes cost beyond the shortest ones, with `FAILED` for each contested link."""
+    """In 1/`UNIT` of a cell; `FAILED` or more if some circuit has no route."""
 
 
 class Decision(NamedTuple):
@@ -72,25 +61,10 @@ class Decision(NamedTuple):
 class SlotPlanner:
     """The planned slots of one all-to-all, and the router that finds their routes.
 
-    Parameters
-    ----------
-    problem
-        The all-to-all.
-    router
-        The router of its fabric; its workspace is overwritten.
-    clock
-        Ends the searches.
-    rng
-        Draws names of ports, and the exchanges of pairs.
-    on_event
-        Receives the progress.
+    The workspace of the router is overwritten; `rng` draws names of ports and exchanges of pairs.
 
     Attributes
     ----------
-    n_ports : int
-        The number of ports of the fabric.
-    bidirectional : bool
-        Whether a circuit serves both directions between its ports.
     plan : list of RoutedSlot
         The slots so far, also those that have no routes for some of their circuits.
     slots_bound : int
@@ -105,7 +79,7 @@ class SlotPlanner:
         rng: np.random.Generator,
         on_event: OnEvent,
     ) -> None:
-        """Begin a plan without slots; the workspace of the router is overwritten."""
+        """Begin a plan without slots."""
         self.problem = problem
         self.router = router
         self.clock = clock
@@ -116,7 +90,7 @@ class SlotPlanner:
         self.plan: list[RoutedSlot] = []
         self.slots_bound = problem.min_slots
 
-    def random_names(self, vertices: int) -> NDArray[np.int64]:
+    def draw_names(self, vertices: int) -> NDArray[np.int64]:
         """Draw new numbers ``names[vertex]`` of so many `vertices`, a permutation of them.
 
         Of ports with an input and an output, both vertices get the number of the same port.
@@ -163,7 +137,7 @@ class SlotPlanner:
         """Return the vertex at the end of a circuit to a port, or those of an array of ports."""
         return destination if self.bidirectional else destination + self.n_ports
 
-    def settle(
+    def route_slot(
         self,
         partner: NDArray[np.int64],
         routes: NDArray[np.int32],
@@ -174,13 +148,11 @@ class SlotPlanner:
     ) -> RoutedSlot:
         """Find routes for all circuits of a slot by negotiation, from the routes that are there.
 
-        The *excess* of the slot is what its routes cost beyond the shortest ones, in 1/`UNIT` of a
-        cell; above `allowed` the negotiation gives up, None for never. It is `FAILED` for each
-        link that is still contested, or for each circuit if one has no path at all.
-        ``partner[vertex]`` is the factor. ``routes[port, step]``, the terminals by which light
-        leaves cells, and ``lengths[port]`` are the routes to begin with, of length 0 where there
-        is none; they are changed and become part of the result. Other threads bring a `router` of
-        their own.
+        ``partner[vertex]`` is the factor. ``routes[port, step]`` and ``lengths[port]`` are the
+        routes to begin with, of length 0 where there is none; they are changed and become part of
+        the result. The negotiation gives up above an excess of `allowed`, None for never. If some
+        circuit has no path at all, the excess is `FAILED` for every circuit. Other threads bring a
+        `router` of their own.
         """
         # `least` is what the shortest routes of all circuits cost together; negotiation gives up
         # above ``effort.most``.
@@ -254,29 +226,27 @@ class SlotPlanner:
         router = spare.get()
         try:
             if failed is None:
-                return self.settle(partner, *router.empty_routes(), EFFORTS[0], router)
+                return self.route_slot(partner, *router.empty_routes(), EFFORTS[0], router)
             routes = failed.routes.copy()
             lengths = failed.lengths.copy()
-            settled = self.settle(partner, routes, lengths, EFFORTS[1], router)
+            settled = self.route_slot(partner, routes, lengths, EFFORTS[1], router)
             return min(settled, failed, key=lambda slot: slot.excess)
         finally:
             spare.put(router)
 
-    def insist(self) -> None:
-        """Route slots afresh in which circuits have no routes, with more patience each time."""
+    def reroute_failed(self) -> None:
+        """Route slots afresh in which circuits have no routes, with growing effort."""
         for k, slot in enumerate(self.plan):
             for effort in EFFORTS[1:]:
                 if slot.excess < FAILED or self.clock.remaining_s <= 0:
                     break
-                slot = self.settle(slot.partner, *self.router.empty_routes(), effort)
+                slot = self.route_slot(slot.partner, *self.router.empty_routes(), effort)
             self.plan[k] = slot
 
-    def beyond(self, slot: RoutedSlot) -> NDArray[np.int64]:
-        """Return what each circuit of a slot costs beyond its shortest route, half at each end.
+    def vertex_excess(self, slot: RoutedSlot) -> NDArray[np.int64]:
+        """Divide the excess of a slot among its vertices: half of each circuit's at both its ends.
 
-        It is the excess of the slot, divided among its circuits; `FAILED` is added for each
-        contested link that a circuit passes, and for a circuit without a route. A circuit of
-        vertices 0 and 5 that costs 6 too much has 3 at both; the result is by vertex.
+        A circuit of vertices 0 and 5 with an excess of 6 has 3 at both.
         """
         starts = self.sources(slot.partner)
         ends = slot.partner[starts]
@@ -373,9 +343,9 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     1-factorisations. A move is kept if the excess of its slots together does not grow. Nothing
     happens with fewer than three slots.
     """
-    # `factors` and `beyond` have a row for each slot of the plan: its factor, and what circuits
-    # cost beyond their shortest routes at each vertex. `place` and `path` are scratch. `coins` is
-    # a random number from which the kernels draw further ones.
+    # ``factors[slot, vertex]`` and ``vertex_excess[slot, vertex]`` are kept for all slots of the
+    # plan. `place` and `path` are scratch, and `coins` is a random number from which the kernels
+    # draw further ones.
     slots = len(planner.plan)
     vertices = len(planner.plan[0].partner) if planner.plan else 0
     if slots < 3:
@@ -385,7 +355,7 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     place = np.empty(vertices, dtype=np.int64)
     path = np.empty(vertices + 2, dtype=np.int64)
     factors = np.stack([slot.partner for slot in planner.plan])
-    beyond = np.stack([planner.beyond(slot) for slot in planner.plan])
+    vertex_excess = np.stack([planner.vertex_excess(slot) for slot in planner.plan])
     while excessive := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
         yield
 
@@ -398,7 +368,7 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
             routed = sum(slot.excess for slot in planner.plan if slot.excess < FAILED)
             penalty = _NEW_EXCESS * routed // (2 * n_pairs)
             first = candidates[rng.integers(len(candidates))]
-            second, vertex = find_swap(factors, beyond, first, penalty, coins, place)
+            second, vertex = find_swap(factors, vertex_excess, first, penalty, coins, place)
             if second < 0:
                 continue
             chosen = [first, second]
@@ -413,10 +383,10 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
                 continue
 
         # The move is kept if the new slots can be routed with no more excess.
-        if replace_slots(planner, chosen, new, beyond):
+        if replace_slots(planner, chosen, new, vertex_excess):
             for k in chosen:
                 factors[k] = planner.plan[k].partner
-                beyond[k] = planner.beyond(planner.plan[k])
+                vertex_excess[k] = planner.vertex_excess(planner.plan[k])
 
 
 def three_slots(planner: SlotPlanner, excessive: list[int]) -> list[int]:
@@ -433,14 +403,14 @@ def replace_slots(
     planner: SlotPlanner,
     chosen: list[int],
     new: NDArray[np.int64],
-    beyond: NDArray[np.int64],
+    vertex_excess: NDArray[np.int64],
 ) -> bool:
     """Route new factors of some slots, and keep them if their excess is no larger in all.
 
     `chosen` are numbers of slots, and ``new[k, vertex]`` are the partners in the factor for slot
     ``chosen[k]``. Circuits that are in the old and the new factor of a slot keep their routes to
-    begin with. ``beyond[slot, vertex]`` is what the circuit at a vertex costs beyond its shortest
-    route, half at each of its ends, for each slot of the plan. False if the plan stays as it is.
+    begin with. ``vertex_excess[slot, vertex]`` is that of all slots of the plan. False if the plan
+    stays as it is.
     """
     # A slot can hardly save more than what its circuits that leave cost beyond their shortest
     # routes. A move is given up as soon as the slots so far have lost more than the slots that
@@ -449,14 +419,14 @@ def replace_slots(
     # 4, the second one has to save 2 at least.
     old_slots = [planner.plan[number] for number in chosen]
     stays = new == np.stack([slot.partner for slot in old_slots])
-    can_save = np.where(stays, 0, beyond[chosen]).sum(axis=1).tolist()[1:]
+    can_save = np.where(stays, 0, vertex_excess[chosen]).sum(axis=1).tolist()[1:]
     lost = 0
     new_slots = list[RoutedSlot]()
     for index, (old, partner) in enumerate(zip(old_slots, new, strict=True)):
         allowed = old.excess - lost + sum(can_save[index:])
         routes = old.routes.copy()
         lengths = np.where(stays[index, : planner.n_ports], old.lengths, 0)
-        slot = planner.settle(partner, routes, lengths, GENTLE, allowed=allowed)
+        slot = planner.route_slot(partner, routes, lengths, GENTLE, allowed=allowed)
         if slot.excess > allowed:
             return False
         new_slots.append(slot)

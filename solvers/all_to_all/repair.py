@@ -323,7 +323,7 @@ class Repair:
         # The slots as the planner has them; what is broken is routed with little effort.
         for matching, row in zip(self.matchings, states, strict=True):
             routes = planner.router.follow(matching, row)
-            planner.plan.append(planner.settle(planner.factor(matching), *routes, QUICK))
+            planner.plan.append(planner.route_slot(planner.factor(matching), *routes, QUICK))
         exchange_pairs(planner, tolerated=FAILED - 1)
         if any(slot.excess >= FAILED for slot in planner.plan):
             return None

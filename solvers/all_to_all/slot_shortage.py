@@ -142,10 +142,10 @@ def _route_fewest(
     """
     planner = SlotPlanner(problem, router, clock, rng, ignore)
     factors = combinatorics.tournament(problem.fabric.n_ports, problem.fabric.bidirectional)
-    names = planner.random_names(factors.shape[1])
+    names = planner.draw_names(factors.shape[1])
     limit = planner.route_all(combinatorics.relabel(factors, names))
     if limit is None:
-        planner.insist()
+        planner.reroute_failed()
         exchange_pairs(planner, tolerated=FAILED - 1)
     is_routed = [slot.excess < FAILED for slot in planner.plan]
     return len(is_routed) == len(factors) and all(is_routed)

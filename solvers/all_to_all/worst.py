@@ -1,4 +1,8 @@
-"""All-to-alls on a chip of which each cell is known: slots as for few cells, rerouted."""
+"""All-to-alls on a chip whose cells have each a known loss, crosstalk and power.
+
+The slots are planned as if all cells were alike, and each of them is then rerouted for the
+objective.
+"""
 
 from __future__ import annotations
 
@@ -51,19 +55,17 @@ def plan_and_reroute(
 ) -> Solution:
     """Plan the slots, route each of them for the objective, and put them in order.
 
-    The method `plan` counts cells; it is the whole where a cell is like any other. On a chip of
-    which the loss, crosstalk or power of each cell is known, it plans the slots as if cells were
-    all alike: short routes leave room for the worst circuit. Then each slot is routed anew for the
-    objective, which is the worst loss or crosstalk of any slot, the sum of heater powers, or for
-    cells the power among ties. Planning takes about half of the time; `options` are handed to it.
+    The method `plan` counts cells, which is all where cells are alike. On a chip of known cells
+    its short routes leave room for the worst circuit. Then each slot is routed anew for the
+    objective: the worst loss or crosstalk of any slot, the sum of heater powers, or the cells,
+    with the power among ties. Planning takes about half of the time; `options` are handed to it.
     OPTIMAL only with the fewest slots and an objective at the bound of the problem.
     """
     if problem.cells is None:
         return plan(problem, limits, rng, on_event, **options)
 
-    # The matchings are planned as if there were no chip, in a part of the time. A delay that
-    # depends on the cells (`waiting`) is left out of the plan, and comes in when slots are put in
-    # order. `planning_end` listens to events, and interrupts the planning in time.
+    # The slots are planned as if cells were alike, until `planning_end` interrupts the planning. A
+    # delay that depends on the cells (`waiting`) counts only when slots are put in order.
     clock = limits.start()
     waiting = problem.delay_s == "cells"
     delay_s: Any = 0.0 if waiting else problem.delay_s
@@ -98,12 +100,10 @@ def _reroute_slots(
 ) -> Solution:
     """Route each slot of a plan anew for the objective of the problem, until the time is up.
 
-    `planned` is a solution of the same pairs for the number of cells: its matchings stay, and its
-    objective and bound, in cells, say nothing here. A slot keeps its states unless new ones are as
-    good or better.
+    The matchings of `planned` stay; its objective and bound are cells, and say nothing here. A
+    slot keeps its states unless new ones are as good or better.
     """
-    # ``states[slot, cell]`` are the states, and ``values[slot]`` is the objective of each slot: a
-    # loss in dB, a ratio of crosstalk to signal, or a power in mW.
+    # ``states[slot, cell]``, and ``values[slot]``: the objective of each slot.
     schedule: Any = planned.schedule
     states = schedule.cell_states.copy()
     values = [
@@ -148,16 +148,10 @@ def _reroute_slots(
 
 
 class PlanningEnd:
-    """A listener that ends the planning of slots in time for their routes to be chosen anew.
-
-    Parameters
-    ----------
-    clock
-        The clock of the whole search.
-    """
+    """A listener that ends the planning of slots in time for their routes to be chosen anew."""
 
     def __init__(self, clock: Clock) -> None:
-        """Listen to a search that begins now; planning has half of its time, or no limit."""
+        """Listen to a search; planning has half of the time of its `clock`, or no limit."""
         time_s = clock.limits.time_s
         self._clock = clock
         self._planning_s = math.inf if time_s is None else _PLANNING * time_s

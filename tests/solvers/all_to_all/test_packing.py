@@ -29,11 +29,11 @@ def schedule_of(planner: SlotPlanner) -> om.Schedule:
     )
 
 
-@pytest.mark.parametrize("insists", [False, True])
+@pytest.mark.parametrize("patient", [False, True])
 @pytest.mark.parametrize("fabric", FABRICS, ids=["hex", "tx-rx", "square"])
-def test_every_pair_has_light_in_one_slot(fabric: om.Fabric, insists: bool) -> None:
+def test_every_pair_has_light_in_one_slot(fabric: om.Fabric, patient: bool) -> None:
     planner = planner_of(fabric)
-    plan = pack_slots(planner, planner.problem.pairs.astype(np.int64), insists=insists)
+    plan = pack_slots(planner, planner.problem.pairs.astype(np.int64), patient=patient)
     assert plan is not None
     planner.plan = plan
     assert om.verify(planner.problem, schedule_of(planner)).ok
@@ -48,7 +48,7 @@ def test_circuits_of_a_failed_slot_are_kept_or_left_out(fabric: om.Fabric) -> No
     if fabric.bidirectional:
         matching = np.arange(fabric.n_ports, dtype=np.int32)[::-1].copy()
     partner = planner.factor(matching)
-    failed = planner.settle(partner, *planner.router.empty_routes(), EFFORTS[0])
+    failed = planner.route_slot(partner, *planner.router.empty_routes(), EFFORTS[0])
     kept, left_out = keep_routable(planner, failed)
     pairs = {(i, int(matching[i])) for i in planner.sources(partner)}
     kept_pairs = {
@@ -65,7 +65,7 @@ def test_circuits_of_a_failed_slot_are_kept_or_left_out(fabric: om.Fabric) -> No
 
 def test_no_plan_after_the_time_is_up() -> None:
     planner = planner_of(CROWDED, Limits(time_s=0.0))
-    assert pack_slots(planner, planner.problem.pairs.astype(np.int64), insists=False) is None
+    assert pack_slots(planner, planner.problem.pairs.astype(np.int64), patient=False) is None
 
 
 def test_prices_bound_the_slots_and_the_verifier_recounts_them() -> None:
@@ -84,7 +84,7 @@ def test_a_bound_by_prices_is_no_more_than_the_slots_of_any_plan(fabric: om.Fabr
     planner = planner_of(fabric)
     found = bound_slots(planner.problem, planner.router, planner.clock)
     plans = [
-        pack_slots(planner, planner.problem.pairs.astype(np.int64), insists=True) for _ in range(3)
+        pack_slots(planner, planner.problem.pairs.astype(np.int64), patient=True) for _ in range(3)
     ]
     if found is not None:
         assert found.slots <= min(len(plan) for plan in plans if plan is not None)

@@ -35,7 +35,7 @@ def planned(fabric: om.Fabric, events: list[Event], **limits: int) -> SlotPlanne
         problem, CellRouter(fabric), clock, np.random.default_rng(0), events.append
     )
     factors = tournament(fabric.n_ports, fabric.bidirectional)
-    assert planner.route_all(relabel(factors, planner.random_names(factors.shape[1]))) is None
+    assert planner.route_all(relabel(factors, planner.draw_names(factors.shape[1]))) is None
     return planner
 
 
@@ -81,7 +81,7 @@ def test_where_most_slots_fail_negotiations_go_on(monkeypatch: pytest.MonkeyPatc
     planner = planned(om.HexMesh(5, 5, ports=20), events)
     check(planner)
     first = [
-        planner.settle(slot.partner, *planner.router.empty_routes(), hasty).excess
+        planner.route_slot(slot.partner, *planner.router.empty_routes(), hasty).excess
         for slot in planner.plan
     ]
     failed = [excess >= FAILED for excess in first]
@@ -102,8 +102,8 @@ def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
         new = np.empty_like(old)
         if not exchange(old, 0, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
             continue
-        beyond = np.stack([planner.beyond(slot) for slot in planner.plan])
-        taken = replace_slots(planner, chosen, new, beyond)
+        vertex_excess = np.stack([planner.vertex_excess(slot) for slot in planner.plan])
+        taken = replace_slots(planner, chosen, new, vertex_excess)
         assert all(planner.plan[k] is before[k] for k in range(9) if not taken or k not in chosen)
         assert planner.excess <= total
         sideways += taken and planner.excess == total
