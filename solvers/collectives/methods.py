@@ -80,7 +80,7 @@ from optmatch.solvers.collectives.spreading import (
     list_gather_offers,
     list_mixed_radix_offers,
 )
-from optmatch.solvers.collectives.stragglar import schedule
+from optmatch.solvers.collectives.stragglar import list_late_sends
 from optmatch.solvers.collectives.sums import (
     choose_torus,
     choose_torus_within,
@@ -245,7 +245,7 @@ def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) ->
     n = problem.n_ranks
     others = Collective("reduce-scatter", n - 1, problem.size_bytes, two_way=problem.two_way)
     scatter = list_algorithm_rounds(others, "direct" if problem.two_way else "ring")
-    spread = Rounds(schedule(n).astype(np.int64), max(1, n - 1))
+    spread = Rounds(list_late_sends(n).astype(np.int64), max(1, n - 1))
     scatter = scatter._replace(matchings=None, chunk_count=spread.chunk_count)
     rounds = one_after_another(scatter, spread)
 

@@ -1,34 +1,45 @@
 """All-reduce around one late rank: schedules of the fewest rounds for two-way circuits.
 
-Ranks 0 ... n - 2 have reduced n - 1 chunks among themselves while they waited; rank g holds chunk
-g. The late rank n - 1 meets each of them once, and both then hold that chunk reduced over all.
-From these two ranks the chunk spreads by copies. A round is a matching: one partner for each rank.
+After StragglAR (arXiv 2505.23523). Ranks 0 ... n - 2 have reduced n - 1 chunks among themselves
+while they waited; rank g holds chunk g. The late rank n - 1 meets each of them once, one in a
+round: both add what the other one sends, and one chunk is then *whole*, reduced over all ranks.
+Whole chunks spread by copies. A round is a matching, in which each rank has one partner.
 
-A chunk has *class* a if it met the late rank a + 1 rounds ago; the q youngest chunks are *active*,
-with classes 0 to q - 1, where q = ceil(log2 m), and m is n, or n + 1 if n is odd. The oldest one,
-of class q - 1, goes to the last ranks that lack it.
+A schedule is made in three steps:
 
-Each chunk may spread to 2^(q - 1) ranks before it is the oldest, but only m / 2 are wanted: the
-surplus is D = 2^(q - 1) - m / 2. A rank that holds a chunk of class a for a round without giving
-it away *wastes* this class, and makes 2^(q - 2 - a) holders fewer in the end. Chunks in excess of
-one for each rank lie on a few *doubles*, ranks that hold two active chunks. A double gives the
-oldest chunk, round by round, and wastes the other one while it grows older. This is a *run*: a run
-of length k + 1 begins when the wasted chunk has class q - 2 - k, ends with class q - 2, and wastes
-2^k + ... + 2 + 1 holders. Runs of length 1, 2 and 3 suffice.
+1. Few ranks, the *doubles*, get a plan of what they do in each round (`_list_plans`): by a formula
+   (`choose_runs`, `plan_runs`), or by depth-first search (`DoublesSearch`).
+2. All ranks get partners, round by round, and the sends are written (`lay`).
+3. For odd n, chunks that ranks have missed come in rounds at the end (`_add_missed_chunks`).
 
-A *move* is what a double does in one round: it takes the chunk of a class and gives the oldest one
-for it, or it is one of the constants of `optmatch.solvers.collectives.stragglar_pairs`. The first
-rounds, before there are q active chunks, are the *ramp*: doubles get their second chunks. If the
-number of ranks is odd, one rank more is thought of, the *absent* one; whoever is paired with it in
-a round *misses* (loses) a chunk, and gets it in a round at the end.
+Words of this module and of `stragglar_pairs`; m is n, or n + 1 if n is odd, and q is ceil(log2 m):
 
-Where no closed form is known, plans of doubles are found by depth-first search (`DoublesSearch`).
-It counts the holders that are still to be wasted of each class, its *budget*. A *step* are the
-moves of all doubles in one round. A *debt* is the class of a chunk that a rank got from a double
-in a *swap*, in place of the oldest one: in the next round this rank gives it to a rank that pays
-the debt. Chunks after the last one are copies of the last one.
+- a chunk is *active* for q rounds after it has met the late rank. Its *class* is how many rounds
+  it has spread: 0 for the newest, q - 1 for the *oldest* chunk, which goes to the last ranks that
+  lack it. Chunks after the last one are copies of the last one;
+- the *surplus* is 2^(q - 1) - m / 2: copies could bring a chunk to 2^(q - 1) ranks, its *holders*,
+  before it is the oldest, but only m / 2 are wanted;
+- a rank *wastes* a class if it holds a chunk of this class for a round and does not give it away,
+  which makes 2^(q - 2 - class) holders fewer in the end. The *budget* of a chunk is how many of
+  its holders have still to be wasted;
+- a *double* is a rank that holds two active chunks, as there are more of these than ranks to hold
+  them: round by round it gives the oldest chunk, and wastes the other one;
+- a *run* are the rounds in which a double wastes one chunk: a run of length k + 1 begins when the
+  chunk has class q - 2 - k, ends with class q - 2, and wastes 2^k + ... + 2 + 1 holders;
+- a *move* is what a double does in one round, and a *step* are the moves of all doubles: it takes
+  the chunk of a class and gives the oldest one for it, or it is one of the constants of
+  `stragglar_pairs`. The first rounds, before there are q active chunks, are the *ramp*;
+- in a *swap* a double gives its younger chunk to a rank that should have got the oldest one. This
+  rank is *owed* the oldest chunk: in the next round it gets it from the *payer*, and gives the
+  young chunk for it. The class of that chunk is a *debt* of the search;
+- the *absent* rank makes an odd number of ranks even: whoever is paired with it *misses* a chunk.
 
-If n = 2^q, no doubles are needed, and n + q - 2 rounds are enough. Before each round, each rank
+With 6 ranks q is 3, and the surplus is 4 - 3 = 1. A single double is enough: in each round it
+wastes class 1, hence 2^0 = 1 holder of each chunk.
+
+Why powers of two need no doubles
+---------------------------------
+If n = 2^q, the surplus is 0, and n + q - 2 rounds are enough. Before each round, each rank
 but the late one has exactly one active chunk, and the chunk of class a is at 2^a ranks. In the
 round, the late rank meets one of the n / 2 ranks with the oldest chunk. Each other rank with the
 oldest chunk is paired with a rank that has a younger chunk, and the two exchange these chunks.
@@ -110,11 +121,10 @@ class WasteCounts(NamedTuple):
 def choose_runs(n_active: int, surplus: int, least_third: int = 0) -> WasteCounts | None:
     """Choose how many doubles waste each class in a round: no chunk is to come to too many ranks.
 
-    `n_active` is q, and `surplus` by how many ranks too many a chunk would spread. Wasting class q
-    - 2 takes 1 of them away, class q - 3 takes 2 and class q - 4 takes 4; the counts that are
-    returned make up the surplus exactly, with as few doubles of class q - 4 as possible, but no
+    Wasting class q - 2 takes 1 holder away, class q - 3 takes 2 and class q - 4 takes 4. The
+    counts make up the surplus exactly, with as few doubles of class q - 4 as possible, but no
     fewer than `least_third`: 1 where an odd number of ranks needs one that can go without a chunk.
-    None if there is no choice within the limits.
+    None if there is no choice within the limits. `n_active` is q.
 
     Example: with q = 6 a surplus of 9 is ``WasteCounts(7, 1, 0)``, as 7 + 2 * 1 = 9.
     """
@@ -164,18 +174,10 @@ class _Double:
 
 
 def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) -> NDArray[np.int8]:
-    """Plan what the ranks with two chunks do in each round of an all-reduce around a late rank.
+    """Plan ``moves[round, double]`` by the formula, for ``n_chunks + q - 1`` rounds.
 
-    `n_active` is q, and `waste` tells how many doubles there are and what they hold back. If the
-    number of ranks is `odd`, doubles in runs of length 3 go without a partner, each once at most.
-    There are ``n_chunks + q - 1`` rounds. ``moves[round, double]`` of the result is one of
-
-    - 0 or more: the double takes a chunk of this class, and gives its oldest one;
-    - `IDLE`: it does nothing of its own;
-    - `EXCHANGE`: it meets the late rank;
-    - `SWAP`: it gives its young chunk for one of class q - 2;
-    - `LOSE`: it has no partner, and misses a chunk;
-    - `REST`: it has no partner, and misses nothing.
+    `n_active` is q, and `waste` tells how many doubles there are and what they waste. If the
+    number of ranks is `odd`, doubles in runs of length 3 face the absent rank, each once at most.
     """
     n_rounds = n_chunks + n_active - 1
     moves = np.full((n_rounds, waste.n_doubles), IDLE, dtype=np.int8)
@@ -224,13 +226,12 @@ def _plan_round(
 ) -> None:
     """Plan one round of the doubles, each of which swaps, is in a run, or is free.
 
-    Writes ``moves[double]`` of the round, a class from 0 that it takes or a constant of
-    `stragglar_pairs`, and changes `doubles`. In each round ``n_runs_of_length[k]`` doubles begin a
-    run of k + 1 rounds; q, the number of active chunks, is `n_active`. Without `is_after_ramp`, in
-    round q - 1, no double meets the late rank, nor is chosen to go without a partner. Example with
-    q = 5 and one run of length 3 for each round. Round by round a double takes class 0 (its run
-    begins), then class 3 and class 3 again, while it keeps the first chunk, which grows older:
-    class 1, 2, 3. In the next round it is free, and begins a new run.
+    Writes ``moves[double]`` of the round, and changes `doubles`. In each round
+    ``n_runs_of_length[k]`` doubles begin a run of k + 1 rounds. Without `is_after_ramp`, in round
+    q - 1, no double meets the late rank, nor is chosen to face the absent one. Example with q = 5
+    and one run of length 3 for each round: a double takes class 0 (its run begins), then class 3
+    and class 3 again, while it keeps the first chunk, which grows older: class 1, 2, 3. In the
+    next round it is free, and begins a new run.
     """
     free = [double for double in doubles if not double.swaps_left and not double.rounds_left]
     n_swapping = sum(double.swaps_left > 0 for double in doubles)
@@ -296,36 +297,14 @@ Sends = NDArray[np.int32]
 its source held when the round began. Kinds are `COPY`, and `REDUCE` if the receiver adds."""
 
 
-def schedule(n: int, seed: int = 0) -> Sends:
-    """Return the sends of an all-reduce around one late rank, over two-way circuits (StragglAR).
+def list_late_sends(n: int, seed: int = 0) -> Sends:
+    """Return the sends of an all-reduce of n ranks, the last of which is late.
 
-    While rank n - 1 is late, the others add up n - 1 chunks among themselves: rank g then holds
-    chunk g. The schedule begins when the last rank is there. In each of the first n - 1 rounds it
-    meets another rank, and one chunk becomes whole: summed over all. The other ranks copy whole
-    chunks to each other in pairs, so that a chunk is at twice as many ranks after each round.
-
-    For every even n there are n + ceil(log2 n) - 2 rounds, the fewest possible. For odd n there
-    are as many as `fewest_late_rounds` says, or one more: one rank has no partner in each round,
-    misses a chunk by that, and gets it in a round at the end.
-
-    Parameters
-    ----------
-    n
-        The number of ranks, the late one included; 2 at least.
-    seed
-        The seed of the order of ranks that are equally good as partners.
-
-    Returns
-    -------
-    int32 array, shape (n (n - 1), 5)
-        Rows of round, source, destination, chunk and kind (1 if the receiver adds the chunk, 0 if
-        it copies it), by round; no rank gets what it has. For two ranks:
-        ``[[0, 0, 1, 0, 1], [0, 1, 0, 0, 1]]``, an exchange in which both add.
-
-    Raises
-    ------
-    SolverError
-        If no plan is found, which happens for no n up to 1,024.
+    They begin when the late rank is there. For every even n there are n + ceil(log2 n) - 2 rounds,
+    the fewest possible; for odd n as many as `fewest_late_rounds` says, or one more. No rank gets
+    what it has. For two ranks: ``[[0, 0, 1, 0, 1], [0, 1, 0, 0, 1]]``, an exchange in which both
+    add. `seed` orders ranks that are equally good as partners. `SolverError` if no plan is found,
+    which happens for no n up to 1,024.
     """
     n = integer("n", n, at_least=2)
 
@@ -351,19 +330,16 @@ def schedule(n: int, seed: int = 0) -> Sends:
     rng = np.random.default_rng(seed)
     workspace = new_ranks(n_active, n_ranks)
 
-    # A plan, moves[round, double], says what the ranks with two chunks do, but not which of the
-    # other ranks, which are alike, meet. For even n any order of them will do, and a few are used
-    # in turn, round by round. For odd n the order decides which chunks are missed, so many are
-    # tried, each of them with another order in every round.
+    # The other ranks are alike, so that a plan leaves open which of them meet. For even n any
+    # order of them will do, and a few are used in turn, round by round. For odd n the order
+    # decides which chunks are missed, so many are tried, each with another order in every round.
     best: Sends | None = None
     n_tries = ORDERS if is_odd else 1
     for moves in _list_plans(n, n_active):
         n_orders = len(moves) if is_odd else _EVEN_ORDERS
         for _ in range(n_tries):
-            # Lay the plan on ranks in drawn orders. ``lacks[chunk, rank]``: at first no rank has
-            # any whole chunk. `lay` writes the sends, n (n - 1) at most, clears `lacks` where
-            # chunks have come, and returns the number of sends; -1 if the plan cannot be laid in
-            # these orders.
+            # Lay the plan on ranks in drawn orders, where that can be done. At first all ranks
+            # lack all chunks.
             orders = rng.permuted(np.tile(np.arange(n_ranks), (n_orders, 1)), axis=1)
             lacks = np.ones((n - 1, n_ranks), dtype=np.bool_)
             log = SendLog(
@@ -391,7 +367,7 @@ def _count_active(n: int) -> int:
 
 
 def _count_surplus(n: int) -> int:
-    """Return to how many more ranks a chunk could be copied than are wanted, among n ranks."""
+    """Return the surplus of a chunk among n ranks."""
     return (1 << _count_active(n) >> 1) - (n + n % 2) // 2
 
 
@@ -402,18 +378,15 @@ def stored() -> Any:
 
 
 def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
-    """Yield plans of what doubles do in an all-reduce with one late rank, the best plan first.
+    """Yield plans ``moves[round, double]`` of what doubles do, the best plan first.
 
     Plans come from three sources, in this order:
 
     1. no surplus (n is a power of two, or one less): no doubles, a plan without columns;
-    2. a formula: each double wastes one chunk for one, two or three rounds in a row (a *run*),
-       then the next one;
+    2. a formula, by which each double is in one run after another, of length 1, 2 or 3;
     3. a depth-first search, if the caller goes on after the plans of the formula.
 
-    `n` counts all ranks, the late one too, and `n_active` is q. In ``moves[round, double]`` a
-    class from 0 says that the double takes the chunk of this class, and gives its oldest one; all
-    other numbers are constants of `optmatch.solvers.collectives.stragglar_pairs`.
+    `n` counts all ranks, the late one too, and `n_active` is q.
     """
     surplus = _count_surplus(n)
     is_odd = n % 2 == 1
@@ -444,16 +417,13 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
 
 
 def searches(n: int, seeds: int) -> list[tuple[int, int]]:
-    """List pairs of a number of doubles and a seed, with which plans are searched for in turn."""
+    """List (number of doubles, seed) of the searches that are tried in turn."""
     fewest_doubles = max(2, _count_surplus(n).bit_count())
     return [(fewest_doubles + more, seed) for seed in range(seeds) for more in range(3)]
 
 
 def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
-    """Return a search for a plan of an all-reduce around one late rank, for n ranks.
-
-    If n is odd, all doubles but one have to go without a chunk once.
-    """
+    """Return a search for n ranks; if n is odd, all doubles but one have to miss a chunk once."""
     return DoublesSearch(
         _count_active(n),
         _count_surplus(n),
@@ -465,22 +435,17 @@ def new_search(n: int, n_doubles: int, seed: int) -> DoublesSearch:
 
 
 def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
-    """Add rounds at the end of a schedule in which ranks get the chunks that they still lack.
+    """Add rounds at the end of a schedule in which ranks get the chunks that they have missed.
 
-    The schedule is an all-reduce around one late rank. If the number of ranks is odd, one rank has
-    no partner in each round, and may go without a chunk. In each added round the rank that lacks
-    most chooses first. It takes a partner that has a chunk for it, and if possible one that also
-    needs a chunk from it. The two then exchange one chunk each way.
+    In each added round the rank that lacks most chooses first. It takes a partner that has a chunk
+    for it, and if possible one that also needs a chunk from it. The two then exchange one chunk
+    each way.
 
-    Chunks have two names. In `lacks` they are numbered 0, 1, ... in the order in which the late
-    rank added its data to them. In `sends` a chunk has the number of the rank that had it first.
-
-    ``lacks[chunk, rank]``: shape (chunks, ranks but the late one): whether the rank lacks the
-    chunk.
+    Chunks have two names: in ``lacks[chunk, rank]`` the round in which they met the late rank, in
+    `sends` the rank that had them first.
     """
-    # ``owner_of_chunk[number]``: the rank whose number `sends` use for a chunk, the one that met
-    # the late rank when the chunk was added up (kind `REDUCE`). The two rows of a meeting have the
-    # same chunk in column 3, so every second row is enough.
+    # ``owner_of_chunk[number]``: the name in `sends`. The two rows of a meeting (`REDUCE`) have
+    # the same chunk in column 3, so every second row is enough.
     owner_of_chunk = sends[sends[:, 4] == REDUCE][::2, 3]
 
     # ``needs[rank]``: the chunks that a rank lacks. Rounds are added until no rank lacks any.
@@ -519,9 +484,8 @@ NO_WASTE = -1
 """In place of a class: the double wastes nothing."""
 
 Budgets = tuple[int, ...]
-"""``budgets[class]``, for the classes 0 to q - 1: how many of the holders that a chunk could have
-by the oldest class are still to be wasted. A rank that does not give class c wastes 2^(q - 2 - c)
-of them. A new chunk has the whole surplus as its budget, and a chunk that is not there has 0."""
+"""``budgets[class]``, for the classes 0 to q - 1. A new chunk has the whole surplus as its budget,
+and a chunk that is not there has 0."""
 
 
 class Double(NamedTuple):
@@ -538,7 +502,7 @@ class Double(NamedTuple):
     met: bool = False
     """Whether it has met the late rank."""
     lost: bool = False
-    """Whether it has missed a chunk, because it faced the rank that is not there."""
+    """Whether it has missed a chunk."""
 
 
 class _Option(NamedTuple):
@@ -573,26 +537,11 @@ class DoublesStep(NamedTuple):
 
 
 class DoublesSearch:
-    """Depth-first search for the moves of doubles, such that some of them miss a chunk.
+    """Depth-first search for the moves of doubles, such that `n_losers` of them miss a chunk.
 
     All doubles move at once, round by round, and rounds that lead nowhere are undone. The other
-    ranks are only counted: as many of them have to give a class as doubles take it.
-
-    Parameters
-    ----------
-    q
-        The number of active chunks.
-    surplus
-        How many of the 2^(q - 1) holders that a chunk could have are to be wasted, of each chunk
-        but the last one.
-    n_chunks
-        The number of chunks.
-    n_doubles
-        The number of doubles.
-    n_losers
-        How many doubles miss a chunk.
-    seed
-        The seed of the order in which equally good moves are tried.
+    ranks are only counted: as many of them have to give a class as doubles take it. Equally good
+    moves are tried in an order that the seed draws.
     """
 
     def __init__(
@@ -610,10 +559,7 @@ class DoublesSearch:
         budgets, and the debts. With more than `NODES` of them the search gives up."""
 
     def plan(self) -> NDArray[np.int8] | None:
-        """Search for the moves of all ranks with two chunks, in an all-reduce around a late rank.
-
-        The result ``moves[round, double]`` is None if the search found no plan.
-        """
+        """Search for ``moves[round, double]``; None if the search has found no plan."""
         # Before round 0 no double holds a chunk (q - 1 stands for an empty place). Chunk 0, which
         # has class 0 from round 1 on, has its whole surplus still to waste.
         empty = Double(self.q - 1, self.q - 1)
@@ -631,11 +577,9 @@ class DoublesSearch:
     ) -> list[tuple[int, ...]] | None:
         """Find the moves of all doubles from one round to the end, by depth-first search.
 
-        `round_` is the round, and `doubles` are what each of them holds before it.
-        ``budgets[class]`` counts the holders that have still to be wasted (`Budgets`). `debts` has
-        one class for each swap of the round before: that which the young chunk of the swap has in
-        this round. Returns ``moves[double]`` of each round, the last round first; None if there is
-        no plan, or if the search has given up.
+        `doubles`, `budgets` and `debts` are those before the round; `debts` has one class for each
+        swap of the round before, as it is in this round. Returns ``moves[double]`` of each round,
+        the last round first; None if there is no plan, or if the search has given up.
 
         States that led nowhere are added to ``self.failed``. Once these are more than `NODES`, all
         calls return None, which ends the whole search although there may be a plan.
@@ -671,13 +615,11 @@ class DoublesSearch:
 
         - only one double meets the late rank in a round, and only one has no partner;
         - a class can be taken only as often as other ranks give it;
-        - a double gives only one of its two chunks. The other one, of class c, comes to 2^(q - 2 -
-          c) ranks less in the end. Just so many ranks less are wanted as `budgets` says.
+        - a double gives only one of its two chunks, and wastes the other one: by the end of a
+          chunk its whole budget has to be wasted, and no more.
 
         `_add_option` checks the first rule as each double is added, and that doubles waste no more
         of a class than its budget. `_budgets_after` checks the others once all have a move.
-        `doubles`, `budgets` (``budgets[class]``: how many holders of its chunk are still to be
-        wasted) and `debts` (a class for each swap of the round before) are those before the round.
         Returns pairs of a step and the budgets after it; none if no moves fit together.
         """
         # Go through the doubles one by one. After each of them, `partial_steps` are all
@@ -723,10 +665,9 @@ class DoublesSearch:
     def _list_options(self, round_: int, double: Double) -> list[_Option]:
         """List what one double can do in the round `round_`.
 
-        A double without the oldest chunk gives one of its two chunks, for the oldest one, which
-        stops spreading now, and *wastes* the other one: the move is `SEND` plus the class that it
-        gives. A double with the oldest chunk gives that, and wastes the younger one, which it
-        keeps for itself in this round: the move is the class that it takes.
+        A double without the oldest chunk gives one of its two chunks for the oldest one, and
+        wastes the other: the move is `SEND` plus the class that it gives. A double with the oldest
+        chunk gives that, and wastes the younger one: the move is the class that it takes.
 
         Examples with q = 4, after the ramp (the rounds before round q). A double holds the classes
         0 and 2. It has two options: give class 0 and waste class 2, or give class 2 and waste
@@ -812,8 +753,6 @@ class DoublesSearch:
         """Add the move of one more double to round `round_`, unless those of others rule it out.
 
         `step` has the moves of the doubles before this one; the result is a longer copy.
-        ``budgets[class]`` is how many holders of the chunk may still be wasted; one double wastes
-        2^(q - 2 - class) of them in a round.
 
         Example with q = 5 and a budget of 3 for class 2. One double may waste class 2, which takes
         2 ranks from its chunk; a second one may not, as that would be 4.
@@ -955,10 +894,9 @@ class DoublesSearch:
     ) -> int:
         """Return from how many ranks doubles can take the chunk of a class in a round.
 
-        `doubles`, `budgets` and `debts` are those before the round, and `step` has the moves of
-        all doubles in it. The chunk is given by ranks that hold it alone and pay no debt with it,
-        and by doubles whose move gives it. Example: 4 ranks hold it, two of which are doubles, and
-        one of these gives it: 3 ranks give it.
+        The chunk is given by ranks that hold it alone and pay no debt with it, and by doubles
+        whose move gives it. Example: 4 ranks hold it, two of which are doubles, and one of these
+        gives it: 3 ranks give it.
         """
         # Of 2^class holders those are missing that were wasted before, which is what the budget
         # says. Doubles among them count only if they send it.

@@ -1,26 +1,10 @@
 """Kernels that lay a plan of doubles on ranks: partners and sends of each round.
 
-Before round t the active chunks are t - 1 (class 0) to t - q (class q - 1, the oldest). Each rank
-with the oldest chunk gives it to one without, and takes a younger one for it. The moves of the few
-ranks with two active chunks (*doubles*) are planned beforehand: by
-`optmatch.solvers.collectives.stragglar`, or by the search beside it. All other ranks hold one
-chunk, and only their order matters. The doubles are the ranks 0, 1, ...
-
-Words that are used here:
-
-- the *late rank* joins last and meets one rank in each round. In round t it meets a rank that
-  makes chunk t whole, which means reduced over all ranks; from then on chunk t spreads by copies;
-- a chunk is *active* while it spreads, for q rounds after it met the late rank. Its *class* is how
-  many rounds it has been spreading: 0 for the newest chunk, q - 1 for the oldest one;
-- a *double* is a rank that holds two active chunks, and a *move* is what is planned for a double
-  in one round: a class from 0 whose chunk it takes for the oldest one, `SEND` plus a class whose
-  chunk it gives, or one of the other constants below;
-- a *swap* lets a double give the younger one of its chunks and still hold an oldest chunk in the
-  next round: it takes a chunk of class q - 2. Its partner gets the young chunk in place of the
-  oldest one, is *owed* the oldest chunk, and is repaid in the next round;
-- a *bucket* is the list of ranks that give the chunk of one class in the round;
-- the *absent rank* makes an odd number of ranks even: whoever is paired with it gets nothing, and
-  *misses* a chunk.
+The words are those of `optmatch.solvers.collectives.stragglar`, which plans the doubles. Before
+round t the active chunks are t - 1 (class 0) to t - q (class q - 1, the oldest). Each rank with
+the oldest chunk gives it to one without, and takes a younger one for it. Ranks that are no doubles
+hold one chunk, and only their order matters. The doubles are the ranks 0, 1, ... A *bucket* is the
+list of ranks that give the chunk of one class in the round.
 
 Example of a round with 8 ranks, q = 3, and rank 7 late. Before round 5 chunks 4, 3 and 2 are
 active, with the classes 0, 1 and 2. Chunk 4 is at one rank, chunk 3 at two and chunk 2 at four.
@@ -29,13 +13,7 @@ the ranks of chunks 4 and 3, and take these chunks for chunk 2, which is at all 
 are no doubles, as the 7 ranks hold one active chunk each.
 
 In all kernels ``lacks[chunk, rank]`` tells whether the rank lacks the whole chunk, and `log` is
-the `SendLog`. The round is `this_round`, a `MatchingRound`, with q as ``this_round.n_active`` and
-the round number t as ``this_round.number``. `ranks` are `Ranks`: ``ranks.hold[slot, rank]`` has
-the two chunks of each rank by number, ``ranks.gives`` the chunk that it gives now, and
-``ranks.owed`` that which it is owed, `NONE` for no chunk. ``ranks.taken`` marks ranks that have a
-partner, and ``ranks.mate`` has it at one rank of each pair. ``ranks.met`` marks those that have
-met the late rank. ``ranks.bucket[class, place]`` lists the ranks in each bucket,
-``ranks.size[class]`` of them.
+the `SendLog`. The round is `this_round`, a `MatchingRound`, and `ranks` are `Ranks`.
 """
 
 from __future__ import annotations
@@ -89,7 +67,7 @@ class Ranks(NamedTuple):
     met: NDArray[np.int64]
     """1 for a rank that has met the late rank, else 0."""
     missed: NDArray[np.int64]
-    """The number of chunks that a rank has missed because it faced the absent rank."""
+    """The number of chunks that a rank has missed."""
     owner: NDArray[np.int64]
     """``owner[chunk]``: the rank that had the chunk first."""
     key: NDArray[np.int64]
@@ -125,12 +103,10 @@ class MatchingRound(NamedTuple):
     n_active: int
     """How many chunks are active, q."""
     absent: int
-    """The number of the rank that is not there, which makes an odd number of ranks even; -1 if all
-    ranks are there."""
+    """The number of the absent rank; -1 if the number of ranks is even."""
     moves: NDArray[np.int8]
-    """``moves[double]``: the planned move of each double: a class from 0 (it takes its chunk), one
-    of the negative constants of this module, `LOSE`, or `SEND` plus a class (it gives its chunk).
-    """
+    """``moves[double]``: the planned move of each double, a class from 0 or one of the constants
+    of this module."""
 
 
 def new_ranks(n_active: int, n_ranks: int) -> Ranks:
@@ -508,15 +484,11 @@ def _exchange_chunks(this_round, lacks, log, ranks):
 def lay(n_active, moves, orders, log, lacks, ranks):
     """Choose partners, and write the sends, for all rounds of an all-reduce with one late rank.
 
-    In every round one rank meets the late rank: the two exchange what they have of one chunk, and
-    both add, which makes the chunk whole. All other ranks are paired: one gives the oldest chunk,
-    and gets a younger one for it.
-
-    `n_active` is q, the number of chunks that spread at once. ``moves[round, double]`` is the plan
-    of the doubles, which are the ranks 0, 1, ... The other ranks differ only by their order:
-    ``orders[k]`` lists all ranks but the late one, in the order in which they are looked at in the
-    rounds k, k + len(orders), and so on. Returns the number of sends, which are the first rows of
-    ``log.rows``; -1, and ends early, if in some round not all ranks find a partner.
+    `n_active` is q, and ``moves[round, double]`` the plan of the doubles. The other ranks differ
+    only by their order: ``orders[k]`` lists all ranks but the late one, in the order in which they
+    are looked at in the rounds k, k + len(orders), and so on. Returns the number of sends, which
+    are the first rows of ``log.rows``; -1, and ends early, if in some round not all ranks find a
+    partner.
 
     Example with 4 ranks (q = 2), and no doubles: in round 0 rank 0 meets the late rank 3, and
     both have chunk 0 whole. In round 1 rank 1 meets it, and rank 0 gives chunk 0 to rank 2.

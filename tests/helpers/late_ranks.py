@@ -10,7 +10,13 @@ from ortools.sat.python import cp_model
 
 from optmatch.model import SolverError
 from optmatch.problems.collectives.bounds import fewest_late_rounds
-from optmatch.solvers.collectives.stragglar import STORED, new_search, schedule, searches, stored
+from optmatch.solvers.collectives.stragglar import (
+    STORED,
+    list_late_sends,
+    new_search,
+    searches,
+    stored,
+)
 
 BY_MODEL = (3, 5, 9, 11)
 """Numbers of ranks for which plans take a round more than the bound."""
@@ -36,7 +42,7 @@ def find_search(n: int) -> tuple[int, int] | None:
             return None
         stored()["searches"][str(n)] = n_doubles, seed
         try:
-            if int(schedule(n)[-1, 0]) + 1 <= fewest_late_rounds(n) + n % 2:
+            if int(list_late_sends(n)[-1, 0]) + 1 <= fewest_late_rounds(n) + n % 2:
                 return n_doubles, seed
         except SolverError:  # the plan cannot be laid on the ranks
             continue

@@ -6,7 +6,7 @@ import pytest
 import optmatch as om
 from optmatch.model import InputError
 from optmatch.problems.collectives.bounds import fewest_late_rounds
-from optmatch.solvers.collectives.stragglar import new_search, schedule, searches, stored
+from optmatch.solvers.collectives.stragglar import list_late_sends, new_search, searches, stored
 from tests.helpers.contributions import one_late, raw, replay
 from tests.helpers.late_ranks import find_copies
 from tests.helpers.modes import compiled_only, some
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.kernels
 
 def complete(n: int) -> int:
     """Replay the schedule of n ranks, and return its rounds."""
-    sends = schedule(n)
+    sends = list_late_sends(n)
     held = replay(one_late(n), sends, two_way=True)
     assert held.all()
     assert len(sends) == n * (n - 1)  # an exchange is two of them, and nothing comes twice
@@ -59,12 +59,12 @@ def test_each_stored_search_finds_a_plan(n: int) -> None:
 
 
 def test_a_seed_names_a_schedule() -> None:
-    assert np.array_equal(schedule(20, seed=3), schedule(20, seed=3))
-    assert not np.array_equal(schedule(20, seed=3), schedule(20, seed=4))
+    assert np.array_equal(list_late_sends(20, seed=3), list_late_sends(20, seed=3))
+    assert not np.array_equal(list_late_sends(20, seed=3), list_late_sends(20, seed=4))
 
 
 def test_a_schedule_of_many_ranks_has_the_fewest_rounds() -> None:
-    sends = schedule(130)
+    sends = list_late_sends(130)
     assert len(np.unique(sends[:, 2:4], axis=0)) == len(sends) == 130 * 129
     assert sends[-1, 0] + 1 == fewest_late_rounds(130) == 136
 
@@ -86,4 +86,4 @@ def test_the_others_reduce_before(n: int) -> None:
 @pytest.mark.parametrize("n", [1, 2.5, "8"])
 def test_numbers_of_ranks_that_are_none(n: object) -> None:
     with pytest.raises(InputError, match="n"):
-        schedule(n)  # type: ignore[arg-type]
+        list_late_sends(n)  # type: ignore[arg-type]
