@@ -31,7 +31,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from hashlib import blake2b
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -248,31 +249,28 @@ def measure_work(job: RailJob, operations: NDArray[np.int64]) -> Work:
     network = job.network
     kinds = step.kind[operations]
     size_bytes = step.size_bytes[operations]
-    n_members = count_members(step).astype(np.float64)[step.group[operations]]
+    n_members = count_members(step)[step.group[operations]]
 
-    # Kind by kind around rings: the bytes that a member sends for each byte of the size, and how
-    # many messages these are. The size of an all-gather is the shard of one rank, of which each
-    # member passes on n - 1; that of all others is the whole buffer of a rank. Collectives in
-    # rounds (such as recursive halving) then replace their entries. Computation sends nothing.
-    sent_bytes = np.zeros(len(operations))
-    n_messages = np.zeros(len(operations))
-    for number, kind in enumerate(OPERATIONS):
-        rows = np.flatnonzero(kinds == number)
-        if number == COMPUTE or not len(rows):
-            continue
-        n = n_members[rows]
-        one = np.ones(len(rows))
-        share, messages = {
-            "all-reduce": (2 * (n - 1) / n, 2 * (n - 1)),
-            "all-gather": (n - 1, n - 1),
-            "reduce-scatter": ((n - 1) / n, n - 1),
-            "all-to-all": ((n - 1) / n, n - 1),
-            "broadcast": (one, one),
-            "send": (one, one),
-            "recv": (one, one),
-        }[kind]
-        sent_bytes[rows] = share * size_bytes[rows]
-        n_messages[rows] = messages
+    # By kind and number of members, around rings: the bytes that a member sends for each byte of
+    # the size, and how many messages these are. The size of an all-gather is the shard of one
+    # rank, of which each member passes on n - 1; that of all others is the whole buffer of a rank.
+    # Collectives in rounds (such as recursive halving) then replace their entries. Computation
+    # sends nothing.
+    n = np.maximum(np.arange(1 + n_members.max(initial=1)), 1)
+    one = np.ones(len(n))
+    of_kind = {
+        "compute": (0 * one, 0 * one),
+        "all-reduce": (2 * (n - 1) / n, 2 * (n - 1)),
+        "all-gather": (n - 1, n - 1),
+        "reduce-scatter": ((n - 1) / n, n - 1),
+        "all-to-all": ((n - 1) / n, n - 1),
+        "broadcast": (one, one),
+        "send": (one, one),
+        "recv": (one, one),
+    }
+    share, messages = np.stack([of_kind[name] for name in OPERATIONS], axis=1)
+    sent_bytes = share[kinds, n_members] * size_bytes
+    n_messages = messages[kinds, n_members]
 
     # In rounds a member sends once in each, and all sends of a round have the same share of the
     # size: that of the first one stands for all. Each round adds the latency of one message.
@@ -394,6 +392,9 @@ class Rail(NamedTuple):
     ports_per_gpu: int
     stops_s: NDArray[np.float64]
     """When all circuits of the rail go dark for a reconfiguration; empty if only some do."""
+    stops_end_s: NDArray[np.float64]
+    """When each stop ends, or the next one begins, which may be sooner on rails that are used
+    together: the time that two stops have in common counts once."""
     delay_s: float
 
     def list_ports(self, ranks: NDArray[np.integer], masks: NDArray[np.integer]) -> UsedPorts:
@@ -435,17 +436,16 @@ class Rail(NamedTuple):
         return self.since_s[spell] + delay_s
 
     def dark_before(self, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add up how long the whole rail is dark until some times, `delay_s` from each stop.
+        """Add up how long the whole rail is dark until some times, `delay_s` from each stop on.
 
-        All stops so far count whole but for the last one, which may not be over yet. With stops at
-        4 s and 9 s of 2 s each, the rail has been dark for 0 s at 3 s, 2 s at 8 s, 3 s at 10 s.
+        All stops so far count, less what is still to come of the last one. With stops at 4 s and
+        9 s of 2 s each, the rail has been dark for 0 s at 3 s, 2 s at 8 s, 3 s at 10 s; with stops
+        at 4 s and 5 s, for 3 s at 8 s.
         """
-        # Before the first stop `n_stops` is 0, and a stop at -inf takes -1 + 1 = 0 delays.
         n_stops = np.searchsorted(self.stops_s, time_s, side="right")
-        last_stop_s = np.append(-np.inf, self.stops_s)[n_stops]
-        in_last_stop_s = np.minimum(time_s - last_stop_s, self.delay_s)
-        dark_s: NDArray[np.float64] = (n_stops - 1) * self.delay_s + in_last_stop_s
-        return dark_s
+        after_stops_s = np.append(0.0, np.cumsum(self.stops_end_s - self.stops_s))
+        to_come_s = np.append(-np.inf, self.stops_end_s)[n_stops] - time_s
+        return after_stops_s[n_stops] - np.maximum(to_come_s, 0.0)
 
 
 def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -> Rail:
@@ -467,6 +467,8 @@ def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -
     # together, in the order of time.
     all_stop = network.switching == "all-stop"
     cell_states = None if all_stop else timeline.cell_states
+    stops_s = starts_s[1:] if all_stop else starts_s[:0]
+    next_stop_s = np.append(stops_s, np.inf)[1:]
     port, state = np.nonzero(~find_staying(job.fabric, matchings, cell_states).T)
     since_s = np.where(state > 0, starts_s[state], -np.inf)
     until_s = np.append(since_s[1:], np.inf)[: len(since_s)]
@@ -489,7 +491,8 @@ def _open_rail(job: RailJob, ranks: NDArray[np.int64], timeline: RailTimeline) -
         gpu_port=gpu_port_of[matchings[state, port]],
         switch_port=switch_port,
         ports_per_gpu=network.ports_per_gpu,
-        stops_s=starts_s[1:] if all_stop else starts_s[:0],
+        stops_s=stops_s,
+        stops_end_s=np.minimum(stops_s + network.delay_s, next_stop_s),
         delay_s=network.delay_s,
     )
 
@@ -788,15 +791,16 @@ def _check_last_rounds(
     ends before the stop or after it, also after several stops in a row: from `end_s` to
     `end_after_stop_s`.
     """
-    # The plan may be later than `end_s` by whole delays. The nearest number of delays is allowed
-    # for: with an end at 7 s and one stop of 2 s, a plan that says 8.9 s is compared with 9 s.
-    # (Without a delay the difference is 0, whatever it is divided by.)
+    # A plan that is later than `end_s` says the end of one of these stops: with an end at 7 s and
+    # a stop of 2 s then, 8.9 s is compared with 9 s.
     planned_s = context.plan.end_s[operation]
-    stopped_s = np.clip(planned_s - end_s, 0.0, end_after_stop_s - end_s)
-    stopped_s = np.rint(stopped_s / (rail.delay_s or 1.0)) * rail.delay_s
-    off = np.abs(planned_s - end_s - stopped_s) > rounding(planned_s)
+    stops_end_s = np.append(rail.stops_end_s, np.inf)
+    next_end_s = stops_end_s[np.searchsorted(stops_end_s, planned_s - rounding(planned_s))]
+    is_later = planned_s > end_s + rounding(planned_s)
+    expected_s = np.where(is_later, np.minimum(next_end_s, end_after_stop_s), end_s)
+    off = np.abs(planned_s - expected_s) > rounding(planned_s)
     context.refuse_operations(
-        "a collective ends with the last of its rounds", operation, off, planned_s, end_s
+        "a collective ends with the last of its rounds", operation, off, planned_s, expected_s
     )
 
 
@@ -835,12 +839,13 @@ def _advance(rail: Rail, begin_s: Seconds, lasts_s: Seconds, slack_s: Seconds) -
     # Times are read from a clock that rests while the rail is dark.
     light_end_s = begin_s - rail.dark_before(begin_s) + lasts_s
 
-    # On that clock stops last no time: stop number k comes k delays earlier. With stops at 4 s and
-    # 9 s of 1 s, they are at 4 s and 8 s. Each stop before the end adds a delay on the real clock.
-    # Without the maximum, work of no length within a stop would end before it begins.
-    light_stops_s = rail.stops_s - np.arange(len(rail.stops_s)) * rail.delay_s
+    # On that clock stops last no time, and come as much earlier as the rail was dark before: stops
+    # at 4 s and 9 s of 1 s are at 4 s and 8 s. On the real clock each stop before the end adds its
+    # time. Without the maximum, work of no length within a stop would end before it begins.
+    light_stops_s = rail.stops_s - rail.dark_before(rail.stops_s)
     n_stops_before_end = np.searchsorted(light_stops_s, light_end_s - slack_s, side="left")
-    return np.maximum(begin_s, light_end_s + n_stops_before_end * rail.delay_s)
+    light_end_s += np.append(0.0, rail.dark_before(rail.stops_end_s))[n_stops_before_end]
+    return np.maximum(begin_s, light_end_s)
 
 
 # All-to-alls
@@ -895,8 +900,6 @@ def _check_exchanges(context: Context, rail: Rail, operations: Places) -> tuple[
     is_given_up = rail.until_s[exchanges.spell] < end_s - rounding(end_s)
     changes = np.bincount(row[is_given_up], minlength=len(operations)) > 0
     in_rounds = changes | _is_one_round(exchanges)
-    if not in_rounds.any():
-        return operations[:0], operations[:0]
 
     # An operation whose circuits change is in stages if they are too few for rounds. One port
     # alone meets all others if it has as many circuits from start to end; its spells have
@@ -1640,8 +1643,6 @@ def _find_over_chords(
     n_used = np.bitwise_count(plan.ports[operations].astype(np.uint64))
     n_members = count_members(step)[step.group[operations]]
     operations = operations[(n_members == routes.n_members) & (n_used == n_ports)]
-    if not len(operations):
-        return operations, np.empty((0, n_ports), np.int64)
 
     # An entry for each port of each operation: which place in its group the circuit leads to, -1
     # for none, and its stride, which is never -1 of those that lead to a member.
@@ -1781,6 +1782,39 @@ _N_COMPARED = 1 << 20
 """The number of operations that are looked at together, to bound memory."""
 
 
+def _list_different_ranks(context: Context) -> Places:
+    """List the first ranks of all that do the same at the same times, up to names, ascending.
+
+    Ranks are known by a digest of what `list_before`, `measure_work` and their times depend on:
+    kinds, sizes, durations, the shapes of groups, peers counted from the own rank, dependencies
+    counted from its first operation, starts and ends.
+    """
+    step = context.step
+    shapes = [str((g.dimension, g.stream, len(g.ranks), g.rail >= 0)) for g in step.groups]
+    number_of_shape = np.unique(shapes, return_inverse=True)[1].astype(np.int32)
+    shape_of_group = np.append(number_of_shape, np.int32(-1))
+    first_of_digest: dict[bytes, int] = {}
+    for rank, (begin, end) in enumerate(pairwise(step.rank_start.tolist())):
+        rows = slice(begin, end)
+        dep_start = step.dep_start[begin : end + 1]
+        peers = np.where(step.kind[rows] >= SEND, step.peer[rows] - rank, 0)
+        columns = (
+            dep_start - dep_start[0],
+            step.dep[dep_start[0] : dep_start[-1]] - begin,
+            step.kind[rows],
+            step.size_bytes[rows],
+            step.duration_s[rows],
+            shape_of_group[step.group[rows]],
+            peers,
+            context.plan.start_s[rows],
+            context.plan.end_s[rows],
+        )
+        # The lengths of columns come first, so that no bytes belong to another column.
+        text = b"".join([b"%d,%d:" % (end - begin, len(columns[1])), *map(bytes, columns)])
+        first_of_digest.setdefault(blake2b(text).digest(), rank)
+    return np.array([*first_of_digest.values()], np.int64)
+
+
 def _check_times(context: Context) -> None:
     """Check the times of a plan, as far as no circuits are needed for that; up to `rounding`.
 
@@ -1794,48 +1828,41 @@ def _check_times(context: Context) -> None:
     """
     step = context.step
     plan = context.plan
-    for operation in np.flatnonzero(plan.start_s < 0)[:1].tolist():
-        where = step.describe(operation)
-        context.findings.refuse(
-            "no operation starts before the step", where, float(plan.start_s[operation]), 0.0
-        )
+    negative = np.flatnonzero(plan.start_s < 0)
+    context.refuse_operations(
+        "no operation starts before the step", negative, negative >= 0, plan.start_s[negative], 0.0
+    )
 
-    # Ranks wait for operations of their own alone, so that they can be looked at in batches: each
-    # has about `_N_COMPARED` operations, to bound memory.
-    has_work = False
-    longest_s = 0.0  # the time of the longest operation
-    n_chunks = 1 + step.n_operations // _N_COMPARED
-    for ranks in np.array_split(np.arange(step.n_ranks), n_chunks):
-        operations = list_operations(step, ranks)
-        start_s = plan.start_s[operations]
-        end_s = plan.end_s[operations]
-        precedence = list_before(step, operations)
-        earliest_s = np.full(len(operations), -np.inf)
-        np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
-        early = start_s < earliest_s - rounding(start_s)
-        context.refuse_operations(
-            "an operation starts after what it waits for", operations, early, start_s, earliest_s
-        )
+    # Ranks wait for operations of their own alone: of those that do the same at the same times one
+    # is looked at.
+    operations = list_operations(step, _list_different_ranks(context))
+    start_s = plan.start_s[operations]
+    end_s = plan.end_s[operations]
+    precedence = list_before(step, operations)
+    earliest_s = np.full(len(operations), -np.inf)
+    np.maximum.at(earliest_s, precedence.after, end_s[precedence.before])
+    early = start_s < earliest_s - rounding(start_s)
+    context.refuse_operations(
+        "an operation starts after what it waits for", operations, early, start_s, earliest_s
+    )
 
-        # Beside the rails nothing can be late: durations follow from work and rates. On the rails
-        # circuits decide, which is checked later; but nothing ends before it starts, even if it
-        # sends no bytes. Either is refused by the same rule.
-        duration_s = end_s - start_s
-        full_s = measure_work(context.job, operations).full_s
-        has_work |= bool(full_s.any())
-        longest_s = max(longest_s, float(duration_s.max(initial=0.0)))
-        is_beside = step.rail[operations] < 0
-        is_wrong = np.abs(duration_s - full_s) > rounding(end_s)
-        context.refuse_operations(
-            "an operation lasts as long as its work or its bytes need",
-            operations,
-            np.where(is_beside, is_wrong, duration_s < 0),
-            duration_s,
-            full_s,
-        )
+    # Beside the rails nothing can be late: durations follow from work and rates. On the rails
+    # circuits decide, which is checked later; but nothing ends before it starts, even if it sends
+    # no bytes. Either is refused by the same rule.
+    duration_s = end_s - start_s
+    full_s = measure_work(context.job, operations).full_s
+    is_wrong = np.abs(duration_s - full_s) > rounding(end_s)
+    context.refuse_operations(
+        "an operation lasts as long as its work or its bytes need",
+        operations,
+        np.where(step.rail[operations] < 0, is_wrong, duration_s < 0),
+        duration_s,
+        full_s,
+    )
     _check_together(context, "start", plan.start_s)
     _check_together(context, "end", plan.end_s)
-    _check_step_end(context, longest_s if has_work else None)
+    longest_s = float(duration_s.max(initial=0.0))
+    _check_step_end(context, longest_s if full_s.any() else None)
 
 
 def _check_step_end(context: Context, longest_s: float | None) -> None:

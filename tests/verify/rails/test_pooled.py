@@ -14,7 +14,7 @@ from optmatch.verify.rails import replay as rules
 from optmatch.verify.rails.bounds import bound_changes
 from tests.solvers.rails.test_chords import expert_job
 from tests.verify.rules import claim, forge
-from tests.verify.rules.rails import in_servers, pooled
+from tests.verify.rules.rails import in_servers, line, pooled
 
 
 @cache
@@ -166,3 +166,30 @@ def test_exchanged_rails_are_refused() -> None:
     assert not np.array_equal(one.matchings, two.matchings)
     swapped = (replace(one, rails=two.rails), replace(two, rails=one.rails), *others)
     assert not om.verify(job, replace(plan, rails=swapped)).valid
+
+
+@pytest.mark.parametrize(
+    ("apart", "dark"), [(0.0, 1.0), (0.25, 1.25), (0.75, 1.75), (1.0, 2.0), (1.5, 2.0)]
+)
+def test_what_stops_of_two_rails_have_in_common_counts_once(apart: float, dark: float) -> None:
+    """Data over the ports of both rails rest while either switch stops; numbers are delays."""
+    steady_job = in_servers(2, switching="all-stop")
+    steady = pooled(steady_job)
+    last = np.argmax(np.where(steady.ports, steady.start_s, -1.0))
+    start_s, lasts_s = steady.start_s[last], steady.end_s[last] - steady.start_s[last]
+    assert steady.end_s[last] == steady.step_s
+    delay_s = float(lasts_s) / 4
+    job = steady_job.with_delay(delay_s)
+    stops_s = start_s + delay_s * np.array([1.0, 1.0 + apart])
+    rails = tuple(
+        line([[1, 0]] * 2, [0.0, float(stop_s)], rails=(rail,))
+        for rail, stop_s in enumerate(stops_s)
+    )
+
+    # What the last operation may rest is exactly the time that some rail is dark.
+    for rests, is_right in ((dark, True), (dark - 0.01, False), (dark + 0.01, False)):
+        end_s = steady.step_s + rests * delay_s
+        ends_s = np.where(steady.end_s == steady.step_s, end_s, steady.end_s)
+        broken = om.verify(job, replace(steady, rails=rails, end_s=ends_s, step_s=end_s))
+        rules_broken = {violation.rule for violation in broken.violations}
+        assert rules_broken == (set() if is_right else {rules.LASTS_AS_BYTES_NEED})
