@@ -25,6 +25,7 @@ from optmatch.problems.collectives.steps import (
     list_rounds,
     list_sends,
 )
+from optmatch.solvers.collectives.circulant import list_knodel_shifts
 from optmatch.solvers.collectives.level_routes import find_level_routes
 from optmatch.solvers.collectives.rounds import (
     MOST_SENDS,
@@ -171,7 +172,7 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
     # rests (-1).
     n = problem.n_ranks
     n_even = n + n % 2
-    shifts = [*_list_knodel_shifts(n_even), *range(n_even // 2)]
+    shifts = [*list_knodel_shifts(n_even), *range(n_even // 2)]
     all_pairs = [_join_halves(n_even, shift)[:n] for shift in dict.fromkeys(shifts)]
     all_pairs = [np.where(partner < n, partner, -1) for partner in all_pairs]
     n_bits = (n - 1).bit_length()
@@ -435,7 +436,7 @@ def list_gossip_pairs(n: int) -> list[IntArray]:
     -1 for a rank that rests.
     """
     if n % 2 == 0:
-        shifts = itertools.cycle(_list_knodel_shifts(n))
+        shifts = itertools.cycle(list_knodel_shifts(n))
         return [_join_halves(n, next(shifts)) for _ in range((n - 1).bit_length())]
 
     # The last rank joins a pair before and after the gossip of all others.
@@ -448,7 +449,7 @@ def list_gossip_pairs(n: int) -> list[IntArray]:
     # Rank n is absent: its partner rests, and what they would have told is told later.
     knows = np.eye(n, dtype=np.bool_)
     with_absent: list[IntArray] = []
-    shifts = itertools.cycle(_list_knodel_shifts(n + 1))
+    shifts = itertools.cycle(list_knodel_shifts(n + 1))
     while not knows.all() and len(with_absent) < len(folded):
         partner = _join_halves(n + 1, next(shifts))[:n]
         partner[partner == n] = -1
@@ -458,11 +459,6 @@ def list_gossip_pairs(n: int) -> list[IntArray]:
     if knows.all() and len(with_absent) < len(folded):
         return with_absent
     return folded
-
-
-def _list_knodel_shifts(n: int) -> list[int]:
-    """List the shifts 0, 1, 3, 7, ... of the rounds of a Knoedel graph, before they come again."""
-    return [2**k - 1 for k in range(n.bit_length() - 1)]
 
 
 def _join_halves(n: int, shift: int) -> IntArray:

@@ -58,6 +58,11 @@ def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
     return (rounds + 1,) * n_longer + (rounds,) * (k - n_longer)
 
 
+def list_knodel_shifts(n: int) -> list[int]:
+    """List the shifts 0, 1, 3, 7, ... of the rounds of a Knoedel graph, before they come again."""
+    return [2**k - 1 for k in range(n.bit_length() - 1)]
+
+
 class Circulant(NamedTuple):
     """An all-to-all on shifts."""
 

@@ -162,18 +162,20 @@ def suits(problem: Collective, name: str) -> bool:
     is_even = problem.demand_bytes is None
     is_cut = not is_even and not problem.align_bytes
     is_started = not isinstance(problem.start, str)
+    takes_pairs = flow.has_pairs and problem.two_way and n % 2 == 0
     conditions = {
         "overlap": problem.planes > 1,
         "stragglar": flow.sums_for_all and bool(problem.late_s),
         "late-ranks": takes_several_late_ranks(problem),
-        "mixed-radix": bool(flow.adds) and not problem.two_way and n > 1,
+        "mixed-radix": bool(flow.adds) and n > 1 and not (problem.two_way and n % 2),
         "circulant": is_one_way_exchange and is_even,
         "split": is_one_way_exchange and is_cut and n <= MOST_SPLIT_RANKS,
         "skewed": is_one_way_exchange and is_cut,
-        # Over one port without first circuits, graphs are of no use to blocks of equal sizes.
+        # Over one port without first circuits, graphs are of no use to blocks of equal sizes; an
+        # even number of ranks is joined in pairs.
         "topologies": n > 2
         and not flow.from_root
-        and (problem.lanes > 1 or is_started or not is_even),
+        and (problem.lanes > 1 or is_started or not is_even or takes_pairs),
         "pipelined": n > 2 and flow.from_root,
         # Nothing is forwarded in a round unless hops have a time, nor over pairs alone.
         "forwarding": n > 2
@@ -976,7 +978,7 @@ def _stores_blocks(problem: Collective, name: str) -> bool:
     if name not in ("topologies", "forwarding") or problem.flow.from_root:
         return False
     n_sends = n * n
-    if name == "forwarding":  # links count as sends
+    if name == "forwarding" or problem.lanes == 1:  # links count as sends, and so do hops of pairs
         n_sends = int(n_sends * math.log2(n))
     return problem.demand_bytes is None and bool(ranks_to_store(n_sends))
 

@@ -15,7 +15,9 @@ all-gather of whole buffers that every rank adds up by itself.
 
 In a *circulant* all ranks have circuits to r + s for the same shifts s, and do the same: the
 receipts of the block of rank 0 then stand for those of all blocks, rotated around the ring of all
-ranks: a receipt of rank 2 from rank 0 becomes one of rank 5 from rank 3.
+ranks: a receipt of rank 2 from rank 0 becomes one of rank 5 from rank 3. In a *mirrored* circulant
+of two-way ports all shifts are odd, and odd ranks are joined to r - s: odd ranks do the same the
+other way around, and that receipt becomes one of rank 1 from rank 3.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from optmatch.model import IDLE, LONGEST_S, Clock, TimeUp
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY, REDUCE
-from optmatch.solvers.collectives.circulant import split_rounds
+from optmatch.solvers.collectives.circulant import list_knodel_shifts, split_rounds
 from optmatch.solvers.collectives.offers import RESERVE, Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
@@ -88,6 +90,8 @@ class CircuitSequence:
     but each rank has as many circuits of a shift. None for other graphs."""
     two_way: bool = False
     """Whether data also come in over a port from the rank to which it leads."""
+    is_mirrored: bool = False
+    """Whether the shifts, all odd, lead back at odd ranks, so that each port joins a pair."""
 
     @classmethod
     def of(
@@ -108,6 +112,20 @@ class CircuitSequence:
         shifts_of_lanes = np.repeat(np.asarray(shifts)[:, None], lanes, axis=1)
         peer = (np.arange(n) + shifts_of_lanes[:, :, None]) % n
         return cls(name, peer, held, shifts=shifts_of_lanes)
+
+    @classmethod
+    def mirrored(cls, n: int, shifts: IntArray, lanes: int) -> CircuitSequence:
+        """Make a sequence of pairs for an even number of ranks, one round for each odd shift.
+
+        All lanes join even ranks r to r + s, modulo n. Of 6 ranks the shift 3 joins 0 and 3, 2 and
+        5, 4 and 1.
+        """
+        ranks = np.arange(n)
+        way = 1 - 2 * (ranks % 2)
+        peer = np.repeat((ranks + shifts[:, None, None] * way) % n, lanes, axis=1)
+        shifts_of_lanes = np.repeat(shifts[:, None], lanes, axis=1)
+        held = (1,) * len(shifts)
+        return cls("pairs", peer, held, shifts=shifts_of_lanes, two_way=True, is_mirrored=True)
 
     def config_of_round(self, n_rounds: int) -> IntArray:
         """Return the number of the configuration that is up in each of so many rounds.
@@ -148,6 +166,8 @@ class CircuitSequence:
         ranks = np.arange(self.peer.shape[2])
         shifts = self.shifts[:, :, None]
         width = np.array([count_parallel(row) for row in shifts])
+        if self.is_mirrored:
+            return BothEnds(self.peer, self.peer, width)
         return BothEnds((ranks + shifts) % len(ranks), (ranks - shifts) % len(ranks), width)
 
 
@@ -197,6 +217,17 @@ class Receipts(NamedTuple):
     """``link_from[link]``: the rank at which a circuit begins."""
     link_to: IntArray
     """``link_to[link]``: the rank at which it ends."""
+    is_mirrored: bool = False
+    """Whether rotations by odd numbers of places are mirrored, as in the sequence."""
+
+    def turn_ranks(self, rank: IntArray, places_onward: IntArray) -> IntArray:
+        """Return where ranks are after a rotation by so many places, which may mirror them.
+
+        With 8 ranks, rank 2 is rotated by 3 places to rank 5; mirrored to rank 3 - 2 = 1.
+        """
+        way = 1 - 2 * (places_onward % 2) if self.is_mirrored else 1
+        turned: IntArray = (places_onward + way * rank) % self.peer.shape[2]
+        return turned
 
     @property
     def n_rows(self) -> int:
@@ -210,7 +241,7 @@ class Receipts(NamedTuple):
 
         The sends of the others are the same some places onward, and so have to be their circuits.
         One rank stands for all, or two where two-way ports on different planes exchange their
-        shifts at every second rank.
+        shifts at every second rank, or pairs are mirrored there.
         """
         if self.n_rotations == 1 or not ranks_to_store(self.n_rows):
             return 0
@@ -286,6 +317,7 @@ def receive_over_circuits(
         n_links=np.broadcast_to(np.int64(1), number.shape),
         link_from=source,
         link_to=target,
+        is_mirrored=sequence.is_mirrored,
     )
 
 
@@ -597,7 +629,7 @@ def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
     receiver = np.tile(receipts.target, n_rotations)
     places_onward = np.repeat(np.arange(n_rotations), len(owner))
     receipt = np.tile(np.arange(len(owner)), n_rotations)
-    block = (owner[receipt] + places_onward) * n + (receiver + places_onward) % n
+    block = (owner[receipt] + places_onward) * n + receipts.turn_ranks(receiver, places_onward)
 
     # All blocks go one receipt back at a time, until they are at their owners: `before` is the
     # receipt by which the source of a receipt had got the block, -1 where it is the owner. Each
@@ -650,13 +682,12 @@ def make_rounds(
     """
     # The sends by round; a gather that runs backwards has them in the opposite order. Of 3 rounds,
     # a copy from 0 to 1 in round 0 becomes a sum from 1 to 0 in round 2.
-    n = receipts.peer.shape[2]
     order = np.argsort(receipts.turn[carried.receipt], kind="stable")
     if adds:
         order = order[::-1]
     receipt, places_onward = carried.receipt[order], carried.places_onward[order]
-    source = (receipts.source[receipt] + places_onward) % n
-    target = (receipts.target[receipt] + places_onward) % n
+    source = receipts.turn_ranks(receipts.source[receipt], places_onward)
+    target = receipts.turn_ranks(receipts.target[receipt], places_onward)
     turn = receipts.turn[receipt]
     if adds:
         turn = len(receipts.load) - 1 - turn
@@ -668,8 +699,8 @@ def make_rounds(
     forwarded = np.flatnonzero(receipts.n_links[receipt] > 1)
     place, link = list_links(receipts, receipt[forwarded], backwards=adds)
     number = forwarded[place]
-    link_from = (receipts.link_from[link] + places_onward[number]) % n
-    link_to = (receipts.link_to[link] + places_onward[number]) % n
+    link_from = receipts.turn_ranks(receipts.link_from[link], places_onward[number])
+    link_to = receipts.turn_ranks(receipts.link_to[link], places_onward[number])
     matchings = [receipts.peer[config] for config in receipts.config_of_round.tolist()]
     if adds:
         link_from, link_to = link_to, link_from
@@ -855,9 +886,12 @@ def choose_radix_rounds(problem: Collective) -> tuple[int, ...]:
     """Choose for how many rounds each ring of a mixed-radix gather is held (`lay_growing_rings`).
 
     Each number of rings has the fewest rounds with which every rank can reach all; the fastest
-    number is taken. Example: 12 ranks have (11,), (3, 2), (2, 1, 1) or (1, 1, 1, 1).
+    number is taken. Example: 12 ranks have (11,), (3, 2), (2, 1, 1) or (1, 1, 1, 1). Two-way
+    circuits join pairs, which are of use for one round alone.
     """
     n = problem.n_ranks
+    if problem.two_way:
+        return (1,) * (n - 1).bit_length()
     splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
     return min(
         splits, key=lambda held: (len(held) - 1) * problem.delay_s + problem.round_s * sum(held)
@@ -871,8 +905,14 @@ def list_mixed_radix_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     r_c rounds. After these it has the blocks of (1 + r_1) ... (1 + r_c) ranks in a row. With the
     fewest rounds for their number of configurations this product is n at least, and no schedule
     can do with less. Example: 12 ranks with 3 and 2 rounds take the steps 1 and 4.
+
+    Over two-way circuits the pairs of a Knoedel graph take their place, as mirrored circulants.
     """
-    sequence = lay_growing_rings(problem, choose_radix_rounds(problem))
+    rounds_of_ring = choose_radix_rounds(problem)
+    sequence = lay_growing_rings(problem, rounds_of_ring)
+    if problem.two_way:
+        shifts = 1 + 2 * np.resize(list_knodel_shifts(problem.n_ranks), len(rounds_of_ring))
+        sequence = CircuitSequence.mirrored(problem.n_ranks, shifts, problem.lanes)
     yield from offer_gathers(problem, sequence, sequence.name, spread)
 
 
