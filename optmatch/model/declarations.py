@@ -173,24 +173,19 @@ class Plain:
         return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
 
     def takes_all(self, values: Sequence[Any]) -> bool:
-        """Tell quickly whether all values are of this very type, no float, and in range.
+        """Tell quickly whether all values are texts, booleans or whole numbers, and in range.
 
-        A list of millions of names or numbers is then accepted as it is. Where the answer is no, a
-        value may still be right, and each is checked alone.
+        A list of millions of names or numbers is then accepted as it is. False is no refusal: each
+        value is then checked alone.
         """
         if self.type is float or not set(map(type, values)) <= {self.type}:
             return False
-        span = self.span
-        # For whole numbers least < smallest + 1 says that the bound is included. All have to fit
-        # into 64 bits.
-        return (
-            self.type in (str, bool)
-            or not values
-            or (
-                span.least < min(values) + (not span.above)
-                and max(values) <= min(span.most, 2**63)
-            )
-        )
+        if self.type is not int or not values:
+            return True
+
+        # The extremes are in range, and fit into 64 bits.
+        extremes = min(values), max(values)
+        return extremes[1] <= 2**63 and not any(map(self.span.is_broken_by, extremes))
 
     def check(self, name: str, value: Any) -> Any:
         """Return a value of this type as a plain Python value, without types of NumPy."""

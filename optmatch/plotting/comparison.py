@@ -41,13 +41,14 @@ class Panel(NamedTuple):
 
 
 def jitter_data(rows: Sequence[Mapping[str, Any]]) -> Panel:
-    """Lay out the step times of many runs in which computations last unevenly long.
+    """Lay out step times of training jobs with random durations of computations as grouped bars.
 
     Parameters
     ----------
     rows
-        By policy, when rails are switched: ``policy``, ``planned_s``, ``mean_s`` and ``p99_s``,
-        the 99th percentile.
+        One for each policy, the rule by which rails change circuits: its name ``policy``, the step
+        time without jitter ``planned_s``, and over all runs the mean ``mean_s`` and the 99th
+        percentile ``p99_s``.
     """
     return Panel(
         "step time with uneven computations",
@@ -62,12 +63,12 @@ def jitter_data(rows: Sequence[Mapping[str, Any]]) -> Panel:
 
 
 def plot_jitter(rows: Sequence[Mapping[str, Any]], *, fig: Figure | None = None) -> Figure:
-    """Draw step times with uneven computations as bars.
+    """Draw step times with random durations of computations as bars.
 
     Parameters
     ----------
     rows
-        Rows as of `jitter_data`.
+        A row for each policy, as `jitter_data` takes them.
     fig
         Where to draw; None makes a new figure.
     """

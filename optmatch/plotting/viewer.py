@@ -130,24 +130,31 @@ def page_data(
     Returns
     -------
     dict
-        Values by names of the script; lengths are in lengths of a cell:
+        Values by the names that `viewer.js` reads; lists are empty where there is nothing to say.
 
-        - `title`, `subtitle`, `figures`: texts, and rows (name, value) of the panel;
-        - `loss_db`, `loss_note`: the loss of a cell, and a remark if it is the usual one;
-        - `bounds`: left, lower, right and upper end of the picture; `radius`: of a port;
-        - `inset`, `offset`, `handle`: how far terminals are from the end and from the axis of
-          their cell, and how far curves are bent;
-        - `colours`: of circuits; `circuit_of_port`: the circuit whose colour each port keeps;
-        - `ports`: rows of number, role, terminal, name, x, y, and x, y of the way outwards;
-        - `ends`: x, y of the first and of the second end of each cell, one after the other;
-        - `mate`: the terminal that each terminal is joined to, -1 for none;
-        - `cell_names`, `faults`: of cells, the latter by the place of a fault, as text;
-        - `bidirectional`: whether circuits carry both ways;
-        - `matchings[slot][port]`: the destination, -1 for none;
-        - `durations`, `names`: a text for each slot; `labels`: names of ports;
-        - `states`: states of cells of all slots, packed as text.
+        The heading and the panel at the side:
 
-        Lists are empty where there is nothing to say.
+        - `title`, `subtitle`: texts; `figures`: rows (name, value) of the panel;
+        - `loss_db`, `loss_note`: the loss of a cell, and a remark if it is the usual one.
+
+        The picture of the fabric, whose unit of length is a cell:
+
+        - `bounds`: left, lower, right and upper end; `radius`: that of a port;
+        - `inset`, `offset`: the distance of a terminal from the end and from the axis of its cell;
+          `handle`: that of the control points of curves;
+        - `ports`: rows of number, role, terminal, name, x, y, and the direction outwards (x, y);
+          `labels`: names of ports;
+        - `ends`: four numbers for each cell, x and y of its left and of its right end;
+          `cell_names`: a text for each cell; `faults`: a text by the number of a cell;
+        - `mate`: the terminal that each terminal is joined to, -1 for none.
+
+        The slots:
+
+        - `matchings[slot][port]`: the destination, -1 for none; `bidirectional`: whether circuits
+          carry both ways;
+        - `states`: cell states of all slots, in base 64 of bytes of five cells each;
+        - `durations`, `names`: a text for each slot;
+        - `colours`: those of circuits; `circuit_of_port`: the circuit whose colour a port has.
     """
     fabric, schedule = parts(shown)
     data = mesh_data(fabric)

@@ -62,10 +62,9 @@ LOSS_BOUND = "circuit_loss_bound_db"
 def keep_to_budgets(problem: Collective, found_plan: FoundPlan, clock: Clock) -> FoundPlan:
     """Renumber the ranks of a plan so that all its circuits keep to the link budget of the switch.
 
-    On a real switch light loses more between some ports than between others. Ranks exchange their
-    roles in the plan so that its circuits lose little. The result has a lower bound of the worst
-    loss as a statistic (`LOSS_BOUND`), and no plan if no order was found that keeps to the budget.
-    A plan that has been placed before stays, and so does each plan of a switch without losses.
+    The result has a lower bound of the worst loss as a statistic (`LOSS_BOUND`), and no plan if no
+    order of ranks was found that keeps to the budget. A plan that has been placed before stays,
+    and so does each plan of a switch without losses.
     """
     is_placed = LOSS_BOUND in found_plan.stats
     if found_plan.laid is None or is_placed or problem.fabric.circuit_loss_db is None:
@@ -91,27 +90,24 @@ def run(
     limits: Limits,
     on_event: OnEvent,
     name: str,
-    find: Callable[[Clock], FoundPlan],
+    search: Callable[[Clock], FoundPlan],
 ) -> Solution:
     """Run the search of a method, and make a solution of the plan that it finds.
 
-    First it is checked whether any plan can exist. Then the search runs until it has ended, its
-    time is up, or it is interrupted. A plan counts only if the switch can hold its circuits. There
-    may be no plan in the end, but there is always a lower bound of the time. `find` is the search,
-    which gets the clock of `limits`; `name` is that of the method, in events and in the solution.
-    `on_event` is told when the search begins, and of its plan.
+    The search ends by itself, at a limit or at Ctrl-C. Its plan counts only if the link budgets
+    and the switch allow its circuits; without a plan the solution has a lower bound alone. `name`
+    is that of the method, in events and in the solution.
     """
-    # The limit that is reached before anything was done, such as a time of 0 s; None if none is.
     clock = limits.start()
-    limit = clock.exceeded(0)
+    limit = clock.exceeded(0)  # a time of 0 s is over at once
     found_plan = FoundPlan(None, {})
     schedule: Schedule | None = None
     laid: Laid | None = None  # the plan, once its switch is known to hold it
     try:
-        # Nothing is searched if the time is up already, or if some rank cannot be reached because
-        # light loses too much on its way: then the bound is infinite, as there is no plan.
         if limit is None:
             on_event(Tick(name, 0, 1))
+
+            # A rank that no circuit within the link budget reaches: there is no plan at all.
             if problem.fabric.over_budget is not None:
                 with uncounted():
                     from optmatch.solvers.collectives.budgets import (
@@ -122,17 +118,17 @@ def run(
                 if unreachable:
                     return conclude(problem, name, None, math.inf, stats={"reason": unreachable})
 
-            # Ranks of the plan are put in an order in which all circuits keep to the link budgets;
-            # then the switch has to hold these circuits.
-            found_plan = keep_to_budgets(problem, find(clock), clock)
-            candidate = found_plan.laid
-            if candidate is not None:
-                schedule, reason = _switch_schedule(problem, candidate)
-                if reason:
-                    found_plan = FoundPlan(None, {**found_plan.stats, "reason": reason})
+            # The plan, with its ranks in an order in which all circuits keep to the budgets.
+            found_plan = keep_to_budgets(problem, search(clock), clock)
+
+            # It counts if the fabric has routes for all of its circuits.
+            if found_plan.laid is not None:
+                is_held, schedule = _hold(problem, found_plan.laid)
+                if is_held:
+                    laid = found_plan.laid
+                    on_event(NewBest(found_plan.time_s))
                 else:
-                    laid = candidate
-                    on_event(NewBest(candidate.time_s))
+                    found_plan = FoundPlan(None, {**found_plan.stats, "reason": NO_ROUTES})
     except (KeyboardInterrupt, TimeUp) as stop:
         limit = limit_of(stop)
 
@@ -192,22 +188,20 @@ def _count_changes(problem: Collective, plan: CollectivePlan) -> int:
 
 def can_hold(problem: Collective, laid: Laid) -> bool:
     """Tell whether the switch can hold the circuits of a plan."""
-    _, reason = _switch_schedule(problem, laid)
-    return not reason
+    is_held, _ = _hold(problem, laid)
+    return is_held
 
 
-def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, str]:
-    """Return what the switch does during a plan: which ports are joined, and for how long.
+def _hold(problem: Collective, laid: Laid) -> tuple[bool, Schedule | None]:
+    """Return whether the fabric has routes for the circuits of a plan, and the schedule of it.
 
-    Port ``lane`` of a rank is port ``rank * ports + lane`` of the switch.
-
-    Returns the schedule, and an empty text; or None, and the reason why the fabric cannot hold the
-    circuits. Where there are several switches, or these change circuits by themselves, there is no
-    schedule, and no reason either.
+    Port ``lane`` of a rank is port ``rank * ports + lane`` of the switch. There is no schedule,
+    and routes are not looked for, where there are several switches, or these change circuits by
+    themselves.
     """
     plan = laid.plan
     if problem.planes > 1 or laid.held_s is None:
-        return None, ""
+        return True, None
     fabric = problem.fabric
     ports = problem.ports
     matchings = np.full((plan.n_epochs, fabric.n_ports), IDLE, dtype=np.int32)
@@ -228,15 +222,12 @@ def _switch_schedule(problem: Collective, laid: Laid) -> tuple[Schedule | None, 
     if fabric.graph is not None:
         states = _route(problem, matchings)
         if states is None:
-            return None, NO_ROUTES
-    return (
-        Schedule(
-            matchings=matchings,
-            durations_s=laid.held_s,
-            delay_s=problem.delay_s,
-            cell_states=states,
-        ),
-        "",
+            return False, None
+    return True, Schedule(
+        matchings=matchings,
+        durations_s=laid.held_s,
+        delay_s=problem.delay_s,
+        cell_states=states,
     )
 
 

@@ -15,7 +15,7 @@ answer. Terminals are those by which light enters a cell; ``terminal >> 2`` is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -29,7 +29,6 @@ from optmatch.model import (
     CellDevice,
     Clock,
     Limit,
-    Limits,
     NewBest,
     OnEvent,
     Solution,
@@ -58,9 +57,6 @@ _PRICE_LEVELS = 5
 _MICRO_MW = 1e-6  # powers are compared in whole numbers of this
 _PICO = 1e-12  # leaks are compared in whole numbers of this
 
-Insist = Callable[[Routing, Limits, np.random.Generator, OnEvent], Solution]
-"""An exact method: finds any routes of a matching, or a proof that there are none."""
-
 
 def route_worst(
     problem: Routing,
@@ -68,14 +64,13 @@ def route_worst(
     rng: np.random.Generator,
     on_event: OnEvent,
     name: str,
-    insist: Insist,
+    route_exactly: Run,
 ) -> Solution:
     """Route a matching on a chip so that its worst circuit, or its heater power, is least.
 
     Many starts each find routes and improve them, and the best routes of all are returned; an
-    iteration is one start. `clock` was started with the limits of the call, and `name` is the
-    method's name. If no start finds routes, `insist`, an exact method, is asked for any routes at
-    all. Under method "ilp" a search of all routes follows, which is meant for small fabrics.
+    iteration is one start. If no start finds routes, `route_exactly` finds any, or proves that
+    there are none. Under method "ilp" a search of all routes follows, which ends on small fabrics.
     """
     bound = problem.lower_bound()
     limits = clock.limits
@@ -86,23 +81,22 @@ def route_worst(
     starts = _starts(negotiation, relief, rng, n_starts)
     best, limit, _ = take_best(starts, bound, clock, on_event, "relieve", n_starts)
 
-    # No start found routes (`best` is None, and they have come to their end without a limit): an
-    # exact method finds some, or proves that there are none. The gap of 1 lets it stop at its
-    # first routes, since their number of cells is not what counts.
+    # All starts are done, and none has found routes. The gap of 1 lets the exact method stop at
+    # its first routes, since their number of cells is not what counts.
     if best is None and limit is Limit.EXHAUSTED:
         last_limits = replace(limits_left(limits, clock), gap=1.0)
         any_routes = replace(problem, objective="total-cells", cells=None)
-        solution = insist(any_routes, last_limits, rng, only_ticks(on_event))
+        solution = route_exactly(any_routes, last_limits, rng, only_ticks(on_event))
         if solution.schedule is None:
-            # Without a limit it is proved that there are no routes, by an infinite bound.
+            # Without a limit the bound is infinite: it is proved that there are no routes.
             if solution.limit is None:
                 bound = solution.lower_bound
             return replace(solution, problem=problem, method=name, lower_bound=bound)
         states: Any = solution.schedule.cell_states
         best = _read_and_relieve(negotiation, relief, states[0])
 
-    # The search of all routes begins with the best ones, and ends on small fabrics. A limit of
-    # None says that the bound was reached, EXHAUSTED that all starts are done.
+    # The search of all routes begins with the best ones, unless a limit has ended the starts: None
+    # says that the bound was reached, EXHAUSTED that all starts are done.
     stats: dict[str, Any] = {}
     if name == "ilp" and best is not None and limit in (None, Limit.EXHAUSTED):
         n_cells = int(best.lengths.sum())

@@ -299,15 +299,12 @@ def count_toggles(schedule: Schedule) -> int:
 def check_proof(
     problem: AllToAll | Routing, findings: Findings, proof: object, claimed_slots: object = None
 ) -> float:
-    """Check the link prices of a certificate, and return the bound (cells or dB).
+    """Check the link prices of a certificate; return the lower bound, in cells or dB, they prove.
 
-    The bound is a lower one: 0 if the certificate says nothing about this objective, infinite if a
-    routing has no answer. A wrong certificate is a `ProofError`. One of all pairs may prove that
-    more slots are needed than the figure ``slots_lower_bound`` says, which has to be set; it then
-    raises this figure, unless `claimed_slots`, what the solution states as that bound, is the
-    figure: then it claims less than its prices prove.
+    It is 0 if they say nothing about this objective, and infinite if a routing has no answer. A
+    wrong certificate is a `ProofError`. Prices of an all-to-all may bound its slots instead
+    (`_check_prices_of_pairs`).
     """
-    # Prices are prices of links between cells.
     graph = problem.fabric.graph
     if graph is None or not isinstance(proof, RoutingProof):
         raise ProofError(
@@ -334,15 +331,15 @@ def _check_prices_of_pairs(
     proof: RoutingProof,
     claimed_slots: object,
 ) -> float:
-    """Check the prices of an all-to-all; return the lower bound of its cells, 0 if they show none.
+    """Check the prices of an all-to-all, which bound either its slots or its cells.
 
-    They say nothing about objectives that are measured on a chip: the worst loss, the worst ratio
-    of signal to noise, the power of heaters. If they prove that more slots are needed, the figure
-    ``slots_lower_bound`` is raised, and ``findings.proof`` is this certificate, unless the
-    solution itself claims that figure (`claimed_slots`).
+    Returns the lower bound of its cells, 0 if there is none. A bound of slots is set as the figure
+    ``slots_lower_bound``, which so far has the number by counting, and the certificate is noted as
+    its proof. The figure stays if the solution states that number itself (`claimed_slots`), and so
+    claims less than its prices prove.
     """
-    # The bound of all slots together. If the prices prove that so many slots do not do, more are
-    # needed, and they say nothing about the cells of the schedule at hand.
+    # Either the prices prove that the number by counting is too low. Such prices say nothing about
+    # cells.
     fewest_slots = int(findings.figures["slots_lower_bound"])
     bound = checker.bound_slots(proof, list_circuits(problem), fewest_slots)
     if bound.cells == math.inf:
@@ -351,9 +348,10 @@ def _check_prices_of_pairs(
             findings.figures["slots_lower_bound"] = bound.slots
             findings.proof = "certificate"
         return 0.0
-    # The bound holds for schedules of so few slots alone: in more slots, links are worth more. It
-    # also needs that there is such a schedule, which the one at hand shows: if there were none,
-    # the prices times a large factor would prove any number of cells.
+
+    # Or they bound the cells of schedules with so few slots: in more slots, links are worth more.
+    # The schedule at hand has to be one of these: if there were none, the prices times a large
+    # factor would prove any number of cells. Objectives on a chip are not counted in cells.
     if problem.objective in ON_CHIP or findings.figures.get("slots") != fewest_slots:
         return 0.0
     return bound.cells
