@@ -1,6 +1,8 @@
-"""Covers of a demand, slot by slot, over the list of its entries.
+"""Greedy covers of a demand: slot by slot, a matching of greatest weight among what is left.
 
-The rules by which slots are chosen stand in `choices`.
+A rule (`choices`) says what an entry weighs and how long the slot is held. RATED and COMPARED
+choose a length that serves most for its time; CRITICAL serves the lines with the most entries left
+first, and MEDIAN large entries.
 
 The *worth* of an entry is the value of one tick of its service; its *value* is that of its service
 in a slot of the length that is looked at. An entry is *finished* by a slot that serves all that is
@@ -66,12 +68,12 @@ class CoverTerms(NamedTuple):
 
 @inner_kernel
 def _weigh(ports, unserved, count, delay, pressure):
-    """Set the value of a tick of service of each entry: the more, the busier its ports.
+    """Set the worth of each entry: the more, the busier its ports.
 
-    Writes ``unserved.worth[entry]``, without a unit, and uses the prices of `ports` for loads. The
-    load of a port is the ticks that its entries lack, and `delay` ticks for each of them. An entry
-    is worth the sum of exp(pressure * (load / greatest load - 1)) of both its ports: with a
-    `pressure` of 3 a port of the greatest load counts 1, and one of half of it 0.22.
+    Writes ``unserved.worth[entry]``; the prices of `ports` are scratch. The load of a port is the
+    ticks that its entries lack, and `delay` ticks for each of them. An entry is worth the sum of
+    exp(pressure * (load / greatest load - 1)) of both its ports: with a `pressure` of 3 a port of
+    the greatest load counts 1, and one of half of it 0.22.
     """
     row_load = ports.row_price
     column_load = ports.column_price
@@ -107,8 +109,8 @@ def _add_best_values(unserved, count, bonus, n_lengths):
 
     Adds to ``unserved.total[k]`` for a slot of ``unserved.lengths[k]`` ticks, for all k below
     `n_lengths`; this and ``unserved.most[k]`` begin at 0. No matching is worth more, as it has at
-    most one entry of each row. An entry that the slot serves to its end counts `bonus` ticks more.
-    The last row is not added: its best values are left in ``unserved.most``.
+    most one entry of each row. The last row is not added: its best values are left in
+    ``unserved.most``.
     """
     lengths = unserved.lengths
     total = unserved.total
@@ -137,8 +139,8 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
     `is_ranked` they are spread evenly over the different sizes of entries, which are sorted into
     ``unserved.sizes``, and else over the list of entries. For each length:
 
-    1. an entry has the value worth * (ticks served), where an entry that the slot finishes counts
-       `bonus` ticks more, usually one delay, which it saves;
+    1. an entry has its value, with `bonus` ticks more if it is finished: usually one delay, which
+       it saves;
     2. each row counts with its best entry, kept in ``unserved.most`` meanwhile. No matching is
        sought: two rows may count the same column;
     3. the sum over all rows is divided by length + delay: the rate of the length.
@@ -290,11 +292,7 @@ def _serve_slot(ports, unserved, count, length, matching):
 
 @inner_kernel
 def _value_service(unserved, count, length, bonus):
-    """Value each entry by what a slot of a length serves of it, times the worth of a tick.
-
-    Writes ``unserved.value[entry]`` of the first `count` entries; `length` and `bonus` are in
-    ticks.
-    """
+    """Set the value of each entry in a slot of a length, with `bonus` ticks if it is finished."""
     for entry in range(count):
         unserved.value[entry] = unserved.worth[entry] * _serves(
             unserved.ticks[entry], length, bonus
@@ -349,12 +347,9 @@ def _match_best_length(ports, unserved, count, delay, bonus):
 def cover_entries(ports, unserved, count, terms, slots):
     """Serve a demand by slots, one after the other, until all is served or there is no room.
 
-    The first `count` entries of `unserved` are the demand, and are served in place; `terms` are
-    `CoverTerms`. ``slots.matchings[slot, row]`` and ``slots.ticks[slot]`` receive the plan. For
-    each slot the rule gives a value to each entry, and the slot holds the heaviest matching for
-    these values. Returns how many slots were written and how many entries are left.
-    ``ports.work[0]`` is how many entries may still be looked at; it is negative if the kernel had
-    to end early.
+    Entries are served in place; `terms` are `CoverTerms`, and `slots`, a `Plan`, receives the
+    slots. Returns how many of them were written and how many entries are left. ``ports.work[0]``
+    is how many entries may still be looked at; it is negative if the kernel had to end early.
     """
     done = 0
     bonus = terms.bonus * terms.delay
@@ -393,11 +388,7 @@ def cover_entries(ports, unserved, count, terms, slots):
 
 
 def copy_entries(entries: Entries, n_lengths: int = CHOICES) -> UnservedEntries:
-    """Copy entries for a kernel that serves them in place, and lay out its scratch.
-
-    The scratch has room to compare `n_lengths` lengths for each slot, and for `RANKED` (1,024)
-    sizes of entries, among which these are chosen. Scratch is not filled.
-    """
+    """Copy entries for a kernel that serves them in place, beside scratch that is not filled."""
     worth, value = np.empty((2, len(entries.ticks)))
     lengths, total, most = np.empty((3, n_lengths))
     row = entries.row.astype(np.int64)

@@ -30,7 +30,7 @@ from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
 from optmatch.solvers.demands.plans import Plan, only_demanded, read_plan, tidy, trim
 from optmatch.solvers.demands.portfolio import yield_plans
-from optmatch.solvers.demands.scheduling import former_plan, repair, solve_demand
+from optmatch.solvers.demands.scheduling import adapt_plan, former_plan, solve_demand
 from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import ROUNDING, conclude, stoppable
@@ -311,7 +311,7 @@ class _MakespanSearch:
         former = former_plan(self.problem, self.start)
         if former is not None:
             n_starts = _FEW_STARTS
-            self._take(only_demanded(repair(self.problem, former), self.demand, self.shortest))
+            self._take(only_demanded(adapt_plan(self.problem, former), self.demand, self.shortest))
             task = task._replace(former=self.best)
         n_plans = self.clock.limits.at_most(n_starts).iterations
 

@@ -72,7 +72,7 @@ def matching_of(
 
 
 def serve(plan: Plan) -> NDArray[np.int64]:
-    """Return how long each circuit is up over all slots of a plan."""
+    """Return ``served[source, destination]``: how long each circuit is up over all slots."""
     n = plan.matchings.shape[1]
     served = np.zeros((n, n), dtype=np.int64)
     add_service(plan.matchings, plan.ticks, served)
@@ -90,13 +90,12 @@ def is_mutual(plan: Plan) -> bool:
 
 @kernel
 def shorten_slots(demand, served, matchings, ticks, order, shortest, may_drop):
-    """Shorten slots in an order by the time that no demand needs.
+    """Shorten slots by the time that no demand needs, one after another in the order `order`.
 
-    Changes ``ticks[slot]`` and ``served[source, destination]``, the ticks that circuits are up, in
-    place; `order` lists the slots of ``matchings[slot, source]``, each of which is looked at after
-    what those before it have given up. No slot gets shorter than `shortest`, but with `may_drop`
-    one that nothing needs comes down to 0. For example, a slot whose circuits have 3 and 5 ticks
-    more than they need becomes 3 ticks shorter, which leaves them 0 and 2 for other slots.
+    Changes ``ticks[slot]`` and ``served[source, destination]`` in place. No slot gets shorter than
+    `shortest`, but with `may_drop` one that nothing needs comes down to 0. For example, a slot
+    whose circuits have 3 and 5 ticks more than they need becomes 3 ticks shorter, which leaves
+    them 0 and 2 for other slots.
     """
     for slot in order:
         # The least service beyond the demand, of all circuits that have a demand.
@@ -123,11 +122,9 @@ def hold_as_needed(unserved, permutations, ticks):
     """Shorten the slots of a decomposition, one after the other, to what the demand still needs.
 
     Shortens ``ticks[term]``, and takes what is served off ``unserved[source, destination]``, in
-    place; ``permutations[term, source]`` is a destination. The matrix was stuffed: entries were
-    raised until all rows and columns had the same sum. A slot of each term, held for its weight,
-    would therefore serve more than the demand. Each term is held only as long as the circuit that
-    needs it longest, after what the terms before it have served. The last terms are shortened
-    most.
+    place. The terms add up to a stuffed matrix, whose entries were raised until all lines had the
+    same sum, and would serve more than the demand. Each term is held only as long as the circuit
+    that needs it longest, after what the terms before it have served.
     """
     for term in range(len(ticks)):
         # The most that any circuit of the permutation has left to serve.
@@ -167,11 +164,10 @@ def lengthen(plan: Plan, demand: NDArray[np.int64]) -> Plan:
 def best_length(needed: NDArray[np.int64], delay: int, shortest: int) -> int:
     """Choose how long to hold a slot: as long as serves most for its time, in ticks.
 
-    ``needed[circuit]`` > 0 are the ticks that its circuits lack, and `delay` ticks come before
-    each slot. The lengths at which a circuit is complete are compared by what is served, and a
-    delay for each complete circuit, divided by the length and a delay. As an example, circuits
-    lack 3 and 9 ticks, and the delay is 2: a length of 3 has the rate (3 + 3 + 2) / 5 = 1.6, and 9
-    has (3 + 9 + 4) / 11 = 1.45.
+    ``needed[circuit]`` > 0 are the ticks that its circuits lack. The rate of a length is what is
+    served, and a delay for each circuit that is complete then, divided by the length and a delay.
+    If circuits lack 3 and 9 ticks, and the delay is 2, a length of 3 has the rate (3 + 3 + 2) / 5
+    = 1.6, and 9 has (3 + 9 + 4) / 11 = 1.45.
     """
     lengths = np.unique(np.maximum(needed, shortest))
 

@@ -1,10 +1,10 @@
 """The frame of all methods for demands: plans come in, the best becomes the solution.
 
-A *plan* is a list of matchings with durations in ticks, as if the fabric held every matching and
-had one plane. A *candidate* is what a plan becomes: a schedule for each plane, routed, with the
-time at which all demand is served. A problem is *plain* if nothing but the slots and delays of a
-plan decides that time. The *former* plan is that of an earlier solution, repaired for this demand;
-the *known* answer is an earlier solution of this very problem, taken as it is.
+Methods plan as if the fabric held every matching and had one *plane*, that is, one of several
+equal switches side by side. A *candidate* is what a plan becomes: a schedule for each plane,
+routed, with the time at which all demand is served. A problem is *plain* if nothing but the slots
+and delays of a plan decides that time. The *former* plan is that of an earlier solution, adapted
+to this demand; the *known* answer is an earlier solution of this very problem, taken as it is.
 """
 
 from __future__ import annotations
@@ -114,12 +114,12 @@ def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
     return plan.cost(problem.delay_ticks) / problem.planes, busiest / problem.packet_share
 
 
-def spread(plan: Plan, problem: Demand) -> list[Plan]:
-    """Divide the slots of a plan among several switches, such that all end at about the same time.
+def divide_among_planes(plan: Plan, problem: Demand) -> list[Plan]:
+    """Divide the slots of a plan among planes, such that all planes end at about the same time.
 
-    Returns the plan of each plane; slots may be divided between planes. At first each slot, the
-    longest first, goes to the plane that would be free first. Then slots or parts of them move
-    from the plane that ends last to the one that ends first, as long as that helps.
+    Slots may be cut. List scheduling: the longest slot first, each to the plane that is free
+    first. Then slots or parts of them move from the plane that ends last to the one that ends
+    first, as long as that helps.
     """
     if problem.planes == 1:
         return [plan]
@@ -148,13 +148,11 @@ def spread(plan: Plan, problem: Demand) -> list[Plan]:
 def _equalise(
     ticks_by_slot: list[dict[int, int]], ends: NDArray[np.int64], delay: int, shortest: int
 ) -> bool:
-    """Let several switches end at more equal times, by one move of a slot or a part of it.
+    """Let planes end at more equal times, by one move of a slot or a part of it.
 
     Changes ``ticks_by_slot[plane][slot]`` and ``ends[plane]``, both in ticks; False if no move
-    helps. A plane is one of several switches side by side, each with its own slots. A slot of the
-    plane that ends last goes to the one that ends first. For example, planes that end at 100 and
-    60 with delays of 10 both end at 85 if 15 ticks of a slot move: one plane loses 15 ticks, the
-    other one gets 15 and a delay.
+    helps. For example, planes that end at 100 and 60 with delays of 10 both end at 85 if 15 ticks
+    of a slot move: one plane loses 15 ticks, the other one gets 15 and a delay.
     """
     last_plane = int(ends.argmax())
     first_plane = int(ends.argmin())
@@ -180,8 +178,8 @@ def _equalise(
     if chosen is None:
         return False
 
-    # A slot that moves as a whole takes its delay along; a part needs a delay of its own where the
-    # first plane does not hold this matching already.
+    # The last plane saves a delay if the slot moves as a whole; the first one needs one unless it
+    # holds this matching already.
     if most_moved == source[chosen]:
         del source[chosen]
         ends[last_plane] -= delay
@@ -198,9 +196,8 @@ def _equalise(
 def order_slots(matchings: NDArray[np.int32]) -> NDArray[np.int64]:
     """Order matchings so that few circuits change in between: return the numbers of the slots.
 
-    ``matchings[slot, source]`` is a destination, -1 where idle. A nearest-neighbour tour: it
-    begins with the matching that shares the fewest circuits with all others, and goes on to the
-    one that shares the most with the last.
+    A nearest-neighbour tour: it begins with the matching that shares the fewest circuits with all
+    others, and goes on to the one that shares the most with the last.
     """
     n_slots, n_ports = matchings.shape
     if n_slots < 3:
@@ -262,11 +259,10 @@ def put_in_order(plan: Plan, problem: Demand) -> Plan:
 def use_delays(plan: Plan, states: NDArray[np.int8] | None, problem: Demand) -> Plan:
     """Make a plan shorter where circuits that stay up carry data during the delays, too.
 
-    On this kind of switch, a circuit that two slots in a row share stays up during the delay
+    With per-circuit switching, a circuit that two slots in a row share stays up during the delay
     between them, if its route stays: ``states[slot, cell]``, None without cells. For example, with
     a delay of 3 and two slots of 10 ticks that share a circuit, this circuit is served for 23
-    ticks. If it needs only 20, it has 3 ticks to spare; a slot whose circuits all have as much to
-    spare is made 3 ticks shorter.
+    ticks. If all circuits of a slot have 3 ticks more than they need, it is made 3 ticks shorter.
     """
     # ``served[source, destination]``: ticks of slots, and of delays in which a circuit stays up.
     matchings = plan.matchings
@@ -283,7 +279,7 @@ def use_delays(plan: Plan, states: NDArray[np.int8] | None, problem: Demand) -> 
     return Plan(matchings, ticks)
 
 
-def repair(problem: Demand, former: Plan) -> Plan:
+def adapt_plan(problem: Demand, former: Plan) -> Plan:
     """Make a plan of another demand serve this one: slots last longer, and some are added.
 
     An entry that is served too little has its longest slot lengthened; entries without any slot
@@ -343,9 +339,8 @@ def solve_demand(
     their circuits do not fit side by side, and they are divided among the switches (planes),
     ordered and shortened.
 
-    It ends when the method has no more plans, a limit is reached, or a schedule ends as early as
-    the lower bound says. `build` makes the plans of the method called `name`, and `n_moves` bounds
-    its moves where neither time nor iterations are limited. `start` is a solution to begin with.
+    `build` makes the plans of the method called `name`, and `n_moves` bounds its moves where
+    neither time nor iterations are limited. `start` is a solution to begin with.
     """
     if problem.objective != "completion-s":
         raise InputError(
@@ -354,13 +349,15 @@ def solve_demand(
             where="method",
         )
     clock = limits.start()
+
+    # A former solution, perhaps of another demand, is a plan to begin with.
     former = former_plan(problem, start)
     if former is not None:
-        former = repair(problem, former)
+        former = adapt_plan(problem, former)
     search = _CandidateSearch(problem, clock)
     is_limited = limits.time_s is not None or limits.iterations is not None
 
-    # A former solution of this very problem is an answer as it is. Nobody asks for its ticks.
+    # If it is one of this very problem, it is an answer as it is. Nobody asks for its ticks.
     known: tuple[float, Candidate] | None = None
     if start is not None and start.problem == problem and start.objective is not None:
         schedules = (start.schedule,) if start.answer is None else start.answer.schedules
@@ -501,8 +498,7 @@ def is_plain(problem: Demand) -> bool:
 def _choose_realiser(problem: Demand) -> Callable[[Plan], Candidate]:
     """Return the function that turns plans into real schedules on the fabric of a problem.
 
-    A candidate is what becomes of it: schedules, with states of the cells (2x2 switches) if there
-    are any, and the time at which all is served.
+    On a fabric that does not hold every matching, routes are kept for later plans.
     """
     fabric = problem.fabric
     if holds_every_matching(fabric):
@@ -510,7 +506,6 @@ def _choose_realiser(problem: Demand) -> Callable[[Plan], Candidate]:
     with uncounted():
         from optmatch.solvers.demands.realisable import Realiser  # other fabrics need no router
 
-    # It keeps the routes of matchings that it has found, for later plans.
     return partial(_route_and_schedule, problem, Realiser(problem))
 
 
@@ -543,9 +538,9 @@ def schedule_plan(
     matching (`route_slots`).
 
     Slots of the same matching become one, and what a packet network should carry is taken out.
-    The rest is spread over the planes. Where circuits that stay keep carrying data, they keep
-    their routes as far as others find theirs beside them; and if there is one plane without
-    packets, slots are put in order first, and shortened in the end (`use_delays`).
+    The rest is divided among the planes. With per-circuit switching circuits that stay keep their
+    routes as far as others find theirs beside them; and on one plane without packets, slots are
+    put in order first, and shortened in the end (`use_delays`).
     """
     plan = tidy(plan)
     if problem.packet_share > 0:
@@ -554,9 +549,7 @@ def schedule_plan(
     is_alone = problem.planes == 1 and problem.packet_share == 0
     schedules = []
 
-    # Each plane has a share of the slots. Where circuits that stay carry data during the delay,
-    # its order of slots matters.
-    for plan_of_plane in spread(plan, problem):
+    for plan_of_plane in divide_among_planes(plan, problem):
         if circuits_go_on and is_alone:
             plan_of_plane = put_in_order(plan_of_plane, problem)
         if states is None:

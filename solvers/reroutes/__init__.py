@@ -1,4 +1,10 @@
-"""Getting over failures: running states, repairs, and the order of their steps."""
+"""Getting over failures: running states, repairs, and the order of their steps.
+
+Words of this room: a *running state* is a fabric with circuits in use. A *unit* is what a spare
+replaces: a chip with all its ports, or one port of a switch; a *handover* chooses a spare for each
+lost unit. A circuit is *hit* if a failure takes its light or one of its ends. The *flow graph*
+(`routing_state`) says where light can go, and a *path* is a circuit on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Slices of racks: search, exact loads, the state of a pod, steered bandwidth."""
+"""Slices of racks: search, exact loads, the state of a pod, steered bandwidth.
+
+Words of this room: a *slice* is a torus of chips for one job. It has *slots*, each of which is
+placed on a *server* of the rack, and *pairs* of slots that circuits join; the *weight* of a pair
+is how many. A *route* of a pair passes *edges*, which are bundles of fibres between servers. The
+*load* of an edge is how many circuits it carries, at most as many as it has *fibres*; the load of
+a slice is the largest. *Joined* racks are linked by inter-rack switches. A *pod* is the racks of
+one scheduler.
+"""
 
 from __future__ import annotations
 

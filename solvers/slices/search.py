@@ -1,4 +1,7 @@
-"""The search for a slice in a rack, or in joined ones, which can be interrupted."""
+"""The search for a slice in a rack, or in joined ones, which can be interrupted.
+
+The kernels of `optmatch.solvers.slices.kernels` do the depth-first search; here are its tables.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +51,10 @@ class Placement(NamedTuple):
 class SliceSearch:
     """A depth-first search for servers and routes of a slice, which can be interrupted.
 
-    Parameters
-    ----------
-    rack
-        The rack, or joined racks, on whose free servers the slice may lie.
-    plan
-        The slots and circuits of the slice, for one way to turn it.
-    n_routes
-        How many routes are offered to each pair of slots.
-    largest_load
-        The most circuits that any edge may carry, those of earlier slices included.
-    seats
-        ``seats[slot]``: places in ``rack.servers``, if they are fixed; None to search for them.
+    The slice has the slots and circuits of `plan`, for one way to turn it; each pair is offered
+    `n_routes` routes, and no edge carries more than `largest_load` circuits, those of earlier
+    slices included. ``seats[slot]`` are places in ``rack.servers``, if they are fixed; None to
+    search for them.
 
     Attributes
     ----------
@@ -79,10 +74,9 @@ class SliceSearch:
     ) -> None:
         """Prepare the tables of the search; nothing is searched yet.
 
-        The search is a sequence of steps, each of which gives a slot its server or a pair of slots
-        its route; a pair follows its second slot. With slots 0, 1 and 2 and the pairs 0-1 and 1-2
-        the steps are slot 0, slot 1, pair 0-1, slot 2, pair 1-2. With fixed servers only the steps
-        of pairs are left. One is searched of placements that are mirror images of each other.
+        In each step either a slot takes a server or a pair takes a route, after both of its slots:
+        with slots 0, 1 and 2 and the pairs 0-1 and 1-2 the steps are slot 0, slot 1, pair 0-1,
+        slot 2, pair 1-2.
         """
         self.rack = rack
         self.plan = plan
@@ -95,8 +89,8 @@ class SliceSearch:
         for kind, weight in enumerate(weights.tolist()):
             _drop_full_routes(table.routes[kind], table.lengths[kind], self.limit_room, weight)
 
-        # Each step decides one thing. Either a slot takes a server (pair_of_step is -1), or a pair
-        # takes a route (slot_of_step is -1). A pair comes after both of its slots.
+        # The steps: ``pair_of_step[step]`` is -1 where a slot takes a server, and
+        # ``slot_of_step[step]`` where a pair takes a route. A pair comes with its later slot.
         n_slots = plan.n_slots
         n_free = len(rack.servers)
         earlier_pairs: list[list[int]] = [[] for _ in range(n_slots)]
@@ -112,7 +106,7 @@ class SliceSearch:
         slot_of_server = np.full(n_free, -1)
         smaller_slots = np.full((n_slots, 1), -1)
         if seats is None:
-            # One placement is searched of those that are mirror images of each other.
+            # Of placements that are mirror images of each other one is searched.
             smaller_slots = _tell_mirrors_apart(plan)
         else:
             # The servers are fixed, so only the steps of pairs remain.
@@ -122,7 +116,8 @@ class SliceSearch:
             server_of_slot[:] = seats
             slot_of_server[seats] = np.arange(n_slots)
 
-        # By slot the circuits out of it (0) and into it (1), none of which has a route yet.
+        # ``owed[slot, end]``: circuits out of the slot (end 0) and into it (1) without a route, at
+        # first all of them.
         owed = np.zeros((n_slots, 2), dtype=np.int64)
         for end in (0, 1):
             np.add.at(owed[:, end], plan.pairs[:, end], plan.weights)

@@ -19,7 +19,7 @@ from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
 from optmatch.solvers.demands.plans import Plan, finish_plan, only_demanded, serve, tidy, trim
 from optmatch.solvers.demands.realisable import shorten
-from optmatch.solvers.demands.scheduling import former_plan, spread
+from optmatch.solvers.demands.scheduling import divide_among_planes, former_plan
 from optmatch.testing.demands import best_demand
 from optmatch.testing.routing import largest_matchings
 from optmatch.verify.demands.bounds import check_proof
@@ -94,7 +94,7 @@ def test_planes_share_the_work(matrix: Matrix, planes: int, delay: int) -> None:
     """Nothing is lost, and no plane ends later than if slots were dealt out in turn."""
     problem = ideal(matrix, delay_s=float(delay), quantum_s=1.0, planes=planes)
     plan = cover_heaviest_first(matrix)
-    shares = spread(plan, problem)
+    shares = divide_among_planes(plan, problem)
     assert sum(serve(share) for share in shares).tolist() == serve(plan).tolist()  # type: ignore[union-attr]
     ends = [share.cost(delay) for share in shares]
     dealt = [int((plan.ticks[k::planes] + delay).sum()) for k in range(planes)]
