@@ -65,21 +65,7 @@ class ExactModel(ABC, Generic[Answer]):
     ) -> Outcome:
         """Run CP-SAT until it is done, a limit is reached, or Ctrl-C.
 
-        Parameters
-        ----------
-        clock
-            Its time limit bounds the run; its limit of iterations bounds the conflicts.
-        on_event
-            Called with a `Tick`, and with objectives and bounds if the model `tells` them.
-        seed
-            The seed of CP-SAT's random numbers.
-        work
-            A limit on the work, in seconds that CP-SAT counts by its steps.
-
-        Returns
-        -------
-        Outcome
-            What is proved, the limit that was met, and the values that `read` looks up.
+        Iterations are conflicts. `work` is a limit in seconds that CP-SAT counts by its steps.
         """
         return minimise(
             self.model,

@@ -12,7 +12,13 @@ from optmatch.model import InputError, Limits, OnEvent, Problem, Solution, uncou
 from optmatch.solvers.params import Params
 
 Run = Callable[..., Solution]
-"""A method: a function of (problem, limits, rng, on_event), and of `start=` and `params=`."""
+"""A method: a function of (problem, limits, rng, on_event), and of `start=` and `params=`.
+
+All methods keep the limits of time, gap and iterations, draw from `rng` alone, and tell `on_event`
+of ticks, better objectives and better bounds. `start` is a former solution, perhaps of another
+problem of the kind, from which the search begins. What a method says of itself is what an
+iteration is, and when its solution is optimal or infeasible.
+"""
 
 
 @dataclass(frozen=True, slots=True)

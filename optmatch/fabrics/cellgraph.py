@@ -89,22 +89,7 @@ class CellGraph(Value):
     placed: bool = False
 
     def __post_init__(self) -> None:
-        """Check the arrays of a mesh of cells (2 x 2 switches), and make them read-only.
-
-        Terminals a1, a2, b1 and b2 of a cell have the numbers 4 * cell + 0 to 3. The arrays are
-
-        - ``mate[terminal]``: the terminal that one is joined to, -1 if it is free;
-        - ``perimeter``: the free terminals, in any order;
-        - ``ends[cell, end]``: x and y of both ends of a cell, shape (cells, 2, 2);
-        - ``stuck[cell]``: -1 (`FREE`) for a cell that works, 0 or 1 for one that is stuck in bar
-          or cross, 2 (`DEAD`) for one without light; None becomes -1 for each cell.
-
-        Raises
-        ------
-        InputError
-            If joins are not mutual, the perimeter is not the free terminals, a dead cell is joined
-            to another, or a length does not fit.
-        """
+        """Check the arrays of a mesh of cells (2 x 2 switches), and make them read-only."""
         self._freeze(1, np.int32, "mate", "perimeter")
         self._freeze(3, np.float64, "ends")
         mate = self.mate

@@ -618,16 +618,7 @@ class IdealSwitch(Fabric):
     graph: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        """Check that names, losses and budgets fit to the number of ports.
-
-        ``loss_db[source, destination]`` has a row and a column for each port, and ``budget_db``,
-        the most that a circuit may lose, is one number or one for each port; both are in dB.
-
-        Raises
-        ------
-        InputError
-            Naming the field that does not fit.
-        """
+        """Check that names, losses and budgets fit to the number of ports."""
         check_fields(self)
         check_size("ports", self.n, "n")
         if self.names is not None and not self.n == len(self.names) == len(set(self.names)):

@@ -105,11 +105,6 @@ class Faulty(Fabric):
 
         A cell has at most one of the faults stuck in bar, stuck in cross, and dead. A fabric with
         faults inside a fabric with faults is refused.
-
-        Raises
-        ------
-        InputError
-            Naming the field that does not fit.
         """
         form_of(Fabric).check("fabric", self.fabric)
         for name in ("stuck_bar", "stuck_cross", "dead_cells"):

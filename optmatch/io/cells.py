@@ -81,6 +81,8 @@ def read_cells(
             if isinstance(cell_name, str) and cell_name in number_of_name:
                 entries = {**entries, "cell": number_of_name[cell_name]}
             row = {key: read_entry(key, entry, place) for key, entry in entries.items()}
+
+            # Each row has the number of a cell, and no two rows have the same one.
             cell = row.pop("cell", None)
             if cell is None or cell != int(cell) or not 0 <= cell < n_cells:
                 text = "is missing" if cell is None else f"= {cell:g}"
@@ -197,6 +199,8 @@ def read_heaters(path: str | os.PathLike[str], fabric: Fabric) -> dict[tuple[int
                     fields[field] = [read_entry(key, number, place) for number in entry]
                 else:
                     fields[field] = read_entry(key, entry, place)
+
+            # A heater may have several lines, each with a voltage and its phase.
             if ("volts" in fields) != ("phases_rad" in fields):
                 raise FormatError("v and phase_rad go together", where=place)
             former = points.setdefault((cell, arm), {"volts": [], "phases_rad": []})

@@ -212,16 +212,7 @@ class Device(Value):
     coupler_shares: tuple[_Share, ...] = field(default=(), metadata={"brief": True})
 
     def __post_init__(self) -> None:
-        """Check ranges, and that a table of couplers is one.
-
-        A table has the part of the light that a coupler lets across (``coupler_shares``) at rising
-        wavelengths; a slope stands in its place.
-
-        Raises
-        ------
-        InputError
-            Naming the field that is wrong.
-        """
+        """Check ranges, and that a table of couplers is one."""
         check_fields(self)
         wavelengths_nm = self.coupler_wavelengths_nm
         nouns = "coupler_wavelengths_nm"
@@ -594,11 +585,6 @@ class CellDevice(Value):
         """Check ranges and lengths; columns that are ideal in all cells become None.
 
         ``bar_loss_db``, one of the columns, has an entry for each cell and counts them.
-
-        Raises
-        ------
-        InputError
-            Naming the column that has another length or a value out of range.
         """
         check_fields(self)
 

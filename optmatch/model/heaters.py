@@ -65,16 +65,7 @@ class Heater(Value):
     settling_s: Amount | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an arm that does not exist, and phases that are not given or do not rise.
-
-        A cell has an arm 1 and an arm 2. The phase of a heater in rad is a coefficient times the
-        square of the voltage, or is interpolated between measured points.
-
-        Raises
-        ------
-        InputError
-            Naming the field that is wrong.
-        """
+        """Refuse an arm that does not exist, and phases that are not given or do not rise."""
         Value.__post_init__(self)
 
         # The phase follows from the voltage by a coefficient, or by points between which it rises.

@@ -95,16 +95,7 @@ class Schedule(Value):
     )
 
     def __post_init__(self) -> None:
-        """Refuse fields without one entry for each slot, and slots that are no matchings.
-
-        A slot is a time in which circuits stay: a row of ``matchings``, a duration, and perhaps
-        the states of cells and the delay before it.
-
-        Raises
-        ------
-        InputError
-            Naming the field that does not fit.
-        """
+        """Refuse fields without one entry for each slot, and slots that are no matchings."""
         check_fields(self)
         n_slots = len(self.matchings)
         check_length("durations_s", self.durations_s, n_slots, "slots")

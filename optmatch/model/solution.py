@@ -276,11 +276,6 @@ class Solution(Value, Generic[Answer]):
 
         Optimal and infeasible are proved, and have no limit; all others were ended by one. An
         optimal or a feasible solution has an answer with its objective, others have none.
-
-        Raises
-        ------
-        InputError
-            Saying which two contradict each other.
         """
         check_fields(self)
         object.__setattr__(self, "stats", FrozenMap(self.stats))

@@ -131,13 +131,7 @@ class Routing(Displayed):
     }
 
     def __post_init__(self) -> None:
-        """Check all fields, and fill in the device of each cell where the objective needs one.
-
-        Raises
-        ------
-        InputError
-            Naming the field that is wrong, or the entry of the matching.
-        """
+        """Check all fields, and fill in the device of each cell where the objective needs one."""
         form_of(Fabric).check("fabric", self.fabric)
         find_destination = partial(self.fabric.find_port, receives=True)
         self._set(matching=number_names(find_destination, self.matching))
@@ -516,13 +510,7 @@ class RoutingProof(Value):
     infeasible: Annotated[NDArray[np.int8], Range(0, 1)]
 
     def __post_init__(self) -> None:
-        """Check that all arrays have an entry for each node, and that the nodes form a tree.
-
-        Raises
-        ------
-        InputError
-            If they do not.
-        """
+        """Check that all arrays have an entry for each node, and that the nodes form a tree."""
         check_fields(self)
         n_nodes = len(self.circuit)
         if n_nodes == 0:

@@ -165,6 +165,9 @@ def topologies(solution: Solution) -> Topologies:
     """
     answer = answer_of(solution)
     problem = solution.problem
+
+    # Rails and planes that change circuits by themselves have a switch each; a schedule is that of
+    # one switch.
     if isinstance(answer, RailPlan):
         if not isinstance(problem, RailJob):
             raise InputError(f"a plan of rails for a problem of kind {problem.kind}")

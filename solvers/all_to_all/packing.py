@@ -300,6 +300,8 @@ def bound_slots(
     must_meet = np.zeros((problem.fabric.n_ports,) * 2, dtype=np.bool_)
     must_meet[tuple(problem.pairs.T)] = True
     sources = np.flatnonzero(must_meet.any(axis=1))
+
+    # All links begin with the same weight. Some of the time is left for others.
     wiring = router.wiring
     space = router.workspace
     all_paths = search_all_paths(wiring, np.zeros_like(wiring.cell_cost))

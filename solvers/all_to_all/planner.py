@@ -225,6 +225,7 @@ class SlotPlanner:
         """
         router = spare.get()
         try:
+            # Afresh with little effort, or on from the routes of a failed slot with more.
             if failed is None:
                 return self.route_slot(partner, *router.empty_routes(), EFFORTS[0], router)
             routes = failed.routes.copy()

@@ -466,6 +466,8 @@ def sum_waits(cells: SlowCells, order, give_up_s, last_state):
     for place in range(1, n_slots):
         slot = order[place]
         wait_s = cells.floor_s
+
+        # The slot waits for the slowest cell whose driven state changes.
         for cell in range(n_cells):
             state = cells.states[slot, cell]
             if state >= 0:
@@ -506,6 +508,8 @@ def move_slot(cells: SlowCells, order, place, best_s, last_state, trial):
                     else:
                         former_place = position - 1
                 trial[position] = order[former_place]
+
+            # The trial order is kept if its slots wait less in all.
             trial_s = sum_waits(cells, trial, best_s, last_state)
             if trial_s < best_s:
                 best_s = trial_s

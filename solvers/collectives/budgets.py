@@ -301,6 +301,8 @@ def _exchange_ranks(
     order = np.arange(len(needed))
     best: IntArray | None = None
     worst_db = float(loss_db[sources, destinations].max())
+
+    # The next threshold is the largest loss below the worst one of the order so far.
     while True:
         if worst_db < np.inf:
             best = order.copy()

@@ -33,32 +33,12 @@ def solve(
 
     Stuffing adds to entries until all rows and columns have one sum. Such a matrix is a sum of
     permutations with weights, and each permutation becomes a slot that lasts for its weight.
+    By the `rule` ``"first"`` the next permutation is any whose entries are not zero, by
+    ``"bottleneck"`` one whose smallest entry is as large as can be.
 
-    Parameters
-    ----------
-    problem
-        The demand, with objective ``"completion-s"`` or ``"matchings"``.
-    limits
-        The limits of time, gap and iterations. An iteration is one decomposition; for the
-        completion time one is all.
-    rng
-        Draws other names of ports for further decompositions.
-    on_event
-        Called with ticks, better objectives and better bounds.
-    rule
-        Which permutation comes next: ``"first"``, any whose entries are not zero, or
-        ``"bottleneck"``, one whose smallest entry is as large as can be.
-
-    Returns
-    -------
-    Solution
-        For the completion time, the slots of the decomposition freed of what stuffing has added.
-        For the fewest matchings, the decomposition of the fewest terms.
-
-    Raises
-    ------
-    InputError
-        If the fewest matchings are asked for on a fabric that does not hold every permutation.
+    For the completion time there is one decomposition, freed of what stuffing has added. For the
+    fewest matchings each iteration makes one, under other names of ports, and that of the fewest
+    terms counts; `InputError` on a fabric that does not hold every permutation.
     """
     # Fewest matchings: decompositions with other names of ports, of which the best counts.
     name = f"birkhoff-{rule}"

@@ -121,6 +121,8 @@ class Realiser:
         self.mutual = problem.fabric.bidirectional
         self.known: dict[bytes, NDArray[np.int8]] = {}
         self.all_pairs: Plan | None = None
+
+        # Where most pairs have a demand, a schedule of all pairs is one more plan.
         dead = problem.fabric.route_cells() == UNREACHED  # left to a packet network
         self.demand = np.where(dead, 0, problem.ticks)
         n_entries = np.count_nonzero(self.demand)

@@ -121,6 +121,8 @@ def _lead_to_leaf(state, first, lines, leaf, joins):
             root = first + lines - 2
         else:
             first += 1
+
+        # Down to the half of the leaves in which the leaf is.
         if leaf < half:
             state[root] = 0
             lines = half

@@ -35,32 +35,14 @@ def solve(
 ) -> Solution:
     """Get over a failure quickly.
 
-    A circuit is hit if the failure took its light or one of its ends, and a job is hit if one of
-    its circuits is. Spares take over for lost units: chips, or other owners of ports. Spares near
-    the neighbours of what is lost come first; circuits that the failure did not hit move only if
-    there is no other way, few and those of hit jobs first. Iterations bound how many sets of
-    circuits that make room are tried.
+    Spares near the neighbours of what is lost come first. Circuits that the failure did not hit
+    move only if there is no other way, few and those of hit jobs first. Iterations bound how many
+    sets of circuits that make room are tried.
 
     A search through the flow graph for each hit circuit and spare: a fraction of a millisecond
     where no other circuit has to move. Where nothing is found, a second or so goes into a proof
-    that there is nothing: a cut of the rack, or prices for every handover of ports.
-
-    Parameters
-    ----------
-    problem
-        The running state, and what has failed.
-    limits
-        When the search ends; an iteration is one set of circuits that make room.
-    rng
-        Nothing is drawn from it.
-    on_event
-        Receives the plan that is found.
-
-    Returns
-    -------
-    Solution
-        INFEASIBLE, with a certificate, if it is proved that nothing helps; without a transition
-        and without a proof if nothing was found.
+    that there is nothing: a cut of the rack, or prices for every handover of ports. The solution
+    is INFEASIBLE then, with a certificate.
     """
     clock = limits.start()
     bound = problem.lower_bound()

@@ -408,24 +408,8 @@ def solve(
     failure took none, circuits changed, cells set, the worst loss, and the length of routes.
 
     The quick repair comes first. If it meets the bound of the problem, no model is needed.
-    Iterations count models, each solved to its end; both limits stop the search with the best so
-    far.
-
-    Parameters
-    ----------
-    problem
-        The running state, and what has failed.
-    limits
-        When the search ends; an iteration is one model.
-    rng
-        Draws the seed of CP-SAT.
-    on_event
-        Receives better plans.
-
-    Returns
-    -------
-    Solution
-        OPTIMAL, or INFEASIBLE with a reason, unless a limit was reached.
+    Iterations count models, each solved to its end. The solution is OPTIMAL, or INFEASIBLE with a
+    reason, unless a limit was reached.
     """
     clock = limits.start()
     bound: Any = problem.lower_bound()

@@ -64,6 +64,8 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     form_of(RackFabric).check("rack", rack)
     if rack.ports_per_chip < 6:
         raise InputError(f"ports_per_chip = {rack.ports_per_chip}: a torus needs 6")
+
+    # Each box is a job, whose circuits are its torus; chips in no box are spares.
     circuits: list[tuple[int, int]] = []
     owners: list[int] = []
     taken: set[int] = set()

@@ -145,6 +145,8 @@ def route_by_negotiation(
         return decided
     if problem.objective in ON_CHIP:
         return route_worst(problem, clock, rng, on_event, "negotiated", route_exactly)
+
+    # A limit of iterations takes the place of the parameters.
     bound = problem.lower_bound()
     params = params or RoutingParams()
     n_turns = params.restarts

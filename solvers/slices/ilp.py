@@ -146,27 +146,9 @@ def minimise_load(
 ) -> Solution:
     """Place a slice with the least load on its busiest edge.
 
-    Parameters
-    ----------
-    problem
-        The pod, its earlier slices, and the shape of one more.
-    limits
-        An iteration is ``_NODES_OF_AN_ITERATION`` nodes of the search.
-    rng
-        Not used: the search draws nothing.
-    on_event
-        Called with ticks, better slices and higher bounds.
-
-    Returns
-    -------
-    Solution
-        Its certificate is a `LoadProof`; where no cut shows the bound in some rack,
-        ``stats["bound_by"]`` says that it was searched.
-
-    Raises
-    ------
-    InputError
-        For joined racks of more than ``MOST_JOINED`` servers.
+    An iteration is ``_NODES_OF_AN_ITERATION`` nodes of the search. The certificate is a
+    `LoadProof`; where no cut shows the bound in some rack, ``stats["bound_by"]`` says that it was
+    searched. `InputError` for joined racks of more than ``MOST_JOINED`` servers.
     """
     fabric = problem.fabric
     if fabric.joined and fabric.n_servers > MOST_JOINED:

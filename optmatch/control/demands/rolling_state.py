@@ -170,6 +170,8 @@ class RollingState:
             raise InputError("flows: each waiting demand has flows, and no other", where="flows")
         if not numbers.issuperset(self.lost):
             raise InputError("lost: a demand that does not wait", where="lost")
+
+        # Weights and deadlines are of waiting demands; flows have ticks, and ports of the switch.
         for name in ("weights", "deadlines"):
             values = getattr(self, name) or None
             check_length(name, values, len(self.waiting), "waiting demands")

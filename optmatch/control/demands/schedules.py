@@ -278,6 +278,8 @@ def _unit_of(
         return None
     if listed is None and (table.ndim != 2 or table.shape[0] != table.shape[1]):
         return None
+
+    # Lines that are not filled have to have equal sums, up to the tolerance.
     sums = _sums_of_lines(table, listed)
     largest = float(sums.max())
     if not fill and np.ptp(sums) > tolerance * largest:

@@ -136,17 +136,7 @@ class CellCircuit(Value):
     longer_um: float = field(default=0.0, metadata={"brief": True})
 
     def __post_init__(self) -> None:
-        """Check that joins, terminals and arms of a cell name pins and parts that it has.
-
-        A cell is a small circuit of couplers, phase shifters and waveguides. Its joins and
-        terminals are pins ``"part,pin"``; its two arms list the phase shifters that set it.
-
-        Raises
-        ------
-        InputError
-            If a part is there twice, a pin is none of a part, or an arm lists another kind of
-            part.
-        """
+        """Check that joins, terminals and arms of a cell name pins and parts that it has."""
         check_fields(self)
         names = [part.name for part in self.parts]
         if len(set(names)) != len(names):

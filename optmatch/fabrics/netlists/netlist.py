@@ -95,16 +95,7 @@ class Netlist(Fabric):
     type: ClassVar[str] = "netlist"
 
     def __post_init__(self) -> None:
-        """Check that instances, connections, ports and open pins fit together.
-
-        Raises
-        ------
-        NetlistError
-            With all flaws of the netlist: pins that are not there, used twice, or not at all, and
-            parts that are not connected.
-        InputError
-            If there are not as many places or circuits as cells.
-        """
+        """Check that instances, connections, ports and open pins fit together."""
         check_fields(self)
         object.__setattr__(self, "connections", FrozenMap(self.connections))
         # All flaws are told at once, since whoever mends a netlist wants to know them all.

@@ -420,6 +420,8 @@ def _place(
     spans = []
     for name, circuit in zip(netlist.instances, cell_circuits(netlist), strict=True):
         place = places.get(name)
+
+        # A cell without a place lies between its first and its last coupler.
         if place is None and circuit is not None:
             couplers = [part.name for part in circuit.parts if part.kind == "coupler"]
             first, last = (places.get(couplers[end]) for end in (0, -1))
@@ -450,6 +452,8 @@ def _place(
     if cell_length is not None and not (length and length > 0):
         assume(f"cell_length = {cell_length}: no length; cells are drawn, and so are distances")
         return None
+
+    # Without a stated length: the distance of the couplers of a cell, or a part of that of cells.
     if length is None:
         if len(rows) > 1 and not nearest.min() > 0:
             assume("cells lie at one place: they are drawn, and so are their distances")

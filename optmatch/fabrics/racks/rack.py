@@ -134,13 +134,7 @@ class RackFabric(Fabric):
     def __post_init__(self) -> None:
         """Refuse servers that do not fill racks, too many parts, and clashing options.
 
-        Racks are boxes of chips, divided into servers; fibres join servers, or with ``joined`` the
-        faces of racks to switches between racks. An interposer is the switch inside each server.
-
-        Raises
-        ------
-        InputError
-            Naming the field that does not fit.
+        With ``joined``, fibres lead from the faces of racks to switches between racks.
         """
         check_fields(self)
         for axis, rack_chips, server_chips in zip(AXES, self.chips, self.server, strict=True):

@@ -392,6 +392,8 @@ def _list_ports(fabric: Fabric) -> list[tuple[str, int]]:
         if not isinstance(fabric, Netlist):
             names = tuple(name.replace(" ", "_") for name in names)
         return list(zip(names, sources, strict=True))
+
+    # Ports with two terminals have a name at each.
     if isinstance(fabric, Netlist) and fabric.tx is not None and fabric.rx is not None:
         tx = list(fabric.tx)
         rx = list(fabric.rx)

@@ -134,15 +134,7 @@ class CollectivePlan(Value):
     among: Literal["whole-blocks", "all"] = "whole-blocks"
 
     def __post_init__(self) -> None:
-        """Check that the arrays of the plan fit each other; what they say is not checked here.
-
-        Raises
-        ------
-        InputError
-            Naming the first field that is wrong: if starts and ends have another shape than the
-            shares of planes, if there are parts or places of some sends only, or if sends do not
-            ascend by round, or links by send.
-        """
+        """Check that the arrays of the plan fit each other; what they say is not checked here."""
         check_fields(self)
         for name in ("circuits", "shares_bytes", "start_s", "end_s"):
             array = getattr(self, name)

@@ -119,13 +119,7 @@ class Collective(CollectiveFields):
     objectives: ClassVar[dict[str, str]] = {"collective": "s"}
 
     def __post_init__(self) -> None:
-        """Check all fields, and fill in those that follow from others.
-
-        Raises
-        ------
-        InputError
-            Naming the first field that is wrong.
-        """
+        """Check all fields, and fill in those that follow from others."""
         # An ideal switch of as many ports as needed is the default fabric. It is made before all
         # fields are checked, so the numbers that it depends on are checked here.
         if self.fabric is None:
@@ -204,6 +198,8 @@ def _set_sizes(problem: Collective) -> None:
             _refuse("demand_bytes", "given", "none but of an all-to-all")
         if demand.shape != (n, n):
             _refuse("demand_bytes", demand.shape, f"{n} x {n} bytes")
+
+        # No rank sends to itself, and the size is what the busiest rank sends or receives.
         for rank in np.flatnonzero(demand.diagonal())[:1]:
             amount = float(demand[rank, rank])
             _refuse(f"demand_bytes[{rank}, {rank}]", amount, "0 from a rank to itself")
@@ -256,6 +252,8 @@ def _check_islands(problem: Collective) -> None:
             if part.name.startswith("island_") and amount != part.default:
                 _refuse(part.name, amount, f"{part.default:g} without islands")
         return
+
+    # Islands are equally large, and rates so near that sums of times stay finite.
     if problem.n_ranks % problem.island:
         _refuse("island", problem.island, f"a divisor of {problem.n_ranks} ranks")
     if problem.size_bytes > LONGEST_S * problem.island_rate_bytes_per_s:

@@ -229,12 +229,7 @@ class Demand(_InTicks):
     def __post_init__(self) -> None:
         """Check all fields, and count the demand, the delay and the shortest slot in ticks.
 
-        A tick is the unit of time in which methods compute.
-
-        Raises
-        ------
-        InputError
-            Naming the field that is wrong, or the entry of the demand that no circuit can carry.
+        InputError names the field that is wrong, or the entry that no circuit can carry.
         """
         check_fields(self)
         demand = self.demand_bytes

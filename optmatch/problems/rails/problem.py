@@ -99,17 +99,7 @@ class RailJob(_Built):
     objectives: ClassVar[dict[str, str]] = {"rail-job": "s"}
 
     def __post_init__(self) -> None:
-        """Check that the parts of the job fit together, as far as none can tell by itself.
-
-        These are degrees of parallelism, workload, network and collective algorithms.
-
-        Raises
-        ------
-        InputError
-            Naming the option: if batch or model do not fit the degrees, the step has too many
-            operations, ranks fill no whole servers, a recorded step comes with degrees of its own,
-            a rail does not fit its switch, or a collective has no such algorithm.
-        """
+        """Check that the parts of the job fit together, as far as none can tell by itself."""
         check_fields(self)
         object.__setattr__(self, "_built", {})
         # A model is split by the degrees; a recorded step is split already.

@@ -210,10 +210,7 @@ class Reroute(_AssessedState):
     def __post_init__(self) -> None:
         """Check all fields, follow the light of all circuits, and assess the failures.
 
-        Raises
-        ------
-        InputError
-            Naming the first field, circuit, spare or failed part that is wrong.
+        InputError names the first field, circuit, spare or failed part that is wrong.
         """
         # Ports and cells may be called by their names.
         form_of(Fabric).check("fabric", self.fabric)

@@ -77,13 +77,7 @@ class Transition(Value):
     steps: Annotated[Given[np.int32], Axes(2, 3)] = given()
 
     def __post_init__(self) -> None:
-        """Check that changed circuits have ports and routes, and that kinds of steps are known.
-
-        Raises
-        ------
-        InputError
-            If numbers of entries differ, or naming the step.
-        """
+        """Check that changed circuits have ports and routes, and that kinds of steps are known."""
         check_fields(self)
         if not len(self.changed) == len(self.circuits) == len(self.routes):
             raise InputError(

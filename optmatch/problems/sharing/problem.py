@@ -124,13 +124,7 @@ class PortSharing(Displayed):
     }
 
     def __post_init__(self) -> None:
-        """Check all fields: the order lists each job once, and each job can be served.
-
-        Raises
-        ------
-        InputError
-            Naming the job that no resource can serve, with its bounds.
-        """
+        """Check all fields: the order lists each job once, and each job can be served."""
         check_fields(self)
         jobs = self.jobs
         n_jobs = jobs.n_jobs

@@ -71,13 +71,7 @@ class Resources(Value):
     removed_fields: ClassVar[tuple[str, ...]] = ("private",)
 
     def __post_init__(self) -> None:
-        """Check all fields: tables and lists have one length, and nobody leaves before it comes.
-
-        Raises
-        ------
-        InputError
-            Naming the field that is wrong.
-        """
+        """Check all fields: tables have one length, and nobody leaves before it comes."""
         _check_table(self, "resources")
         check_length("names", self.names or None, len(self.public), "attributes")
         for name in ("arrival_s", "departure_s", "plane", "pod"):

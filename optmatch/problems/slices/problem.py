@@ -147,16 +147,7 @@ class SliceAllocation(Displayed):
     objectives: ClassVar[dict[str, str]] = {"slice-allocation": "circuits"}
 
     def __post_init__(self) -> None:
-        """Check all fields: the shape, the routes, and who has the servers and the fibres.
-
-        A slice is a torus of chips on whole servers of racks; circuits between its servers use
-        fibres.
-
-        Raises
-        ------
-        InputError
-            Naming the field that is wrong, or the slice that takes what another one has.
-        """
+        """Check all fields: the shape, the routes, and who has the servers and the fibres."""
         check_fields(self)
         if self.fabric.ports_per_chip < 6:
             raise InputError(

@@ -463,6 +463,8 @@ def _replay_round(
     is_replaced = kind == REPLACE
     is_added = is_replaced | (kind == REDUCE)
     is_same = target[1:] == target[:-1]
+
+    # Of several sends to one set all are added, or all of them replace it.
     for clash in np.flatnonzero(is_same & ~(is_added[:-1] & is_added[1:])):
         where = state.describe(round_, target[clash])
         findings.refuse("a copy is all that a rank receives of a chunk", where, "more", "one")

@@ -156,6 +156,8 @@ class HeldCircuits:
                 continue
             states[cell] = state
             next_terminal = self._mate[left]
+
+            # The circuit ends here, or goes on; in the end all others have to fit, too.
             if left == end:
                 if not remaining or self._lead_light(remaining, remaining[0][0], states):
                     return True

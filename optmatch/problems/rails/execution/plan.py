@@ -74,18 +74,7 @@ class RailTimeline(Value):
     cell_states: Annotated[GivenOrNone[np.int8], Axes(2), Range(FREE, CROSS)] = given(default=None)
 
     def __post_init__(self) -> None:
-        """Refuse rows that are no matchings, columns of other lengths, and times that descend.
-
-        A state is which circuits a rail has at a time. `matchings` has a row for each state, of
-        which each receive port may be the end of one transmit port at most; `asked_s` and
-        `starts_s` have an entry for each state (when it is asked for, and when its change starts,
-        in seconds); `cell_states`, if there is one, has a row for each state.
-
-        Raises
-        ------
-        InputError
-            Naming the field and the first wrong entry.
-        """
+        """Refuse rows that are no matchings, columns of other lengths, and times that descend."""
         check_fields(self)
         states = len(self.matchings)
         check_matchings(self.matchings)
@@ -237,16 +226,7 @@ class RailPlan(Value):
     """Fields that files of plans without them do not have."""
 
     def __post_init__(self) -> None:
-        """Refuse columns of other lengths, rails that occur twice, and relays out of order.
-
-        `start_s`, `end_s` and `ports` have an entry for each operation of the step; each rail is
-        in one timeline; `relays` has the operation in its first column, ascending.
-
-        Raises
-        ------
-        InputError
-            Naming the field and the first wrong entry.
-        """
+        """Refuse columns of other lengths, rails that occur twice, and relays out of order."""
         check_fields(self)
         operations = len(self.start_s)
         for name in ("end_s", "ports"):

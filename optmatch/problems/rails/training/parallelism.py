@@ -78,9 +78,15 @@ class Parallelism(Value):
     Raises
     ------
     InputError
-        Naming the option: of a degree below 1, an expert degree or shard that does not divide the
-        replicas, a shard of nothing, an order without all degrees, or layers of another number of
-        parts.
+        Naming the option (`where`), if
+
+        - a field has a value outside its range, or there are too many ranks;
+        - `order` or `placement` does not name each degree once ("ep" may be left out);
+        - `ep` or `shard` does not divide the ranks that hold the same weights, or `shard` is
+          set though nothing is sharded;
+        - `stage_layers` has another number of entries than the model has parts (`n_parts`);
+        - `virtual_stages` is over 1 without the schedule "interleaved", or 1 with it;
+        - `overlap` is set without the schedule "dualpipe".
 
     See Also
     --------
@@ -111,25 +117,7 @@ class Parallelism(Value):
     placement: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")
 
     def __post_init__(self) -> None:
-        """Turn orders that are written as text into tuples, and check that the degrees fit.
-
-        "tp-cp-dp-pp" or "tp,cp,dp,pp" become ("tp", "cp", "dp", "pp"). The degrees are `dp`
-        replicas of the model, `tp` ranks that share each layer, `pp` stages of the pipeline, `cp`
-        parts of a sequence, and `ep` groups of experts.
-
-        Raises
-        ------
-        InputError
-            Naming the option (`where`), if
-
-            - a field has a value outside its range, or there are too many ranks;
-            - `order` or `placement` does not name each degree once ("ep" may be left out);
-            - `ep` or `shard` does not divide the ranks that hold the same weights, or `shard` is
-              set though nothing is sharded;
-            - `stage_layers` has another number of entries than the model has parts (`n_parts`);
-            - `virtual_stages` is over 1 without the schedule "interleaved", or 1 with it;
-            - `overlap` is set without the schedule "dualpipe".
-        """
+        """Turn orders that are written as text into tuples, and check that the degrees fit."""
         for name in ("order", "placement"):
             order: object = getattr(self, name)
             if isinstance(order, str):

@@ -173,17 +173,7 @@ class Step(_Derived):
     skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check columns, members and parts in this order, as later checks rely on earlier ones.
-
-        Columns (rank, kind, group and others) have an entry for each operation; a member is a rank
-        of a group; the parts of a communication have the same number in `match`. `rank_start` and
-        `rail` are derived afterwards.
-
-        Raises
-        ------
-        InputError
-            Naming the first operation that is wrong.
-        """
+        """Check columns, members and parts in this order, as later checks rely on earlier ones."""
         check_fields(self)
         check_size("ranks", 1 + _last_rank(self), "groups")
         _check_columns(self)

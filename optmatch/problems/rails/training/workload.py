@@ -182,14 +182,7 @@ class Workload(Value):
     recorded: Step | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse both or neither of model and recorded step, and loads of another number.
-
-        Raises
-        ------
-        InputError
-            Naming the option: model or recorded step, a micro-batch of 0, or loads of experts
-            (`skew`) of which there are not as many as experts.
-        """
+        """Refuse both or neither of model and recorded step, and loads of another number."""
         check_fields(self)
         if (self.model is None) == (self.recorded is None):
             both = "neither model nor recorded is" if self.model is None else "both are"
