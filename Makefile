@@ -155,7 +155,6 @@ python-of-all:
 rivals-of-all: $(READY_TO_TEST)
 	OPTMATCH_EXAMPLES=2 $(PYTEST) -q tests/rivals
 	for question in demands collectives meshes rails; do $(BIN)/python -m tests.rivals $$question --cells $(or $(CELLS),40) || exit 1; done
-	$(BIN)/python -m tests.helpers.best_method
 
 fresh-docs:
 	@.ci/fresh docs

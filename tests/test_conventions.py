@@ -101,12 +101,3 @@ def test_states_are_by_slot_and_cell() -> None:
     crossed = light.entered % 2 != light.left % 2
     assert set(light.slot[crossed].tolist()) == {1}
     assert set((light.entered[crossed] // 4).tolist()) == {4}
-
-
-def test_links_join_the_far_side() -> None:
-    """Light that leaves by a terminal enters the next cell at its mate, on the same link."""
-    graph = om.HexMesh(2, 2).graph
-    for terminal in np.flatnonzero(graph.mate >= 0).tolist():
-        mate = int(graph.mate[terminal])
-        assert mate // 4 != terminal // 4
-        assert graph.links.of_terminal[mate] == graph.links.of_terminal[terminal]

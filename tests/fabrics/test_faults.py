@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.fabrics import DEAD, UNREACHED, Faulty, break_cells
+from optmatch.fabrics import UNREACHED, Faulty
 from optmatch.fabrics.light import trace
 from optmatch.io.files import problem_from_tree, problem_to_tree
 from optmatch.model import BAR, CROSS, FREE, IDLE
@@ -57,68 +57,38 @@ def matchings(n_ports: int) -> st.SearchStrategy[NDArray[np.int32]]:
     return st.permutations(range(n_ports)).map(pair_up)
 
 
-def test_ways_of_light_in_broken_cells() -> None:
-    """A stuck cell has one way in both states; a dead one sends light back, and joins nothing."""
-    graph = om.HexMesh(1, 1).graph
-    stuck = np.array([BAR, CROSS, DEAD, FREE, FREE, FREE], dtype=np.int8)
-    broken_graph = break_cells(graph, stuck)
-    exits = broken_graph.exits
-    assert exits[0].tolist() == [2, 2]
-    assert exits[4].tolist() == [7, 7]
-    assert [row.tolist() for row in exits[8:12]] == [[k, k] for k in range(8, 12)]
-    assert (broken_graph.mate[8:12] == -1).all()
-    assert np.array_equal(exits[12:], graph.exits[12:])
-    assert np.array_equal(broken_graph.perimeter[: len(graph.perimeter)], graph.perimeter)
-
-
-@given(broken(SMALL), matchings(SMALL.n_ports))
-@settings(deadline=None, max_examples=60)
-def test_routing_honours_faults(mesh: Faulty, matching: NDArray[np.int32]) -> None:
-    problem = om.Routing(mesh, matching)
-    possible = holds(held_matchings(mesh), matching)
-    found = om.solve(problem, "negotiated", seed=0)
-    assert (found.schedule is not None) == possible
-    assert (found.status is om.Status.INFEASIBLE) == (not possible)
-    solution = om.solve(problem, "ilp", seed=0)
-    assert (solution.status is om.Status.OPTIMAL) == possible
-    assert (solution.status is om.Status.INFEASIBLE) == (not possible)
-    if solution.schedule is not None and solution.schedule.cell_states is not None:
-        stated = solution.schedule.cell_states[0]
-        assert set(stated[list(mesh.stuck_bar)]) <= {BAR, FREE}
-        assert set(stated[list(mesh.stuck_cross)]) <= {CROSS, FREE}
-        assert set(stated[list(mesh.dead_cells)]) <= {FREE}
-
-
-@given(broken(SMALL))
-@settings(deadline=None, max_examples=60)
-def test_dead_pairs_are_those_no_state_connects(mesh: Faulty) -> None:
-    rows = held_matchings(mesh)
-    n = mesh.n_ports
-    reached = [[any(row[i] == j for row in rows) for j in range(n)] for i in range(n)]
-    expected = [(i, j) for i in range(n) for j in range(i + 1, n) if not reached[i][j]]
-    assert mesh.dead_pairs() == expected
-
-
 COLUMNS = [om.Benes(4), om.Crossbar(3), om.SpankeBenes(4), om.SwitchAndSelect(2)]
+ANY_FABRIC = st.one_of(broken(SMALL, most=5), st.sampled_from(COLUMNS).flatmap(broken))
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=40)
-def test_faults_in_columns_of_cells(data: st.DataObject) -> None:
-    mesh = data.draw(broken(data.draw(st.sampled_from(COLUMNS)), most=2))
+@settings(deadline=None, max_examples=120)
+def test_faults_are_honoured_and_named(data: st.DataObject) -> None:
+    """Trying all states says which pairs are dead, what can be routed, and what is the cause."""
+    mesh = data.draw(ANY_FABRIC)
     rows = held_matchings(mesh)
     n = mesh.n_ports
     reached = {(i, row[i]) for row in rows for i in range(n)}
-    assert set(mesh.dead_pairs()) == {
-        (i, j) for i in range(n) for j in range(n) if i != j and (i, j) not in reached
-    }
-    matching = np.array(data.draw(st.permutations(range(n))), dtype=np.int32)
+    pairs = itertools.permutations(range(n), 2)
+    if mesh.bidirectional:
+        pairs = itertools.combinations(range(n), 2)
+    assert mesh.dead_pairs() == [pair for pair in pairs if pair not in reached]
+    drawn = matchings(n) if mesh.bidirectional else st.permutations(range(n))
+    matching = np.array(data.draw(drawn), dtype=np.int32)
     possible = holds(rows, matching)
-    for method in ("constructive", "negotiated", "ilp"):
+    methods = ["negotiated", "ilp", *["constructive"] * (not mesh.bidirectional)]
+    for method in methods:
         solution = om.solve(om.Routing(mesh, matching), method, seed=0)
         assert (solution.schedule is not None) == possible
         if not possible:
             assert_caused(mesh, matching, solution)
+            continue
+        assert "causes" not in solution.stats
+        assert solution.status is om.Status.OPTIMAL or method != "ilp"
+        stated = solution.schedule.cell_states[0]
+        assert set(stated[list(mesh.stuck_bar)]) <= {BAR, FREE}
+        assert set(stated[list(mesh.stuck_cross)]) <= {CROSS, FREE}
+        assert set(stated[list(mesh.dead_cells)]) <= {FREE}
 
 
 @pytest.mark.parametrize("method", ["negotiated", "ilp"])
@@ -193,19 +163,6 @@ def test_faults_survive_files() -> None:
     assert tree["fabric"]["type"] == "faulty" and tree["fabric"]["fabric"]["type"] == "hex-mesh"
     assert problem_from_tree(tree) == problem
     assert Faulty.of(mesh.fabric, mesh.faults) == mesh
-
-
-@pytest.mark.parametrize("method", ["negotiated", "ilp"])
-@given(mesh=broken(SMALL, most=5), matching=matchings(SMALL.n_ports))
-@settings(deadline=None, max_examples=60)
-def test_causes_are_needed_and_enough(
-    method: str, mesh: Faulty, matching: NDArray[np.int32]
-) -> None:
-    solution = om.solve(om.Routing(mesh, matching), method, seed=0)
-    if solution.status is not om.Status.INFEASIBLE:
-        assert "causes" not in solution.stats
-        return
-    assert_caused(mesh, matching, solution)
 
 
 def test_a_dead_pair_is_told_in_words() -> None:

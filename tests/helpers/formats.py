@@ -158,7 +158,7 @@ def seeds() -> dict[str, list[Seed]]:
     small = [p for p in sorted(INSTANCES.glob("*/*.json")) if p.stat().st_size < 10_000]
     good = sorted((DATA / "good").glob("*.json")) + sorted((DATA / "answers").glob("*.json"))
     problems = [p.read_bytes() for p in [*small, *good] if not p.match("*.schedule.json")]
-    problems += [*_fabrics(), _COFLOWS.encode()]
+    problems += [*fabrics(), _COFLOWS.encode()]
     schedules = [p.read_bytes() for p in good if p.match("*.schedule.json")]
     device = write_device(DEVICES["smartlight"]).encode()
     quick = ("routing", "demand", "collective", "sharing-flow", "slice")
@@ -170,10 +170,7 @@ def seeds() -> dict[str, list[Seed]]:
     ]
     triggers = str(exported(_plan(), "triggers")).encode()
     return {
-        "problem": [
-            Seed({"a.json": text}, read_and_verify)
-            for text in [*problems, *_fabrics(), _COFLOWS.encode()]
-        ],
+        "problem": [Seed({"a.json": text}, read_and_verify) for text in problems],
         "schedule": [Seed({"a.json": text}, read_and_verify) for text in schedules],
         "arrays": [Seed(_beside(text), read_and_verify) for text in schedules],
         "device": [Seed({"a.json": device}, read_device)],
@@ -338,7 +335,8 @@ def _recording(path: Path) -> object:
     return read_recorded_step(path.with_name("a"), read_groups(path.with_name("g.json")))
 
 
-def _fabrics() -> Iterator[bytes]:
+def fabrics() -> Iterator[bytes]:
+    """Write a question on the least fabric of each kind."""
     for kind in FABRICS:
         tree: dict[str, Any] = {"format": "optmatch/problem/1", "kind": "all-to-all"}
         tree["fabric"] = {"type": kind, **FABRIC_FIELDS.get(kind, {"n": 4})}

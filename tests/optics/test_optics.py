@@ -118,15 +118,6 @@ def test_the_order_of_indices() -> None:
     assert np.allclose(optics.signal_to_crosstalk_db, 10.0)
 
 
-def test_crosstalk_counts_loaded_inputs_only() -> None:
-    device = om.Device(cross_extinction_db=20.0, bar_extinction_db=20.0)
-    alone = om.measure_optics(*solved(om.Benes(4), [2, -1, -1, -1]), device)
-    assert alone.signal_to_crosstalk_db[0, 0] == np.inf
-    assert np.isnan(alone.insertion_loss_db[0, 1:]).all()
-    loaded = om.measure_optics(*solved(om.Benes(4), [2, 3, 0, 1]), device)
-    assert np.isfinite(loaded.signal_to_crosstalk_db).all()
-
-
 @pytest.mark.parametrize("device", list(DEVICES.values()), ids=list(DEVICES))
 @pytest.mark.parametrize("idle", ["cross", "bar", "keep"])
 def test_energy_is_kept(device: om.Device, idle: Any) -> None:
@@ -466,7 +457,7 @@ def test_heaters_are_added_up(offset: float, state_mw: tuple[float, float]) -> N
 @cache
 def settle_without_power() -> tuple[om.AllToAll, om.Solution, Any]:
     """Solve an all-to-all, and settle its free cells where heaters take no power."""
-    mesh = om.HexMesh(3, 3, ports=4)
+    mesh = om.HexMesh(2, 2, ports=4)
     dark = {cell: {"heater_mw_per_pi": 0.0} for cell in range(mesh.n_cells)}
     problem = om.AllToAll(mesh)
     solution = om.solve(problem, seed=0)

@@ -125,26 +125,6 @@ def test_the_order_of_indices() -> None:
     assert np.array_equal(waves.entering, np.eye(4))
 
 
-def test_light_goes_on_where_cells_join() -> None:
-    """Two cells in a row multiply, and the waveguide between them counts once."""
-    single = transfer(0.3)
-    joined = wire([-1, -1, 4, 5, 2, 3, -1, -1])
-    cells, guides = np.stack([single, transfer(1.1)]), np.ones(6, dtype=complex)
-    guides[joined.links.of_terminal[2]] = 0.5
-    waves = scatter(joined, cells, guides, np.array([0, 1]))
-    assert np.allclose(waves.leaving[6:], cells[1] @ np.diag([0.5, 1.0]) @ cells[0])
-
-    waves = scatter(wire([6, 7, -1, -1, -1, -1, 0, 1]), cells[::-1], guides, np.array([4, 5]))
-    assert np.allclose(waves.leaving[2:4], cells[1] @ np.diag(guides[:2][::-1]) @ cells[0])
-
-
-def test_light_that_comes_back_passes_transposed_cells() -> None:
-    joined = wire([-1, -1, 4, 5, 2, 3, -1, -1])
-    cells = np.array([[[0.1, 0.2], [0.3, 0.4]], [[0.5, 0.1], [0.2, 0.3]]], dtype=complex)
-    waves = scatter(joined, cells, np.ones(joined.links.count, dtype=complex), np.array([6, 7]))
-    assert np.allclose(waves.leaving[:2], cells[0].T @ cells[1].T)
-
-
 def test_the_faintest_leak_counts() -> None:
     """Beside a ring without loss too, into which no light gets."""
     joined = wire([-1, -1, 4, 5, 2, 3, -1, -1, -1, 11, -1, 9])

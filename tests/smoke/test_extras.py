@@ -9,9 +9,12 @@ import pytest
 
 RUN = """
 import sys
-sys.modules[sys.argv.pop(1)] = None  # as if it were not installed
+sys.modules[sys.argv[1]] = None  # as if it were not installed
 from optmatch.cli import main
-main(prog_name="optmatch")
+*first, last = sys.argv[2:]
+for line in first:
+    assert not main(line.split(), prog_name="optmatch", standalone_mode=False), line
+main(last.split(), prog_name="optmatch")
 """
 SPEC = """
 problems = ["demand.json"]
@@ -27,10 +30,10 @@ NEEDING = {  # package: what is run without it, and the extra that it names
 }
 
 
-def command(folder: Path, package: str, args: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process that lacks a package."""
+def command(folder: Path, package: str, *lines: str) -> subprocess.CompletedProcess[str]:
+    """Run command lines, one after the other, in a process that lacks a package."""
     return subprocess.run(
-        [sys.executable, "-c", RUN, package, *args.split()],
+        [sys.executable, "-c", RUN, package, *lines],
         capture_output=True, text=True, check=False, cwd=folder,
     )  # fmt: skip
 
@@ -41,15 +44,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("files")
     (place / "spec.toml").write_text(SPEC)
     (place / "netlist.yml").write_text("instances: {}\n")
-    for args in (
+    done = command(
+        place,
+        "matplotlib",
         "generate demand --model uniform --size 3 --fabric ideal-switch --delay 9 -o demand.json",
         "solve demand.json --method greedy-cover -q -o answer.json",
         "sweep spec.toml -q",
         "report spec.sqlite -o rows.csv",
         "plot answer.json -o answer.html",
-    ):
-        done = command(place, "matplotlib", args)
-        assert done.returncode == 0, done.stderr
+    )
+    assert done.returncode == 0, done.stderr
     return place
 
 

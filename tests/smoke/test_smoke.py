@@ -149,7 +149,7 @@ def test_each_method_solves_what_it_takes(case: str, tmp_path: Path) -> None:
 
 def test_the_command_line_solves_verifies_and_draws_every_kind() -> None:
     files = [generate(case) for case in COMMANDS if "," not in case]
-    limits = ("--seed", 0, "--time-limit", 1, "-q")
+    limits = ("--seed", 0, "--time-limit", 0.2, "-q")
     commands(("solve", file, *limits, "-o", answer_of(file)) for file in files)
     if DRAWS:
         commands(("plot", answer_of(file), "-o", file.with_suffix(".svg")) for file in files)

@@ -77,13 +77,6 @@ def test_a_switch_is_one_server_and_a_rack_is_no_switch() -> None:
             refused()
 
 
-def test_no_fibre_joins_two_racks() -> None:
-    rack = om.RackFabric(racks=3)
-    ends = rack.server_coordinates[:, 0][rack.edges]
-    assert (ends[:, 0] == ends[:, 1]).all()
-    assert rack.n_fibres == 3 * om.RackFabric().n_fibres
-
-
 def test_inter_rack_switches_join_the_faces_of_all_racks() -> None:
     """A switch meets the servers at its place of both faces of each rack."""
     rack = om.RackFabric((4, 4, 4), (2, 2, 1), fibres=3, racks=3, joined=True)
