@@ -16,7 +16,7 @@ import optmatch as om
 from optmatch.io import loads
 from optmatch.model.files import replace_file
 from optmatch.problems import RoutingProof
-from tests.helpers.command import DATA, ideal_solution, put
+from tests.helpers.command import DATA, ideal_solution
 
 
 def large_solution() -> om.Solution:
@@ -107,15 +107,6 @@ def test_replacing_takes_the_old_arrays_away(tmp_path: Path) -> None:
     om.save(ideal_solution(), tmp_path / "a.json", force=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.other.npz"]
     assert om.load(tmp_path / "a.json") == ideal_solution()
-
-
-def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.json", "mine")
-    with pytest.raises(om.InputError, match=r"a.json: is there already; --force replaces it"):
-        om.save(ideal_solution(), path)
-    assert path.read_text() == "mine"
-    om.save(ideal_solution(), path, force=True)
-    assert om.load(path) == ideal_solution()
 
 
 def test_targets_that_cannot_be_written_are_refused(tmp_path: Path) -> None:

@@ -250,22 +250,6 @@ def test_a_solution_comes_back(solution: om.Solution) -> None:
     validator("schedule").validate(json.loads(text))
 
 
-@relaxed
-@given(solutions())
-def test_a_solution_comes_back_from_two_files(
-    tmp_path_factory: Any, solution: om.Solution
-) -> None:
-    folder = tmp_path_factory.mktemp("two")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("optmatch.io.files.MOST_BYTES", -1)
-        patch.setattr("optmatch.io.files._SMALL", 0)
-        om.save(solution, folder / "a.json")
-    tree = json.loads((folder / "a.json").read_text())
-    assert ("arrays" in tree) and (folder / tree["arrays"]["file"]).exists()
-    assert om.load(folder / "a.json") == solution
-    validator("schedule").validate(tree)
-
-
 @pytest.mark.parametrize("path", [*GOOD, *INSTANCES], ids=lambda path: path.name)
 def test_good_files_are_read_and_follow_their_schema(path: Path) -> None:
     tree = json.loads(path.read_text())

@@ -16,11 +16,9 @@ import optmatch as om
 from optmatch.commands.cost import PRICE_LISTS
 from optmatch.io import loads
 from optmatch.io.exports import exported
-from optmatch.io.files import problem_digest
 from optmatch.problems import RoutingProof
 from optmatch.problems.costs import PRICES
-from optmatch.problems.rails.presets import PRESETS, Preset, make_job
-from optmatch.problems.rails.published import CASES, published_job
+from optmatch.problems.rails.presets import Preset
 from optmatch.problems.records import build_records, from_object, read_tables
 from tests.helpers import oracles
 
@@ -255,28 +253,7 @@ def test_a_delay_that_no_float_divides_by_is_refused() -> None:
         om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1e-320)
 
 
-# Figures in data files: read, checked by the classes of their records, and as they were.
-
-
-KNOWN = json.loads((Path(__file__).parents[1] / "data" / "rail-figures.json").read_text("utf-8"))
-"""Digests of jobs, from when their figures stood in Python."""
-
-
-def test_jobs_of_presets_are_those_of_before() -> None:
-    for name, preset in PRESETS.items():
-        n_ranks = preset.parallelism.n_ranks
-        sizes = [n_ranks, 2 * n_ranks] + [n_ranks // 2] * (preset.parallelism.cp > 1)
-        for as_run in (False, True):
-            for gpus in sizes:
-                digest = problem_digest(make_job(name, gpus, as_run=as_run))
-                assert digest.startswith(KNOWN[f"{name} {gpus} {as_run}"])
-
-
-def test_published_jobs_are_those_of_before() -> None:
-    for case in CASES:
-        for electrical in (False, True):
-            job = published_job(case, efficiency=0.9, electrical=electrical, delay_s=0.25)
-            assert problem_digest(job).startswith(KNOWN[f"{case} {electrical}"])
+# Figures in data files: read, and checked by the classes of their records.
 
 
 def test_the_command_knows_all_price_lists() -> None:

@@ -82,15 +82,6 @@ def test_a_policy_has_one_step_time(job: om.RailJob, policy: Any) -> None:
     assert simulate_rails(job, policy).step_s == solution.objective
 
 
-def test_one_port_serves_one_neighbour_at_a_time() -> None:
-    job = small_job(dp=1, tp=1, pp=3, batch=4, micro_batch=1, delay_s=1.0)
-    found = simulate_rails(job, "provisioned")
-    assert found.step_s == om.solve(job, "provisioned", seed=0).objective
-    assert (
-        found.step_s > simulate_rails(change_job(job, ports_per_gpu=2), "provisioned").step_s + 1
-    )
-
-
 @relaxed
 @given(served_jobs())
 def test_policies_are_ordered(job: om.RailJob) -> None:

@@ -17,6 +17,7 @@ from optmatch.control.demands.schedules import Slots, decompose, schedule
 from optmatch.problems.demands import traffic
 from optmatch.solvers.demands import birkhoff, entry_covers, portfolio
 from tests.helpers.modes import compiled_only
+from tests.solvers.demands.test_birkhoff import permutation_sum
 
 DELAY_S = 20e-6
 
@@ -72,13 +73,8 @@ def test_sparse_matrices_are_decomposed() -> None:
     assert decompose(sparse).weights.tolist() == [5, 1]
 
 
-def few_entries(n: int, seed: int = 0, kind: Any = np.int64) -> NDArray[Any]:
-    """Add up three random permutations with random weights: few enough entries to be listed."""
-    rng = np.random.default_rng(seed)
-    matrix = np.zeros((n, n), dtype=kind)
-    for _ in range(3):
-        matrix[np.arange(n), rng.permutation(n)] += rng.integers(1, 50)
-    return matrix
+FEW_ENTRIES = permutation_sum(100, 3, 0, most=49)
+"""Few enough to be listed."""
 
 
 @pytest.mark.parametrize("n", [100, 200])
@@ -87,7 +83,7 @@ def test_sparse_matrices_of_few_entries_are_never_full(
     rule: Any, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their terms are exact; by the bottleneck each weight is the largest that there is."""
-    matrix = few_entries(n)
+    matrix = permutation_sum(n, 3, 0, most=49)
     full = decompose(matrix, rule)
     monkeypatch.setattr(csr_array, "toarray", None)
     terms = decompose(csr_array(matrix), rule)
@@ -99,7 +95,7 @@ def test_sparse_matrices_of_few_entries_are_never_full(
 
 
 def test_sparse_floats_are_decomposed_and_filled() -> None:
-    matrix = few_entries(100, kind=np.float64) / 7
+    matrix = FEW_ENTRIES / 7
     terms = decompose(csr_array(matrix))
     assert np.abs(terms.rest_of(matrix)).max() <= 1e-12 * matrix[0].sum()
     uneven = matrix * np.random.default_rng(0).random((100, 100))
@@ -114,12 +110,12 @@ def test_sparse_floats_are_decomposed_and_filled() -> None:
 
 
 def test_what_is_wrong_with_a_sparse_matrix_is_told() -> None:
-    uneven = few_entries(100)
+    uneven = FEW_ENTRIES.copy()
     uneven[3, 4] += 1
     for matrix, message in (
         (uneven, r"sums to .*, row 0 to .*: must be equal; fill=True raises"),
-        (-few_entries(100), r"matrix\[0, \d+\] = -\d+: must be >= 0"),
-        (few_entries(100)[:50], "must be square"),
+        (-FEW_ENTRIES, r"matrix\[0, \d+\] = -\d+: must be >= 0"),
+        (FEW_ENTRIES[:50], "must be square"),
     ):
         with pytest.raises(om.InputError, match=message):
             decompose(csr_array(matrix))
@@ -135,7 +131,7 @@ def test_ctrl_c_ends_a_sparse_decomposition(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(birkhoff, "peel_listed", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        decompose(csr_array(few_entries(100)))
+        decompose(csr_array(FEW_ENTRIES))
 
 
 def solstice(seed: int) -> Any:

@@ -39,13 +39,6 @@ def reopened(path: Path) -> str:
     return describe(controller)
 
 
-@pytest.mark.parametrize("durable", ["always", "interval"])
-def test_a_restart_knows_each_change(tmp_path: Path, durable: Any) -> None:
-    path, known = begun(tmp_path, rack_state(), 30, durable=durable)
-    assert reopened(path) == known
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_an_empty_file_needs_a_state(tmp_path: Path) -> None:
     path = tmp_path / "controller.json"
     path.touch()

@@ -4,7 +4,6 @@ import re
 import sys
 from dataclasses import replace
 from functools import cache
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -195,25 +194,6 @@ def test_a_deadline_ends_the_search_at_any_moment(
     assert (decided[0], decided[-1]) == (False, True)
 
 
-@pytest.mark.parametrize("order", list(permutations((0, 20, 41))))
-def test_circuits_are_given_back_in_any_order(
-    controller: om.Rerouter, order: tuple[int, ...]
-) -> None:
-    for chip in (0, 20, 41):
-        controller.apply(controller.fail(chip=chip))
-    controller.apply(controller.fail(chip=controller.stand_ins[20]))
-    controller.repair(chip=[0, 20, 41])
-    controller.apply(controller.give_back(order[0]))
-    controller.rollback()
-    assert sorted(controller.stand_ins) == [0, 20, 41]
-    for unit in order:
-        controller.apply(controller.give_back(unit))
-    state = controller.state
-    assert controller.stand_ins == {}
-    assert state.circuits.tolist() == rack_state().circuits.tolist()
-    assert len(state.spares) == 3 and len(state.failed_chips) == 1
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
 def test_a_file_that_cannot_grow(tmp_path: Path) -> None:
     """The change is refused as a whole, and no part of it stays."""
@@ -231,17 +211,6 @@ def test_a_file_that_cannot_grow(tmp_path: Path) -> None:
     controller.close()
     with om.Rerouter.open(file) as again:
         assert again.state == controller.state
-
-
-def test_other_repairs() -> None:
-    """Fibres, ports and cells work again, and circuits stay where they are."""
-    for state, failure in ((rack_state(), {"fibre": 5}), (mesh_state(), {"cell": 40})):
-        controller = om.Rerouter(state)
-        proposal = controller.fail(**failure)  # type: ignore[arg-type]
-        failed = controller.apply(proposal)
-        after = controller.repair(**failure)
-        assert after.circuits.tolist() == failed.circuits.tolist()
-        assert (after.failed_fibres, after.dead_cells) == ((), ())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from optmatch.solvers.feedforward import router
 from tests.helpers.command import call
 
 CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
-PLANAR: list[Any] = [om.SpankeBenes, om.Clements, om.Reck, om.Crossbar]
 each_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.type)
 
 
@@ -31,11 +30,6 @@ def outputs(fabric: FeedForward, states: np.ndarray[Any, Any]) -> np.ndarray[Any
     assert (light.left % 4 >= 2).all()
     found: np.ndarray[Any, Any] = place[light.arrived]
     return found
-
-
-def all_states(n_cells: int) -> np.ndarray[Any, Any]:
-    """Every state of so many cells."""
-    return np.arange(2**n_cells)[:, None] >> np.arange(n_cells) & 1
 
 
 def column_of(fabric: FeedForward) -> np.ndarray[Any, Any]:
@@ -121,28 +115,6 @@ def test_cells_are_drawn_apart(cls: Any, n: int) -> None:
         heights = np.sort(ends[ends[:, 0, 0] == x, 0, 1])
         assert (np.diff(heights) >= 0.99).all()
     assert (np.diff(np.unique(ends[:, 0, 0])) >= 1.49).all()
-
-
-@pytest.mark.parametrize("n", [2, 3, 5, 8])
-@pytest.mark.parametrize("cls", PLANAR, ids=lambda cls: cls.type)
-def test_planar_fabrics_cross_nothing(cls: Any, n: int) -> None:
-    assert crossings(cls(n)) == 0
-    assert crossings(om.Benes(4)) > 0
-
-
-def crossings(fabric: FeedForward) -> int:
-    """Count the pairs of links that cross when drawn straight."""
-    graph = fabric.graph
-    left = np.flatnonzero((graph.mate >= 0) & (np.arange(len(graph.mate)) % 4 >= 2))
-    places = graph.terminal_positions()
-    p, q = places[left], places[graph.mate[left]]
-
-    def side(a: Any, b: Any, c: Any) -> Any:
-        return np.sign((b - a)[..., 0] * (c - a)[..., 1] - (b - a)[..., 1] * (c - a)[..., 0])
-
-    a, b, c, d = p[:, None], q[:, None], p[None], q[None]
-    crossed = (side(a, b, c) * side(a, b, d) < 0) & (side(c, d, a) * side(c, d, b) < 0)
-    return int(crossed.sum()) // 2
 
 
 def lit(fabric: FeedForward, terminals: np.ndarray[Any, Any]) -> list[set[int]]:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import optmatch as om
-from optmatch.fabrics import Netlist, netlist_from_tree
+from optmatch.fabrics import netlist_from_tree
 from optmatch.io.exports import exported
 from optmatch.io.netlists.gdsfactory import layout_tree, netlist_tree
 from tests.fabrics.netlists.chips import flatten, port_amplitudes
@@ -162,52 +161,3 @@ def test_sax_sends_light_to_the_wanted_port(fabric: om.Fabric) -> None:
             if entered == enter
         }
         assert power[leave] / sum(power.values()) > 0.999
-
-
-@pytest.mark.parametrize("name", READ)
-def test_read_netlists_in_sax(name: str) -> None:
-    """As by the dense matrix, with the models of sax."""
-    sax = pytest.importorskip("sax", reason="needs sax")
-
-    def shifter(phase: float = 0.0) -> Any:
-        """Return a waveguide with a phase."""
-        turn: NDArray[np.complex128] = np.exp(1j * np.asarray(phase))
-        return {("o1", "o2"): turn, ("o2", "o1"): turn}
-
-    models = {
-        "mmi2x2": sax.models.mmi2x2_ideal,
-        "mmi1x2": sax.models.mmi1x2_ideal,
-        "straight": shifter,
-        "straight_heater_metal": shifter,
-    }
-    tree, matching = READ[name]
-    fabric: Netlist = netlist_from_tree(tree)
-    text = exported(solve(fabric, matching), "json")
-    assert isinstance(text, str)
-    (slot,) = json.loads(text)["slots"]
-    flat = flatten(tree)
-    phases = {name: phase for row in slot for name, phase in row["shifters_rad"].items()}
-    instances = {
-        part.replace(".", "_"): {"component": component, "settings": {}}
-        for part, component in flat["instances"].items()
-    }
-    for part, phase in phases.items():
-        instances[part.replace(".", "_")]["settings"] = {"phase": phase}
-    plain = {
-        "instances": instances,
-        "connections": {
-            a.replace(".", "_"): b.replace(".", "_") for a, b in flat["connections"].items()
-        },
-        "ports": {port: pin.replace(".", "_") for port, pin in flat["ports"].items()},
-    }
-    circuit, _ = sax.circuit(netlist=plain, models=models)
-    scattered = sax.sdict(circuit())
-    for source, destination in enumerate(matching):
-        if destination >= 0:
-            enter, leave = ports_of(fabric, source, destination)
-            power = {
-                left: float(np.abs(t) ** 2)
-                for (entered, left), t in scattered.items()
-                if entered == enter
-            }
-            assert power[leave] / sum(power.values()) > 0.999

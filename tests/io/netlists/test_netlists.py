@@ -65,18 +65,6 @@ def test_conventions_agree(name: str) -> None:
     assert netlist_from_tree(json.loads(mine), pins=own) == netlist_from_tree(PAIR)
 
 
-def test_sax_means_the_same_by_its_names() -> None:
-    """A coupler that lets all light through is a cell in bar."""
-    couplers = pytest.importorskip("sax.models", reason="needs sax")
-    straight = couplers.coupler_ideal(coupling=0.0)
-    used = {name for pair in straight for name in pair}
-    names = next(names for names in CONVENTIONS.values() if used <= set(names))
-    for entered, left in straight:
-        if entered != left and abs(complex(straight[entered, left])) > 0.5:
-            terminals = [names.index(name) for name in (entered, left)]
-            assert {terminals[0] ^ 2} == {terminals[1]}  # a1-b1 or a2-b2
-
-
 def test_nets_routes_and_recursion() -> None:
     nets = [{"p1": first, "p2": second} for first, second in PAIR["connections"].items()]
     routes = {"bundle": {"links": PAIR["connections"]}}
@@ -340,17 +328,6 @@ def test_names_are_drawn_as_text(tmp_path: Path) -> None:
     om.save(om.solve(problem, seed=0), tmp_path / "b.json")
     call("plot", tmp_path / "b.json", "-o", tmp_path / "b.svg")
     minidom.parse(str(tmp_path / "b.svg"))
-
-
-def test_all_flaws_at_once() -> None:
-    """The message has every flaw of several, not only the first."""
-    first, second = FLAWS[3][0]["connections"], FLAWS[5][0]["ports"]
-    found = flaws_of(changed(connections=first, ports=second, conections={}))
-    for _, texts in (FLAWS[3], FLAWS[5], FLAWS[12]):
-        for text in texts:
-            assert any(text in flaw for flaw in found)
-    with pytest.raises(NetlistError, match=f"^{len(found)} flaws: "):
-        netlist_from_tree(changed(connections=first, ports=second, conections={}))
 
 
 def test_commands_take_netlists(tmp_path: Path) -> None:

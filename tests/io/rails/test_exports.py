@@ -4,7 +4,6 @@ import csv
 import io
 import itertools
 import json
-from collections import defaultdict
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
@@ -110,25 +109,6 @@ def test_openoptics_connects_what_is_written(solution: om.Solution) -> None:
         ways = [{(a, b, p // 2, (q - 1) // 2) for a, b, p, q in rows} for rows in ways]
     ways += [set() for _ in range(len(wanted) - len(ways))]
     assert ways == wanted
-
-
-@given(demands())
-def test_timelines_do_not_overlap(solution: om.Solution) -> None:
-    """A port sends over one circuit of a plane at a time, and never during its delay."""
-    rows = list(csv.DictReader(io.StringIO(text(solution, "timeline"))))
-    lanes: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    for row in rows:
-        span = (float(row["start_s"]), float(row["end_s"]))
-        if row["what"] == "circuit":
-            lanes[row["rank"], row["switch"]].append(span)
-        else:
-            for port in range(topologies(solution).n_nodes):
-                lanes[str(port), row["switch"]].append(span)
-    for lane in lanes.values():
-        for one, two in itertools.pairwise(sorted(lane)):
-            assert one[1] <= two[0] + 1e-12
-    n_circuits = sum(int((s.matchings >= 0).sum()) for s in parts(solution))
-    assert sum(row["what"] == "circuit" for row in rows) == n_circuits
 
 
 @given(demands())
@@ -268,11 +248,6 @@ def test_every_format_writes_something(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "schedule-openoptics").read_text())
     blocks = circuit_schedules((tmp_path / "schedule-astra-bw").read_text())
     assert len(blocks) == 3 and max(block.max() for block in blocks.values()) == 50.0
-
-
-def test_the_rate_of_a_collective() -> None:
-    problem = om.Collective("all-to-all", 4, 8.0, rate_bytes_per_s=2.5, delay_s=1.0)
-    assert topologies(om.solve(problem, "pairwise", seed=0)).rates(0).max() == 2.5
 
 
 def test_ports_of_a_rank_are_numbered_from_0() -> None:

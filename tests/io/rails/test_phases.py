@@ -160,19 +160,6 @@ def test_flaws_of_lists_are_named(
         read_phase_list(tmp_path / "none.csv", GROUPS)
 
 
-def test_a_recording_of_llama(tmp_path: Path) -> None:
-    """Phases PP5 DP18 PP1 DP20 PP1 DP17 repeat: six reconfigurations for each rank and step."""
-    records = read_recording(put(tmp_path, "rank0.txt", RECORDING))
-    assert records[0] == PhaseRecord("PP", 2, 0, line=2)
-    step = phases_of_step(records)
-    shapes = [f"{record.dimension}{record.n_operations}" for record in step]
-    assert len(step) == 6
-    at = shapes.index("PP5")
-    assert shapes[at:] + shapes[:at] == ["PP5", "DP18", "PP1", "DP20", "PP1", "DP17"]
-    assert sum(record.n_operations for record in step if record.dimension == "PP") == 7
-    assert np.isnan(windows_s(records)).all()
-
-
 def test_times_of_a_recording(tmp_path: Path) -> None:
     line = "{} start_backend: 1 start_idx: 0 end_backend: 5 end_idx: 0 len: 1, "
     text = (line + "start_time: 1000.5, end_time: 2000\n").format("PP")

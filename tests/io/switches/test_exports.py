@@ -272,19 +272,6 @@ def test_both_spellings_of_the_state_of_a_port_are_read(tmp_path: Path) -> None:
     assert states == {"1A": "force_blocked", "1B": "normal", "2A": "normal"}
 
 
-def test_random_differences_are_written_as_commands() -> None:
-    rng = np.random.default_rng(5)
-    table = PortTable.numbered(24)
-    for _ in range(50):
-        before = table.circuits_of(rng.permutation(24))
-        shift = int(rng.integers(24))
-        after = table.circuits_of((np.arange(24) + shift) % 24)
-        change = difference_between(before, after)
-        start = "\n".join(["# 0", *command_lines(difference_between((), before))])
-        text = "\n".join([start, "# 1", *command_lines(change)])
-        assert run_commands(text)[-1] == {circuit.name for circuit in after}
-
-
 @pytest.mark.parametrize(
     "answer",
     [

@@ -297,12 +297,6 @@ def test_schedules_of_planes_fit_together() -> None:
     assert om.PlaneSchedules(schedules=parts[1:]).makespan_s == 2.0
 
 
-def test_rows_have_as_many_numbers() -> None:
-    """The row that lacks one is named."""
-    with pytest.raises(om.InputError, match=r"demand_bytes\[1\] has 1 numbers, the first row 2"):
-        om.Demand.from_matrix([[0, 1], [2]], delay_s=0.0)
-
-
 def test_a_matrix_without_a_fabric_is_square() -> None:
     """Nothing is padded in silence, on a fabric that is given nothing has to be."""
     with pytest.raises(om.InputError, match="shape 1 x 3: a row and a column for each port"):

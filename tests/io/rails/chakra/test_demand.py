@@ -17,19 +17,8 @@ from optmatch.io.rails.chakra import (
     groups_text,
     siblings,
 )
-from tests.helpers.chakra import collective, send, trace, workload_graph
+from tests.helpers.chakra import collective, send, trace
 from tests.helpers.command import call
-
-
-def test_demand_from_json(tmp_path: Path) -> None:
-    first, second = [send(1, comm_dst=1, comm_size=9)], [Node(1, RECEIVE)]
-    for rank, nodes_of in enumerate((first, second)):
-        (tmp_path / f"run.{rank}.json").write_text(workload_graph(nodes_of))
-    assert read_matrix(tmp_path / "run.1.json").tolist() == [[0.0, 9.0], [0.0, 0.0]]
-    (tmp_path / "run.2.json").write_text('{"rows": 3}')
-    with pytest.raises(om.FormatError) as caught:
-        read_matrix(tmp_path / "run.2.json")
-    assert "Chakra" not in str(caught.value)
 
 
 def test_sends_add_up(tmp_path: Path) -> None:

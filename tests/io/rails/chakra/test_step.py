@@ -1,6 +1,5 @@
 """Steps from Chakra traces: operations, matches and groups; ambiguous nodes are named."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -170,28 +169,6 @@ def test_an_end_that_is_told_decides_another(tmp_path: Path) -> None:
         groups={"q": [0, 1, 2, 3]},
     )
     assert peers(step) == [(0, 1), (1, 0), (2, 3), (3, 2)]
-
-
-def test_a_step_from_json(tmp_path: Path) -> None:
-    for rank, kind in enumerate((SEND, RECEIVE)):
-        entries = [
-            {"Id": 4, "NodeType": 4, "runtime": 5, "data_deps": []},
-            {"Id": 7, "NodeType": kind, "comm_size": 8, "pg_name": "p", "data_deps": [4]},
-        ]
-        text = json.dumps({"workload_graph": entries})
-        (tmp_path / f"run.{rank}.json").write_text(text)
-    (tmp_path / "groups.json").write_text(groups_text({"p": [1, 0]}))
-    step = read_step(tmp_path / "run", tmp_path / "groups.json")
-    assert peers(step) == [(0, 1), (1, 0)]
-    np.testing.assert_allclose(step.duration_s, [5e-6, 0.0] * 2)
-    assert step.dep.tolist() == [0, 2]
-
-
-def test_what_stays_ambiguous(tmp_path: Path) -> None:
-    one, two = [message(8, SEND, pg_name="q")], [message(9, RECEIVE, pg_name="q")]
-    complaint = r"run\.0\.et: node 8: its other end is not told; ranks that it could be: 1, 2"
-    with pytest.raises(om.FormatError, match=complaint):
-        read(tmp_path, one, two, two, one, groups={"q": [0, 1, 2, 3]})
 
 
 def test_pairs_without_a_group(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from optmatch.io.rails.chakra import (
     NODE_TYPES,
     Node,
     decode_nodes,
-    groups_text,
     node_class,
     read_groups,
     read_step,
@@ -411,12 +410,3 @@ def test_flaws_of_groups_are_named(tmp_path: Path, text: str, message: str) -> N
     with pytest.raises(om.FormatError, match=message) as caught:
         read_groups(path, n_ranks=4)
     assert str(path) in str(caught.value)
-
-
-def test_groups_are_read_as_they_are_written(tmp_path: Path) -> None:
-    path = put(tmp_path, "groups.json", groups_text({"1": [3, 1], "x": [0]}))
-    assert read_groups(path) == {"1": (3, 1), "x": (0,)}
-    with pytest.raises(om.FormatError, match=r"ranks are 0 .. 2"):
-        read_groups(path, n_ranks=3)
-    with pytest.raises(om.FormatError, match="cannot be read"):
-        read_groups(tmp_path / "none.json")
