@@ -91,10 +91,11 @@ def test_light_is_followed_until_it_meets_a_free_cell(graph: CellGraph, seed: in
         found = zip(light.entered[mine].tolist(), light.left[mine].tolist(), strict=True)
         assert list(found) == steps
         assert light.arrived[slot, beam] == (-1 if end is None else end)
-        expected = -1
+        stopped = int(light.stopped[slot, beam])
         if end is None:
-            expected = graph.mate[steps[-1][1]] if steps else graph.perimeter[beam]
-        assert light.stopped[slot, beam] == expected
+            assert stopped == (graph.mate[steps[-1][1]] if steps else graph.perimeter[beam])
+        else:
+            assert stopped == -1
 
 
 def test_light_enters_at_free_terminals_only() -> None:

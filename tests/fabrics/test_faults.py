@@ -69,9 +69,8 @@ def test_faults_are_honoured_and_named(data: st.DataObject) -> None:
     rows = held_matchings(mesh)
     n = mesh.n_ports
     reached = {(i, row[i]) for row in rows for i in range(n)}
-    pairs = itertools.permutations(range(n), 2)
-    if mesh.bidirectional:
-        pairs = itertools.combinations(range(n), 2)
+    ways = itertools.combinations if mesh.bidirectional else itertools.permutations
+    pairs: list[Any] = list(ways(range(n), 2))
     assert mesh.dead_pairs() == [pair for pair in pairs if pair not in reached]
     drawn = matchings(n) if mesh.bidirectional else st.permutations(range(n))
     matching = np.array(data.draw(drawn), dtype=np.int32)
@@ -85,7 +84,8 @@ def test_faults_are_honoured_and_named(data: st.DataObject) -> None:
             continue
         assert "causes" not in solution.stats
         assert solution.status is om.Status.OPTIMAL or method != "ilp"
-        stated = solution.schedule.cell_states[0]
+        schedule: Any = solution.schedule
+        stated = schedule.cell_states[0]
         assert set(stated[list(mesh.stuck_bar)]) <= {BAR, FREE}
         assert set(stated[list(mesh.stuck_cross)]) <= {CROSS, FREE}
         assert set(stated[list(mesh.dead_cells)]) <= {FREE}
