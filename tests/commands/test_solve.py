@@ -333,10 +333,3 @@ def test_loading_that_takes_long_is_said(capsys: pytest.CaptureFixture[str]) -> 
     with listening("mesh.json"), uncounted("importing"):
         time.sleep(1.0)
     assert capsys.readouterr().err == "loading modules, which does not count\n"
-
-
-def test_an_unknown_method_is_bad_input(problem: Path) -> None:
-    done = call("solve", problem, "--method", "magic", code=2)
-    assert done.stderr.startswith(
-        f"optmatch: {problem}: method = 'magic': no method for all-to-all has this name; methods"
-    )

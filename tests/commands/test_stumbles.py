@@ -156,15 +156,6 @@ def test_a_job_whose_stages_wait_says_so() -> None:
     assert "wait" not in call("generate", "rail-job", *job, "--batch", "64").stderr
 
 
-def test_a_solution_alone_has_optics() -> None:
-    mesh = om.HexMesh(2, 2, ports=4)
-    solution = om.solve(om.AllToAll(mesh), seed=0)
-    alone = om.measure_optics(solution, "smartlight")
-    assert alone.figures == om.measure_optics(solution.problem, solution, "smartlight").figures
-    assert alone.figures == om.measure_optics(solution).figures
-    assert alone.figures == om.measure_optics(solution.problem, solution).figures
-
-
 ROOT = Path(om.__file__).resolve().parents[1]
 
 

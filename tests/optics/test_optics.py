@@ -539,15 +539,3 @@ def test_a_solution_takes_its_device_by_place_or_by_name() -> None:
     assert om.measure_optics(solution).figures != figures
     with pytest.raises(om.InputError, match="two devices"):
         om.measure_optics(solution, "ideal", device="ideal")  # type: ignore[call-overload]
-
-
-def test_without_a_device_the_cells_that_the_problem_states_count() -> None:
-    problem, solution = solved(om.Benes(4), [2, -1, -1, -1])
-    lossy = CellDevice.of(replace(DEVICES["smartlight"], cross_loss_db=7.0), om.Benes(4).n_cells)
-    stated = replace(problem, cells=lossy)
-    assert om.measure_optics(stated, solution).figures == (
-        om.measure_optics(problem, solution, lossy).figures
-    )
-    assert om.measure_optics(problem, solution).figures != (
-        om.measure_optics(stated, solution).figures
-    )
