@@ -77,7 +77,8 @@ def list_options(command_name: str) -> str:
             continue
         assert option.name is not None
         is_fabric = has_fabric and option.name in _OF_FABRICS
-        if is_shared == is_fabric and option.name not in _OF_FILES:
+        is_of_files = option.name in _OF_FILES or not option.expose_value  # `--quiet` of generate
+        if is_shared == is_fabric and not is_of_files:
             rows.append((_write_flags(option), _describe(option)))
     return write_table(("option", "meaning"), rows)
 

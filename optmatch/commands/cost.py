@@ -83,6 +83,7 @@ def cost(
         from optmatch.plotting import plot_costs, save_figure
 
         save_figure(lambda: plot_costs(comparisons), output, force=force)
+        say(f"{output}: written")
     lines: list[list[Any]] = []
     for comparison in comparisons:
         for network in comparison.networks:
@@ -106,5 +107,3 @@ def cost(
                 f"{comparison.n_gpus} GPUs: photonic against electrical rail:"
                 f" {comparison.cost_ratio:.2f}x cheaper, {comparison.power_ratio:.2f}x less power"
             )
-    if output is not None:
-        say(f"{output}: written")

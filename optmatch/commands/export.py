@@ -178,21 +178,15 @@ def plot(file: str, output: str, slot: int | None, force: bool) -> None:
     from optmatch.plotting import save_figure, save_picture
 
     content = read(file)
-    name = name_of(file)
-    if isinstance(content, Solution):
-        if content.objective is None:
-            status = content.status.value
-            raise InputError(f"status {status}: there is no schedule to draw", path=name)
-        schedule = content.schedule
-        if slot is not None and (schedule is None or not schedule.n_slots):
-            raise InputError("the answer is not one schedule: it has no slots", path=name)
-        if slot is not None and schedule is not None and slot >= schedule.n_slots:
-            raise InputError(f"--slot {slot}: slots are 0 .. {schedule.n_slots - 1}", path=name)
-        save_picture(content, output, slot=slot, force=force)
-    else:
-        if slot is not None or output.endswith(".html"):
-            rule = "a problem file: it has no slots and no page, only a .png, .svg or .pdf"
-            raise InputError(rule, path=name)
-        with naming(name):
+    with naming(name_of(file)):
+        if isinstance(content, Solution):
+            if content.objective is None:
+                raise InputError(f"status {content.status.value}: there is no schedule to draw")
+            save_picture(content, output, slot=slot, force=force)
+        elif slot is not None or output.endswith(".html"):
+            raise InputError(
+                "a problem file: it has no slots and no page, only a .png, .svg or .pdf"
+            )
+        else:
             save_figure(content.plot, output, force=force)
     say(f"{output}: written")

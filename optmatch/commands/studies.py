@@ -40,7 +40,7 @@ from optmatch.commands.shared.outcome import (
 )
 from optmatch.commands.shared.progress import listening
 from optmatch.io.text import csv_text, layout
-from optmatch.model import Limit, naming
+from optmatch.model import Limit, naming, unit_of
 from optmatch.model.files import PICTURES, check_target
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ def vary(ctx: click.Context, /, file: str, **options: Any) -> None:
 
     with (
         executing(options["jobs"], options["dask"]) as executor,
-        listening("values", quiet=options["quiet"]) as listen,
+        listening("values", quiet=options["quiet"], unit=lambda: unit_of(problem)) as listen,
     ):
         study = run(
             problem,

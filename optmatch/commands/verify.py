@@ -29,7 +29,8 @@ from optmatch.commands.shared.outcome import (
     read_solution,
 )
 from optmatch.fabrics import Fabric
-from optmatch.model import Solution, unit_of, write_score
+from optmatch.model import Problem, Solution, unit_of, write_score
+from optmatch.model.display import name_ports
 
 if TYPE_CHECKING:
     from optmatch.io.switches.plans import NearestState
@@ -430,8 +431,7 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
         print_object("report", content)
     else:
         # The report comes first, and below it the optics of what is valid.
-        unit = unit_of(solution.problem)
-        _print_report(name_of(file), report, unit, budget_is_kept=budget_is_kept)
+        _print_report(name_of(file), report, solution.problem, budget_is_kept=budget_is_kept)
         if optics is not None:
             fabric = solution.problem.fabric
             _print_optics(optics, margins, fabric, per_slot=options["per_slot"])
@@ -443,11 +443,12 @@ def _verify_schedule(file: str, solution: Solution, options: dict[str, Any], as_
     return SOLVED if report.ok else UNPROVED
 
 
-def _print_report(name: str, report: Report, unit: str, *, budget_is_kept: bool) -> None:
+def _print_report(name: str, report: Report, problem: Problem, *, budget_is_kept: bool) -> None:
     """Print a report: the verdict, violations, figures, and what is unproved.
 
-    `name` is that of the file, and `unit` that of the objective. Unproved are claims of a search
-    that has no certificate. An optical budget that is not kept is a failed check, too.
+    `name` is that of the file. Ports in violations have their names beside their numbers. Unproved
+    are claims of a search that has no certificate. An optical budget that is not kept is a failed
+    check, too.
     """
     if not (report.valid and budget_is_kept):
         verdict = paint("FAILED", False)
@@ -457,15 +458,16 @@ def _print_report(name: str, report: Report, unit: str, *, budget_is_kept: bool)
         verdict = click.style("UNPROVED", fg="yellow")
     click.echo(f"{name}: {verdict}")
 
+    labels = () if problem.fabric is None else problem.fabric.labels
     for violation in report.violations:
-        click.echo(f"  {violation}")
+        click.echo(f"  {name_ports(str(violation), labels)}")
 
     # Objectives and bounds have the unit of the problem, or the names of their levels.
     rows: dict[str, Any] = {}
     for figure, value in report.figures.items():
         words = _WORDS_OF_FIGURE.get(figure, figure)
         is_score = isinstance(value, tuple) or figure.startswith(("objective", "lower_bound"))
-        rows[words] = write_score(value, unit) if is_score else value
+        rows[words] = write_score(value, unit_of(problem)) if is_score else value
     print_rows(rows)
 
     for check in report.skipped:

@@ -607,8 +607,10 @@ def save_tree(tree: dict[str, Any], path: str | os.PathLike[str], *, force: bool
 
 _TABLES = (".csv", ".tsv", ".txt", ".npy", ".npz", ".mtx")
 _READ_TABLE = (
-    "a matrix of traffic is read by optmatch.io.read_matrix, for Demand.from_matrix, and by"
-    " `optmatch generate demand --matrix`"
+    "tables are read by functions of optmatch.io: read_matrix a matrix or list of traffic, for"
+    " Demand.from_matrix (`optmatch generate demand --matrix`), read_flows flows with their times,"
+    " for optmatch.control.replay_flows (`optmatch simulate`), read_resources and read_jobs those"
+    " of a PortSharing"
 )
 
 

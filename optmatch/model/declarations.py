@@ -553,6 +553,8 @@ def shorten(value: Any, most: int = 60) -> str:
 
 _SHOWN = 16
 """Representations show arrays and tuples of up to so many entries."""
+_LONGEST_PART = 120
+"""Representations leave out what a part of so many letters or more holds."""
 
 
 class Value:
@@ -576,7 +578,7 @@ class Value:
         for part in fields(self):  # type: ignore[arg-type]
             value = getattr(self, part.name)
             if part.repr and not _is_default(part, value):
-                arguments.append(f"{part.name}={_brief(value)}")
+                arguments.append(f"{part.name}={brief(value)}")
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def __post_init__(self) -> None:
@@ -646,18 +648,21 @@ def _is_default(field: Field[Any], value: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
-def _brief(value: Any) -> str:
+def brief(value: Any) -> str:
     """Show a field in short: of many numbers the type and the shape.
 
-    Collections of more than `_SHOWN` entries are not written out.
+    Collections of more than `_SHOWN` entries are not written out, and nothing that would take
+    `_LONGEST_PART` letters: a netlist in a problem in a solution stays one line.
     """
     if isinstance(value, np.ndarray):
         if value.size > _SHOWN:
             return f"<{value.dtype} {' x '.join(map(str, value.shape))}>"
         return repr(value.tolist())
-    if isinstance(value, (tuple, list, Mapping)) and len(value) > _SHOWN:
+    text = repr(value)
+    is_long = len(text) > _LONGEST_PART
+    if isinstance(value, (tuple, list, Mapping)) and (is_long or len(value) > _SHOWN):
         return f"<{len(value)} entries>"
-    return repr(value)
+    return f"{type(value).__name__}(...)" if is_long and isinstance(value, Value) else text
 
 
 def _hashable(value: Any) -> Any:

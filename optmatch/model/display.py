@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,6 +79,21 @@ def html_table(lines: Sequence[Sequence[str]], style: str = "") -> str:
         rows.append(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in entry)}</tr>")
     body = "\n".join(rows)
     return f"<table class='{style}'>{body}</table>"
+
+
+def name_ports(text: str, labels: Sequence[str]) -> str:
+    """Write the labels of ports beside their numbers; without one that differs, all stays.
+
+    Examples
+    --------
+    >>> name_ports("from port 0 to port 7: all demand is served", ["rack-9", "1"])
+    'from port 0 (rack-9) to port 7: all demand is served'
+    """
+    for port, label in enumerate(labels):
+        if label != str(port):
+            named = f"port {port} ({label})".replace("\\", r"\\")
+            text = re.sub(rf"\bport {port}\b", named, text)
+    return text
 
 
 def view_of(problem: Any) -> Any:

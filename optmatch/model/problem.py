@@ -177,6 +177,10 @@ def split_unit(name: str) -> tuple[str, str]:
     return name.replace("_", " "), ""
 
 
+CROSSTALK_UNIT = "of the signal"
+"""The unit of an objective that is a ratio of crosstalk to signal."""
+
+
 def write_score(score: Score, unit: str = "") -> str:
     """Write a score with its unit, of levels each with its name.
 
@@ -191,9 +195,17 @@ def write_score(score: Score, unit: str = "") -> str:
     --------
     >>> write_score(0.0025, "s"), write_score((0, 3), "disturbed, changed")
     ('2.5 ms', '0 disturbed, 3 changed')
+
+    A ratio of crosstalk to signal has its signal to crosstalk in dB beside it:
+
+    >>> write_score(0.000106407, "of the signal")
+    '0.000106407 of the signal (39.73 dB)'
     """
     if not isinstance(score, tuple):
-        return write_amount(score, unit, digits=6).replace(",", "")
+        text = write_amount(score, unit, digits=6).replace(",", "")
+        if unit == CROSSTALK_UNIT and 0.0 < score < math.inf:
+            text += f" ({-10.0 * math.log10(score):.2f} dB)"
+        return text
     names = unit.split(", ")
     if len(names) != len(score):
         names = [""] * len(score)

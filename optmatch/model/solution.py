@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, get_args
 
-from optmatch.model.declarations import Amount, FrozenMap, Index, Value, check_fields
+from optmatch.model.declarations import Amount, FrozenMap, Index, Value, brief, check_fields
 from optmatch.model.display import dataframe, figures_of, titled, view_of_solution
 from optmatch.model.errors import InputError
 from optmatch.model.numbers import integer
@@ -301,7 +301,7 @@ class Solution(Value, Generic[Answer]):
             objective = f", objective={self.objective}"
         return (
             f"<Solution {self.status.value}{objective}, lower_bound={self.lower_bound}, "
-            f"method={self.method!r}, time_s={self.time_s:.3g}, problem={self.problem!r}>"
+            f"method={self.method!r}, time_s={self.time_s:.3g}, problem={brief(self.problem)}>"
         )
 
     def summary(self) -> str:

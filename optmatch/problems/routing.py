@@ -33,6 +33,7 @@ from optmatch.model import (
 from optmatch.model.declarations import BY_NAME, form_of
 from optmatch.model.device import Loss
 from optmatch.model.numbers import check_length
+from optmatch.model.problem import CROSSTALK_UNIT
 from optmatch.model.schedule import check_matchings
 
 Objective = Literal[
@@ -55,7 +56,7 @@ OBJECTIVES: dict[str, _RoutingObjective] = {
     "worst-cells": _RoutingObjective("cells", "worst_route_cells", whole=True),
     "loss-db": _RoutingObjective("dB", "total_loss_db", whole=False),
     "worst-loss-db": _RoutingObjective("dB", "worst_loss_db", whole=False),
-    "worst-snr-db": _RoutingObjective("of the signal", "worst_snr_db", whole=False),
+    "worst-snr-db": _RoutingObjective(CROSSTALK_UNIT, "worst_snr_db", whole=False),
     "power-mw": _RoutingObjective("mW", "power_mw", whole=False),
 }
 """The table of objectives. `ON_CHIP` names those that need the device of each cell."""

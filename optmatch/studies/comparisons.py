@@ -334,7 +334,11 @@ class MethodComparison(RowsStudy[Row]):
 
     def _tabulate(self, row: Row) -> TableRow:
         """Return a row of the table; what is not known is None."""
-        cells: TableRow = dict(self._values.get(row.name) or {"name": row.name, "kind": row.kind})
+        # The column `objective` has what answers come to, whichever objective is varied.
+        cells: TableRow = {
+            "asked" if name == "objective" else name: value
+            for name, value in self._values.get(row.name, {}).items()
+        } or {"name": row.name, "kind": row.kind}
         has_gap = row.gap is not None and np.isfinite(row.gap)
         names = dict.fromkeys(
             name for row_details in self._details.values() for name in row_details

@@ -293,7 +293,8 @@ class _SlotExchange:
                 if len(best) <= planner.slots_bound:
                     break
                 planner.on_event(Tick(PACKING, number))
-                plan = pack_slots(planner, planner.problem.pairs, patient=True)
+                phase = f"{len(best)} slots, at least {planner.slots_bound}, pack"
+                plan = pack_slots(planner, planner.problem.pairs, patient=True, phase=phase)
                 if plan is None:
                     return Limit.TIME
                 if _plan_size(plan) < _plan_size(best):

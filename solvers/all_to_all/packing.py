@@ -89,7 +89,7 @@ def fill_slot(wiring: MeshArrays, space: RoutingSpace, pairs, routes, lengths, i
 
 
 def pack_slots(
-    planner: SlotPlanner, pairs: NDArray[np.integer], *, patient: bool
+    planner: SlotPlanner, pairs: NDArray[np.integer], *, patient: bool, phase: str = "pack"
 ) -> list[RoutedSlot] | None:
     """Pack the pairs of an all-to-all into slots, one slot after the other, by first fit.
 
@@ -120,7 +120,7 @@ def pack_slots(
             slot = _insert_by_negotiation(planner, slot, waiting[order], is_placed)
         plan.append(slot)
         waiting = np.delete(waiting, order[is_placed], axis=0)
-        planner.on_event(Tick("pack", len(pairs) - len(waiting), len(pairs)))
+        planner.on_event(Tick(phase, len(pairs) - len(waiting), len(pairs)))
     return plan
 
 

@@ -63,7 +63,10 @@ Policy = Literal["static", "on-demand", "provisioned"]
 """What a simple controller does: circuits never change, or by one of two rules."""
 CHANGE_RULES: tuple[ChangeRule, ...] = ("provisioned", "on-demand", "free")
 """All of these; a clock that runs out leaves the last ones out."""
-NO_SPLIT = "fewer ports than there are kinds of circuits to keep"
+NO_SPLIT = (
+    "fewer ports than there are kinds of circuits to keep, or rounds that need other circuits;"
+    " more ports of a GPU (--ports-per-gpu), or provisioned or on-demand, which change circuits"
+)
 """Why there is no static plan."""
 
 

@@ -137,7 +137,7 @@ def test_plot_refuses_what_cannot_be_drawn(tmp_path: Path) -> None:
     """A kind of file it does not know, a slot that is not there, no schedule at all."""
     call("plot", ROUTED, "-o", tmp_path / "x.gif", code=2)
     refused(
-        f"{ROUTED}: --slot 2: slots are 0 .. 0",
+        f"{ROUTED}: slot = 2: slots are 0 .. 0",
         "plot",
         ROUTED,
         "-o",

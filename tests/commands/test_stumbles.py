@@ -111,8 +111,12 @@ def test_a_misspelt_method_is_likened_to_methods_of_its_kind() -> None:
 
 def test_a_table_of_traffic_is_read_by_another_name() -> None:
     Path("traffic.csv").write_text("0,1\n2,0\n")
-    with pytest.raises(om.FormatError, match=r"not JSON; .*read_matrix.*--matrix"):
+    with pytest.raises(om.FormatError, match=r"not JSON; .*read_matrix.*--matrix") as caught:
         om.load("traffic.csv")
+    for reader in re.findall(r"read_\w+", str(caught.value)):
+        assert callable(getattr(om.io, reader))
+    assert "read_flows flows with their times" in str(caught.value)
+    assert "`optmatch simulate`" in str(caught.value)
 
 
 @pytest.mark.parametrize("command", [("solve",), ("vary", "--field", "delay_s", "--values", "1")])
@@ -818,3 +822,40 @@ def test_bytes_of_ports_to_themselves_are_told() -> None:
     Path("own.csv").write_text("1,2\n3,0\n")
     said = call("generate", "demand", "--matrix", "own.csv", "--delay", "1ms", "-o", "o.json")
     assert "1 B of them from ports to themselves" in " ".join(said.stderr.split())
+
+
+def test_generate_may_keep_quiet() -> None:
+    """Nothing is said of what was written; a missing rate is still a warning."""
+    assert "written" in call(*UNIFORM, "--delay", "1ms", "--rate", "1", "-o", "a.json").stderr
+    assert call(*UNIFORM, "--delay", "1ms", "--rate", "1", "-o", "b.json", "-q").stderr == ""
+    large = ("--bytes", "1GB", "-o", "c.json", "--quiet")
+    assert "rate" in call(*UNIFORM, "--delay", "1ms", *large).stderr
+    chip = ("generate", "device", "--rows", "2", "--cols", "2", "-o", "chip.csv")
+    assert call(*chip, "-q").stderr == "" and Path("chip.csv").exists()
+
+
+def test_crosstalk_is_told_in_db_too() -> None:
+    """Ratios of crosstalk to signal have the signal to crosstalk in dB beside them, everywhere."""
+    mesh = om.HexMesh(4, 4, ports=8)
+    routing = om.Routing(mesh, [4, 3, 6, 1, 0, 7, 2, 5], objective="worst-snr-db")
+    solution = om.solve(routing, seed=0)
+    assert solution.objective is not None and solution.objective > 0
+    decibels = f"of the signal ({-10 * np.log10(solution.objective):.2f} dB)"
+    om.save(routing, "routing.json")
+    om.save(solution, "s.json")
+    assert decibels in solution.summary()
+    for command in (("solve", "routing.json", "--seed", "0"), ("verify", "s.json")):
+        assert decibels in call(*command).stdout
+    assert re.search(r"worst snr +\d[\d.]+ dB\n", call("verify", "s.json").stdout)
+
+
+def test_what_is_wrong_is_told_by_the_names_of_ports() -> None:
+    switch = om.IdealSwitch(3, names=("rack-9", "1", "rack-11"))
+    demand = om.Demand(switch, [[0, 5, 0], [0, 0, 0], [2, 0, 0]])
+    om.save(om.solve(demand, seed=0), "s.json")
+    tree = json.loads(Path("s.json").read_text())
+    tree["schedule"]["durations_s"] = [1.0 for _ in tree["schedule"]["durations_s"]]
+    Path("s.json").write_text(json.dumps(tree))
+    shown = call("verify", "s.json", code=5).stdout
+    assert "from port 0 (rack-9) to port 1: all demand is served" in shown
+    assert "from port 2 (rack-11) to port 0 (rack-9): all demand is served" in shown

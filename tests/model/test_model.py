@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 from dataclasses import FrozenInstanceError, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.fabrics import Netlist
 from optmatch.kinds import all_kinds, view_of_solution
 from optmatch.model import SIZES, FrozenMap, frozen, integer, number
 from optmatch.model.accounts import Level, accounting
 from optmatch.model.files import replace_file
 from optmatch.model.solution import describe_claims
+from tests.helpers.answers import PROBLEMS, answer_named
 
 PROBLEM = om.AllToAll(om.IdealSwitch(3))
 
@@ -300,6 +303,24 @@ def test_representations_are_short() -> None:
         repr(schedule)
         == "Schedule(matchings=<int32 5 x 8>, durations_s=[1.0, 1.0, 1.0, 1.0, 1.0])"
     )
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_solutions_of_all_kinds_are_short(name: str) -> None:
+    solution = answer_named(name)
+    assert len(repr(solution)) < 400 and len(repr(solution.problem)) < 600
+
+
+def test_a_netlist_in_a_problem_is_short() -> None:
+    names = [f"cell-{cell}" for cell in range(12)]
+    joins = {f"{one},b1": f"{other},a1" for one, other in pairwise(names)}
+    ports = [("west", "cell-0,a1"), ("east", "cell-11,b1")]
+    netlist = Netlist(
+        names, joins, ports, open_pins=[f"{n},{pin}2" for n in names for pin in "ab"]
+    )
+    routing = om.Routing(netlist, [1, 0])
+    assert repr(netlist).startswith("Netlist(instances=<12 entries>, connections=<11 entries>, ")
+    assert repr(routing) == "Routing(fabric=Netlist(...), matching=[1, 0])"
 
 
 def test_arrays_that_are_left_out_can_be_shown() -> None:

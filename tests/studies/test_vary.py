@@ -159,9 +159,9 @@ def test_a_notebook_shows_tables_with_units_and_each_refusal_once() -> None:
 def test_a_method_without_an_answer_says_why() -> None:
     """With one port a GPU cannot keep the circuits of data and of pipeline parallelism."""
     study = om.vary(JOB, {"delay_s": [1e-3]}, ["static"])
-    assert study.explanations() == [
-        "unknown: static: fewer ports than there are kinds of circuits to keep"
-    ]
+    (explanation,) = study.explanations()
+    assert explanation.startswith("unknown: static: fewer ports than there are kinds of circuits")
+    assert "--ports-per-gpu" in explanation and "provisioned or on-demand" in explanation
     assert study.conclusions() == [] and study.tables["crossings"] == []
     with pytest.raises(om.InputError, match="no objectives over a field to draw"):
         study.plot()
@@ -562,3 +562,13 @@ def test_a_step_that_never_differs_is_told_once() -> None:
     price = f"{write_amount(share, '%', digits=2)} in all answers"
     assert longer == f"provisioned: a step is longer than with all links by {price}"
     assert write_amount(99.6, "%", digits=2) == "100 %"
+
+
+def test_objectives_may_vary() -> None:
+    """The objective that is asked stands beside what answers come to, in the unit of each."""
+    routing = om.Routing(om.HexMesh(4, 4, ports=8), [4, 3, 6, 1, 0, 7, 2, 5])
+    study = om.vary(routing, {"objective": ["total-cells", "worst-loss-db"]})
+    rows = study.tables["variation"]
+    assert [row["asked"] for row in rows] == ["total-cells", "worst-loss-db"]
+    assert [row["unit"] for row in rows] == ["cells", "dB"]
+    assert all(isinstance(row["objective"], float) for row in rows)

@@ -249,8 +249,7 @@ def _simulate_flows(file: str, options: dict[str, Any], *, each_flow: bool, as_j
         "flow_completion_s": replay.completion_s.tolist(),
         "coflow_wait_s": replay.coflow_wait_s.tolist(),
     }
-    title = f"{len(flows.time_s)} flows"
-    _print_figures(file, title, figures, "flows", series, as_json)
+    _print_figures(file, f"{len(wait_s)} flows", figures, "flows", series, as_json)
     if as_json or not each_flow:
         return SOLVED
 

@@ -16,7 +16,15 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
-from optmatch.commands.shared.outcome import HINTS, STDIN, read, say, say_remarks
+from optmatch.commands.shared.outcome import (
+    HINTS,
+    IS_QUIET,
+    STDIN,
+    read,
+    say,
+    say_remarks,
+    say_written,
+)
 from optmatch.fabrics import SWITCHES, Fabric, Faulty
 from optmatch.model import CellDevice, Problem, Solution, write_amount
 from optmatch.model.declarations import Array, Choice, Mapped, Plain, Word, forms_of, meanings_of
@@ -621,6 +629,13 @@ FILE_OPTIONS = (
         help="The file.",
     ),
     FORCE,
+    click.option(
+        *("-q", "--quiet"),
+        is_flag=True,
+        expose_value=False,
+        callback=lambda ctx, _, quiet: ctx.meta.update({IS_QUIET: quiet}),
+        help="Do not say what was written; warnings stay.",
+    ),
 )
 
 
@@ -877,7 +892,7 @@ def write_problem(problem: Problem, output: str, force: bool) -> None:
         click.echo(dumps(problem))
         return
     save(problem, output, force=force)
-    say(f"{output}: written: {describe_problem(problem)}")
+    say_written(output, f": {describe_problem(problem)}")
 
 
 def describe_problem(problem: Problem) -> str:

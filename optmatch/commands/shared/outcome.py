@@ -273,13 +273,23 @@ def say(message: str) -> None:
     click.echo(f"optmatch: {''.join(letters)}", err=True)
 
 
+IS_QUIET = "optmatch.quiet"
+"""Where the context of a command keeps that its option `--quiet` was given."""
+
+
+def say_written(output: str, content: str = "") -> None:
+    """Say on stderr that a file was written, and what it is; nothing with `generate --quiet`."""
+    if not click.get_current_context().meta.get(IS_QUIET):
+        say(f"{output}: written{content}")
+
+
 def write_text(text: str, output: str, *, force: bool, endings: Sequence[str] = ()) -> None:
     """Write a text to a file, and say so on stderr; or to stdout if the file is ``-``."""
     if output == STDIN:
         click.echo(text, nl=False)
         return
     replace_file(check_target(output, force=force, endings=endings), text.encode())
-    say(f"{output}: written")
+    say_written(output)
 
 
 def print_object(tag: str, content: Mapping[str, Any]) -> None:
@@ -297,7 +307,7 @@ def print_rows(rows: Mapping[str, Any], *, indent: int = 2) -> None:
     lines = []
     for name, value in rows.items():
         words, unit = split_unit(name)
-        if isinstance(value, float) and unit and unit != "dB":
+        if isinstance(value, float) and unit:
             lines.append((words, write_amount(value, unit, digits=6)))
         else:
             text = f"{value:.6g}" if isinstance(value, float) else value

@@ -1,10 +1,12 @@
 """Crowded all-to-alls: slots that are packed, and a bound on slots by link prices."""
 
+import re
+
 import numpy as np
 import pytest
 
 import optmatch as om
-from optmatch.model import Limits, ignore
+from optmatch.model import Event, Limits, Tick, ignore
 from optmatch.solvers.all_to_all.packing import bound_slots, fill_up, keep_routable, pack_slots
 from optmatch.solvers.all_to_all.planner import FAILED, SlotPlanner
 from optmatch.solvers.routing.pathfinder import EFFORTS
@@ -113,3 +115,19 @@ def test_a_crowded_corner_is_packed_at_once_though_a_few_slots_can_be_routed() -
     solution = om.solve(om.AllToAll(mesh), seed=0, limits=om.Limits(iterations=4))
     assert solution.stats["slots_lower_bound"] == 32
     assert solution.schedule.n_slots <= 34
+
+
+def test_progress_tells_how_many_slots_there_are() -> None:
+    """Slots come before cells: while pairs are packed again, it says how many, and the bound."""
+    phases = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Tick):
+            phases.append(event.phase)
+
+    problem = om.AllToAll(CROWDED)
+    solution = om.solve(problem, seed=0, on_event=listen)
+    told = [re.match(r"(\d+) slots, at least (\d+), pack", phase) for phase in phases]
+    numbers = [(int(match[1]), int(match[2])) for match in told if match]
+    assert numbers and min(numbers)[0] >= solution.stats["slots"] > problem.min_slots
+    assert all(bound <= solution.stats["slots"] for _, bound in numbers)
