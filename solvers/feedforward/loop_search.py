@@ -1,11 +1,7 @@
 """The directions of the loops of a Benes network, chosen for the least cost by branch and bound.
 
-A *block* is a Benes network inside the network: an outer column of cells at its inputs, an upper
-and a lower *half*, which are blocks again, and an outer column at its outputs (`looping` numbers
-the blocks and their cells). A *line* of a block is an input, and the circuit that enters there.
-Two lines that share a cell of an outer column go to different halves. Hence lines hang together in
-*loops*, and a loop has two directions: it is as `_find_loops` found it, or *turned*, which means
-that all its lines go to the other half.
+Blocks, lines and loops are those of the package; `looping` numbers the blocks and their cells. A
+loop has two directions: it is as `_find_loops` found it, or turned.
 
 For example, a block of four lines with the circuits 0 to 0, 1 to 2, 2 to 1 and 3 to 3 has one
 loop. Lines 0 and 1 share a cell at the inputs, lines 1 and 3 one at the outputs, 3 and 2 at the
@@ -25,8 +21,7 @@ The cost of a cell for a circuit depends on the cell, its state, and whether ano
 it too. Costs are whole numbers; the sum over all circuits is minimised, or the largest of them.
 
 In all kernels `space` has the arrays to work in, `number` is a block (its row in ``task.blocks``),
-and `depth` how often the network was halved to get to it. Numbers k and ``k ^ 1`` of inputs, or of
-outputs, share a cell of an outer column.
+and `depth` how often the network was halved to get to it.
 """
 
 from __future__ import annotations

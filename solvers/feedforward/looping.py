@@ -1,7 +1,6 @@
 """Benes networks, routed by looping: every circuit goes to one of two halves, and so on inside.
 
 Two circuits that share a cell of the first column, or one of the last, go to different halves.
-Thus circuits hang together in *loops*: partners at the inputs, partners at the outputs, in turn.
 One pass round a loop settles it, and in which of its two directions is a free choice; here its
 topmost cell of the first column is in bar (`loop_search` looks for the best choice). Only the loop
 of an odd wire has no choice, since that wire leads to the lower half. The halves are networks
@@ -13,10 +12,8 @@ goes to the lower half. Input 2 shares a cell with input 3, which goes to the up
 output 3 shares one with output 2, hence input 1 goes to the lower half. Input 1 is the partner of
 input 0, and the loop is closed.
 
-A *block* is the network or one of the halves inside it, a *line* a circuit at one of the inputs of
-a block. Inputs and outputs are counted from the first of their block. Numbers k and ``k ^ 1``,
-which differ in the last bit only, are partners: they share cell ``k >> 1`` of an outer column, and
-become line ``k >> 1`` of either half. State 0 of a cell is bar, 1 is cross. Hence the cell of
+Inputs and outputs are counted from the first of their block, and partners k and ``k ^ 1`` become
+line ``k >> 1`` of either half. State 0 of a cell is bar, 1 is cross. Hence the cell of
 input i has the state ``(i & 1) ^ side`` if the line goes to half `side`: 0 upper, 1 lower.
 
 References

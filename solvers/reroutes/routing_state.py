@@ -13,9 +13,9 @@ circuits that may use it at once. A *path* is a circuit on the flow graph: the n
 out to its unit in. Circuits hold together if no resource is overdrawn: through a cell in two
 states there are no two paths that share no waveguide.
 
-A *waveguide*, or link, joins two terminals (`pathfinder` numbers them), or ends at one where a
-port may be. A *stub* is the waveguide between a port and its first cell. An *edge* is a bundle of
-fibres from one server of a rack to another.
+A *waveguide*, or link, joins two terminals (`optmatch.solvers.routing` numbers them), or ends at
+one where a port may be. A *stub* is the waveguide between a port and its first cell. An *edge* is
+a bundle of fibres from one server of a rack to another.
 """
 
 from __future__ import annotations

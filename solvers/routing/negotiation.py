@@ -1,7 +1,6 @@
 """One matching: answers without a search, and routes by negotiated congestion.
 
-A *negotiation* (`pathfinder`) routes all circuits of a matching, and reroutes those on links that
-several of them pass, at rising prices, until each link has one circuit or the effort is spent.
+A negotiation ends when each link has one circuit, or its effort is spent.
 """
 
 from __future__ import annotations

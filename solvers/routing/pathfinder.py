@@ -13,20 +13,8 @@ cannot turn round inside a link. The estimate of the cost to go is exact but for
 state, since any way through in bar and any way through in cross share a link; so states need no
 variables of their own. Costs are whole numbers, in 1/10,000 of a cell.
 
-A cell has the *terminals* a1 and a2 on one side and b1 and b2 on the other. They are numbered ``4
-* cell + 0, 1, 2, 3`` in this order. Light crosses from one side to the other: bar (state 0) joins
-a1 with b1 and a2 with b2, cross (state 1) joins a1 with b2 and a2 with b1. The second bit of a
-terminal is the side, the first bit the place on the side. A route is in bar where that first bit
-stays, in cross where it changes.
-
-A *link* is the waveguide between two terminals that are joined, or the stub at a terminal that is
-joined to none. A *route* is the list of the terminals by which light leaves its cells, from the
-first cell to the last; its *length* is the number of cells. Light enters the first cell at
-``graph.source[port]``, and each further one at ``graph.mate[leaving]``, the terminal at the other
-end of the link. A link is *contested* if more than one circuit passes it.
-
-In all kernels `space` has the arrays to work in, and ``base[terminal]`` is the cost of leaving a
-cell there, beside what cells and contests cost, in 1/`UNIT` of a cell.
+In all kernels ``base[terminal]`` is the cost of leaving a cell there, beside what cells and
+contests cost, in 1/`UNIT` of a cell.
 """
 
 from __future__ import annotations

@@ -9,11 +9,9 @@ The price of a link of another circuit changes with each failure in a row (`_PRI
 Heater power and cells are sums over lit cells: there a move is kept if it saves power, or cells at
 the same power; or the other way round.
 
-A route is a row of terminals, by which light leaves the cells on it; `pathfinder` explains how
-terminals are numbered. The kernels are compiled, so that a scheduler can afford them. In all of
-them `search` has the arrays that searches of routes work in, and `scratch` all others. The *value*
-of a circuit is its own loss in dB, its crosstalk, or the heater power that it adds in mW; a cell
-is *lit* if a circuit passes it.
+The kernels are compiled, so that a scheduler can afford them. In all of them `search` has the
+arrays that searches of routes work in, and `scratch` all others. The *value* of a circuit is its
+own loss in dB, its crosstalk, or the heater power that it adds in mW.
 """
 
 from __future__ import annotations

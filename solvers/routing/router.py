@@ -1,8 +1,4 @@
-"""The kernels of `pathfinder` with a fabric: its graph and a workspace.
-
-Routes are kept as the terminals by which light leaves the cells; ``terminal >> 2`` is the cell.
-`pathfinder` explains how terminals are numbered.
-"""
+"""The kernels of `pathfinder` with a fabric: its graph and a workspace."""
 
 from __future__ import annotations
 

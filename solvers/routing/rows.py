@@ -3,12 +3,8 @@
 The kernels check, route and write in one call each, so that the call costs little more than the
 routing.
 
-A *row* is one matching of a batch. It is routed by negotiated congestion (`pathfinder`): all
-circuits take their cheapest paths, links that several want become dearer from round to round, and
-circuits on contested links are rerouted. How fast prices rise, and when it gives up, is an
-`Effort`; where one effort fails, the next one is tried.
-
-In all kernels `space` and `scratch` have arrays to work in.
+A *row* is one matching of a batch. It is routed by a negotiation. How fast prices rise, and when
+it gives up, is an `Effort`; where one effort fails, the next one is tried.
 """
 
 from __future__ import annotations

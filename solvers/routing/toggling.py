@@ -7,10 +7,9 @@ circuits are ripped up and rerouted by negotiated congestion (McMurchie and Ebel
 10.1145/201310.201328) at the price of their toggles. Then each circuit in turn looks for a way of
 fewer toggles past all others.
 
-Routes are kept as the terminals by which light leaves the cells; `pathfinder` explains how these
-are numbered. A route is *occupied* while its links are closed to other circuits, and the states in
-which it passes its cells cost no toggle. In all kernels `space` and `scratch` have arrays to work
-in; ``scratch.toll[cell, state]`` is what passing a cell costs at present.
+A route is *occupied* while its links are closed to other circuits, and the states in which it
+passes its cells cost no toggle. In all kernels ``scratch.toll[cell, state]`` is what passing a
+cell costs at present.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ Method `ilp` goes on with branch and bound over all routes, which ends on small 
 depth-first search follows the light of one circuit after the other, cell by cell. In a cell that
 an earlier circuit has set it has one way; in others both states are tried. A branch is pruned
 where the circuits so far, with the cheapest paths of those to come, cannot be better than the best
-answer. Terminals are those by which light enters a cell; ``terminal >> 2`` is the cell, and
-``terminal ^ 1`` the other terminal on the same side (`pathfinder`).
+answer. Terminals are those by which light enters a cell here.
 """
 
 from __future__ import annotations

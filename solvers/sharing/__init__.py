@@ -1,4 +1,12 @@
-"""Methods that share resources among jobs: online policies, and optima by flows."""
+"""Methods that share resources among jobs: online policies, and optima by flows.
+
+Words of this room: a *resource*, a port or a machine, comes at some time and serves one job. A
+*class* is all resources that may serve the same jobs, and a *group* all jobs that the same
+resources may serve. The *demand* of a job is how many resources it wants, and it is *served* by
+those it gets. A *policy* gives each resource, as it comes, to the job of the highest priority
+(`policies`). An optimum is a maximum flow from classes to jobs; the minimum *cut* proves it
+(`network`).
+"""
 
 from __future__ import annotations
 
