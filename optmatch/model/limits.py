@@ -356,8 +356,8 @@ class Clock:
     started: float
     outer: Clock | None = None
     interrupted: bool = False
-    is_short: bool = False
-    """Whether some work was left out because less time was left than it needs."""
+    cut_by: Limit | None = None
+    """Which limit some work was left out for: time, if less is left than it needs."""
 
     @property
     def elapsed_s(self) -> float:
@@ -385,7 +385,7 @@ class Clock:
         return max(0.0, self.deadline_s - self.now())
 
     def has_less_than(self, seconds: float) -> bool:
-        """Tell whether less time is left than some work needs; `is_short` is set if so.
+        """Tell whether less time is left than some work needs; `cut_by` says so then.
 
         Parameters
         ----------
@@ -393,7 +393,7 @@ class Clock:
             The time that the work needs; it is left out if there is less.
         """
         if self.remaining_s < seconds:
-            self.is_short = True
+            self.cut_by = Limit.TIME
             return True
         return False
 

@@ -56,7 +56,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optmatch.model import Limits, running_clock
+from optmatch.model import Limit, Limits, running_clock
 from optmatch.solvers.rails.bases import (
     close_ring,
     list_components,
@@ -471,7 +471,7 @@ class Search:
                 self.best_s = step_s
                 self.relays_s = relays_s
             else:
-                self.clock.is_short = True
+                self.clock.cut_by = Limit.TIME
         return step_s
 
     def _list_simple_choices(self, scores: Sequence[float]) -> Iterator[RailChoice]:

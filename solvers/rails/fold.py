@@ -200,21 +200,20 @@ def _programs(step: Step) -> Iterator[bytes]:
     # Groups of one shape are not told apart; the last entry is for operations without a group.
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
     number_of_shape = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
-    shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1])
+    shape_of_group = np.array([*(number_of_shape[shape] for shape in shapes), -1], np.int32)
     for start, end in pairwise(step.rank_start.tolist()):
         check_time()
 
         # Kinds, bytes and times, the shape of the group, and dependencies as places in the
         # program.
-        first_dependency = step.dep_start[start]
-        last_dependency = step.dep_start[end]
+        dep_start = step.dep_start[start : end + 1]
         parts: tuple[NDArray[Any], ...] = (
             step.kind[start:end],
             step.size_bytes[start:end],
             step.duration_s[start:end],
             shape_of_group[step.group[start:end]],
-            step.dep_start[start : end + 1] - first_dependency,
-            step.dep[first_dependency:last_dependency] - start,
+            dep_start - dep_start[0],
+            step.dep[dep_start[0] : dep_start[-1]] - start,
         )
         yield b"".join(part.tobytes() for part in parts)
 

@@ -37,6 +37,7 @@ from optmatch.model import (
 )
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
+from optmatch.problems.rails.training.arrays import list_ranges
 from optmatch.problems.rails.training.step import ALL_TO_ALL, ring_bytes
 from optmatch.solvers.frame import meets_bound
 from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
@@ -127,10 +128,9 @@ def solve_by(
                     " routes of those that stay"
                 )
 
-            # All plans were made, unless something was left out because little time was left.
-            clock = running_clock()
-            if clock is None or not clock.is_short:
-                limit = Limit.EXHAUSTED
+            # All plans were made, unless something was left out for a limit.
+            clock = running_clock() or limits.start()
+            limit = clock.cut_by or Limit.EXHAUSTED
     except KeyboardInterrupt:
         limit = Limit.INTERRUPTED
     except TimeUp:
@@ -152,13 +152,13 @@ def solve_by(
     proved = plan is not None and meets_bound(plan.step_s, bound)
     status = Status.UNKNOWN
     if plan is not None:
-        plan = plan.spelled_out(problem.step())
         status = Status.OPTIMAL if proved else Status.FEASIBLE
         stats["reconfigurations"] = sum(
             timeline.n_reconfigurations * len(timeline.rails) for timeline in plan.rails
         )
         if stats["reconfigurations"]:
             _check_digits(problem, plan)
+        plan = plan.spelled_out(problem.step())
     return Solution(
         problem=problem,
         answer=plan,
@@ -352,25 +352,28 @@ def draft_straight(transfers: Transfers) -> Iterator[Draft]:
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
     """Raise `InputError` if a communication is so short that its end is lost in rounding.
 
-    It names the first one that sends for less than 1e-11 of the step (`_DIGITS`).
+    It names the first one that sends for less than 1e-11 of the step (`_DIGITS`). Of ranks that
+    are like each other in the plan the first one is looked at.
     """
     step = problem.step()
     network = problem.network
+    ranks = np.unique(plan.like) if len(plan.like) else np.arange(step.n_ranks)
+    first = step.rank_start[ranks]
+    operations = list_ranges(first, step.rank_start[ranks + 1] - first)
     lasts_s = plan.end_s - plan.start_s
-    sends = (step.rail >= 0) & (step.size_bytes > 0)
+    sends = (step.rail[operations] >= 0) & (step.size_bytes[operations] > 0)
 
     # A collective in rounds, between which circuits change, lasts some delays longer than it sends
     # data around a ring: these delays do not count.
-    long = np.flatnonzero(sends & (lasts_s >= network.delay_s))
     group_sizes = np.array([*(len(group.ranks) for group in step.groups), 1])
-    n_members = group_sizes[step.group[long]]
-    sent_bytes = ring_bytes(step.kind[long], step.size_bytes[long], n_members)
+    n_members = group_sizes[step.group[operations]]
+    sent_bytes = ring_bytes(step.kind[operations], step.size_bytes[operations], n_members)
     sent_s = sent_bytes / network.rail_bytes_per_s
-    has_changes = lasts_s[long] - sent_s > network.delay_s / 2
-    lasts_s[long[has_changes]] = sent_s[has_changes]
-    for operation in np.flatnonzero(sends & (lasts_s < _DIGITS * plan.step_s))[:1].tolist():
+    has_changes = sends & (lasts_s >= network.delay_s) & (lasts_s - sent_s > network.delay_s / 2)
+    lasts_s = np.where(has_changes, sent_s, lasts_s)
+    for row in np.flatnonzero(sends & (lasts_s < _DIGITS * plan.step_s))[:1].tolist():
         raise InputError(
-            f"{step.describe(operation)}: lasts {lasts_s[operation]:g} s without changes,"
+            f"{step.describe(int(operations[row]))}: lasts {lasts_s[row]:g} s without changes,"
             f" of a step of {plan.step_s:g} s, and times have no digits for that",
             where="network",
         )

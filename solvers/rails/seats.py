@@ -85,6 +85,11 @@ class Seats(NamedTuple):
 
 
 def seat_ranks(job: RailJob) -> Seats:
+    """Fold a step into seats (`_seat_ranks`); the job keeps the answer for its network."""
+    return job.once(("seats", job.network), lambda: _seat_ranks(job))
+
+
+def _seat_ranks(job: RailJob) -> Seats:
     """Fold a step so that ranks with one number on rails that are alike are one seat.
 
     Every communication of a set of alike rails is then one node, whose members are seats; the

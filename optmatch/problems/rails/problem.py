@@ -184,12 +184,14 @@ class RailJob(_Built):
             inside. Step and groups are the same objects; events and the lower bound are derived
             anew.
         """
-        # Step and groups are derived here if they are not yet, to be shared.
+        return self.once(("pooled", self.network), self._pool_rails)
+
+    def _pool_rails(self) -> RailJob:
+        """Make the job on pooled rails; step and groups are derived here if they are not yet."""
         job = replace(self, network=self.network.pool_rails())
         self.step(), self.groups()
-        depends_on_rates = ("events", "bound")
         derived = {
-            name: value for name, value in self._built.items() if name not in depends_on_rates
+            name: value for name, value in self._built.items() if name not in ("events", "bound")
         }
         object.__setattr__(job, "_built", derived)
         return job

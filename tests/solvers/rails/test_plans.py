@@ -163,11 +163,22 @@ def test_a_search_that_ends_by_itself_has_not_reached_the_time(change_rail_s: An
 
 
 @pytest.mark.parametrize("change_rail_s", [None, 1e-5])
+def test_a_search_that_is_cut_by_its_iterations_says_so(change_rail_s: Any) -> None:
+    """More iterations might help; those that are never needed cut nothing."""
+    job = small_job(4, 2, 2, delay_s=0.1, change_rail_s=change_rail_s)
+    for iterations in (0, 1, 5):
+        found = om.solve(job, "prefetch", seed=0, limits=om.Limits(iterations=iterations))
+        assert found.limit is om.Limit.ITERATIONS
+    found = om.solve(job, "prefetch", seed=0, limits=om.Limits(iterations=10**9))
+    assert found.limit is om.Limit.EXHAUSTED
+
+
+@pytest.mark.parametrize("change_rail_s", [None, 1e-5])
 @pytest.mark.parametrize(
     ("module", "speed"),
     [
         (methods, "_DRAFTED_PER_S"),
-        (forwarding, "_BOUNDED_PER_S"),
+        (forwarding, "_PLANNED_PER_S"),
         (choices, "_RELAYS_PER_S"),
     ],
 )

@@ -210,8 +210,7 @@ class Step(_Derived):
 
     def _derive(self) -> None:
         """Set where the operations of each rank begin, and the rail of each operation."""
-        counts = np.bincount(self.rank, minlength=1 + _last_rank(self))
-        start = np.concatenate([[0], np.cumsum(counts)])
+        start = np.searchsorted(self.rank, np.arange(2 + _last_rank(self)))
         object.__setattr__(self, "rank_start", frozen("rank_start", start, 1, np.int64))
         rails = np.array([*(group.rail for group in self.groups), SCALE_UP], dtype=np.int32)
         rail = rails[self.group]
