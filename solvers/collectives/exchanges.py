@@ -30,7 +30,7 @@ from optmatch.solvers.collectives.level_routes import (
     find_fewest_blocks,
     find_level_routes,
 )
-from optmatch.solvers.collectives.offers import NotHeld, Offer
+from optmatch.solvers.collectives.offers import RESERVE, NotHeld, Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
     PORTS_OF_A_SEND,
@@ -39,6 +39,7 @@ from optmatch.solvers.collectives.rounds import (
     as_rounds,
     drop_empty_sends,
     has_time_for_all_blocks,
+    is_affordable,
     ranks_to_store,
     seconds_of,
 )
@@ -77,6 +78,8 @@ sets, about 15 ms."""
 PAIR_COUNTS = 16
 """Numbers of rounds of pairs that are tried, from the fewest to half of the ranks. With half of it
 all-to-alls of 64 to 1,024 ranks take up to 1.9 % longer, with twice of it up to 0.9 % less."""
+FEW_PAIR_COUNTS = 4
+"""The same over several ports, all of which join the same pairs."""
 
 
 def list_exchange_offers(
@@ -288,7 +291,7 @@ def list_changing_offers(
     n_shifts = problem.lanes  # of one circulant
     if problem.two_way:
         n_shifts = problem.lanes // 2
-    if n_shifts < 1 and n % 2 == 0:
+    if problem.two_way and n % 2 == 0 and problem.lanes < n - 1:
         yield from _list_pair_offers(problem)
     if n_shifts < 1 or problem.lanes >= n - 1:
         return
@@ -300,6 +303,7 @@ def list_changing_offers(
 
     # With so many circulants that every shift is there once, more of them are of no use.
     n_circulants_with_all = -(-(n - 1) // problem.lanes)
+    has_skipped = False
     for n_circulants in range(1, min(MOST_CONFIGURATIONS, n_circulants_with_all) + 1):
         changes_s = (n_circulants - 1) * problem.delay_s
         is_time_over = n_circulants > 1 and clock.exceeded(0) is not None
@@ -311,7 +315,11 @@ def list_changing_offers(
             neighbours = shifts.reshape(n_circulants, n_shifts)
             mixed = shifts.reshape(n_shifts, n_circulants).T
             for groups in [neighbours, mixed][: min(n_circulants, 2)]:
-                receipts = _route_offsets(problem, groups)
+                try:
+                    receipts = _route_offsets(problem, groups, clock)
+                except TimeUp:
+                    has_skipped = True
+                    continue
                 if receipts is not None:
                     yield Offer(
                         seconds=receipts.seconds(problem, problem.size_bytes / n),
@@ -319,6 +327,8 @@ def list_changing_offers(
                         name=f"{n_circulants} circulants",
                         build=partial(_lay_routes, problem, receipts),
                     )
+    if has_skipped:
+        raise TimeUp("no time for circulants of many hops")
 
 
 def _offer_direct(problem: Collective, n_shifts: int) -> Offer[Laid]:
@@ -356,7 +366,7 @@ def _offer_direct(problem: Collective, n_shifts: int) -> Offer[Laid]:
 
 
 def _list_pair_offers(problem: Collective) -> Iterator[Offer[Laid]]:
-    """List all-to-alls over pairs of one two-way port each, which are mirrored circulants.
+    """List all-to-alls over pairs of two-way ports, which are mirrored circulants.
 
     The fewest rounds have the shifts of a Knoedel graph, others also random ones, whose sums are
     spread over all offsets. Between 4,096 ranks blocks take 2.8 hops on average in 64 rounds, and
@@ -367,7 +377,10 @@ def _list_pair_offers(problem: Collective) -> Iterator[Offer[Laid]]:
     knodel = list_knodel_shifts(n)
     random_shifts = np.random.default_rng(0).permutation(n // 2).tolist()
     all_shifts = list(dict.fromkeys([*knodel, *random_shifts]))
-    for count in np.unique(np.geomspace(n_bits, n // 2, PAIR_COUNTS).astype(int)).tolist():
+    counts = np.unique(np.geomspace(n_bits, n // 2, PAIR_COUNTS).astype(int)).tolist()
+    if problem.lanes > 1:  # several ports have circulants of fewer hops
+        counts = counts[:FEW_PAIR_COUNTS]
+    for count in counts:
         shifts = 1 + 2 * np.array(all_shifts[:count])
         if count == n_bits:  # those of Knoedel, the first of which may come again
             shifts = 1 + 2 * np.resize(knodel, n_bits)
@@ -388,10 +401,10 @@ def _list_pair_offers(problem: Collective) -> Iterator[Offer[Laid]]:
         # All ranks do the same, so that each circuit carries the hops of one rank; those of the
         # ranks 0 and 1 stand for all.
         n_hops = int(distance.sum())
-        circuit_bytes = n_hops * problem.block_bytes
+        circuit_bytes = n_hops * problem.block_bytes / problem.lanes
         n_sends = n * n_hops
         if ranks_to_store(n_sends):
-            n_sends = 2 * n_hops + count * n // PORTS_OF_A_SEND
+            n_sends = 2 * n_hops + sequence.peer.size // PORTS_OF_A_SEND
         seconds = seconds_of(problem, count, circuit_bytes, n_changes=count - 1)
         yield Offer(
             seconds=seconds * (1 - 1e-9),
@@ -539,7 +552,9 @@ def exchange_shifts(shifts, two_way, draws, work):
     return least
 
 
-def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
+def _route_offsets(
+    problem: Collective, groups: IntArray, clock: Clock | None = None
+) -> Receipts | None:
     """Choose the way of all data of an even all-to-all over circuits that change.
 
     Each offset becomes a sum of few shifts. With the shifts 1 and 8, offset 10 is 8 + 1 + 1, which
@@ -547,7 +562,7 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
 
     ``groups[configuration, k]`` are the shifts of each configuration, the circuits that are there
     at one time. The result is None if some configuration does not fit the ports, or the shifts do
-    not reach all offsets.
+    not reach all offsets. Raises `TimeUp` if `clock` has no time for the hops.
     """
     # Lay the circuits of each configuration. All have to fit, with as many shifts each, one for
     # each lane that is used: a two-way shift s takes two lanes, and counts as s and n - s.
@@ -571,6 +586,8 @@ def _route_offsets(problem: Collective, groups: IntArray) -> Receipts | None:
     if count_shifts(shifts.reshape(-1), exponents, distance, loads_of_shifts) >= FAR:
         return None
 
+    if clock is not None and not is_affordable(int(distance.sum()), clock, reserve=RESERVE):
+        raise TimeUp(f"no time for the hops over {len(groups)} circulants")
     sequence = CircuitSequence.of(topologies)
     return _receive_offsets(sequence, exponents.reshape(n, n_configs, lanes))
 

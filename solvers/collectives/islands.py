@@ -39,6 +39,7 @@ from optmatch.problems.collectives.fields import DataFlow
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
+    SENDS_OF_A_SUM,
     SENDS_PER_S,
     FloatArray,
     IntArray,
@@ -180,9 +181,11 @@ def _effort_s(problem: Collective, plan: _Plan) -> float:
     if n_sends > MOST_SENDS:
         return math.inf
 
-    # A send of a part of a chunk takes twice as long as one of a whole chunk.
+    # A send of a part of a chunk takes twice as long as one of a whole chunk, and a sum longer.
     if len(plan.waves) > 1:
         n_sends *= 2
+    if any(problem.flow.adds):
+        n_sends *= SENDS_OF_A_SUM
     return n_sends / SENDS_PER_S
 
 
@@ -198,12 +201,13 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
 
     A plan is a scheme, a number of waves, and an order of these: in which rounds the phases of
     each wave are. Schemes are made while there is time, one at least: each lists the sends of an
-    island.
+    island. Half of the time that is left has to be enough to lay out the last one.
     """
     schemes = list[Scheme]()
     for scheme in list_schemes(problem.flow.has_pairs, problem.n_islands, problem.island):
         schemes.append(scheme)
-        if clock.remaining_s <= 0.0:
+        of_one_wave = _arrange(problem.flow, scheme, 1, _WaveOrder())
+        if clock.remaining_s <= 2.0 * _effort_s(problem, of_one_wave):
             break
 
     # Without rails there is nothing that several waves could do at the same time. Each order has

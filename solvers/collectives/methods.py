@@ -98,6 +98,9 @@ MOST_SPLIT_RANKS = 64
 QUICK_S = 0.02
 """Plans that are made in less come first, lest slower ones leave no time for them."""
 
+GRACE_S = 0.2
+"""Without any plan that there is time for, the quickest is made if it takes so much longer."""
+
 Find = Callable[[Collective, Clock, float], FoundPlan]
 """A finder: takes a problem that the method suits, the clock of its limits, and the seconds below
 which a plan is of use; a search leaves out what cannot be faster, and may find no plan."""
@@ -569,7 +572,7 @@ def _try_all(
     are of no use, and with `within_budgets` plans have to keep to the link budgets of the fabric.
     A method is left out in two cases: if it promises nothing better than the best plan so far, or
     if there is not enough time for it. If there is not enough time for any method, the quickest
-    one is tried all the same, so that there is some plan. The error of a method that fails is
+    one is tried if it is late by no more than `GRACE_S`. The error of a method that fails is
     raised if no other one has a plan.
     """
     # Which methods there is time for, in the order in which they are tried.
@@ -577,10 +580,12 @@ def _try_all(
     promises = {name: promise(problem, name, bound_s) for name in FINDERS if suits(problem, name)}
     order = sorted(promises, key=lambda name: promises[name].order)
     affordable = [name for name in order if promises[name].effort_s <= clock.remaining_s]
-    if not affordable:  # the quickest one of the first group
+    if not affordable:  # the quickest one of the first group, if it is not far too late
         group = promises[order[0]].order[0]
         first_group = [name for name in order if promises[name].order[0] == group]
-        affordable = [min(first_group, key=lambda name: promises[name].effort_s)]
+        quickest = min(first_group, key=lambda name: promises[name].effort_s)
+        if promises[quickest].effort_s <= clock.remaining_s + GRACE_S:
+            affordable = [quickest]
     long_searches = [name for name in affordable if name in LONG_SEARCHES]
     tries = _Tries(
         plans=dict(known or {}),

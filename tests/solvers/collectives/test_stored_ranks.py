@@ -145,3 +145,24 @@ def test_stored_ranks_that_cannot_be_turned_are_refused() -> None:
     )
     with pytest.raises(om.InputError, match="stored_ranks = 2 of 3"):
         plan.spelled_out("all-gather")
+
+
+def test_an_odd_number_of_pairs_without_time_says_so() -> None:
+    """Before, 2,047 ranks sent straight to their places, 6 s after a limit of 1 s."""
+    problem = om.Collective("all-to-all", 2047, 1e6, alpha_s=2.7e-6, two_way=True)
+    begin_s = time.process_time()
+    solution = om.solve(problem, limits=om.Limits(time_s=1.0))
+    assert time.process_time() - begin_s < 1.2
+    assert solution.answer is None
+    assert solution.limit is om.Limit.TIME
+
+
+def test_pairs_of_two_ports_keep_to_a_short_limit() -> None:
+    """Before, 4,096 ranks of two ports took 4 s with a limit of 2 s, 117 times the bound."""
+    problem = om.Collective(
+        "all-to-all", 4096, 1e6, alpha_s=2e-6, rate_bytes_per_s=5e10, ports=2, two_way=True
+    )
+    begin_s = time.process_time()
+    solution = om.solve(problem, limits=om.Limits(time_s=2.0))
+    assert time.process_time() - begin_s < 3.0
+    assert solution.objective <= 2 * problem.lower_bound()
