@@ -2036,7 +2036,7 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
 
     # ``shares[state, GPU, rail, port]`` is where that port leads to.
     n_gpus = timeline_of_rail[0].matchings.shape[1] // k
-    shares = np.full((1 + len(change_s), n_gpus, n_rails, k), IDLE, np.int64)
+    shares = np.full((1 + len(change_s), n_gpus, n_rails, k), IDLE, np.int32)
     for rail, timeline in timeline_of_rail.items():
         # By state of the joined switch, the state in which this rail is then: at first its first
         # one. After row (3, 1) of the changes it has made those of its own before 3 s, and two of
@@ -2048,12 +2048,12 @@ def _pool_timelines(job: RailJob, plan: RailPlan) -> RailTimeline:
 
         # ``receiver[state, GPU, port]``: a port of this rail, g * k + p, or `IDLE`. On the joined
         # switch, on which a GPU has n_rails * k ports, it is g * n_rails * k + rail * k + p.
-        receiver = timeline.matchings[state].astype(np.int64).reshape(-1, n_gpus, k)
+        receiver = timeline.matchings[state].reshape(-1, n_gpus, k)
         share = receiver // k * (n_rails * k) + rail * k + receiver % k
         shares[:, :, rail] = np.where(receiver == IDLE, IDLE, share)
     return RailTimeline(
         rails=tuple(range(n_rails)),
-        matchings=shares.reshape(1 + len(change_s), -1).astype(np.int32),
+        matchings=shares.reshape(1 + len(change_s), -1),
         asked_s=np.append(0.0, change_s),
         starts_s=np.append(0.0, change_s),
     )
