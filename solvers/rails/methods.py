@@ -37,8 +37,8 @@ from optmatch.model import (
 )
 from optmatch.problems import RailJob, Routing
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline
-from optmatch.problems.rails.training.arrays import list_ranges
-from optmatch.problems.rails.training.step import ALL_TO_ALL, ring_bytes
+from optmatch.problems.rails.training.step import ALL_TO_ALL
+from optmatch.problems.rails.training.times import durations_s, pick_ranks
 from optmatch.solvers.frame import meets_bound
 from optmatch.solvers.rails.forwarding import can_forward, plan_forwarded
 from optmatch.solvers.rails.policies import (
@@ -352,28 +352,16 @@ def draft_straight(transfers: Transfers) -> Iterator[Draft]:
 def _check_digits(problem: RailJob, plan: RailPlan) -> None:
     """Raise `InputError` if a communication is so short that its end is lost in rounding.
 
-    It names the first one that sends for less than 1e-11 of the step (`_DIGITS`). Of ranks that
-    are like each other in the plan the first one is looked at.
+    It names the first one that, with all circuits there, lasts less than 1e-11 of the step
+    (`_DIGITS`). Of ranks that are like each other in the plan the first one is looked at.
     """
-    step = problem.step()
-    network = problem.network
-    ranks = np.unique(plan.like) if len(plan.like) else np.arange(step.n_ranks)
-    first = step.rank_start[ranks]
-    operations = list_ranges(first, step.rank_start[ranks + 1] - first)
-    lasts_s = plan.end_s - plan.start_s
-    sends = (step.rail[operations] >= 0) & (step.size_bytes[operations] > 0)
-
-    # A collective in rounds, between which circuits change, lasts some delays longer than it sends
-    # data around a ring: these delays do not count.
-    group_sizes = np.array([*(len(group.ranks) for group in step.groups), 1])
-    n_members = group_sizes[step.group[operations]]
-    sent_bytes = ring_bytes(step.kind[operations], step.size_bytes[operations], n_members)
-    sent_s = sent_bytes / network.rail_bytes_per_s
-    has_changes = sends & (lasts_s >= network.delay_s) & (lasts_s - sent_s > network.delay_s / 2)
-    lasts_s = np.where(has_changes, sent_s, lasts_s)
+    ranks = np.unique(plan.like) if len(plan.like) else np.arange(problem.step().n_ranks)
+    step, operations = pick_ranks(problem.step(), ranks.tolist())
+    lasts_s = durations_s(step, problem.network, problem.collectives)
+    sends = (step.rail >= 0) & (step.size_bytes > 0)
     for row in np.flatnonzero(sends & (lasts_s < _DIGITS * plan.step_s))[:1].tolist():
         raise InputError(
-            f"{step.describe(int(operations[row]))}: lasts {lasts_s[row]:g} s without changes,"
+            f"{problem.step().describe(int(operations[row]))}: lasts {lasts_s[row]:g} s without changes,"
             f" of a step of {plan.step_s:g} s, and times have no digits for that",
             where="network",
         )

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.solvers.kernels.decorators import inlined_kernel, inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import inlined_kernel, kernel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_BESIDE = 1
-_CHANGE = 2
-_ON_RAIL = 3
-"""Starts in their order at one moment, after all ends: of something that rides no rail, of a
-change of circuits, and of a communication. One that could start when circuits change waits."""
 
 
 class Timed(NamedTuple):
@@ -28,10 +22,11 @@ class Timed(NamedTuple):
     """``end_s[node]`` in seconds from the start of the step."""
 
 
-class _Successors(NamedTuple):
-    """Who waits for each node, as a linked list of pairs by node; written by `_link_pairs`.
+class _Queue(NamedTuple):
+    """Who waits for whom, and the events that are to come: a node starts, or it ends.
 
-    In pair k, ``pairs[k, 1]`` waits for ``pairs[k, 0]``, which is the node in front.
+    Pairs are linked lists by node: in pair k, ``pairs[k, 1]`` waits for ``pairs[k, 0]``, which is
+    the node in front. Arrays by rail have a last entry, that of nodes beside all rails (-1).
     """
 
     first_pair: Ints
@@ -40,34 +35,22 @@ class _Successors(NamedTuple):
     """``next_pair[pair]``: the next pair with the same node in front, -1 behind the last one."""
     n_waiting_for: Ints
     """``n_waiting_for[node]``: for how many nodes it still waits."""
-
-
-class _Scratch(NamedTuple):
-    """What a simulation with stops works in; the first contents do not matter."""
-
     heap: Ints
-    """The queue of events: nodes that start or end next."""
-    key_s: Floats
-    """``key_s[node]``: when the event of the node is, in seconds."""
+    """The nodes of the events: a binary heap by ``Timed.end_s``, when the event is, or a stack."""
     priority: Ints
     """``priority[node]``: of events at one moment the least comes first; less than the number of
-    nodes if the node ends."""
+    nodes if the node ends. Changes start before communications: one that could start when circuits
+    change waits."""
     n_stops_seen: Ints
     """``n_stops_seen[node]``: how many stops of its rail the end of the node counts with."""
     n_stops: Ints
-    """``n_stops[rail]``: how often the rail has stopped. Here and below the last entry is that of
-    nodes beside all rails, which never stop."""
+    """``n_stops[rail]``: how often the rail has stopped."""
     since_s: Floats
-    """``since_s[rail]``: when its last stop begins, in seconds; -1 before the first one."""
-    until_s: Floats
-    """``until_s[rail]``: when its last stop ends, in seconds."""
+    """``since_s[rail]``: when its last stop begins, in seconds; -inf before the first one."""
 
 
 def longest_paths(
-    duration_s: Sequence[float] | Floats,
-    pairs: Ints,
-    rail_of: Ints | None = None,
-    first_change: int = 0,
+    duration_s: Floats, pairs: Ints, rail_of: Ints | None = None, n_changes: int = 0
 ) -> Timed | None:
     """Start everything as early as its predecessors allow; None if nodes wait in a circle.
 
@@ -81,38 +64,33 @@ def longest_paths(
     rail_of
         ``rail_of[node]``: the rail of a communication or a change of circuits, -1 of a node beside
         all rails. None if no change stops a rail.
-    first_change
-        Nodes from here on are changes of circuits, all of one duration. A change stops its rail:
-        no communication starts there meanwhile, and those under way end later by its duration.
-        Changes of a rail that begin at one moment stop it once.
+    n_changes
+        So many nodes, the last ones, are changes of circuits, all of one duration. A change stops
+        its rail: no communication starts there meanwhile, and those under way end later by its
+        duration. Changes of a rail that begin at one moment stop it once.
     """
-    lasts_s = np.asarray(duration_s, np.float64)
-    n_nodes = len(lasts_s)
-    timed = Timed(np.zeros(n_nodes), np.zeros(n_nodes))
-    successors = _Successors(
+    n_nodes = len(duration_s)
+    node = np.arange(n_nodes)
+    first_change = n_nodes - n_changes
+    if rail_of is None:
+        rail_of = np.full(n_nodes, -1)
+
+    # Nodes on rails are queued twice, by their start and by their end; others start when they are
+    # ready. With 10 nodes, change 7 starts with the priority 17, and communication 4 with 24.
+    start_kind = np.where(rail_of < 0, 0, np.where(node < first_change, 2, 1))
+    n_rails = 2 + int(rail_of.max(initial=-1))
+    queue = _Queue(
         first_pair=np.full(n_nodes, -1),
         next_pair=np.empty(len(pairs), np.int64),
         n_waiting_for=np.zeros(n_nodes, np.int64),
-    )
-    queue = np.empty(n_nodes, np.int64)
-    if rail_of is None:
-        n_ended = _follow_pairs(lasts_s, pairs, successors, queue, timed)
-        return timed if n_ended == n_nodes else None
-
-    # Stops depend on what is under way when they come: events are simulated in order of time.
-    # Arrays by rail have an entry for each rail and, last, one for nodes beside rails, which is
-    # number -1: with rails 0 to 3 these are 3 + 2 entries.
-    n_rails = 2 + int(rail_of.max(initial=-1))
-    scratch = _Scratch(
-        heap=queue,
-        key_s=np.zeros(n_nodes),
-        priority=np.empty(n_nodes, np.int64),
+        heap=np.empty(n_nodes, np.int64),
+        priority=start_kind * n_nodes + node,
         n_stops_seen=np.zeros(n_nodes, np.int64),
         n_stops=np.zeros(n_rails, np.int64),
-        since_s=np.full(n_rails, -1.0),
-        until_s=np.zeros(n_rails),
+        since_s=np.full(n_rails, -np.inf),
     )
-    n_ended = _simulate(lasts_s, pairs, rail_of, first_change, successors, scratch, timed)
+    timed = Timed(np.zeros(n_nodes), np.zeros(n_nodes))
+    n_ended = _simulate(duration_s, pairs, rail_of, first_change, queue, timed)
     return timed if n_ended == n_nodes else None
 
 
@@ -137,70 +115,25 @@ def find_tails(duration_s: Floats, pairs: Ints) -> Floats:
     return find_heads(duration_s, pairs[:, ::-1].copy())
 
 
-@inner_kernel
-def _link_pairs(pairs, successors: _Successors):
-    """Write the linked lists of `successors`, each in the order of its pairs, and the counts.
+@inlined_kernel
+def _queue_start(lasts_s, queue: _Queue, timed: Timed, size, node):
+    """Queue a node that waits for nothing more, and return the new size of the heap.
 
-    With the pairs (0, 2), (1, 2), (0, 3) the list of node 0 is the pairs 0 and 2, and node 2 waits
-    for two nodes. Lists are made from the last pair on, each pair in front of those before. At
-    first ``first_pair`` is -1 and ``n_waiting_for`` is 0 everywhere.
+    It is ready at ``timed.start_s[node]``, in seconds. Its event is its start or, beside all
+    rails, where it starts at once, its end. Where nothing is on rails, events may come in any
+    order (Kahn 1962), and the heap is a stack.
     """
-    for pair in range(len(pairs) - 1, -1, -1):
-        former = pairs[pair, 0]
-        successors.next_pair[pair] = successors.first_pair[former]
-        successors.first_pair[former] = pair
-        successors.n_waiting_for[pairs[pair, 1]] += 1
+    timed.end_s[node] = timed.start_s[node]
+    if queue.priority[node] < len(lasts_s):
+        timed.end_s[node] += lasts_s[node]
+    if len(queue.since_s) == 1:
+        queue.heap[size] = node
+        return size + 1
+    return push_node(queue.heap, timed.end_s, queue.priority, size, node)
 
 
 @kernel
-def _follow_pairs(lasts_s, pairs, successors: _Successors, queue, timed: Timed):
-    """Write starts and ends of nodes in a topological order (Kahn 1962); return how many end.
-
-    Fewer than all end if nodes wait for each other in a circle. A node starts at the latest end of
-    those before it; ``timed.start_s`` is 0 s at first. ``lasts_s[node]`` is in seconds, in
-    ``pairs[k]`` the second node waits for the first, and `queue` is scratch, shape (nodes,). The
-    cost is linear in nodes and pairs.
-    """
-    # ``queue[:n_queued]`` are the nodes whose start is known, at first those that wait for none.
-    _link_pairs(pairs, successors)
-    n_queued = 0
-    for node in range(len(lasts_s)):
-        if successors.n_waiting_for[node] == 0:
-            queue[n_queued] = node
-            n_queued += 1
-
-    # Any of them may be next: the last one is taken.
-    n_ended = 0
-    while n_queued:
-        n_queued -= 1
-        node = queue[n_queued]
-        end_s = timed.start_s[node] + lasts_s[node]
-        timed.end_s[node] = end_s
-        n_ended += 1
-
-        # The nodes that wait for it, one pair after the other.
-        pair = successors.first_pair[node]
-        while pair >= 0:
-            later = pairs[pair, 1]
-            timed.start_s[later] = max(timed.start_s[later], end_s)
-            successors.n_waiting_for[later] -= 1
-            if successors.n_waiting_for[later] == 0:
-                queue[n_queued] = later
-                n_queued += 1
-            pair = successors.next_pair[pair]
-    return n_ended
-
-
-@kernel
-def _simulate(
-    lasts_s,
-    pairs,
-    rail_of,
-    first_change,
-    successors: _Successors,
-    scratch: _Scratch,
-    timed: Timed,
-):
+def _simulate(lasts_s, pairs, rail_of, first_change, queue: _Queue, timed: Timed):
     """Write starts and ends of nodes into `timed`, and return how many end: not all in a circle.
 
     ``lasts_s[node]`` is in seconds, and in ``pairs[k]`` the second node waits for the first. Nodes
@@ -209,75 +142,80 @@ def _simulate(
     duration. Changes that may begin at one moment are one, and one that comes during another
     follows it. The rail of computations is -1. With a communication from 0 to 5 s and changes of 2
     s that may begin at 1 s, 1 s and 2 s, the first two last from 1 to 3 s and the third from 3 to
-    5 s: the communication ends at 9 s.
+    5 s: the communication ends at 9 s. If nothing is on rails the cost is linear in nodes and
+    pairs, else for n nodes O(n log n).
     """
-    heap = scratch.heap
-    key_s = scratch.key_s
-    priority = scratch.priority
+    # Until a node starts, ``start_s[node]`` is when it is ready, and until it has ended
+    # ``end_s[node]`` is when its next event is, its start or its end.
+    heap = queue.heap
+    priority = queue.priority
+    since_s = queue.since_s
+    start_s = timed.start_s
+    end_s = timed.end_s
     n_nodes = len(lasts_s)
-    _link_pairs(pairs, successors)
 
-    # Nodes that wait for nothing start at 0 s. At one moment ends come first: the priority of a
-    # node that is to end is its number. Then come starts, in the order of their kinds, which count
-    # from 1 on, and of the numbers of the nodes: with 10 nodes, a change (2) of node 7 has 27.
+    # Lists are made from the last pair on, each pair in front of those before: with the pairs
+    # (0, 2), (1, 2), (0, 3) the list of node 0 is the pairs 0 and 2, and node 2 waits for two
+    # nodes.
+    for pair in range(len(pairs) - 1, -1, -1):
+        former = pairs[pair, 0]
+        queue.next_pair[pair] = queue.first_pair[former]
+        queue.first_pair[former] = pair
+        queue.n_waiting_for[pairs[pair, 1]] += 1
+
+    # Nodes that wait for nothing are ready at 0 s.
     size = 0
     for node in range(n_nodes):
-        kind = _BESIDE
-        if node >= first_change:
-            kind = _CHANGE
-        elif rail_of[node] >= 0:
-            kind = _ON_RAIL
-        priority[node] = kind * n_nodes + node
-        if successors.n_waiting_for[node] == 0:
-            size = push_node(heap, key_s, priority, size, node)
+        if queue.n_waiting_for[node] == 0:
+            size = _queue_start(lasts_s, queue, timed, size, node)
 
     # Events by time: each takes a node from the queue, and most put one back.
     n_ended = 0
     while size:
-        size = pop_node(heap, key_s, priority, size)
+        if len(since_s) > 1:
+            size = pop_node(heap, end_s, priority, size)
+        else:
+            size -= 1
         node = heap[size]
         rail = rail_of[node]  # -1 beside all rails: the last entry of arrays by rail
-        is_start = priority[node] >= n_nodes
-        if is_start:
-            # A change is joined to one that has begun at this moment, or is still to begin
-            # (``since_s`` is no earlier than now); else it begins once the one under way has
-            # ended. A communication waits for the end of a change of its rail.
+        if priority[node] >= n_nodes:
+            # It starts, on a rail. A change is joined to one that has begun at this moment, or is
+            # still to begin (``since_s`` is no earlier than now); else it begins once the one
+            # under way has ended. A communication waits for the end of a change of its rail.
+            stopped_until_s = since_s[rail] + lasts_s[n_nodes - 1]
+            start_s[node] = max(end_s[node], stopped_until_s)
             if node >= first_change:
-                if scratch.since_s[rail] < key_s[node]:
-                    scratch.since_s[rail] = max(key_s[node], scratch.until_s[rail])
-                    scratch.until_s[rail] = scratch.since_s[rail] + lasts_s[node]
-                    scratch.n_stops[rail] += 1
-                timed.start_s[node] = scratch.since_s[rail]
-            else:
-                timed.start_s[node] = max(key_s[node], scratch.until_s[rail])
+                if since_s[rail] < end_s[node]:
+                    since_s[rail] = start_s[node]
+                    queue.n_stops[rail] += 1
+                start_s[node] = since_s[rail]
 
             # It is queued again by its end.
-            scratch.n_stops_seen[node] = scratch.n_stops[rail]
-            key_s[node] = timed.start_s[node] + lasts_s[node]
+            queue.n_stops_seen[node] = queue.n_stops[rail]
+            end_s[node] = start_s[node] + lasts_s[node]
             priority[node] = node
-            size = push_node(heap, key_s, priority, size, node)
+            size = push_node(heap, end_s, priority, size, node)
             continue
 
         # Stops of the rail that began in the meantime delay the end of a communication.
-        n_more = scratch.n_stops[rail] - scratch.n_stops_seen[node]
+        n_more = queue.n_stops[rail] - queue.n_stops_seen[node]
         if n_more and node < first_change:
             for _ in range(n_more):  # one by one: equal times have to stay equal to the last digit
-                key_s[node] += lasts_s[first_change]
-            scratch.n_stops_seen[node] += n_more
-            size = push_node(heap, key_s, priority, size, node)
+                end_s[node] += lasts_s[first_change]
+            queue.n_stops_seen[node] += n_more
+            size = push_node(heap, end_s, priority, size, node)
             continue
 
-        # The node has ended: nodes that wait for nothing else any more can start now.
-        timed.end_s[node] = key_s[node]
+        # The node has ended: nodes that wait for nothing else any more are ready now.
         n_ended += 1
-        pair = successors.first_pair[node]
+        pair = queue.first_pair[node]
         while pair >= 0:
             later = pairs[pair, 1]
-            successors.n_waiting_for[later] -= 1
-            if successors.n_waiting_for[later] == 0:
-                key_s[later] = key_s[node]
-                size = push_node(heap, key_s, priority, size, later)
-            pair = successors.next_pair[pair]
+            start_s[later] = max(start_s[later], end_s[node])
+            queue.n_waiting_for[later] -= 1
+            if queue.n_waiting_for[later] == 0:
+                size = _queue_start(lasts_s, queue, timed, size, later)
+            pair = queue.next_pair[pair]
     return n_ended
 
 

@@ -40,16 +40,14 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import IDLE, check_time
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.solvers.kernels.decorators import kernel
 from optmatch.solvers.rails.paths import Floats, Ints, find_heads, find_tails, longest_paths
-from optmatch.solvers.rails.timetable import Draft, Lines, draw_lines
+from optmatch.solvers.rails.timetable import Draft, draw_lines
 from optmatch.solvers.rails.transfers import (
-    Programs,
     Transfers,
     fold_transfers,
     list_transfers,
@@ -115,11 +113,15 @@ def plan_programs(transfers: Transfers, rule: ChangeRule) -> Draft:
     all seats go through their communications in an order of time instead: the better one of the
     orders of earliest and of latest starts. Such orders never contradict each other.
     """
-    draft = plan_in_order(transfers, transfers.programs, rule)
+    uses = transfers.uses
+    in_program = uses.operation * len(transfers.first) + uses.node
+    draft = plan_in_order(transfers, in_program, rule)
     if draft is not None:
         return draft
-    orders_s = (find_earliest_starts(transfers), find_latest_starts(transfers))
-    drafts = [plan_by_time(transfers, start_s, rule) for start_s in orders_s]
+    earliest_s = find_earliest_starts(transfers)
+    lasts_s = transfers.lasting(transfers.all_lanes)
+    latest_s = -(find_tails(lasts_s, transfers.pairs) + lasts_s)
+    drafts = [plan_by_time(transfers, start_s, rule) for start_s in (earliest_s, latest_s)]
     return min((draft for draft in drafts if draft is not None), key=lambda draft: draft.step_s)
 
 
@@ -133,9 +135,8 @@ def plan_by_time(
     order 5, 8, 3. ``lanes[node]`` is as in `usual_lanes`, which chooses them if it is None. None
     if the orders of two seats contradict.
     """
-    programs = transfers.programs
-    order = np.lexsort([transfers.rank(start_s)[programs.node], programs.seat])
-    by_time = Programs(programs.seat, programs.node[order])
+    uses = transfers.uses
+    by_time = uses.end // 2 * len(transfers.first) + transfers.rank(start_s)[uses.node]
     return plan_in_order(transfers, by_time, rule, lanes)
 
 
@@ -177,20 +178,8 @@ def plan_static(transfers: Transfers) -> Draft | None:
         first_lane += n_lanes_of_kind
 
     # A lane still serves one communication after another, in the order in which they would start
-    # with all circuits there: `draw_lines` lists by lane of each end who uses it in turn, and
-    # `pairs` says that each waits for the one before. No lane is turned to another peer.
-    uses = transfers.uses
-    place = transfers.rank(find_earliest_starts(transfers))
-    lines = draw_lines(uses, place[uses.node], lanes)
-    pairs = np.concatenate([transfers.pairs, np.stack(lines.pairs(), axis=1)])
-    timed = longest_paths(transfers.lasting(lanes), pairs)
-    if timed is None:
-        return None
-
-    # Each lane faces its peer from the beginning on (minus infinite), and nobody asks for a turn
-    # (infinite).
-    turn_s = np.full(len(lines.place), -np.inf)
-    return Draft(transfers, timed, lanes, lines, turn_s, asked_s=-turn_s)
+    # with all circuits there. As those of one kind face equal peers, no lane is ever turned.
+    return plan_by_time(transfers, find_earliest_starts(transfers), "free", lanes)
 
 
 class _Kind(NamedTuple):
@@ -290,55 +279,6 @@ def find_earliest_starts(transfers: Transfers) -> Floats:
     return find_heads(transfers.lasting(transfers.all_lanes), transfers.pairs)
 
 
-def find_latest_starts(transfers: Transfers) -> Floats:
-    """Find when each node starts at the latest, in seconds from the end of the step, from below 0.
-
-    These are the longest paths to the end of the step, with all circuits there.
-    """
-    lasts_s = transfers.lasting(transfers.all_lanes)
-    return -(find_tails(lasts_s, transfers.pairs) + lasts_s)
-
-
-def _draw_programs(transfers: Transfers, programs: Programs, lanes: Ints) -> Lines:
-    """Sort the uses of each lane of each end by the order of the programs of seats.
-
-    ``lanes[node]`` has bit k if the node takes lane k; other uses are left out.
-    """
-    uses = transfers.uses
-    n_nodes = len(transfers.first)
-
-    # The place at which a use stands in `programs` is looked up by seat and node as one number,
-    # ``seat * n_nodes + node``. The seat of a use is ``end // 2``.
-    key_of_place = programs.seat * n_nodes + programs.node
-    places_by_key = np.argsort(key_of_place, kind="stable")
-    key_of_use = uses.end // 2 * n_nodes + uses.node
-    place = places_by_key[np.searchsorted(key_of_place[places_by_key], key_of_use)]
-    return draw_lines(uses, place, lanes)
-
-
-def _cut_spans(lines: Lines, n_places: int) -> NDArray[np.bool_]:
-    """Mark the places at which programs are cut into spans: greedily, as late as possible.
-
-    Places from 0 to ``n_places - 1`` are the programs of all seats one behind another, and the
-    result is ``begins_span[place]``. A span begins where a lane would face another peer than at a
-    place of the span so far: peers 4, 4, 7, 7, 4 of one lane are cut before the first 7 and before
-    the last 4. The first place of a program is not marked.
-    """
-    # Two uses of a lane with different peers, one right after the other, are in conflict: a span
-    # that contains both places has to be cut between them. The former use is the row above, but
-    # for the first use of a lane, whose ``before`` is -1. ``conflict[place]`` is the last place
-    # before with which a place is in conflict on any lane, -1 if there is none. In the example it
-    # is -1, -1, 1, -1, 3.
-    rows = np.flatnonzero(lines.before >= 0)
-    rows = rows[lines.uses.peer[rows] != lines.uses.peer[rows - 1]]
-    conflict = np.full(n_places, -1)
-    np.maximum.at(conflict, lines.place[rows], lines.place[rows - 1])
-
-    begins_span = np.zeros(n_places, dtype=bool)
-    _mark_spans(conflict, begins_span)
-    return begins_span
-
-
 @kernel
 def _mark_spans(conflict, begins_span):
     """Mark in `begins_span` the places at which a new span begins, from the first place on.
@@ -357,9 +297,12 @@ def _mark_spans(conflict, begins_span):
 
 
 def plan_in_order(
-    transfers: Transfers, programs: Programs, rule: ChangeRule, lanes: Ints | None = None
+    transfers: Transfers, order: Ints, rule: ChangeRule, lanes: Ints | None = None
 ) -> Draft | None:
     """Plan a step whose seats communicate in given orders; None if the orders contradict.
+
+    ``order[row]`` by row of `Transfers.uses` is ascending in the program of a seat, equal for all
+    rows of one node at it, and differs from those of other seats.
 
     By the rule `"free"` each lane changes alone, once its last communication has ended. By the
     other rules all lanes of a seat change together, between two *spans*: runs of communications
@@ -377,32 +320,48 @@ def plan_in_order(
     check_time()
     if lanes is None:
         lanes = usual_lanes(transfers)
-    lines = _draw_programs(transfers, programs, lanes)
+    lines = draw_lines(transfers.uses, order, lanes)
+    uses = lines.uses
     n_nodes = len(transfers.first)
 
-    # Circuits that change when they are free do so lane by lane: programs are those of lanes then,
-    # in place of those of seats. By place: its node, and whether a program begins there.
-    node = programs.node
-    begins_program = np.diff(programs.seat, prepend=-1) > 0
+    # A *place* is a position in the programs of all seats, one behind another; ``place[row]`` is
+    # that of a use. By place: its node, and whether a program begins there. Circuits that change
+    # when they are free do so lane by lane: programs are lines then.
     if rule == "free":
-        # The places are the rows of `lines`, which stand lane by lane.
-        node = lines.uses.node
+        place = np.arange(len(uses.node))
+        node = uses.node
         begins_program = lines.before < 0
-        lines = lines._replace(place=np.arange(len(node)))
+    else:
+        _, row_of_place, place = np.unique(lines.order, return_index=True, return_inverse=True)
+        node = uses.node[row_of_place]
+        begins_program = np.diff(uses.end[row_of_place] // 2, prepend=-1) != 0
 
-    # A span begins where a program begins, or where it has to be cut; ``span[place]`` counts them
-    # from 0. By span: its first place, and whether it goes on with the program of the span before
-    # (`goes_on`, which has one more entry, False, for the span behind the last one).
-    span = np.cumsum(begins_program | _cut_spans(lines, len(node))) - 1
-    first_place = np.flatnonzero(np.diff(span, prepend=-1))
+    # Programs are cut into spans as late as possible. Two uses of a lane with different peers, one
+    # right after the other, are in conflict: a span that contains both places has to be cut
+    # between them. The former use is the row above, but for the first use of a lane, whose
+    # ``before`` is -1. ``conflict[place]`` is the last place before with which a place is in
+    # conflict on any lane, -1 if there is none: with peers 4, 4, 7, 7, 4 of one lane it is -1, -1,
+    # 1, -1, 3, and spans begin at the first 7 and at the last 4.
+    is_turned = uses.peer != lines.faced
+    conflict_row = np.flatnonzero(is_turned & (lines.before >= 0))
+    conflict = np.full(len(node), -1)
+    np.maximum.at(conflict, place[conflict_row], place[conflict_row - 1])
+    begins_span = begins_program.copy()
+    _mark_spans(conflict, begins_span)
+
+    # ``span[place]`` counts spans from 0. By span: its first place, and whether it goes on with
+    # the program of the span before (`goes_on`, which has one more entry, False, for the span
+    # behind the last one).
+    span = np.cumsum(begins_span) - 1
+    first_place = np.flatnonzero(begins_span)
     goes_on = np.append(~begins_program[first_place], False)
     n_spans = len(first_place)
 
     # A lane is turned for a use if it faced another peer before. All turns of a span are one
     # change. With turns of the spans 3, 5 and 3, changes 0 and 1 are those of spans 3 and 5
     # (``span_of_change[change]``), and the turns belong to changes 0, 1 and 0.
-    turned_row = np.flatnonzero(lines.uses.peer != lines.faced())
-    span_of_turn = span[lines.place[turned_row]]
+    turned_row = np.flatnonzero(is_turned)
+    span_of_turn = span[place[turned_row]]
     span_of_change, change_of_turn = np.unique(span_of_turn, return_inverse=True)
 
     # Numbers of the events. With 5 nodes, 2 spans and 1 change, the nodes are 0 to 4, their
@@ -431,8 +390,9 @@ def plan_in_order(
     is_after_another = goes_on[span]
     has_change = change_of_place >= 0
     follows = goes_on[span_of_change]
+    has_former = lines.before >= 0
     waits = [
-        lines.pairs(),
+        (lines.before[has_former], uses.node[has_former]),
         (transfers.pairs[:, 0], transfers.pairs[:, 1]),
         (waited_for[transfers.pairs[:, 0]], request[transfers.pairs[:, 1]]),
         (node[is_before_another], beginning[span[is_before_another] + 1]),
@@ -457,7 +417,7 @@ def plan_in_order(
         rails = np.full(len(lasts_s), -1)
         rails[:n_nodes] = transfers.seats.set_of_node[transfers.first]
         rails[change] = rails[first_request - n_nodes]
-    timed = longest_paths(lasts_s, pairs, rails, len(lasts_s) - len(change))
+    timed = longest_paths(lasts_s, pairs, rails, len(change))
     if timed is None:
         return None
 
@@ -472,8 +432,8 @@ def plan_in_order(
         asked_s = starts_s
 
     # The times of changes become those of the turns that they consist of.
-    turn_s = np.full(len(lines.place), -np.inf)
+    turn_s = np.full(len(uses.node), -np.inf)
     turn_s[turned_row] = starts_s[change_of_turn]
-    turn_asked_s = np.full(len(lines.place), np.inf)
+    turn_asked_s = np.full(len(uses.node), np.inf)
     turn_asked_s[turned_row] = asked_s[change_of_turn]
-    return Draft(transfers, timed, lanes, lines, turn_s, turn_asked_s)
+    return Draft(transfers, timed, lines, turn_s, turn_asked_s)

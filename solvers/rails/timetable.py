@@ -38,9 +38,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, find_step_end
-from optmatch.problems.rails.training.step import RECV
 from optmatch.solvers.kernels.decorators import kernel
-from optmatch.solvers.rails.collectives import Lanes
 from optmatch.solvers.rails.paths import Floats, Ints, Timed
 from optmatch.solvers.rails.seats import AlikeRails, Seats
 from optmatch.solvers.rails.transfers import Transfers, Uses
@@ -49,72 +47,53 @@ from optmatch.solvers.rails.transfers import Transfers, Uses
 class Lines(NamedTuple):
     """The uses of each lane of each end, which are a line of rows, one after another.
 
-    An end is one side of the ports of a seat, where they transmit or where they receive.
+    An end is one side of the ports of a seat, where they transmit or where they receive. The step
+    begins with the peers that it ends with: a line with the peers 4, 4, 7 faces 7, 4, 4 before its
+    rows, and needs changes for the first and the third one.
     """
 
     uses: Uses
-    """The rows of all lines, sorted by line and then by place."""
-    first: Ints
-    """``first[line]``: the first row of the line; ascending."""
-    last: Ints
-    """``last[line]``: the last row of the line; ascending."""
-    place: Ints
-    """``place[row]``: where the node stands in the order; the greater the later."""
+    """The rows of all lines, sorted by line and then by their order."""
+    order: Ints
+    """``order[row]``: ascending in the program of a seat, and equal for all rows of one node."""
     before: Ints
     """``before[row]``: the node before it on its line, -1 of the first."""
-
-    def faced(self) -> Ints:
-        """Return the peer that the port of each row faces before that use; shape (rows,).
-
-        The step begins with the peers that it ends with. A use whose peer is not the one faced
-        before needs a change of circuits: a line with peers 4, 4, 7 has 7, 4, 4 here, and needs
-        changes for its first and third use.
-        """
-        # Rows of one line stand together: before each row is the row above it.
-        faced = np.roll(self.uses.peer, 1)
-        faced[self.first] = self.uses.peer[self.last]
-        return faced
-
-    def find_last(self, rows: Ints) -> Ints:
-        """Find the last row of the line of each of some rows.
-
-        With lines of rows 0 to 2 and 3 to 5, `last` is 2, 5, and rows 1 and 4 get 2 and 5.
-        """
-        return self.last[np.searchsorted(self.last, rows)]
-
-    def pairs(self) -> tuple[Ints, Ints]:
-        """List nodes that use a lane one after the other: the former ones, and the later ones."""
-        rows = np.flatnonzero(self.before >= 0)
-        return self.before[rows], self.uses.node[rows]
+    faced: Ints
+    """``faced[row]``: the peer that the port faces before this use."""
+    last: Ints
+    """``last[row]``: the last row of its line."""
 
 
-def draw_lines(uses: Uses, place: Ints, lanes: Ints) -> Lines:
+def draw_lines(uses: Uses, order: Ints, lanes: Ints) -> Lines:
     """Sort uses into lines, and leave out uses of lanes that the node does not take.
 
-    A row of `uses` says that a node could use a lane of an end, and ``place[row]`` where it stands
+    A row of `uses` says that a node could use a lane of an end, and ``order[row]`` where it stands
     in the order, the greater the later. Bit k of ``lanes[node]`` is set if the node takes lane k.
     All rows that remain of one lane of one end are a line.
     """
     # The rows of lanes that are taken: of a node with the bits 0b101, those of lanes 0 and 2.
-    rows = np.flatnonzero(lanes[uses.node] >> uses.lane & 1)
+    taken = np.flatnonzero(lanes[uses.node] >> uses.lane & 1)
+    uses = uses.select(taken)
 
-    # Sort them by line, and on a line by place. A line has the number ``(rails * n_ends + end) *
-    # n_lanes + lane``: with 8 ends and 2 lanes, lane 1 of end 5 on rails 0 is line 11. Not all
-    # numbers occur. A row whose number differs from that of the row before is the first of its
+    # Sort them by line, and on a line by their order. A line has the number ``(rails * n_ends +
+    # end) * n_lanes + lane``: with 8 ends and 2 lanes, lane 1 of end 5 on rails 0 is line 11. Not
+    # all numbers occur. A row whose number differs from that of the row before is the first of its
     # line, and the row before it is the last of another line.
     n_ends = 1 + int(uses.end.max(initial=0))
     n_lanes = 1 + int(uses.lane.max(initial=0))
-    line = (uses.rails[rows] * n_ends + uses.end[rows]) * n_lanes + uses.lane[rows]
-    order = np.lexsort([place[rows], line])
-    first = np.flatnonzero(np.diff(line[order], prepend=-1))
-    last = np.append(first[1:], len(rows))[: len(first)] - 1
+    line = (uses.rails * n_ends + uses.end) * n_lanes + uses.lane
+    by_line = np.lexsort([order[taken], line])
+    uses = uses.select(by_line)
+    first = np.flatnonzero(np.diff(line[by_line], prepend=-1))
+    last = np.append(first[1:], len(by_line))[: len(first)] - 1
 
-    # Before each row, on its line, is the row above it in the table; before the first there is
-    # none (-1).
-    sorted_uses = uses.select(rows[order])
-    before = np.roll(sorted_uses.node, 1)
+    # Before each row, on its line, is the row above it in the table; before the first there is no
+    # node (-1), and the peer is that of the last row.
+    before = np.roll(uses.node, 1)
     before[first] = -1
-    return Lines(sorted_uses, first, last, place[rows[order]], before)
+    faced = np.roll(uses.peer, 1)
+    faced[first] = uses.peer[last]
+    return Lines(uses, order[taken][by_line], before, faced, np.repeat(last, last - first + 1))
 
 
 class _PortCircuits(NamedTuple):
@@ -156,8 +135,6 @@ class Draft(NamedTuple):
     timed: Timed
     """Starts and ends of the nodes of the folded job; entries of events, such as changes of
     circuits, may follow."""
-    lanes: Ints
-    """``lanes[node]``: the lanes of a communication as bits, bit k for lane k; 0 of others."""
     lines: Lines
     """Who uses which lane of which end, in turn. The step begins with the circuits that it ends
     with."""
@@ -170,10 +147,9 @@ class Draft(NamedTuple):
     @property
     def step_s(self) -> float:
         """When the last node ends and the last circuit is up, in seconds."""
-        changed_s = float(self.turn_s.max(initial=-np.inf))
         ends_s = self.timed.end_s[: len(self.transfers.first)]
-        delay_s = self.transfers.seats.job.network.delay_s
-        return max(float(ends_s.max(initial=0.0)), changed_s + delay_s)
+        last_up_s = self.turn_s.max(initial=-np.inf) + self.transfers.seats.job.network.delay_s
+        return float(ends_s.max(initial=max(last_up_s, 0.0)))
 
     def build(self) -> RailPlan:
         """Write the plan out for all rails; `route_plan` adds the states of cells later.
@@ -189,62 +165,27 @@ class Draft(NamedTuple):
         folded = seats.folded
         end_s = self.timed.end_s[transfers.last[folded.nodes]]
 
-        # By lane its number and two ports of a GPU: a circuit of the lane leads from the port that
-        # sends to the one that receives.
-        lane_ports = list_lane_ports(transfers.lanes)
-        bundles = [(lane, sends, receives) for lane, (sends, receives) in enumerate(lane_ports)]
-        timelines = list_timelines(
-            seats, _list_changes(self), bundles, duplex=transfers.lanes.duplex
-        )
+        # By lane two ports of a GPU, where it transmits and where it receives: lane k of one
+        # direction is port k for both. A bidirectional lane k has port 2k towards those that come
+        # next in a ring or pipeline (side 0), and port 2k + 1 towards those before.
+        duplex = transfers.lanes.duplex
+        lane_ports = np.arange(transfers.lanes.number * (1 + duplex)).reshape(-1, 1 + duplex)
+        port_of_side = lane_ports[:, [0, -1]]
+        bundles = [(lane, *sides) for lane, sides in enumerate(port_of_side.tolist())]
+        timelines = list_timelines(seats, _list_changes(self), bundles, duplex=duplex)
+
+        # The ports that an operation uses, as bits: those of the lanes of its ends.
+        uses = self.lines.uses
+        ports = np.zeros(len(folded.own), dtype=np.int32)
+        np.bitwise_or.at(ports, uses.operation, 1 << port_of_side[uses.lane, uses.end % 2])
         return RailPlan(
             rails=timelines,
             start_s=self.timed.start_s[folded.nodes],
             end_s=end_s,
-            ports=_list_ports(transfers, self.lanes),
+            ports=ports,
             step_s=find_step_end(timelines, end_s, seats.job.network.delay_s),
             like=folded.like,
         )
-
-
-def _list_ports(transfers: Transfers, lanes: Ints) -> NDArray[np.int32]:
-    """List the ports of its GPU that each operation of `Folded.own` uses, as bits.
-
-    Bit k of ``lanes[node]`` is lane k, and bit p of the result is port p. The ports are those at
-    which an operation sends, or at which it receives a message. With ports of one direction, lane
-    k is port k, and a message over lanes 0 and 2 has the bits 0b101 at its sender and at its
-    receiver. With bidirectional ports, lane k is the ports 2k and 2k + 1.
-    """
-    folded = transfers.seats.folded
-    node = folded.nodes
-
-    # A collective uses both ports of a lane, a message one of them. A message ahead leads from the
-    # first port of its sender to the second port of its receiver (the row of a `RECV`); a message
-    # back over bidirectional ports leads from the second port to the first one, so that first and
-    # second change places.
-    is_second = folded.step.kind[folded.own] == RECV
-    if transfers.lanes.duplex:
-        is_second ^= ~transfers.is_ahead[node]
-    uses_first = ~transfers.is_message[node] | ~is_second
-    uses_second = ~transfers.is_message[node] | is_second
-    ports = np.zeros(len(node), dtype=np.int32)
-    for lane, (first_port, second_port) in enumerate(list_lane_ports(transfers.lanes)):
-        uses_lane = (lanes[node] >> lane & 1).astype(np.int32)
-        ports |= np.where(uses_first, uses_lane << first_port, 0)
-        ports |= np.where(uses_second, uses_lane << second_port, 0)
-    return ports
-
-
-def list_lane_ports(lanes: Lanes) -> list[tuple[int, int]]:
-    """List by lane the port of a GPU at which it transmits, and the port at which it receives.
-
-    Lane k of one direction is port k for both. A bidirectional lane k has port 2k towards those
-    that come next in a ring or pipeline (side 0), and port 2k + 1 towards those before: two lanes
-    are (0, 1) and (2, 3).
-    """
-    numbers = range(lanes.number)
-    if lanes.duplex:
-        return [(2 * lane, 2 * lane + 1) for lane in numbers]
-    return [(lane, lane) for lane in numbers]
 
 
 def _list_changes(draft: Draft) -> Changes:
@@ -254,15 +195,28 @@ def _list_changes(draft: Draft) -> Changes:
     1 to 0 at 3 s, their circuit is set up at 3 s. Turns are listed as well, as changes without a
     receiver.
     """
+    # A circuit has a row at the sending and one at the receiving end, which are matched by node,
+    # lane, sender and receiver as one number. Peers count replicas, too: with 4 seats, peer 6 is
+    # seat 2 of the next replica. A seat that waits for a later round may face a seat that does not
+    # face it: then there is no circuit.
     lines = draft.lines
     uses = lines.uses
-    sending_row, receiving_row = _match_rows(draft)
+    n_seats = draft.transfers.seats.n_seats
+    sends = uses.end % 2 == 0
+    ends = (uses.end // 2, uses.peer % n_seats)
+    shape = (len(draft.transfers.first), draft.transfers.lanes.number, n_seats, n_seats)
+    circuit = np.ravel_multi_index(
+        (uses.node, uses.lane, np.where(sends, *ends), np.where(sends, *ends[::-1])), shape
+    )
+    rows_by_side = [np.flatnonzero(sends), np.flatnonzero(~sends)]
+    _, *places = np.intersect1d(*(circuit[rows] for rows in rows_by_side), return_indices=True)
+    sending_row, receiving_row = (rows[k] for rows, k in zip(rows_by_side, places, strict=True))
 
     # A circuit is up from the beginning of the step if both of its ends use it last, as the step
     # begins with the circuits that it ends with. On a line one row is one node; the node of the
     # last use at the receiving end has to be the same.
-    is_first = lines.find_last(sending_row) == sending_row
-    is_first &= uses.node[lines.find_last(receiving_row)] == uses.node[sending_row]
+    is_first = lines.last[sending_row] == sending_row
+    is_first &= uses.node[lines.last[receiving_row]] == uses.node[sending_row]
     first_row = sending_row[is_first]
 
     # A circuit is set up when the later end turns. If neither of its ends turns, which is minus
@@ -289,35 +243,6 @@ def _list_changes(draft: Draft) -> Changes:
         sender=uses.end[rows] // 2,
         receiver=receiver,
     )
-
-
-def _match_rows(draft: Draft) -> tuple[Ints, Ints]:
-    """Match the rows of `Draft.lines` at both ends of each circuit that a node uses.
-
-    Returns ``sending_row[circuit]`` on side 0 of the seat where it begins and
-    ``receiving_row[circuit]`` on side 1 of the seat where it ends, which is the peer of the
-    former. A seat that waits for a later round may face a seat that does not face it: then there
-    is no circuit.
-    """
-    # Rows are looked up by node, end and lane as one number; end ``2 * seat + side`` is a side of
-    # a seat.
-    transfers = draft.transfers
-    uses = draft.lines.uses
-    n_seats = transfers.seats.n_seats
-    shape = (len(transfers.first), 2 * n_seats, transfers.lanes.number)
-    key = np.ravel_multi_index((uses.node, uses.end, uses.lane), shape)
-    by_key = np.argsort(key)
-
-    # The row of the same node and lane on side 1 of the peer, whose number counts replicas too:
-    # with 4 seats, peer 6 is seat 2 of the next replica.
-    sending_row = np.flatnonzero(uses.end % 2 == 0)
-    receiving_end = 2 * (uses.peer[sending_row] % n_seats) + 1
-    receiving_key = np.ravel_multi_index(
-        (uses.node[sending_row], receiving_end, uses.lane[sending_row]), shape
-    )
-    receiving_row = by_key[np.searchsorted(key[by_key], receiving_key)]
-    is_mutual = uses.peer[receiving_row] % n_seats == uses.end[sending_row] // 2
-    return sending_row[is_mutual], receiving_row[is_mutual]
 
 
 def list_timelines(

@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError
 from optmatch.problems import RailJob
-from optmatch.problems.rails.training.arrays import list_ranges
 from optmatch.problems.rails.training.step import SEND, find_dimensions
 from optmatch.solvers.rails.collectives import (
     CommunicationRounds,
@@ -63,22 +62,13 @@ class Uses(NamedTuple):
     rails: Ints
     """``rails[row]``: the rails that the node rides, as a place in `Seats.rails`. A rank has ports
     on each of its rails."""
+    operation: Ints
+    """``operation[row]``: the row in `Folded.own` of the part of the seat in the node. Rows of a
+    seat stand together, in the order of its program."""
 
     def select(self, rows: Ints) -> Uses:
         """Return the table of these rows, in their order."""
         return Uses(*(column[rows] for column in self))
-
-
-class Programs(NamedTuple):
-    """The nodes on rails of all seats, one seat behind another; shape (places,) each.
-
-    A *place* is the position of a node here.
-    """
-
-    seat: Ints
-    """``seat[place]``, ascending."""
-    node: Ints
-    """``node[place]``: those of a seat are in the order in which it communicates."""
 
 
 class Transfers(NamedTuple):
@@ -102,8 +92,6 @@ class Transfers(NamedTuple):
     beside_s: Floats
     """``beside_s[node]`` in seconds: the latency of a round, of all its messages, or the time of a
     node that is no communication over rails."""
-    programs: Programs
-    """The order of communications in the programs of the ranks."""
     first: Ints
     """``first[node]``: the node of the first round. If node 4 takes three rounds, which are the
     nodes 4, 10 and 11, it is 4 for all of them."""
@@ -283,7 +271,6 @@ def list_transfers(seats: Seats, lanes: Lanes) -> Transfers:
         is_ahead=is_ahead,
         bytes_sent=bytes_sent,
         beside_s=beside_s,
-        programs=_list_programs(seats, np.bincount(first[rides], minlength=n_folded), last),
         first=first,
         last=last,
         pairs=pairs,
@@ -334,10 +321,10 @@ def _list_uses(
     # ``first_member[k]`` on.
     communications = node_of_round[:, 0]
     n_members = int(seats.n_members[communications[0]])
-    first_member = seats.nodes.first_member[communications]
-    member = seats.nodes.member[first_member[:, None] + np.arange(n_members)]
+    entry = seats.nodes.first_member[communications][:, None] + np.arange(n_members)
     turned = is_turned[communications]
-    member[turned] = member[turned, ::-1]
+    entry[turned] = entry[turned, ::-1]
+    member = seats.nodes.member[entry]
 
     # Which place each place faces, for each round, side and lane. With 4 members in each of two
     # replicas, place 3 faces place 4 of the group, which is place 0 one replica further on. The
@@ -350,28 +337,5 @@ def _list_uses(
         lane=np.tile(lane, len(communications)),
         peer=(member[:, faced] + seats.n_seats * replica).ravel(),
         rails=np.repeat(seats.set_of_node[communications], len(place)),
-    )
-
-
-def _list_programs(seats: Seats, n_rounds: Ints, last: Ints) -> Programs:
-    """List the communications of all seats in the order of their programs, round by round.
-
-    ``n_rounds[node]`` and ``last[node]`` are by node of the folded step: how many rounds it takes,
-    and the node of the last one.
-    """
-    # Rows are the operations of each seat on rails, in the order of its program: a row becomes as
-    # many places as its node has rounds.
-    folded = seats.folded
-    rows = np.flatnonzero(folded.step.rail[folded.own] >= 0)
-    node = folded.nodes[rows]
-    row_of_place = np.repeat(np.arange(len(rows)), n_rounds[node])
-    round_number = list_ranges(np.zeros_like(node), n_rounds[node])
-
-    # Rounds after the first are nodes with numbers one after another, up to that of the last one:
-    # if node 4 takes three rounds and the last is node 11, they are the nodes 4, 10 and 11.
-    node_of_place = node[row_of_place]
-    further = last[node_of_place] - n_rounds[node_of_place] + 1 + round_number
-    return Programs(
-        seat=folded.class_of[folded.step.rank[folded.own[rows]]][row_of_place],
-        node=np.where(round_number == 0, node_of_place, further),
+        operation=seats.row[entry][:, place].ravel(),
     )
