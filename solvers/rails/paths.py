@@ -65,9 +65,9 @@ def longest_paths(
         ``rail_of[node]``: the rail of a communication or a change of circuits, -1 of a node beside
         all rails. None if no change stops a rail.
     n_changes
-        So many nodes, the last ones, are changes of circuits, all of one duration. A change stops
-        its rail: no communication starts there meanwhile, and those under way end later by its
-        duration. Changes of a rail that begin at one moment stop it once.
+        So many nodes, the last ones, are changes of circuits; those on rails are all of one
+        duration. A change stops its rail: no communication starts there meanwhile, and those under
+        way end later by its duration. Changes of a rail that begin at one moment stop it once.
     """
     n_nodes = len(duration_s)
     node = np.arange(n_nodes)
@@ -90,7 +90,8 @@ def longest_paths(
         since_s=np.full(n_rails, -np.inf),
     )
     timed = Timed(np.zeros(n_nodes), np.zeros(n_nodes))
-    n_ended = _simulate(duration_s, pairs, rail_of, first_change, queue, timed)
+    delay_s = duration_s[first_change:].max(initial=0.0)
+    n_ended = _simulate(duration_s, pairs, rail_of, first_change, delay_s, queue, timed)
     return timed if n_ended == n_nodes else None
 
 
@@ -133,13 +134,13 @@ def _queue_start(lasts_s, queue: _Queue, timed: Timed, size, node):
 
 
 @kernel
-def _simulate(lasts_s, pairs, rail_of, first_change, queue: _Queue, timed: Timed):
+def _simulate(lasts_s, pairs, rail_of, first_change, delay_s, queue: _Queue, timed: Timed):
     """Write starts and ends of nodes into `timed`, and return how many end: not all in a circle.
 
     ``lasts_s[node]`` is in seconds, and in ``pairs[k]`` the second node waits for the first. Nodes
-    from `first_change` on are changes of circuits, all of one duration. While one lasts, its rail
-    ``rail_of[node]`` stops: no communication starts there, and those under way end later by that
-    duration. Changes that may begin at one moment are one, and one that comes during another
+    from `first_change` on are changes of circuits. While one lasts, for `delay_s` seconds, its
+    rail ``rail_of[node]`` stops: no communication starts there, and those under way end later by
+    the delay. Changes that may begin at one moment are one, and one that comes during another
     follows it. The rail of computations is -1. With a communication from 0 to 5 s and changes of 2
     s that may begin at 1 s, 1 s and 2 s, the first two last from 1 to 3 s and the third from 3 to
     5 s: the communication ends at 9 s. If nothing is on rails the cost is linear in nodes and
@@ -182,7 +183,7 @@ def _simulate(lasts_s, pairs, rail_of, first_change, queue: _Queue, timed: Timed
             # It starts, on a rail. A change is joined to one that has begun at this moment, or is
             # still to begin (``since_s`` is no earlier than now); else it begins once the one
             # under way has ended. A communication waits for the end of a change of its rail.
-            stopped_until_s = since_s[rail] + lasts_s[n_nodes - 1]
+            stopped_until_s = since_s[rail] + delay_s
             start_s[node] = max(end_s[node], stopped_until_s)
             if node >= first_change:
                 if since_s[rail] < end_s[node]:
@@ -201,7 +202,7 @@ def _simulate(lasts_s, pairs, rail_of, first_change, queue: _Queue, timed: Timed
         n_more = queue.n_stops[rail] - queue.n_stops_seen[node]
         if n_more and node < first_change:
             for _ in range(n_more):  # one by one: equal times have to stay equal to the last digit
-                end_s[node] += lasts_s[first_change]
+                end_s[node] += delay_s
             queue.n_stops_seen[node] += n_more
             size = push_node(heap, end_s, priority, size, node)
             continue

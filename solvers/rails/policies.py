@@ -311,10 +311,10 @@ def plan_in_order(
     but not before the span before has ended.
 
     The step is a graph of events, and its longest paths are their times. Events are the nodes
-    themselves, the *requests* of all nodes and the *beginnings* of all spans, which last 0 s, and
-    the changes of circuits, at most one before each span, which last the delay. A seat with peers
-    4, 4, 7 on its only lane has two spans: the peers 4, 4 and the peer 7. It changes before both
-    of them, as the step begins with the circuits of its end. ``lanes[node]`` has bit k for lane k;
+    themselves, the *requests* of all nodes, which last 0 s, and the changes of circuits, one
+    before each span, which last the delay, or 0 s if no lane is turned. A seat with peers 4, 4, 7
+    on its only lane has two spans: the peers 4, 4 and the peer 7. It changes before both of them,
+    as the step begins with the circuits of its end. ``lanes[node]`` has bit k for lane k;
     `usual_lanes` chooses them if it is None.
     """
     check_time()
@@ -349,66 +349,54 @@ def plan_in_order(
     begins_span = begins_program.copy()
     _mark_spans(conflict, begins_span)
 
-    # ``span[place]`` counts spans from 0. By span: its first place, and whether it goes on with
-    # the program of the span before (`goes_on`, which has one more entry, False, for the span
-    # behind the last one).
+    # ``span[place]`` counts spans from 0. By span: its first node, and whether it goes on with the
+    # program of the span before (`goes_on`, which has one more entry, False, for the span behind
+    # the last one). A lane is turned for a use if it faced another peer before, and all turns of a
+    # span are one change. A span that goes on begins with a turn; the first one of a program may
+    # have none.
     span = np.cumsum(begins_span) - 1
-    first_place = np.flatnonzero(begins_span)
-    goes_on = np.append(~begins_program[first_place], False)
-    n_spans = len(first_place)
-
-    # A lane is turned for a use if it faced another peer before. All turns of a span are one
-    # change. With turns of the spans 3, 5 and 3, changes 0 and 1 are those of spans 3 and 5
-    # (``span_of_change[change]``), and the turns belong to changes 0, 1 and 0.
+    first_node = node[begins_span]
+    goes_on = np.append(~begins_program[begins_span], False)
     turned_row = np.flatnonzero(is_turned)
     span_of_turn = span[place[turned_row]]
-    span_of_change, change_of_turn = np.unique(span_of_turn, return_inverse=True)
 
-    # Numbers of the events. With 5 nodes, 2 spans and 1 change, the nodes are 0 to 4, their
-    # requests 5 to 9, the beginnings of spans 10 and 11, and the change is 12.
+    # Numbers of the events. With 5 nodes and 2 spans, the nodes are 0 to 4, their requests 5 to 9,
+    # and the changes of the spans 10 and 11.
     request = n_nodes + np.arange(n_nodes)
-    beginning = 2 * n_nodes + np.arange(n_spans)
-    change = 2 * n_nodes + n_spans + np.arange(len(span_of_change))
-    first_request = request[node[first_place[span_of_change]]]  # by change, of the first node
-    change_of_span = np.full(n_spans, -1)
-    change_of_span[span_of_change] = change
-    change_of_place = change_of_span[span]
-
-    # The request of a node waits for the nodes before it. If provisioned, it does not wait for a
-    # computation before it, but for the request of that: it comes as early as the computation can
-    # begin. ``waited_for[node]`` is the event that is waited for in the place of a node.
-    waited_for = np.arange(n_nodes)
-    if rule == "provisioned":
-        waited_for = np.where(transfers.rides, waited_for, request)
+    change = 2 * n_nodes + np.arange(len(first_node))
 
     # Who waits for whom, as (former, later), in this order: nodes for the node before on a line,
-    # and for those that they wait for in the step; requests for the nodes before; the beginning of
-    # a span for the span before; nodes for the beginning of their span; a change for that, too;
-    # and nodes for the change of their span. Where changes have to be asked for, they wait for the
-    # request of the first node of their span as well.
-    is_before_another = goes_on[span + 1]
-    is_after_another = goes_on[span]
-    has_change = change_of_place >= 0
-    follows = goes_on[span_of_change]
+    # and for those that they wait for in the step; the change of a span for the nodes of the span
+    # before; and nodes for the change of their span.
     has_former = lines.before >= 0
+    is_before_another = goes_on[span + 1]
+    last_nodes = node[is_before_another]
+    next_span = span[is_before_another] + 1
     waits = [
         (lines.before[has_former], uses.node[has_former]),
         (transfers.pairs[:, 0], transfers.pairs[:, 1]),
-        (waited_for[transfers.pairs[:, 0]], request[transfers.pairs[:, 1]]),
-        (node[is_before_another], beginning[span[is_before_another] + 1]),
-        (beginning[span[is_after_another]], node[is_after_another]),
-        (beginning[span_of_change[follows]], change[follows]),
-        (change_of_place[has_change], node[has_change]),
+        (last_nodes, change[next_span]),
+        (change[span], node),
     ]
+
+    # Where changes have to be asked for, they wait for the request of the first node of their span
+    # as well. The request of a node waits for the nodes before it. If provisioned, it does not
+    # wait for a computation before it, but for the request of that: it comes as early as the
+    # computation can begin. ``waited_for[node]`` is the event that is waited for in the place of a
+    # node.
     if rule != "free":
-        waits.append((first_request, change))
+        waited_for = np.arange(n_nodes)
+        if rule == "provisioned":
+            waited_for = np.where(transfers.rides, waited_for, request)
+        waits.append((waited_for[transfers.pairs[:, 0]], request[transfers.pairs[:, 1]]))
+        waits.append((request[first_node[span_of_turn]], change[span_of_turn]))
     pairs = np.stack([np.concatenate(column) for column in zip(*waits, strict=True)], axis=1)
 
-    # Nodes last as their lanes allow, changes a delay, all other events 0 s.
-    lasts_s = np.zeros(2 * n_nodes + n_spans + len(change))
+    # Nodes last as their lanes allow, changes with turns a delay, all other events 0 s.
+    lasts_s = np.zeros(2 * n_nodes + len(change))
     lasts_s[:n_nodes] = transfers.lasting(lanes)
     network = transfers.seats.job.network
-    lasts_s[change] = network.delay_s
+    lasts_s[change[span_of_turn]] = network.delay_s
 
     # On an all-stop switch a change delays all communications of its rail, which is that of the
     # first node of its span. Changes are the last of the events.
@@ -416,24 +404,24 @@ def plan_in_order(
     if network.switching == "all-stop":
         rails = np.full(len(lasts_s), -1)
         rails[:n_nodes] = transfers.seats.set_of_node[transfers.first]
-        rails[change] = rails[first_request - n_nodes]
+        rails[change[span_of_turn]] = rails[first_node[span_of_turn]]
     timed = longest_paths(lasts_s, pairs, rails, len(change))
     if timed is None:
         return None
 
-    # When changes are asked for: at the request of the first node of their span; if provisioned,
-    # not before the span before has ended, which is the time of ``beginning[span_of_change]``;
-    # else, if lanes change when they are free, as they start.
-    asked_s = timed.end_s[first_request]
-    if rule == "provisioned":
-        asked_s = np.maximum(asked_s, timed.end_s[beginning[span_of_change]])
+    # When the changes of spans are asked for: if lanes change when they are free, as they start;
+    # else at the request of the first node, but if provisioned not before the span before has
+    # ended.
     starts_s = timed.start_s[change]
-    if rule == "free":
-        asked_s = starts_s
+    asked_s = starts_s
+    if rule != "free":
+        asked_s = timed.end_s[request[first_node]]
+    if rule == "provisioned":
+        np.maximum.at(asked_s, next_span, timed.end_s[last_nodes])
 
     # The times of changes become those of the turns that they consist of.
     turn_s = np.full(len(uses.node), -np.inf)
-    turn_s[turned_row] = starts_s[change_of_turn]
+    turn_s[turned_row] = starts_s[span_of_turn]
     turn_asked_s = np.full(len(uses.node), np.inf)
-    turn_asked_s[turned_row] = asked_s[change_of_turn]
+    turn_asked_s[turned_row] = asked_s[span_of_turn]
     return Draft(transfers, timed, lines, turn_s, turn_asked_s)

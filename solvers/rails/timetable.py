@@ -277,14 +277,21 @@ def list_timelines(
         new = here[changes.receiver[here] != IDLE]
         circuits = _join_ports(seats, alike, changes, new, bundles, duplex=duplex)
 
-        # The states of the rail, of which state k begins at ``times_s[kept[k]]``. The first one is
-        # that of the beginning, 0 s in the plan. An all-stop switch has a state for each time.
+        # ``states[k]`` is the state from ``times_s[kept[k]]`` on; the first one is that of the
+        # beginning, 0 s in the plan. Times at which the rail stays as it is have none, but on an
+        # all-stop switch. The circuits that are set up at one time stand together: with starts 0,
+        # 0, 5 and times 0, 5 the first circuits are 0, 2 and, behind the last time, 3.
         keeps_all = seats.job.network.switching == "all-stop"
-        matchings, kept = _list_states(n_ports, times_s, circuits, keeps_all=keeps_all)
+        first_circuit = np.searchsorted(circuits.start_s, np.append(times_s, np.inf))
+        states = np.empty((len(times_s), n_ports), np.int32)
+        kept = np.empty(len(times_s), np.int64)
+        sender = np.full(n_ports, IDLE)
+        n_states = _write_states(first_circuit, circuits, sender, keeps_all, states, kept)
+        kept = kept[:n_states]
         timelines.append(
             RailTimeline(
                 rails=alike.rails,
-                matchings=matchings,
+                matchings=states[:n_states],
                 asked_s=np.append(0.0, asked_s[kept[1:]]),
                 starts_s=np.append(0.0, times_s[kept[1:]]),
             )
@@ -342,31 +349,14 @@ def _join_ports(
     return _PortCircuits(*(column[by_time] for column in columns))
 
 
-def _list_states(
-    n_ports: int, times_s: Floats, circuits: _PortCircuits, *, keeps_all: bool = False
-) -> tuple[NDArray[np.int32], Ints]:
-    """List the states of a switch, and from which of `times_s` on each holds: (states, kept).
-
-    Each circuit is set up at one of the ascending `times_s`, of which the first is the beginning
-    of the step. ``states[state, port]`` is the port to which a port leads, -1 for none.
-    ``kept[state]`` is the place in `times_s` of the time from which the state holds. A time at
-    which the state stays as it is has none of its own, unless `keeps_all`.
-    """
-    # The circuits that are set up at one time stand together. With starts 0, 0, 5 and times 0, 5
-    # the first circuits are 0, 2 and, behind the last time, 3: the circuits 0 and 1, then 2.
-    first_circuit = np.searchsorted(circuits.start_s, np.append(times_s, np.inf))
-    states = np.empty((len(times_s), n_ports), np.int32)
-    kept = np.empty(len(times_s), np.int64)
-    sender = np.full(n_ports, IDLE)
-    n_states = _write_states(first_circuit, circuits, sender, keeps_all, states, kept)
-    return states[:n_states], kept[:n_states]
-
-
 @kernel
 def _write_states(first_circuit, circuits: _PortCircuits, sender, keeps_all, states, kept):
-    """Write `states` and `kept` as `_list_states` returns them, and return how many there are.
+    """Write the states of a switch and the times from which on they hold; return how many.
 
-    The circuits of time k are those from ``first_circuit[k]`` up to ``first_circuit[k + 1]``.
+    ``states[state, port]`` is the port to which a port leads, -1 for none, and ``kept[state]`` the
+    number of the time. A time at which the state stays as it is has none of its own, unless
+    `keeps_all`. The circuits of time k are those from ``first_circuit[k]`` up to
+    ``first_circuit[k + 1]``.
     ``sender[port]`` is scratch: the port whose circuit a port received last, -1 at first. Both
     arrays have room for a state at each time: shapes (times, ports) and (times,).
     """

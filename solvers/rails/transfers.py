@@ -298,11 +298,9 @@ def _find_messages_ahead(seats: Seats) -> NDArray[np.bool_]:
     # ``member[group, place]`` is a rank, -1 behind the last member.
     n_members = (places.member[group] >= 0).sum(axis=1)
     next_rank = places.member[group, (place + 1) % n_members]
-    is_first_of_two = (n_members == 2) & (place == 0)
+    is_back_of_two = (n_members == 2) & (place == 1)
     is_ahead = np.zeros(len(seats.nodes.how), np.bool_)
-    is_ahead[folded.nodes[rows]] = is_first_of_two | (
-        (n_members > 2) & (next_rank == step.peer[operations])
-    )
+    is_ahead[folded.nodes[rows]] = (next_rank == step.peer[operations]) & ~is_back_of_two
     return is_ahead
 
 
