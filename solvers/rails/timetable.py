@@ -34,7 +34,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optmatch.model import IDLE
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, find_step_end
