@@ -202,14 +202,19 @@ def _list_changes(draft: Draft) -> Changes:
     uses = lines.uses
     n_seats = draft.transfers.seats.n_seats
     sends = uses.end % 2 == 0
-    ends = (uses.end // 2, uses.peer % n_seats)
-    shape = (len(draft.transfers.first), draft.transfers.lanes.number, n_seats, n_seats)
+    seat = uses.end // 2
+    peer = uses.peer % n_seats
     circuit = np.ravel_multi_index(
-        (uses.node, uses.lane, np.where(sends, *ends), np.where(sends, *ends[::-1])), shape
+        (uses.node, uses.lane, np.where(sends, seat, peer), np.where(sends, peer, seat)),
+        (len(draft.transfers.first), draft.transfers.lanes.number, n_seats, n_seats),
     )
-    rows_by_side = [np.flatnonzero(sends), np.flatnonzero(~sends)]
-    _, *places = np.intersect1d(*(circuit[rows] for rows in rows_by_side), return_indices=True)
-    sending_row, receiving_row = (rows[k] for rows, k in zip(rows_by_side, places, strict=True))
+    sending = np.flatnonzero(sends)
+    receiving = np.flatnonzero(~sends)
+    _, sending_place, receiving_place = np.intersect1d(
+        circuit[sending], circuit[receiving], assume_unique=True, return_indices=True
+    )
+    sending_row = sending[sending_place]
+    receiving_row = receiving[receiving_place]
 
     # A circuit is up from the beginning of the step if both of its ends use it last, as the step
     # begins with the circuits that it ends with. On a line one row is one node; the node of the
