@@ -355,13 +355,14 @@ def _check_digits(problem: RailJob, plan: RailPlan) -> None:
     It names the first one that, with all circuits there, lasts less than 1e-11 of the step
     (`_DIGITS`). Of ranks that are like each other in the plan the first one is looked at.
     """
-    ranks = np.unique(plan.like) if len(plan.like) else np.arange(problem.step().n_ranks)
-    step, operations = pick_ranks(problem.step(), ranks.tolist())
-    lasts_s = durations_s(step, problem.network, problem.collectives)
-    sends = (step.rail >= 0) & (step.size_bytes > 0)
+    step = problem.step()
+    ranks = np.unique(plan.like) if len(plan.like) else np.arange(step.n_ranks)
+    part, operations = pick_ranks(step, ranks.tolist())
+    lasts_s = durations_s(part, problem.network, problem.collectives)
+    sends = (part.rail >= 0) & (part.size_bytes > 0)
     for row in np.flatnonzero(sends & (lasts_s < _DIGITS * plan.step_s))[:1].tolist():
         raise InputError(
-            f"{problem.step().describe(int(operations[row]))}: lasts {lasts_s[row]:g} s without changes,"
+            f"{step.describe(int(operations[row]))}: lasts {lasts_s[row]:g} s without changes,"
             f" of a step of {plan.step_s:g} s, and times have no digits for that",
             where="network",
         )
