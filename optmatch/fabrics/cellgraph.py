@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import BAR, CROSS, FREE, InputError, Value, frozen, integer
-from optmatch.model.numbers import check_length
+from optmatch.model.numbers import check_length, refuse_entries
 
 TERMINAL_NAMES = ("a1", "a2", "b1", "b2")
 
@@ -112,10 +112,11 @@ class CellGraph(Value):
         stuck = frozen("stuck", works if self.stuck is None else self.stuck, 1, np.int8)
         if stuck.shape != works.shape or ((stuck < FREE) | (stuck > DEAD)).any():
             raise InputError(f"stuck has an entry from {FREE} to {DEAD} for each cell")
-        for terminal in np.flatnonzero(np.repeat(stuck == DEAD, 4) & (mate >= 0))[:1]:
-            raise InputError(
-                f"mate[{terminal}] = {mate[terminal]}: a dead cell is joined to nothing"
-            )
+        refuse_entries(
+            "mate",
+            np.repeat(stuck == DEAD, 4) & (mate >= 0),
+            lambda terminal: f" = {mate[terminal]}: a dead cell is joined to nothing",
+        )
         self._set(stuck=stuck)
         check_length("names", self.names, self.n_cells, "cells")
 

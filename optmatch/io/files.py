@@ -63,6 +63,7 @@ from optmatch.model.files import (
     path_name,
     replace_file,
 )
+from optmatch.model.numbers import refuse_entries
 from optmatch.problems import (
     PROBLEMS,
     BlockProof,
@@ -258,12 +259,11 @@ class Prices(Value):
             raise InputError(f"{len(self.price)} prices for {count} links", where="price")
         # An entry whose link is not above that of the entry before it, within the same node.
         falling = np.append(False, (np.diff(self.link) <= 0) & (np.diff(self._node()) == 0))
-        for index in np.flatnonzero((self.link >= self.links) | falling)[:1]:
-            raise InputError(
-                f"link[{index}] = {self.link[index]}: links of a node ascend within 0 .."
-                f" {self.links - 1}",
-                where=f"link[{index}]",
-            )
+        refuse_entries(
+            "link",
+            (self.link >= self.links) | falling,
+            lambda k: f" = {self.link[k]}: links of a node ascend within 0 .. {self.links - 1}",
+        )
 
     @classmethod
     def of(cls, dense: NDArray[np.int64]) -> Prices:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -466,16 +466,35 @@ def check_below(
     for, for messages. Where -1 stands for none, `at_least` is left out.
     """
     array = np.asarray(numbers)
-    if not array.size:
-        return
-    largest = int(array.max())
-    smallest = int(array.min())
-    if largest >= count:
-        raise InputError(f"{name}: {what} {largest} given, less than {count} expected", where=name)
-    if at_least is not None and smallest < at_least:
-        raise InputError(
-            f"{name}: {what} {smallest} given, {at_least} or more expected", where=name
+    refuse_entries(
+        name,
+        array >= count,
+        lambda *place: f": {what} {array[place]} given, less than {count} expected",
+    )
+    if at_least is not None:
+        refuse_entries(
+            name,
+            array < at_least,
+            lambda *place: f": {what} {array[place]} given, {at_least} or more expected",
         )
+
+
+def refuse_entries(
+    name: str,
+    is_wrong: ArrayLike,
+    explain: Callable[..., str],
+    *,
+    entries: Sequence[int] | NDArray[np.integer] | None = None,
+) -> None:
+    """Refuse the first entry of an array that is marked as wrong, such as ``place[3]``.
+
+    `is_wrong` has the shape of the array, or of its first axes; with `entries` it marks these
+    entries of it alone. ``explain(*place)`` returns what the message says behind the entry.
+    """
+    for place in np.argwhere(is_wrong)[:1].tolist():
+        entry = place if entries is None else [entries[place[0]]]
+        where = f"{name}[{', '.join(map(str, entry))}]"
+        raise InputError(f"{where}{explain(*place)}", where=where)
 
 
 def shorten_numbers(numbers: Sequence[int]) -> str:

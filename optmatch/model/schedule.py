@@ -20,7 +20,7 @@ from optmatch.model.declarations import (
     given,
 )
 from optmatch.model.errors import InputError
-from optmatch.model.numbers import check_length, check_seconds
+from optmatch.model.numbers import check_length, check_seconds, refuse_entries
 
 IDLE = -1
 """In a matching: this source port has no circuit."""
@@ -193,15 +193,18 @@ def check_matchings(matchings: ArrayLike) -> None:
     """
     rows = np.asarray(matchings)
     n_ports = rows.shape[1]
-    for slot, port in np.argwhere((rows < IDLE) | (rows >= n_ports)):
-        raise InputError(
-            f"matchings[{slot}, {port}] = {rows[slot, port]}:"
-            f" ports are 0 .. {n_ports - 1}, -1 is idle"
-        )
+    refuse_entries(
+        "matchings",
+        (rows < IDLE) | (rows >= n_ports),
+        lambda *place: f" = {rows[place]}: ports are 0 .. {n_ports - 1}, -1 is idle",
+    )
     for slot, row in enumerate(rows):
-        used = np.bincount(row[row >= 0], minlength=n_ports)
-        for port in np.flatnonzero(used > 1):
-            first, second = np.flatnonzero(row == port)[:2]
-            raise InputError(
-                f"matchings[{slot}]: sources {first} and {second} share destination {port}"
-            )
+        check_destinations(f"matchings[{slot}]", row)
+
+
+def check_destinations(name: str, matching: NDArray[np.int32]) -> None:
+    """Refuse a matching in which two sources have one destination; its ports are in range."""
+    used = np.bincount(matching[matching >= 0])
+    for port in np.flatnonzero(used > 1)[:1]:
+        first, second = np.flatnonzero(matching == port)[:2]
+        raise InputError(f"{name}: sources {first} and {second} share destination {port}")

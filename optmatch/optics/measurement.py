@@ -30,6 +30,7 @@ from optmatch.model import (
     schedule_of,
 )
 from optmatch.model.device import DEFAULT_DEVICE, frequency_of_nm
+from optmatch.model.numbers import refuse_entries
 from optmatch.optics.figures import Loop, Optics
 from optmatch.verify.light import circuit_matrices, ideal_matrix
 
@@ -292,11 +293,11 @@ def _settle_free_cells(
         states = frozen("idle", idle, 2, np.int8).copy()
         if states.shape != stated.shape or not np.isin(states, (BAR, CROSS)).all():
             raise InputError(f"idle has a state 0 or 1 for each cell in each slot: {stated.shape}")
-        for slot, cell in np.argwhere((stated != FREE) & (stated != states)):
-            raise InputError(
-                f"idle[{slot}, {cell}] = {states[slot, cell]}:"
-                f" that cell is in {stated[slot, cell]}"
-            )
+        refuse_entries(
+            "idle",
+            (stated != FREE) & (stated != states),
+            lambda *place: f" = {states[place]}: that cell is in {stated[place]}",
+        )
 
     # A dead cell is none of these: it keeps a state, but light does not pass it.
     is_stuck = np.isin(graph.stuck, (BAR, CROSS))

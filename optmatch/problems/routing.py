@@ -32,9 +32,9 @@ from optmatch.model import (
 )
 from optmatch.model.declarations import BY_NAME, form_of
 from optmatch.model.device import Loss
-from optmatch.model.numbers import check_length
+from optmatch.model.numbers import check_length, refuse_entries
 from optmatch.model.problem import CROSSTALK_UNIT
-from optmatch.model.schedule import check_matchings
+from optmatch.model.schedule import check_destinations
 
 Objective = Literal[
     "total-cells", "worst-cells", "loss-db", "worst-loss-db", "worst-snr-db", "power-mw"
@@ -141,30 +141,36 @@ class Routing(Displayed):
         losses_db = (self.bar_loss_db, self.cross_loss_db)
         self._set(cells=cells_for(self.fabric, self.objective, self.cells, losses_db))
 
-        # The matching is one of the ports of the fabric. It is checked as the only row of several,
-        # hence the names in messages are changed.
+        # The matching is one of the ports of the fabric.
         matching = self.matching
-        check_length("matching", matching, self.fabric.n_ports, "ports")
-        try:
-            check_matchings(matching[None])
-        except InputError as exc:
-            message = exc.message.replace("matchings[0, ", "matching[")
-            raise InputError(message.replace("matchings[0]", "matching")) from None
+        n_ports = self.fabric.n_ports
+        check_length("matching", matching, n_ports, "ports")
+        refuse_entries(
+            "matching",
+            matching >= n_ports,
+            lambda port: f" = {matching[port]}: ports are 0 .. {n_ports - 1}, -1 is idle",
+        )
+        check_destinations("matching", matching)
 
         # Circuits of bidirectional ports lead both ways, and dead ports have none.
+        ports = np.arange(n_ports)
         sends = matching != IDLE
-        for port in np.flatnonzero(sends & self.fabric.bidirectional).tolist():
-            partner = matching[port]
-            if partner == port:
-                raise InputError(
-                    f"matching[{port}] = {port}: a bidirectional port cannot meet itself"
-                )
-            if matching[partner] != port:
-                raise InputError(
-                    f"matching[{port}] = {partner}, but matching[{partner}] ="
-                    f" {matching[partner]}: circuits of bidirectional ports are mutual"
-                )
-        receives = np.isin(np.arange(len(matching)), matching)
+        if self.fabric.bidirectional:
+            refuse_entries(
+                "matching",
+                matching == ports,
+                lambda port: f" = {port}: a bidirectional port cannot meet itself",
+            )
+            back = matching[matching]
+            refuse_entries(
+                "matching",
+                sends & (back != ports),
+                lambda port: (
+                    f" = {matching[port]}, but matching[{matching[port]}] = {back[port]}:"
+                    " circuits of bidirectional ports are mutual"
+                ),
+            )
+        receives = np.isin(ports, matching)
         self.fabric.refuse_dead_ports("matching", sends | receives)
 
     @property

@@ -42,7 +42,7 @@ from optmatch.model import (
     given,
 )
 from optmatch.model.declarations import form_of
-from optmatch.model.numbers import check_length
+from optmatch.model.numbers import check_length, refuse_entries
 from optmatch.model.schedule import Switching
 from optmatch.problems.demands.matrices import (
     AnyMatrix,
@@ -895,13 +895,11 @@ def check_groups(problem: Demand) -> None:
             where="objective",
         )
     # Each entry with bytes has a group, and groups are numbered from 0.
-    without_group = np.argwhere((problem.demand_bytes > 0) & (groups < 0))
-    if len(without_group):
-        source, destination = without_group[0]
-        raise InputError(
-            f"groups[{source}, {destination}] = -1: the entry of demand_bytes has no group",
-            where=f"groups[{source}, {destination}]",
-        )
+    refuse_entries(
+        "groups",
+        (problem.demand_bytes > 0) & (groups < 0),
+        lambda *_place: " = -1: the entry of demand_bytes has no group",
+    )
     n_groups = int(groups.max(initial=-1)) + 1
     if n_groups > groups.size:
         raise InputError(f"groups: number {n_groups - 1} of {groups.size} entries", where="groups")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import UNREACHED, Fabric
 from optmatch.model import InputError, check_size, integer, number
+from optmatch.model.numbers import refuse_entries
 
 
 def check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: bool) -> None:
@@ -36,12 +37,11 @@ def check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: 
             where="demand_bytes",
         )
     if fabric.bidirectional:
-        for port in np.flatnonzero(demand.diagonal())[:1]:
-            raise InputError(
-                f"demand_bytes[{port}, {port}] = {demand[port, port]:g}:"
-                " a bidirectional port cannot meet itself",
-                where=f"demand_bytes[{port}, {port}]",
-            )
+        refuse_entries(
+            "demand_bytes",
+            (demand > 0) & np.eye(rows, dtype=bool),
+            lambda *place: f" = {demand[place]:g}: a bidirectional port cannot meet itself",
+        )
 
     # Ports with any demand have to work.
     fabric.refuse_dead_ports("demand_bytes", (demand > 0).any(axis=0) | (demand > 0).any(axis=1))
@@ -49,12 +49,14 @@ def check_entries(fabric: Fabric, demand: NDArray[np.float64], *, with_packets: 
     # A pair without a way through the cells may use packets.
     if with_packets or fabric.graph is None:
         return
-    for i, j in np.argwhere((demand > 0) & (fabric.route_cells() == UNREACHED))[:1]:
-        raise InputError(
-            f"demand_bytes[{i}, {j}] = {demand[i, j]:g}: no states of the cells connect"
-            f" {fabric.describe_port(int(i))} to {fabric.describe_port(int(j))}",
-            where=f"demand_bytes[{i}, {j}]",
-        )
+    refuse_entries(
+        "demand_bytes",
+        (demand > 0) & (fabric.route_cells() == UNREACHED),
+        lambda i, j: (
+            f" = {demand[i, j]:g}: no states of the cells connect {fabric.describe_port(i)} to"
+            f" {fabric.describe_port(j)}"
+        ),
+    )
 
 
 Matrix = NDArray[np.float64]

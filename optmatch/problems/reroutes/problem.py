@@ -40,7 +40,7 @@ from optmatch.model import (
 )
 from optmatch.model.declarations import BY_NAME, Label, form_of
 from optmatch.model.device import Loss
-from optmatch.model.numbers import check_length
+from optmatch.model.numbers import check_length, refuse_entries
 from optmatch.problems.reroutes.running import (
     Damage,
     FailedParts,
@@ -240,11 +240,12 @@ class Reroute(_AssessedState):
 
         # No running circuit is over its link budget, and each has an owner.
         if fabric.over_budget is not None:
-            is_over = fabric.over_budget[tuple(self.circuits.T)]
-            for circuit in np.flatnonzero(is_over)[:1].tolist():
-                where = f"circuits[{circuit}]"
-                reason = fabric.explain_dead_pair(*self.circuits[circuit].tolist())
-                raise InputError(f"{where}: over the link budget: {reason}", where=where)
+            ends = self.circuits
+            refuse_entries(
+                "circuits",
+                fabric.over_budget[tuple(ends.T)],
+                lambda k: f": over the link budget: {fabric.explain_dead_pair(*ends[k].tolist())}",
+            )
         check_length("owners", self.owners, len(self.circuits), "circuits")
         self._set(units=units_of(fabric))
         self._check_parts()

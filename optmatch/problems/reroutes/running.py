@@ -14,7 +14,7 @@ from optmatch.fabrics import Fabric, Units
 from optmatch.fabrics.cellgraph import check_parts
 from optmatch.fabrics.fabric import number_names
 from optmatch.model import BAR, CROSS, FREE, InputError
-from optmatch.model.numbers import check_length
+from optmatch.model.numbers import check_length, refuse_entries
 
 Routes = tuple[tuple[int, ...], ...]
 
@@ -136,11 +136,9 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
     may be in use once. A bidirectional port may be in use once.
     """
     wrong = (circuits < 0) | (circuits >= fabric.n_ports)
-    for circuit, end in np.argwhere(wrong)[:1].tolist():
-        where = f"circuits[{circuit}, {end}]"
-        port = int(circuits[circuit, end])
-        message = f"{where} = {port}: ports are 0 .. {fabric.n_ports - 1}"
-        raise InputError(message, where=where)
+    refuse_entries(
+        "circuits", wrong, lambda *end: f" = {circuits[end]}: ports are 0 .. {fabric.n_ports - 1}"
+    )
 
     # Each side of a port has a number of its own; a number that was there before is in use twice.
     n_sides = 1 if fabric.bidirectional else 2
@@ -149,12 +147,12 @@ def check_ends(fabric: Fabric, circuits: NDArray[np.int32]) -> None:
     side_of_end = np.arange(2) % n_sides
     keys = (circuits + side_of_end * fabric.n_ports).ravel()
     first = _find_first(keys, n_sides * fabric.n_ports)
-    for repeated in np.flatnonzero(first < np.arange(len(keys)))[:1].tolist():
-        where = f"circuits[{repeated // 2}, {repeated % 2}]"
-        port = int(circuits.flat[repeated])
-        user = first[repeated] // 2
-        message = f"{where} = {port}: the port is in use by circuit {user}"
-        raise InputError(message, where=where)
+    user = (first // 2).reshape(-1, 2)
+    refuse_entries(
+        "circuits",
+        (first < np.arange(len(keys))).reshape(-1, 2),
+        lambda *end: f" = {circuits[end]}: the port is in use by circuit {user[end]}",
+    )
 
 
 def _find_first(keys: NDArray[np.integer], n_keys: int) -> NDArray[np.int64]:
@@ -223,11 +221,11 @@ def follow_fibres(rack: Units, circuits: NDArray[np.int32], routes: Routes) -> P
     # A circuit without fibres ends where it begins; others end at the head of their last fibre.
     end = server[:, 0].copy()  # by circuit
     end[circuit] = head  # of several assignments the last one stays
-    for k in np.flatnonzero(end != server[:, 1])[:1]:
-        raise InputError(
-            f"routes[{k}] ends in server {end[k]}, circuit {k} in server {server[k, 1]}",
-            where=f"routes[{k}]",
-        )
+    refuse_entries(
+        "routes",
+        end != server[:, 1],
+        lambda k: f" ends in server {end[k]}, circuit {k} in server {server[k, 1]}",
+    )
     return passed
 
 

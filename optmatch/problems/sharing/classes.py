@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError, check_size
+from optmatch.model.numbers import refuse_entries
 from optmatch.problems.sharing.resources import Jobs, Resources
 
 _FEW_LEVELS = 16
@@ -110,9 +111,11 @@ def classify(resources: Resources, jobs: Jobs) -> Classes:
     if jobs.plane_caps is not None:
         plane = resources.planes
         n_planes = jobs.plane_caps.shape[1]
-        for resource in np.flatnonzero(plane >= n_planes)[:1]:
-            message = f"plane[{resource}] = {plane[resource]}: plane_caps has {n_planes} planes"
-            raise InputError(message, where="plane")
+        refuse_entries(
+            "plane",
+            plane >= n_planes,
+            lambda resource: f" = {plane[resource]}: plane_caps has {n_planes} planes",
+        )
 
     # The place of each resource along each axis of the grid, and the least that each job needs.
     places: list[NDArray[Any]] = []

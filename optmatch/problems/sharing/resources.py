@@ -21,7 +21,7 @@ from optmatch.model import (
     integer,
     number,
 )
-from optmatch.model.numbers import check_length
+from optmatch.model.numbers import check_length, refuse_entries
 
 Table = Annotated[Given[np.float64], Axes(2)]
 Times = Annotated[GivenOrNone[np.float64], Range(0, 1e100)]
@@ -77,12 +77,13 @@ class Resources(Value):
         for name in ("arrival_s", "departure_s", "plane", "pod"):
             check_length(name, getattr(self, name), self.n_resources, "resources")
         if self.departure_s is not None:
-            for k in np.flatnonzero(self.departure_s <= self.arrivals_s)[:1]:
-                raise InputError(
-                    f"departure_s[{k}] = {self.departure_s[k]:g}: after its arrival,"
-                    f" {self.arrivals_s[k]:g}, is expected",
-                    where=f"departure_s[{k}]",
-                )
+            leaves_s = self.departure_s
+            comes_s = self.arrivals_s
+            refuse_entries(
+                "departure_s",
+                leaves_s <= comes_s,
+                lambda k: f" = {leaves_s[k]:g}: after its arrival, {comes_s[k]:g}, is expected",
+            )
 
     @property
     def n_resources(self) -> int:

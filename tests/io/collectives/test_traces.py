@@ -116,10 +116,10 @@ def test_steps_from_outside_have_nothing_to_write(to: str) -> None:
 @pytest.mark.parametrize(
     ("name", "place", "value", "message"),
     [
-        ("sends", (0, 2), 9, "sends: destination 9 given, less than 4"),
-        ("sends", (-1, 0), 3, "sends: round 3 given, less than 3"),
-        ("sends", (0, 3), 4, "sends: chunk 4 given, less than 4"),
-        ("epoch_of_round", 0, 7, "epoch_of_round: epoch 7 given, less than 1"),
+        ("sends", (0, 2), 9, "sends.0.: destination 9 given, less than 4"),
+        ("sends", (-1, 0), 3, r"sends.\d+.: round 3 given, less than 3"),
+        ("sends", (0, 3), 4, "sends.0.: chunk 4 given, less than 4"),
+        ("epoch_of_round", 0, 7, "epoch_of_round.0.: epoch 7 given, less than 1"),
     ],
 )
 def test_sends_that_cannot_be_are_not_written(

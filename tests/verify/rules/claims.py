@@ -175,7 +175,7 @@ ROWS = [
         "an answer can be replayed to its end",
         PLANES,
         claim(PLANES, answer=forge(PARTED, schedules=(PARTED.schedules[0], FAR)), objective=3.0),
-        "answer.schedules[1]: an answer can be replayed to its end: got matchings[0, 1] = 9:",
+        "answer.schedules[1].matchings[0, 1]: an answer can be replayed to its end: got matchings",
     ),
     Row(
         "of an infeasible problem the bound is infinite",

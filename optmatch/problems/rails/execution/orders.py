@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import InputError
+from optmatch.model.numbers import refuse_entries
 from optmatch.problems.rails.execution.plan import (
     RailPlan,
     RailTimeline,
@@ -283,12 +284,11 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
 
     # All ranks of a communication do it at one place, and no two things have the same place. The
     # operations ``events.part`` are the first one of each event, which stands for all of them.
-    for wrong in np.flatnonzero(plan.place != plan.place[events.part][events.event_of])[:1]:
-        raise InputError(
-            f"place[{wrong}] = {plan.place[wrong]}: not that of the other ranks of its"
-            " communication",
-            where=f"place[{wrong}]",
-        )
+    refuse_entries(
+        "place",
+        plan.place != plan.place[events.part][events.event_of],
+        lambda k: f" = {plan.place[k]}: not that of the other ranks of its communication",
+    )
     places = np.concatenate([plan.place[events.part], *(rail.place for rail in plan.rails)])
     places.sort()
     for repeated in places[1:][np.diff(places) == 0][:1]:
@@ -296,11 +296,11 @@ def _check_shape(job: RailJob, plan: TriggerPlan) -> None:
 
     # Relays name operations and ranks that exist. The limits are those of the three columns.
     rows = plan.relays
-    for row in np.flatnonzero((rows >= (step.n_operations, step.n_ranks, 2**31)).any(axis=1))[:1]:
-        raise InputError(
-            f"relays[{row}] = {rows[row].tolist()}: no operation or rank of the job",
-            where=f"relays[{row}]",
-        )
+    refuse_entries(
+        "relays",
+        (rows >= (step.n_operations, step.n_ranks, 2**31)).any(axis=1),
+        lambda row: f" = {rows[row].tolist()}: no operation or rank of the job",
+    )
 
 
 def _list_pauses(job: RailJob, plan: TriggerPlan, find: Finder) -> Pauses:
@@ -318,11 +318,11 @@ def _list_pauses(job: RailJob, plan: TriggerPlan, find: Finder) -> Pauses:
     n_triggers = np.zeros(len(trigger), np.int64)
     for rail in plan.rails:
         n_triggers[rail_of_row == rail.rail] = len(rail.place)
-    for row in np.flatnonzero((trigger < 0) | (trigger >= n_triggers))[:1].tolist():
-        raise InputError(
-            f"pauses[{row}]: state {trigger[row] + 1}, the rail has 1 to {n_triggers[row]}",
-            where=f"pauses[{row}]",
-        )
+    refuse_entries(
+        "pauses",
+        (trigger < 0) | (trigger >= n_triggers),
+        lambda row: f": state {trigger[row] + 1}, the rail has 1 to {n_triggers[row]}",
+    )
 
     # Rows of one event with one share are one cut. Cuts are sorted by event, then by share, and
     # parts of an event count from its first cut: with cuts of the events 2, 7, 7 and 9 the parts

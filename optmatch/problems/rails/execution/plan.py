@@ -27,7 +27,13 @@ from optmatch.model import (
     check_fields,
     given,
 )
-from optmatch.model.numbers import check_below, check_length, check_seconds, shorten_numbers
+from optmatch.model.numbers import (
+    check_below,
+    check_length,
+    check_seconds,
+    refuse_entries,
+    shorten_numbers,
+)
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.training.arrays import copy_ranges
 from optmatch.problems.rails.training.network import MOST_PORTS
@@ -84,11 +90,11 @@ class RailTimeline(Value):
             check_length(name, getattr(self, name), states, "states")
 
         # States follow in time.
-        for state in np.flatnonzero(np.diff(self.starts_s) < 0)[:1] + 1:
-            raise InputError(
-                f"starts_s[{state}] = {self.starts_s[state]:g}: before the state before it",
-                where=f"starts_s[{state}]",
-            )
+        refuse_entries(
+            "starts_s",
+            np.diff(self.starts_s, prepend=self.starts_s[:1]) < 0,
+            lambda state: f" = {self.starts_s[state]:g}: before the state before it",
+        )
 
     @property
     def n_reconfigurations(self) -> int:
@@ -298,12 +304,14 @@ class RailPlan(Value):
         n_operations = np.diff(step.rank_start)
         is_stored = self.like == np.arange(step.n_ranks)
         wrong = ~is_stored[self.like] | (n_operations[self.like] != n_operations)
-        for rank in np.flatnonzero(wrong)[:1].tolist():
-            raise InputError(
-                f"like[{rank}] = {self.like[rank]}: a stored rank with as many operations as rank"
-                f" {rank} is expected",
-                where=f"like[{rank}]",
-            )
+        refuse_entries(
+            "like",
+            wrong,
+            lambda rank: (
+                f" = {self.like[rank]}: a stored rank with as many operations as rank {rank} is"
+                " expected"
+            ),
+        )
         n_stored = n_operations * is_stored
         check_length("start_s", self.start_s, int(n_stored.sum()), "stored operations")
 
@@ -381,16 +389,17 @@ class RailPlan(Value):
 
 def _check_relays(rows: NDArray[np.int32], n_operations: int) -> None:
     """Raise `InputError` at the first relay of no operation, or that is out of order."""
-    for row in np.flatnonzero((rows[:, 0] < 0) | (rows[:, 0] >= n_operations))[:1]:
-        raise InputError(
-            f"relays[{row}]: operation {rows[row, 0]} of a step of {n_operations}",
-            where=f"relays[{row}]",
-        )
-    for row in np.flatnonzero(np.diff(rows[:, 0]) < 0)[:1] + 1:
-        raise InputError(
-            f"relays[{row}]: operation {rows[row, 0]} after operation {rows[row - 1, 0]}",
-            where=f"relays[{row}]",
-        )
+    operation = rows[:, 0]
+    refuse_entries(
+        "relays",
+        (operation < 0) | (operation >= n_operations),
+        lambda row: f": operation {operation[row]} of a step of {n_operations}",
+    )
+    refuse_entries(
+        "relays",
+        np.diff(operation, prepend=operation[:1]) < 0,
+        lambda row: f": operation {operation[row]} after operation {operation[row - 1]}",
+    )
 
 
 def find_step_end(

@@ -29,7 +29,7 @@ from optmatch.model import (
     Value,
     check_fields,
 )
-from optmatch.model.numbers import check_length
+from optmatch.model.numbers import check_below, check_length, refuse_entries
 from optmatch.model.schedule import check_matchings
 from optmatch.problems.rails.execution.plan import ChordRoutes
 
@@ -110,22 +110,15 @@ class RailTriggers(Value):
         # The last column of these tables is the number of a trigger, which has to exist.
         for name in ("changes", "after", "wanted"):
             trigger_of_row = getattr(self, name)[:, -1]
-            is_none = (trigger_of_row < 0) | (trigger_of_row >= len(self.place))
-            for bad in np.flatnonzero(is_none)[:1]:
-                raise InputError(
-                    f"{name}[{bad}]: trigger {trigger_of_row[bad]}, there are {len(self.place)}",
-                    where=f"{name}[{bad}]",
-                )
+            check_below(name, trigger_of_row, len(self.place), "trigger", at_least=0)
 
         # Places ascend. The rows of a trigger stand together: its number may not fall.
         not_ascending = {
-            "place": np.diff(self.place) <= 0,
-            "changes": np.diff(self.changes[:, 2]) < 0,
+            "place": np.diff(self.place, prepend=-1) <= 0,
+            "changes": np.diff(self.changes[:, 2], prepend=0) < 0,
         }
         for name, is_wrong in not_ascending.items():
-            for bad in np.flatnonzero(is_wrong)[:1] + 1:
-                where = f"{name}[{bad}]"
-                raise InputError(f"{where} is not after the one before", where=where)
+            refuse_entries(name, is_wrong, lambda _row: " is not after the one before")
 
         # After the last trigger the circuits are those that the step begins with. For each row of
         # changes: its trigger, its transmit port, and the receive port before and after it.
@@ -158,20 +151,23 @@ class RailTriggers(Value):
         """
         sends, new, trigger = self.changes.T
         ports = len(self.circuits)
-        for bad in np.flatnonzero((sends < 0) | (np.maximum(sends, new) >= ports))[:1]:
-            raise InputError(
-                f"changes[{bad}] = {self.changes[bad].tolist()}: ports are from 0 to {ports - 1}",
-                where=f"changes[{bad}]",
-            )
+        refuse_entries(
+            "changes",
+            (sends < 0) | (np.maximum(sends, new) >= ports),
+            lambda row: f" = {self.changes[row].tolist()}: ports are from 0 to {ports - 1}",
+        )
 
         # By transmit port, in the order of triggers: a change replaces the one before it at its
         # port, and the first one the circuit that the step begins with. `again` is true of all
         # rows but the first of each port.
         order = np.lexsort((trigger, sends))
         again = np.diff(sends[order], prepend=-1) == 0
-        for bad in order[again & (np.diff(trigger[order], prepend=-1) == 0)][:1]:
-            where = f"changes[{bad}]"
-            raise InputError(f"{where}: a port of a trigger is there twice", where=where)
+        refuse_entries(
+            "changes",
+            again & (np.diff(trigger[order], prepend=-1) == 0),
+            lambda _row: ": a port of a trigger is there twice",
+            entries=order,
+        )
         old = np.empty_like(new)
         old[order] = np.where(again, np.roll(new[order], 1), self.circuits[sends[order]])
         return trigger, sends, old, new

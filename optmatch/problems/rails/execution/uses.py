@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError
+from optmatch.model.numbers import refuse_entries
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.problems.rails.execution.triggers import RailTriggers
 from optmatch.problems.rails.problem import RailJob
@@ -143,12 +143,15 @@ def list_uses(
     # ports of a GPU (of a server, if pooled).
     row, number = np.nonzero(bits[:, None] >> (first_bit + np.arange(k)) & 1)
     wrong |= (bits <= 0) | (bits >> n_bits != 0)
-    for bad in np.flatnonzero(wrong)[:1]:
-        raise InputError(
-            f"{step.describe(int(operation[bad]))} sends over ports {bits[bad]:b} of rank"
-            f" {rank[bad]}: no ports on rail {rail.rail}",
-            where=f"ports[{operation[bad]}]",
-        )
+    refuse_entries(
+        "ports",
+        wrong,
+        lambda k: (
+            f": {step.describe(int(operation[k]))} sends over ports {bits[k]:b} of rank {rank[k]}:"
+            f" no ports on rail {rail.rail}"
+        ),
+        entries=operation,
+    )
 
     # On a fabric, GPUs have the first ports of the switch that work: ``live[g * k + p]`` is the
     # one of port p of GPU g.
@@ -220,12 +223,14 @@ class Finder:
         exists = np.append(self.pairs, -1)[pair] == key
         exists &= (number > 0) & (number <= np.append(self.count, 0)[pair])
         exists &= group < len(self.step.groups)
-        for bad in np.flatnonzero(~exists)[:1]:
-            raise InputError(
-                f"{where}[{bad}]: rank {rank[bad]} has no communication number {number[bad]} in"
-                f" group {group[bad]}",
-                where=f"{where}[{bad}]",
-            )
+        refuse_entries(
+            where,
+            ~exists,
+            lambda row: (
+                f": rank {rank[row]} has no communication number {number[row]} in group"
+                f" {group[row]}"
+            ),
+        )
         operations: Ints = self.order[self.first[pair] + number - 1]
         return operations
 

@@ -24,7 +24,7 @@ from optmatch.model import (
     frozen,
     given,
 )
-from optmatch.model.numbers import check_length
+from optmatch.model.numbers import check_below, check_length, refuse_entries
 
 Dimension = Literal["dp", "tp", "pp", "cp", "ep"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -161,8 +161,8 @@ class Step(_Derived):
 
     groups: tuple[Group, ...]
     rank: Given[np.int32] = given()
-    kind: Given[np.int8] = given()
-    group: Given[np.int32] = given()
+    kind: Annotated[Given[np.int8], Range(0, RECV)] = given()
+    group: Annotated[Given[np.int32], Range(-1)] = given()
     size_bytes: Annotated[Given[np.float64], Range(0)] = given()
     duration_s: Annotated[Given[np.float64], Range(0)] = given()
     peer: Given[np.int32] = given()
@@ -310,14 +310,7 @@ def _check_columns(step: Step) -> None:
     check_length("names", step.names or None, n, "operations")
     if n and (step.rank[0] < 0 or (np.diff(step.rank) < 0).any()):
         raise InputError("rank: not ascending from 0 up", where="rank")
-    # Kinds are places in `OPERATIONS`, groups are places in `groups`, and -1 is no group.
-    for name, low, high in (("kind", 0, len(OPERATIONS) - 1), ("group", -1, len(step.groups) - 1)):
-        column = getattr(step, name)
-        for k in np.flatnonzero((column < low) | (column > high))[:1]:
-            raise InputError(
-                f"{name}[{k}] = {column[k]} (rank {step.rank[k]}): from {low} to {high}",
-                where=f"{name}[{k}]",
-            )
+    check_below("group", step.group, len(step.groups), "group")
     _check_dependencies(step)
 
 
@@ -337,12 +330,14 @@ def _check_dependencies(step: Step) -> None:
     later = np.repeat(np.arange(n), np.diff(start))
     wrong = (step.dep < 0) | (step.dep >= later)
     wrong |= step.rank[np.where(wrong, 0, step.dep)] != step.rank[later] if n else wrong
-    for k in np.flatnonzero(wrong)[:1]:
-        raise InputError(
-            f"{step.describe(int(later[k]))} depends on operation {step.dep[k]}:"
-            " an earlier one of the same rank is expected",
-            where=f"dep[{k}]",
-        )
+    refuse_entries(
+        "dep",
+        wrong,
+        lambda k: (
+            f": {step.describe(int(later[k]))} depends on operation {step.dep[k]}:"
+            " an earlier one of the same rank is expected"
+        ),
+    )
 
 
 def _check_members(step: Step) -> None:
@@ -352,11 +347,11 @@ def _check_members(step: Step) -> None:
     wrong.
     """
     communicates = step.kind != COMPUTE
-    for k in np.flatnonzero(communicates != (step.group >= 0))[:1]:
-        raise InputError(
-            f"{step.describe(int(k))}: communication has a group, computation none",
-            where=f"group[{k}]",
-        )
+    refuse_entries(
+        "group",
+        communicates != (step.group >= 0),
+        lambda k: f": {step.describe(k)}: communication has a group, computation none",
+    )
 
     # A pair of group and rank is one integer: group * wide + rank.
     wide = 1 + _last_rank(step)
@@ -383,15 +378,17 @@ def _check_matches(step: Step) -> None:
     """
     # Computation has -1 in `match`, and nothing else has.
     communicates = step.kind != COMPUTE
-    for k in np.flatnonzero(communicates != (step.match >= 0))[:1]:
-        raise InputError(f"{step.describe(int(k))}: match = {step.match[k]}", where=f"match[{k}]")
+    refuse_entries(
+        "match",
+        communicates != (step.match >= 0),
+        lambda k: f": {step.describe(k)}: match = {step.match[k]}",
+    )
 
     # Tables have a row for each number.
     most = max(len(step.match), _MOST_MATCHES)
-    for k in np.flatnonzero(step.match >= most)[:1]:
-        raise InputError(
-            f"match[{k}] = {step.match[k]}: below {most} is expected", where=f"match[{k}]"
-        )
+    refuse_entries(
+        "match", step.match >= most, lambda k: f" = {step.match[k]}: below {most} is expected"
+    )
 
     # `operations` are those that communicate, sorted by `match`: the parts of a communication
     # stand together, in the order of their ranks.
@@ -411,22 +408,28 @@ def _check_matches(step: Step) -> None:
     )
     fits = has_kind & (step.group[operations] == step.group[head])
     fits &= step.size_bytes[operations] == step.size_bytes[head]
-    for k in np.flatnonzero(~fits)[:1]:
-        raise InputError(
-            f"{step.describe(int(operations[k]))} belongs to {step.describe(int(head[k]))}, but"
-            " kind, group or size differ",
-            where=f"match[{operations[k]}]",
-        )
+    refuse_entries(
+        "match",
+        ~fits,
+        lambda k: (
+            f": {step.describe(int(operations[k]))} belongs to {step.describe(int(head[k]))}, but"
+            " kind, group or size differ"
+        ),
+        entries=operations,
+    )
 
     # A message has two parts, and a collective one for each member of its group.
     n_members = np.array([len(group.ranks) for group in step.groups])
     expected = np.where(is_message[first], 2, n_members[step.group[operations[first]]])
-    for k in np.flatnonzero(n_parts != expected)[:1]:
-        operation = int(operations[first[k]])
-        raise InputError(
-            f"{step.describe(operation)}: {n_parts[k]} of {expected[k]} parts are there",
-            where=f"match[{operation}]",
-        )
+    heads = operations[first]
+    refuse_entries(
+        "match",
+        n_parts != expected,
+        lambda k: (
+            f": {step.describe(int(heads[k]))}: {n_parts[k]} of {expected[k]} parts are there"
+        ),
+        entries=heads,
+    )
 
     # By message, both of its ends: one sends, one receives, and each names the other as its peer.
     row = first[is_message[first]]
@@ -434,19 +437,23 @@ def _check_matches(step: Step) -> None:
     far = operations[row + 1]
     fits = (step.kind[near] + step.kind[far] == SEND + RECV) & (step.kind[near] != step.kind[far])
     fits &= (step.peer[near] == step.rank[far]) & (step.peer[far] == step.rank[near])
-    for k in np.flatnonzero(~fits)[:1]:
-        raise InputError(
-            f"{step.describe(int(near[k]))} and {step.describe(int(far[k]))} are no send and"
-            " receive between the same ranks",
-            where=f"match[{near[k]}]",
-        )
+    refuse_entries(
+        "match",
+        ~fits,
+        lambda k: (
+            f": {step.describe(int(near[k]))} and {step.describe(int(far[k]))} are no send and"
+            " receive between the same ranks"
+        ),
+        entries=near,
+    )
 
     # The parts of a collective ascend by rank, so a rank that is there twice has a neighbour.
     collectives = operations[~is_message]
     is_same_match = np.diff(step.match[collectives], prepend=-1) == 0
     is_same_rank = np.diff(step.rank[collectives], prepend=-1) == 0
-    for k in np.flatnonzero(is_same_match & is_same_rank)[:1]:
-        operation = int(collectives[k])
-        raise InputError(
-            f"{step.describe(operation)}: the rank takes part twice", where=f"match[{operation}]"
-        )
+    refuse_entries(
+        "match",
+        is_same_match & is_same_rank,
+        lambda k: f": {step.describe(int(collectives[k]))}: the rank takes part twice",
+        entries=collectives,
+    )

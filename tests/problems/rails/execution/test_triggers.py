@@ -141,7 +141,7 @@ def test_states_are_matchings() -> None:
         replace(rail, place=rail.place[::-1])
     with pytest.raises(om.InputError, match=r"changes\[.*\] is not after the one before"):
         replace(rail, changes=rail.changes[::-1])
-    with pytest.raises(om.InputError, match=r"after\[0\]: trigger 99, there are"):
+    with pytest.raises(om.InputError, match=r"after\[0\]: trigger 99 given"):
         replace(rail, after=np.array([[0, 0, 1, 0, 0, 99]], np.int32))
 
 
