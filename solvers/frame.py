@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -208,49 +208,6 @@ def take_best(
                 on_event(NewBest(candidate[0]))
     answer = None if best is None else best[1]
     return answer, stop.limit, tries
-
-
-_PORTION_S = 0.02
-"""How long one call of a kernel takes between two looks at the clock."""
-
-_PORTION_GROWTH = 8.0
-"""By which factor a portion grows at most: the first step says little about the next ones."""
-
-
-def run_in_portions(clock: Clock, n_steps: int, run: Callable[[int, int], bool]) -> bool:
-    """Run the steps of a kernel in calls of about 20 ms each, until the time is up.
-
-    `run` gets the first step and the one behind the last, and returns whether all is done, as does
-    this function. What it does may not depend on the portions. The first call is always made.
-    Steps take a microsecond in a compiled kernel and milliseconds in plain Python: the size of a
-    portion follows the time that the last one took.
-
-    Examples
-    --------
-    >>> from optmatch.model import Limits
-    >>> portions = []
-    >>> def note(first_step: int, last_step: int) -> bool:
-    ...     portions.append(last_step - first_step)
-    ...     return False
-    >>> run_in_portions(Limits().start(), 100, note), sum(portions)
-    (False, 100)
-    """
-    first_step = 0
-    portion = 1
-    while first_step < n_steps:
-        last_step = min(first_step + portion, n_steps)
-        begin_s = clock.now()
-        is_done = run(first_step, last_step)
-        if is_done:
-            return True
-        if clock.remaining_s <= 0:
-            return False
-
-        # Portions grow or shrink towards the time that one may take.
-        took_s = max(clock.now() - begin_s, 1e-9)
-        portion = max(1, int(portion * min(_PORTION_GROWTH, _PORTION_S / took_s)))
-        first_step = last_step
-    return False
 
 
 def unite(former: Solution | None, newer: Solution) -> Solution:
