@@ -310,16 +310,8 @@ def sparse_matrix(
 
 def check_matrix(matrix: Any) -> NDArray[np.float64]:
     """Return an array as a finite matrix of float64; it may lose no digits."""
-    array = np.asarray(matrix)
-    if array.ndim != 2 or array.dtype.kind not in "iufb":
-        shape = "x".join(map(str, array.shape))
-        raise FormatError(
-            f"an array of {array.dtype}, shape {shape}: a matrix of numbers is needed"
-        )
-    for i, j in np.argwhere(~np.isfinite(array))[:1]:
-        raise FormatError(f"matrix[{i}, {j}] = {array[i, j]}: a number is finite")
-    _refuse_large(array)
-    return np.ascontiguousarray(array, dtype=np.float64)
+    with refused_at():
+        return frozen("matrix", matrix, 2, np.float64).copy()
 
 
 def check_sparse(matrix: Any) -> Any:
@@ -329,14 +321,9 @@ def check_sparse(matrix: Any) -> Any:
     for k in np.flatnonzero(wrong)[:1]:
         row, column = int(entries.coords[0][k]), int(entries.coords[1][k])
         raise FormatError(f"matrix[{row}, {column}] = {entries.data[k]}: a number is finite")
-    _refuse_large(entries.data)
+    with refused_at():
+        frozen("entries", entries.data, 1, np.float64)
     return matrix.astype(np.float64).tocsr()
-
-
-def _refuse_large(array: NDArray[Any]) -> None:
-    """Refuse whole numbers that float64 would round."""
-    if array.dtype.kind in "iu" and array.size and int(array.max()) > EXACT:
-        raise FormatError(f"{int(array.max())}: whole numbers above 2**53 are not exact here")
 
 
 LAYOUTS = {

@@ -84,7 +84,7 @@ MARKET = "%%MatrixMarket matrix coordinate real general\n"
 BROKEN = [
     ("a.csv", "0,1\n2,x\n", ":2: 'x': a number is expected"),
     ("a.csv", "0,1\n2\n", ":2: 1 numbers, but 2 in the lines before"),
-    ("a.csv", "0,nan\n", r"matrix\[0, 1\] = nan: a number is finite"),
+    ("a.csv", "0,nan\n", r"matrix\[0, 1\] = nan: not a finite number"),
     ("a.csv", "0,9007199254740993\n", ":1: 9007199254740993: whole numbers above"),
     ("a.csv", "# nothing\n", "no numbers in it"),
     ("a.csv", b"\xff\xfe", "byte 0 is 0xff: a file is UTF-8 text"),
@@ -172,13 +172,13 @@ def test_other_mistakes(tmp_path: Path) -> None:
     with pytest.raises(om.FormatError, match="hold one matrix"):
         read_matrix(put(tmp_path, "a.csv", "1,2"), name="x")
     np.save(tmp_path / "a.npy", np.zeros((1, 2, 3)))
-    with pytest.raises(om.FormatError, match="an array of float64, shape 1x2x3"):
+    with pytest.raises(om.FormatError, match="matrix has 3 dimensions, not 2"):
         read_matrix(tmp_path / "a.npy")
     np.save(tmp_path / "c.npy", np.array([[1j]]))
-    with pytest.raises(om.FormatError, match="complex128"):
+    with pytest.raises(om.FormatError, match="matrix is not an array of numbers"):
         read_matrix(tmp_path / "c.npy")
     np.save(tmp_path / "b.npy", np.array([[2**53 + 1]]))
-    with pytest.raises(om.FormatError, match="9007199254740993: whole numbers"):
+    with pytest.raises(om.FormatError, match="9007199254740993: above"):
         read_matrix(tmp_path / "b.npy")
 
 
