@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import BAR, CROSS, FREE, InputError, Value, frozen, integer
+from optmatch.model import BAR, CROSS, FREE, InputError, Value, frozen, integer, read_only
 from optmatch.model.numbers import check_length, refuse_entries
 
 TERMINAL_NAMES = ("a1", "a2", "b1", "b2")
@@ -137,9 +137,7 @@ class CellGraph(Value):
         # A link is told by the lower of its terminals, and numbered in the order of these.
         lower = np.where(self.mate < 0, terminals, np.minimum(terminals, self.mate))
         numbers, of_terminal = np.unique(lower, return_inverse=True)
-        numbering = of_terminal.astype(np.int32)
-        numbering.flags.writeable = False
-        return Links(numbering, len(numbers))
+        return Links(read_only(of_terminal.astype(np.int32)), len(numbers))
 
     @property
     @lru_cache(maxsize=64)  # noqa: B019 - equal graphs share it
@@ -156,9 +154,7 @@ class CellGraph(Value):
             exits[self.stuck == state] = exits[self.stuck == state][:, :, [state]]
         same_terminal = first + np.arange(4, dtype=np.int32)[:, None]
         exits[self.stuck == DEAD] = same_terminal[self.stuck == DEAD]
-        exits = exits.reshape(-1, 2)
-        exits.flags.writeable = False
-        return exits
+        return read_only(exits.reshape(-1, 2))
 
     def terminal_name(self, terminal: int) -> str:
         """Return a name for messages, such as ``"cell 40 a2"``."""

@@ -29,6 +29,7 @@ from optmatch.model import (
     check_size,
     given,
     integer,
+    read_only,
 )
 from optmatch.model.declarations import form_of
 from optmatch.model.numbers import plain_array
@@ -390,8 +391,7 @@ class Fabric(Value):
             itself = table[port, port]
             table[port] = table[:, port] = UNREACHED
             table[port, port] = itself
-        table.flags.writeable = False
-        return table
+        return read_only(table)
 
     def dead_pairs(self) -> list[tuple[int, int]]:
         """Find the pairs of different live ports that nothing can connect.

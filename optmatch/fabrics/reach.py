@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.model import check_size, check_time
+from optmatch.model import check_size, check_time, read_only
 
 MOST_AT_ONCE = 1 << 22
 """The most terminals, over all sources together, that one walk looks at."""
@@ -137,8 +137,7 @@ def shortest_routes(
     if columns is not None and (np.asarray(sources) % 4 < 2).all():
         table = forward_routes(graph, columns, sources, destinations)
         table[is_same] = 0
-        table.flags.writeable = False
-        return table
+        return read_only(table)
 
     # Shortest walks, from some sources at a time, since their tables are large. `is_doubtful`
     # marks walks that pass a link twice.
@@ -159,8 +158,7 @@ def shortest_routes(
         table[source, destination] = _find_shortest_route(
             graph, int(sources[source]), int(destinations[destination])
         )
-    table.flags.writeable = False
-    return table
+    return read_only(table)
 
 
 def forced_links(graph: CellGraph, terminals: Sequence[int]) -> list[frozenset[int]]:

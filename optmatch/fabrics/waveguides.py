@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.model import CellDevice, Device
+from optmatch.model import CellDevice, Device, read_only
 
 _SHRINK = 0.2
 """A height or channel on a chip over the same in the drawing: a cell on a chip is five times as
@@ -78,9 +78,7 @@ def measure_waveguides(graph: CellGraph) -> Waveguides:
         crossed, bent = _cross(graph, first, _SIDE)
     crossings[number] = crossed
     bends[number] = bent
-    for array in (length, bends, crossings):
-        array.flags.writeable = False
-    return Waveguides(length, bends, crossings)
+    return Waveguides(read_only(length), read_only(bends), read_only(crossings))
 
 
 def _cross(

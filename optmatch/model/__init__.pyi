@@ -66,6 +66,7 @@ from .numbers import (
     integer as integer,
     largest as largest,
     number as number,
+    read_only as read_only,
 )
 from .problem import (
     Problem as Problem,

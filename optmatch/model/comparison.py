@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model.declarations import Value
-from optmatch.model.numbers import real_array
+from optmatch.model.numbers import read_only, real_array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,8 +53,7 @@ class FabricRow(Value):
         self._freeze(1, np.float64, "insertion_loss_db")
         # Infinite without leaks.
         ratio = real_array("signal_to_crosstalk_db", self.signal_to_crosstalk_db)
-        ratio.flags.writeable = False
-        self._set(signal_to_crosstalk_db=ratio)
+        self._set(signal_to_crosstalk_db=read_only(ratio))
 
     @property
     def worst_route_cells(self) -> int | None:

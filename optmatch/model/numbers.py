@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence, Sized
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.model.errors import InputError
+
+Array = TypeVar("Array", bound=NDArray[Any])
 
 
 def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> NDArray[Any]:
@@ -69,6 +71,12 @@ def frozen(name: str, value: ArrayLike, ndim: int, dtype: type[np.generic]) -> N
     array += np.zeros(1, dtype=dtype)  # -0.0 becomes 0.0: one content, one digest
     # A view of bytes stays read-only: NumPy does not let its owner make it writeable again.
     return np.ndarray(array.shape, array.dtype, array.tobytes())
+
+
+def read_only(array: Array) -> Array:
+    """Return an array that others share, itself, after which nobody can write to it."""
+    array.flags.writeable = False
+    return array
 
 
 def _cast(

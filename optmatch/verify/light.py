@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import DEAD, CellCircuit, CellGraph, CellPart, Fabric
 from optmatch.fabrics.light import Light, trace
 from optmatch.fabrics.netlists.circuits import cell_circuits
-from optmatch.model import BAR, CROSS, FREE, IDLE, Schedule
+from optmatch.model import BAR, CROSS, FREE, IDLE, Schedule, read_only
 from optmatch.verify.report import Findings
 
 
@@ -224,8 +224,7 @@ def circuit_matrices(
                 continue
             difference_rad = circuit.difference_rad[state]
             matrices[cell, state] = circuit_matrix(circuit, difference_rad, coupling_change)
-    matrices.flags.writeable = False
-    return matrices
+    return read_only(matrices)
 
 
 def ideal_matrix(state: int) -> NDArray[np.complex128]:

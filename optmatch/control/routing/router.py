@@ -30,6 +30,7 @@ from optmatch.model import (
     VerificationError,
     frozen,
     integer,
+    read_only,
 )
 from optmatch.model.declarations import Amount, form_of
 from optmatch.model.device import DEFAULT_DEVICE
@@ -556,8 +557,7 @@ def _typed(name: str, value: ArrayLike, ndim: int, dtype: Any) -> NDArray[Any]:
     if array.dtype != dtype or array.ndim != ndim or not array.flags.c_contiguous:
         return frozen(name, value, ndim, dtype)
     if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
+        return read_only(array.view())
     return array
 
 

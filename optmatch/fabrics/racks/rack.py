@@ -31,6 +31,7 @@ from optmatch.model import (
     check_fields,
     check_size,
     integer,
+    read_only,
 )
 
 AXES = ("x", "y", "z")
@@ -408,9 +409,7 @@ class RackFabric(Fabric):
         hops = count(self.n_servers + self.n_rack_switches, self.edges[self.edge_fibres > 0])
         fibres = hops[np.ix_(self.server_of_chip, self.server_of_chip)]
         cells = np.where(fibres == UNREACHED, fibres, (fibres + 1) * (self.n_cells > 0))
-        for table in (cells, fibres):
-            table.flags.writeable = False
-        return RouteLengths(cells, fibres)
+        return RouteLengths(read_only(cells), read_only(fibres))
 
     @property
     @lru_cache(maxsize=64)  # noqa: B019 - equal racks share it

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics.cellgraph import CellGraph
 from optmatch.fabrics.fabric import Fabric
 from optmatch.fabrics.reach import UNREACHED
+from optmatch.model import read_only
 
 Sides = tuple[int, int, int]
 
@@ -288,6 +289,4 @@ def rank_in_group(groups: NDArray[np.int32]) -> NDArray[np.int64]:
 
 def _read_only(array: NDArray[Any]) -> NDArray[np.int32]:
     """Return an array as int32 that cannot be written to."""
-    frozen = array.astype(np.int32)
-    frozen.flags.writeable = False
-    return frozen
+    return read_only(array.astype(np.int32))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import InputError, check_size, frozen, number
+from optmatch.model import InputError, check_size, frozen, number, read_only
 from optmatch.model.numbers import plain_array
 
 _EXACT = 2**53  # whole numbers up to this are all floats
@@ -277,8 +277,7 @@ def fill_matrix(entries: SparseEntries, name: str) -> NDArray[np.float64]:
         ) from exc
     matrix = np.zeros(entries.shape)
     matrix[entries.sources, entries.destinations] = entries.amounts
-    matrix.flags.writeable = False
-    return matrix
+    return read_only(matrix)
 
 
 def from_graph(graph: Any, weight: str = "weight") -> tuple[NDArray[np.float64], list[Any]]:

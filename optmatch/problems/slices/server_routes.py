@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.wiring import count_hops
-from optmatch.model import check_size, check_time
+from optmatch.model import check_size, check_time, read_only
 
 _POOL = 50
 """The number of shortest simple routes between two servers that are looked at."""
@@ -79,9 +79,7 @@ def _pool(alone: RackFabric) -> RoutePool:
         for rank, route in enumerate(routes):
             hops[source, destination, rank] = len(route)
             edges[source, destination, rank, : len(route)] = route
-    edges.flags.writeable = False
-    hops.flags.writeable = False
-    return RoutePool(edges, hops)
+    return RoutePool(read_only(edges), read_only(hops))
 
 
 @lru_cache(maxsize=100_000)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.wiring import number_of
-from optmatch.model import Axes, Count, Index, InputError, Value, integer
+from optmatch.model import Axes, Count, Index, InputError, Value, integer, read_only
 from optmatch.model.declarations import Positive, Range, form_of
 from optmatch.model.numbers import check_length
 
@@ -93,11 +93,16 @@ def cut_shape(shape: Shape, server: Shape, twisted: bool = False) -> SliceShape:
     pair_of = np.full(len(circuits), -1, dtype=np.int32)
     pair_of[outside] = inverse.ravel()
     weights = np.bincount(inverse.ravel(), minlength=len(pairs)).astype(np.int32)
-    for array in (pairs, weights, circuits, pair_of):
-        array.flags.writeable = False
     x, y, z = sides
-    grid = x, y, z
-    return SliceShape(shape, grid, pairs.astype(np.int32), weights, circuits, pair_of, twisted)
+    return SliceShape(
+        shape,
+        (x, y, z),
+        read_only(pairs.astype(np.int32)),
+        read_only(weights),
+        read_only(circuits),
+        read_only(pair_of),
+        twisted,
+    )
 
 
 def _next_up(shape: Shape, twisted: bool, chip: Shape, axis: int) -> list[int] | None:

@@ -29,7 +29,7 @@ from optmatch.fabrics import CellGraph, Fabric, break_cells
 from optmatch.fabrics.cellgraph import state_between
 from optmatch.fabrics.light import Light
 from optmatch.fabrics.reach import fit_stuck
-from optmatch.model import FREE, CellDevice
+from optmatch.model import FREE, CellDevice, read_only
 from optmatch.problems import AllToAll, Routing, RoutingProof
 from optmatch.problems.routing import PRICE_UNITS, loss_units
 from optmatch.verify.light import find_over_budget
@@ -355,9 +355,7 @@ def route_lengths(fabric: Fabric, faults: tuple[int, ...] | None = None) -> NDAr
     """
     graph = fabric.graph
     if graph is None:
-        lengths = np.where(find_over_budget(fabric), np.inf, 0.0)
-        lengths.flags.writeable = False
-        return lengths
+        return read_only(np.where(find_over_budget(fabric), np.inf, 0.0))
 
     if faults is not None:
         graph = break_cells(graph, np.array(faults, dtype=np.int8))
@@ -382,8 +380,7 @@ def route_lengths(fabric: Fabric, faults: tuple[int, ...] | None = None) -> NDAr
             end = int(ends[destination])
             lengths[first + source, destination] = shortest_route(graph, start, end)
     lengths[same_terminal] = 0.0
-    lengths.flags.writeable = False
-    return lengths
+    return read_only(lengths)
 
 
 def _search_breadth_first(

@@ -23,6 +23,7 @@ from optmatch.model import (
     check_size,
     frozen,
     given,
+    read_only,
 )
 from optmatch.model.numbers import check_below, check_length, refuse_entries
 
@@ -213,9 +214,7 @@ class Step(_Derived):
         start = np.searchsorted(self.rank, np.arange(2 + _last_rank(self)))
         object.__setattr__(self, "rank_start", frozen("rank_start", start, 1, np.int64))
         rails = np.array([*(group.rail for group in self.groups), SCALE_UP], dtype=np.int32)
-        rail = rails[self.group]
-        rail.flags.writeable = False
-        object.__setattr__(self, "rail", rail)
+        object.__setattr__(self, "rail", read_only(rails[self.group]))
 
     @property
     def n_ranks(self) -> int:
