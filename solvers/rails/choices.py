@@ -57,6 +57,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optmatch.model import Limit, Limits, running_clock
+from optmatch.solvers.frame import meets_bound
 from optmatch.solvers.rails.bases import (
     close_ring,
     list_components,
@@ -335,7 +336,7 @@ class Search:
         """List what choices are made of, once for the whole search; nothing is timed yet.
 
         A choice has to be better than the known plan by more than rounding before it counts as the
-        best one, and one at the bound, up to rounding, ends the search.
+        best one, and one that the bound proves to be optimal ends the search.
         """
         self.seats = seats
         self.rng = rng
@@ -350,7 +351,7 @@ class Search:
         self.best_s = known_s * (1 - 1e-12)
         self.tried = 0
         self.relays_s = 0.0
-        self.bound_s = bound_step(seats) * (1 + 1e-9)
+        self.bound_s = bound_step(seats)
 
         # Rings are made of an order and a cut. A family is all groups of one name, as all groups
         # of data parallelism. Each cut joins the seats that share groups of some families; the
@@ -449,7 +450,11 @@ class Search:
 
     def _is_done(self, most_work: float) -> bool:
         """Tell whether the search ends: by clock, at the bound, or after `most_work`."""
-        return self._is_over() or self.best_s <= self.bound_s or self.decoder.work > most_work
+        return (
+            self._is_over()
+            or meets_bound(self.best_s, self.bound_s)
+            or self.decoder.work > most_work
+        )
 
     def _is_over(self) -> bool:
         """Tell whether the time that is left is needed for the plan, or for another search."""

@@ -14,6 +14,7 @@ from optmatch.model import Status
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import ALL_REDUCE, RECV, SEND, Group, Step
 from optmatch.problems.rails.training.times import ends_s
+from optmatch.solvers.frame import meets_bound
 from optmatch.solvers.rails import choices, forwarding, methods
 from optmatch.solvers.rails.fold import fold
 from optmatch.solvers.rails.policies import plan_programs, share_lanes, usual_lanes
@@ -160,6 +161,16 @@ def test_a_search_that_ends_by_itself_has_not_reached_the_time(change_rail_s: An
     assert limited.status is Status.FEASIBLE
     assert limited.limit is om.Limit.EXHAUSTED
     assert limited.objective == om.solve(job, seed=0).objective
+
+
+@pytest.mark.parametrize(("above", "ends"), [(4e-10, True), (7e-10, False)])
+def test_a_search_ends_only_at_a_step_that_its_bound_proves(above: float, ends: bool) -> None:
+    """Delays of 1e-9 of the step count: what is not proved can still become better."""
+    seats = seat_ranks(small_job(2, 1, 2))
+    search = choices.Search(seats, np.random.default_rng(0), 0.0, np.inf)
+    search.best_s = search.bound_s * (1 + above)
+    assert search._is_done(np.inf) is ends
+    assert meets_bound(search.best_s, search.bound_s) is ends
 
 
 @pytest.mark.parametrize("change_rail_s", [None, 1e-5])
