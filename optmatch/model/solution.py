@@ -138,7 +138,7 @@ class Stats(TypedDict, total=False):
     decompositions: int
     """Demand: number of decompositions that were tried."""
     plans: int
-    """Demand: number of plans that were tried."""
+    """Demand, all-to-all on a chip: number of plans that were tried."""
     cases: int
     """Routing: number of cases that the search has distinguished."""
     nodes: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,13 @@ from optmatch.model import (
     ignore,
 )
 from optmatch.problems import AllToAll, Routing
+from optmatch.solvers.all_to_all.factorise import solve as redraw
 from optmatch.solvers.all_to_all.packing import PACKING
 from optmatch.solvers.all_to_all.slot_order import order_slots
-from optmatch.solvers.frame import limit_of
+from optmatch.solvers.frame import limit_of, unite
 from optmatch.solvers.method import Run
 from optmatch.solvers.routing.methods import route_by_negotiation
-from optmatch.solvers.routing.negotiation import limits_left
+from optmatch.solvers.routing.negotiation import limits_left, near_enough
 from optmatch.solvers.routing.worst import measure_states, save_power_among_ties
 
 _STARTS = 8
@@ -43,6 +45,9 @@ _PLANNING = 0.5
 
 Fewer slots go before the objective: a plan of more slots is searched on for the whole time.
 """
+
+_SEARCH = 0.9
+"""The part of the time in which plans are drawn anew; the rest is for the order of the slots."""
 
 
 def plan_and_reroute(
@@ -59,21 +64,19 @@ def plan_and_reroute(
     its short routes leave room for the worst circuit. Then each slot is routed anew for the
     objective: the worst loss or crosstalk of any slot, the sum of heater powers, or the cells,
     with the power among ties. Planning takes about half of the time; `options` are handed to it.
+    In the time that is left slots are drawn and routed anew, ``stats["plans"]`` times in all.
     OPTIMAL only with the fewest slots and an objective at the bound of the problem.
     """
     if problem.cells is None:
         return plan(problem, limits, rng, on_event, **options)
 
-    # The slots are planned as if cells were alike, until `planning_end` interrupts the planning. A
-    # delay that depends on the cells (`waiting`) counts only when slots are put in order.
+    # The slots are planned as if cells were alike. A delay that depends on the cells (`waiting`)
+    # counts only when slots are put in order.
     clock = limits.start()
     waiting = problem.delay_s == "cells"
     delay_s: Any = 0.0 if waiting else problem.delay_s
     plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
-    planning_end = PlanningEnd(clock)
-    planned = plan(plain, limits, rng, planning_end, **options)
-    if planning_end.has_ended and planned.limit is not None:
-        planned = replace(planned, limit=Limit.TIME)
+    planned = _plan_slots(partial(plan, **options), plain, limits, rng)
 
     # For few cells the plan is the answer, but for ties and for the order of its slots. Among
     # routes of equally many cells those of less power are taken, unless they also decide how long
@@ -91,8 +94,39 @@ def plan_and_reroute(
         stats = dict(planned.stats)
         stats.pop("worst_route_cells", None)
         return replace(planned, problem=problem, lower_bound=bound, stats=stats)
-    rerouted = _reroute_slots(problem, planned, clock, rng, on_event)
-    return order_slots(problem, rerouted, rng, clock, on_event)
+    best = _reroute_slots(problem, planned, clock, rng, on_event)
+
+    # Random restarts: as long as a plan like the last one fits the time, new slots are drawn and
+    # routed, also where the first ones follow a construction. The best answer is kept.
+    n_plans = 1
+    begin_s = 0.0
+    while best.limit in (Limit.EXHAUSTED, Limit.TIME) and limits.iterations is None:
+        rest_s = _SEARCH * (limits.time_s or 0.0) - clock.elapsed_s
+        if rest_s <= clock.elapsed_s - begin_s:
+            break
+        begin_s = clock.elapsed_s
+        planned = _plan_slots(redraw, plain, Limits(time_s=rest_s), rng)
+        n_plans += 1
+        if planned.schedule is None:  # also after Ctrl-C, which ends the search
+            best = replace(best, limit=planned.limit)
+        else:
+            planned = replace(planned, method=best.method)
+            best = unite(best, _reroute_slots(problem, planned, clock, rng, on_event))
+    if best.limit is Limit.EXHAUSTED and limits.time_s is not None:
+        best = replace(best, limit=Limit.TIME)
+    best = replace(best, stats={**best.stats, "plans": n_plans})
+    return order_slots(problem, best, rng, clock, on_event)
+
+
+def _plan_slots(
+    plan: Run, problem: AllToAll, limits: Limits, rng: np.random.Generator
+) -> Solution:
+    """Plan slots for few cells in half of the time, if they are the fewest then."""
+    planning_end = PlanningEnd(limits.start())
+    planned = plan(problem, limits, rng, planning_end)
+    if planning_end.has_ended and planned.limit is not None:
+        planned = replace(planned, limit=Limit.TIME)
+    return planned
 
 
 def _reroute_slots(
@@ -135,11 +169,12 @@ def _reroute_slots(
         objective = float(sum(values))
     bound = problem.lower_bound()
     optimal = len(states) == problem.min_slots and objective <= bound * (1 + 1e-9)
+    near = near_enough(objective, bound, clock.limits.gap)
     return Solution(
         problem=problem,
         schedule=replace(schedule, cell_states=states),
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
-        limit=None if optimal else (limit or Limit.EXHAUSTED),
+        limit=None if optimal else (near or limit or Limit.EXHAUSTED),
         objective=objective,
         lower_bound=min(bound, objective),
         method=planned.method,
