@@ -381,7 +381,16 @@ def explain_stale(proposal: Proposal, record: Record) -> str | None:
     """
     state = proposal.state
     if state is not record.state:
-        return "the state has changed"
+        moved = [
+            circuit
+            for circuit, (former, present) in enumerate(
+                zip(state.circuits.tolist(), record.state.circuits.tolist(), strict=False)
+            )
+            if former != present
+        ]
+        if not moved:
+            return "the state has changed"
+        return f"circuits have moved (first {moved[0]}, {len(moved)} in all)"
     transition = proposal.transition
     graph = state.fabric.graph
     units = state.units

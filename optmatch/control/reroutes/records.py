@@ -226,8 +226,11 @@ def check_faults_are_latest(record: Record, failure: FailedParts) -> None:
     for part, fault in failure.faults.items():
         if pending.get(part, fault) != fault:
             kind, number = part
-            rule = f"{kind} {number} was reported in another state: ask again"
-            raise InputError(rule, where=kind)
+            raise InputError(
+                f"the proposal is outdated: {kind} {number} was reported in another state since it"
+                " was made; take one of `offers`",
+                where="proposal",
+            )
 
 
 def take_out(record: Record, repaired: FailedParts) -> Record:

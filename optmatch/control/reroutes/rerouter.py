@@ -420,8 +420,9 @@ class Rerouter:
         Raises
         ------
         InputError
-            If the state has changed since it was made, or a part that it uses has failed; or the
-            controller is closed.
+            If the proposal is outdated: the state has changed since it was made, or a part that
+            it uses has failed (the `where` of the error is ``"proposal"``); or the controller is
+            closed.
         """
         self._check_open()
         form_of(Proposal).check("proposal", proposal)
@@ -430,7 +431,11 @@ class Rerouter:
             record = self._now.record
             reason = explain_stale(proposal, record)
             if reason is not None:
-                raise InputError(f"{reason} since this was proposed: ask again")
+                raise InputError(
+                    f"the proposal is outdated: {reason} since it was made; take one of `offers`,"
+                    " or ask for it again, as by `fail`",
+                    where="proposal",
+                )
             check_faults_are_latest(record, failure)
             return self._go_to(_record_after(record, proposal), [*self._history, record])
 

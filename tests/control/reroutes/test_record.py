@@ -60,8 +60,9 @@ def test_a_spare_that_has_failed_since_does_not_take_over() -> None:
     proposal = controller.fail(chip=0)
     spare = int(proposal.transition.moves[0, 1])
     controller.fail(chip=spare)
-    with pytest.raises(om.InputError, match=f"chip {spare} has failed since this was proposed"):
+    with pytest.raises(om.InputError, match=f"outdated: chip {spare} has failed since") as said:
         controller.apply(proposal)
+    assert said.value.where == "proposal" and "take one of `offers`" in said.value.message
     controller.apply(controller.fail(chip=0))
     refuse(controller, chip=[5, 20])
 

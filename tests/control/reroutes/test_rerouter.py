@@ -128,7 +128,9 @@ def test_rollback_undoes_changes() -> None:
 def test_only_what_is_given_is_applied(controller: om.Rerouter) -> None:
     mine, theirs = controller.fail(chip=1), controller.fail(chip=2)
     assert controller.apply(mine).failed_chips == (1,)
-    with pytest.raises(om.InputError, match="the state has changed since"):
+    with pytest.raises(
+        om.InputError, match=r"outdated: circuits have moved \(first 0, 12 in all\)"
+    ):
         controller.apply(theirs)
 
 
