@@ -23,8 +23,7 @@ from optmatch.io.files import detach, save_tree
 from optmatch.io.netlists import gdsfactory
 from optmatch.io.rails import timeline
 from optmatch.io.rails.triggers import TRIGGER_FORMAT, trigger_tree
-from optmatch.io.switches import polatis, sonic
-from optmatch.io.switches.plans import write_commands, write_sonic_configs
+from optmatch.io.switches.plans import NamedSwitch, write_commands, write_sonic_configs
 from optmatch.io.text import csv_text, layout
 from optmatch.model import CellDevice, InputError, Solution
 from optmatch.model.display import view_of_solution
@@ -196,13 +195,13 @@ EXPORTERS: dict[str, Exporter] = {
     "sonic-cli": Exporter(
         "the same as commands `config ocs cross-connect`, slot after slot",
         (),
-        partial(write_commands, lambda change, _n_ports: sonic.command_lines(change)),
+        partial(write_commands, NamedSwitch.command_lines),
         options=("ports", "slot", "from_slot"),
     ),
     "polatis-scpi": Exporter(
         "SCPI commands of Polatis switches, slot after slot",
         (),
-        partial(write_commands, polatis.command_lines),
+        partial(write_commands, NamedSwitch.scpi_lines),
         options=("ports", "slot", "from_slot"),
     ),
 }

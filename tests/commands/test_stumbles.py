@@ -206,7 +206,7 @@ def test_a_free_port_takes_over_the_name_and_the_demand_of_a_dead_one(caplog: An
     Path("ports.csv").write_text("port,A,B\nrack-9,1A,1B\n3,2A,2B\nrack-11,3A,3B\nrack-10,4A,4B\n")
     to = ("export", "after.schedule.json", "--to", "sonic-cli")
     named = call(*to, "--ports", "ports.csv")
-    assert named.stdout == call(*to).stdout and "2A" not in named.stdout and "4A" in named.stdout
+    assert named.stdout == call(*to).stdout and "2A-" not in named.stdout and "4A" in named.stdout
     assert "ports.csv: the sides 2A and 2B of 3 are taken for those of a port" in caplog.text
 
     # A table of before the failure is told apart by the sides that it has for the dead port; one
@@ -556,6 +556,25 @@ def test_a_port_that_failed_is_blocked_in_a_configuration() -> None:
     call("solve", "reroute.json", "-o", "after.json")
     call("export", "after.json", "--to", "sonic-ocs", "--slot", "0", "-o", "again.json")
     assert json.loads(Path("again.json").read_text())["OCS_PORT"]["2A"]["state"] == "force_blocked"
+
+    # A patch and commands block it before they add circuits: they once left it as it was.
+    call("export", "s.json", "--to", "sonic-ocs", "--slot", "1", "--from-slot", "0", "-o", "p")
+    patch = json.loads(Path("p").read_text())
+    blocks = [entry for entry in patch if entry["path"].startswith("/OCS_PORT/")]
+    assert [(entry["op"], entry["path"]) for entry in blocks] == [
+        ("add", "/OCS_PORT/2A"), ("add", "/OCS_PORT/2B")
+    ]  # fmt: skip
+    assert all(entry["value"]["state"] == "force_blocked" for entry in blocks)
+    removals = [entry["op"] == "remove" for entry in patch]
+    assert removals == sorted(removals, reverse=True)
+    assert patch.index(blocks[-1]) < len(patch) - 1
+    commands = call("export", "s.json", "--to", "sonic-cli").output.splitlines()
+    blocking = "config ocs port state 2{} force_blocked"
+    assert [line for line in commands if "state" in line] == [
+        blocking.format("A"),
+        blocking.format("B"),
+    ]
+    assert commands[0].startswith("#") and "cross-connect add" in commands[3]
 
 
 def test_a_dead_port_needs_no_sides(caplog: pytest.LogCaptureFixture) -> None:

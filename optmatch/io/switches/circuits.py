@@ -201,6 +201,11 @@ class PortSides(NamedTuple):
     """Where the light that the port receives leaves the switch."""
     label: str = ""
 
+    @property
+    def in_use(self) -> tuple[str, ...]:
+        """The sides that the port is at."""
+        return tuple(side for side in (self.a_side, self.b_side) if side)
+
 
 class PortTable:
     """The sides of all ports of one switch.

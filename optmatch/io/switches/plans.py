@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from optmatch.fabrics import Fabric, RackFabric
 from optmatch.fabrics.racks.rack import AXES
 from optmatch.fabrics.racks.wiring import rank_in_group
-from optmatch.io.switches import sonic
+from optmatch.io.switches import polatis, sonic
 from optmatch.io.switches.circuits import (
     CrossConnect,
     Difference,
@@ -456,6 +456,25 @@ class NamedSwitch(NamedTuple):
         """Return the circuits that the switch holds in a state; None is a dark switch."""
         return () if state is None else self.ports.circuits_of(self.plan.matchings[state])
 
+    def dark_ports(self, state: int) -> list[int]:
+        """Return the ports that have failed and have no circuit in a state: they are blocked."""
+        matching = self.plan.matchings[state].tolist()
+        return [port for port in self.dead_ports if matching[port] < 0 and port not in matching]
+
+    def command_lines(self, before: int | None, after: int, *, is_first: bool) -> list[str]:
+        """Return what leads from a state to another as commands of SONiC.
+
+        Ports that have failed are blocked by the first commands that leave them without circuits.
+        """
+        blocked = [] if is_first or before is None else self.dark_ports(before)
+        newly_dark = [port for port in self.dark_ports(after) if port not in blocked]
+        sides = [side for port in newly_dark for side in self.ports.sides[port].in_use]
+        return sonic.command_lines(self.change(before, after), sides)
+
+    def scpi_lines(self, before: int | None, after: int, *, is_first: bool) -> list[str]:
+        """Return what leads from a state to another as commands of a Polatis switch."""
+        return polatis.command_lines(self.change(before, after), self.ports.n_ports)
+
     def change(self, before: int | None, after: int) -> Difference:
         """Return what leads from one state, or from a dark switch, to another."""
         return difference_between(self.circuits(before), self.circuits(after))
@@ -597,7 +616,9 @@ def write_sonic_configs(
                 config = sonic.write_config(circuits, switch.ports, switch.dead_ports)
                 files[f"{place}.json"] = config
             else:
-                files[f"{place}.patch.json"] = sonic.write_patch(switch.change(before, state))
+                change = switch.change(before, state)
+                patch = sonic.write_patch(change, switch.ports, switch.dark_ports(state))
+                files[f"{place}.patch.json"] = patch
     return _unless_single(files)
 
 
@@ -637,7 +658,7 @@ def _unless_single(files: dict[str, str]) -> str | dict[str, str]:
 
 
 def write_commands(
-    lines_of: Callable[[Difference, int], list[str]],
+    lines_of: Callable[..., list[str]],
     solution: Solution,
     *,
     ports: str | os.PathLike[str] | None = None,
@@ -646,8 +667,8 @@ def write_commands(
 ) -> str | dict[str, str]:
     """Write the changes of each switch as commands, a file for each switch.
 
-    `lines_of` returns the commands for a change, given the number of ports; a comment with its
-    time begins each state. With `slot` only the commands that lead to it are written, from
+    `lines_of` is a method of `NamedSwitch` that returns the commands for a change; a comment with
+    its time begins each state. With `slot` only the commands that lead to it are written, from
     `from_slot`, ``"previous"`` or a dark switch. All slots in order follow one another, so that
     ``"previous"`` alone goes with them.
     """
@@ -660,7 +681,7 @@ def write_commands(
 
     files = {}
     for switch in name_switches(solution, ports):
-        lines = []
+        lines = list[str]()
         # Of all slots each follows the one before; of one slot the comment says what it does.
         start = "previous" if slot is None else from_slot
         for before, state in _chosen_changes(switch, slot, start):
@@ -668,8 +689,9 @@ def write_commands(
             if slot is not None:
                 begin = f", from slot {before}" if before is not None else ", from a dark switch"
             start_s = float(switch.plan.starts_s[state])
+            commands = lines_of(switch, before, state, is_first=not lines)
             lines.append(f"# {switch.plan.name}, slot {state}, at {start_s:.9g} s{begin}")
-            lines += lines_of(switch.change(before, state), switch.ports.n_ports)
+            lines += commands
         files[f".{switch.plan.file_name}.txt"] = "".join(f"{line}\n" for line in lines)
     return _unless_single(files)
 

@@ -60,11 +60,11 @@ class SonicConfig(NamedTuple):
     """``normal`` or ``force_blocked``, by the name of a side."""
 
 
-def command_lines(difference: Difference) -> list[str]:
+def command_lines(difference: Difference, blocked_sides: Iterable[str] = ()) -> list[str]:
     """Return a difference as commands of the switch's own command line, removals first.
 
     Additions are ``safe``: the switch refuses one whose side is in use by a circuit that stays.
-    Each line fits a terminal.
+    Before them sides of failed ports are blocked. Each line fits a terminal.
 
     Examples
     --------
@@ -75,7 +75,8 @@ def command_lines(difference: Difference) -> list[str]:
     command = "config ocs cross-connect"
     removals = [f"{command} delete {names}" for names in _lines_of_names(difference.removals)]
     additions = [f"{command} add {names} safe" for names in _lines_of_names(difference.additions)]
-    return removals + additions
+    blocks = [f"config ocs port state {side} {BLOCKED}" for side in blocked_sides]
+    return removals + blocks + additions
 
 
 def _lines_of_names(circuits: Sequence[CrossConnect]) -> list[str]:
@@ -97,23 +98,34 @@ def write_config(
     ``OCS_PORT`` has a row for each side, ``OCS_CROSS_CONNECT`` one for each circuit, such as
     ``"1A-2B": {"a_side": "1A", "b_side": "2B"}``.
     """
+    rows = {circuit.name: circuit._asdict() for circuit in circuits}
+    return layout({PORT_TABLE: _list_ports(ports, dead_ports), CIRCUIT_TABLE: rows}) + "\n"
+
+
+def _list_ports(ports: PortTable, dead_ports: Collection[int]) -> dict[str, dict[str, str]]:
+    """Return the rows of ``OCS_PORT`` by side; dead ports are blocked."""
     listed_ports = {}
     for port, sides in enumerate(ports.sides):
         state = BLOCKED if port in dead_ports else NORMAL
-        for side in filter(None, (sides.a_side, sides.b_side)):
+        for side in sides.in_use:
             listed_ports[side] = {"label": sides.label, "state": state}
-    rows = {circuit.name: circuit._asdict() for circuit in circuits}
-    return layout({PORT_TABLE: listed_ports, CIRCUIT_TABLE: rows}) + "\n"
+    return listed_ports
 
 
-def write_patch(difference: Difference) -> str:
+def write_patch(difference: Difference, ports: PortTable, dead_ports: Collection[int] = ()) -> str:
     """Return the text of a JSON patch (RFC 6902): all removals, then all additions.
 
-    A patch is applied in order, so sides are free before they are used again.
+    A patch is applied in order, so sides are free before they are used again. Between both dead
+    ports are blocked: an addition replaces the row of a side that is there already.
     """
     removals: list[Any] = [
         {"op": "remove", "path": pointer("", CIRCUIT_TABLE, circuit.name)}
         for circuit in difference.removals
+    ]
+    blocks = [
+        {"op": "add", "path": pointer("", PORT_TABLE, side), "value": row}
+        for side, row in _list_ports(ports, dead_ports).items()
+        if row["state"] == BLOCKED
     ]
     additions = [
         {
@@ -123,7 +135,7 @@ def write_patch(difference: Difference) -> str:
         }
         for circuit in difference.additions
     ]
-    return layout(removals + additions) + "\n"
+    return layout(removals + blocks + additions) + "\n"
 
 
 def read_config(path: str | os.PathLike[str]) -> SonicConfig:

@@ -69,7 +69,7 @@ def replay_exports(solution: om.Solution) -> int:
     patches = files_of(solution, "sonic-ocs", from_slot="previous")
     n_circuits = 0
     for switch in list_planned_switches(solution):
-        tree: dict[str, Any] = {"OCS_CROSS_CONNECT": {}}
+        tree: dict[str, Any] = {"OCS_CROSS_CONNECT": {}, "OCS_PORT": {}}
         for state, matching in enumerate(switch.matchings):
             config = json.loads(state_files(switch, configs, state, ".json"))
             patch = json.loads(state_files(switch, patches, state, ".patch.json"))
@@ -96,6 +96,10 @@ def run_commands(text: str) -> list[set[str]]:
             states.append(set(circuits))
             continue
         words = line.split()
+        if words[:4] == ["config", "ocs", "port", "state"]:
+            assert words[5:] == ["force_blocked"]
+            assert not any(words[4] in circuit.split("-") for circuit in circuits)
+            continue
         assert words[:3] == ["config", "ocs", "cross-connect"]
         for part in words[4].split(","):
             for circuit in spread(part):
