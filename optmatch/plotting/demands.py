@@ -439,9 +439,12 @@ def tabulate_problem(problem: Demand) -> dict[str, Any]:
     """List a row for each flow, a pair of ports that has something to send."""
     source, destination = np.nonzero(problem.demand_bytes)
     names = np.array(problem.fabric.labels)
-    return {"source": source, "destination": destination, "from": names[source],
-            "to": names[destination],
-            "size_bytes": problem.demand_bytes[source, destination]}  # fmt: skip
+    columns = {"source": source, "destination": destination, "from": names[source],
+               "to": names[destination],
+               "size_bytes": problem.demand_bytes[source, destination]}  # fmt: skip
+    if problem.groups is not None:
+        columns["group"] = problem.groups[source, destination]
+    return columns
 
 
 def left_bytes(solution: Solution, times_s: ArrayLike) -> NDArray[np.float64]:

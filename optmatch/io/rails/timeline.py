@@ -34,7 +34,8 @@ class Span(NamedTuple):
     """``"operation"``, ``"circuit"`` or ``"reconfiguration"``."""
     name: str
     """Of an operation its type, as ``"all-reduce"``; of a circuit its two ports."""
-    group: str = ""
+    group: str | int = ""
+    """Of a communication its group of ranks; of a circuit the number of its group of flows."""
     rank: int | str = ""
     peer: int | str = ""
     """The other rank of a message."""
@@ -104,11 +105,15 @@ def spans(solution: Solution) -> Iterator[Span]:
         else:
             circuits = system.list_circuits()
             sizes_bytes = [""] * len(circuits.source)
+        # The group of each pair of ports, in a demand of groups; -1 for none.
+        groups = problem.groups if isinstance(problem, Demand) else None
         places = zip(circuits.source.tolist(), circuits.destination.tolist(), strict=True)
         for place, (source, destination) in enumerate(places):
+            group = -1 if groups is None else int(groups[source, destination])
             yield Span(
                 what="circuit",
                 name=f"{names[source]} to {names[destination]}",
+                group=group if group >= 0 else "",
                 rank=source,
                 peer=destination,
                 switch=system.switches[circuits.switch[place]].name,
@@ -211,7 +216,7 @@ class _Tracks:
         return {"pid": pid, "tid": self._tid_of_thread[process, thread]}, named
 
 
-_Message = tuple[object, object, str]
+_Message = tuple[object, object, str | int]
 """Sender, receiver and group."""
 
 

@@ -204,3 +204,18 @@ def test_there_is_a_plan_of_many_groups_however_short_the_time_is() -> None:
     assert solution.schedule is not None and solution.limit is om.Limit.TIME
     assert solution.lower_bound == pytest.approx(problem.lower_bound())
     assert om.verify(problem, solution).ok
+
+
+def test_tables_have_the_groups_of_flows() -> None:
+    """The column of the answer was there, and empty; that of the problem was missing."""
+    problem = coflows(3, 2, 0)
+    groups = np.asarray(problem.groups)
+    flows = problem.to_dataframe()
+    assert flows["group"].tolist() == groups[flows["source"], flows["destination"]].tolist()
+    table = om.solve(problem, seed=0).to_dataframe()
+    circuits = table[table["what"] == "circuit"]
+    assert circuits["group"].tolist() == [
+        groups[place] for place in zip(circuits["rank"], circuits["peer"], strict=True)
+    ]
+    plain = om.solve(ask([[0, 1], [1, 0]], objective="completion-s"), seed=0).to_dataframe()
+    assert set(plain["group"]) == {""}
