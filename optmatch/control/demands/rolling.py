@@ -30,7 +30,7 @@ from optmatch.control.demands.slot_choices import (
 )
 from optmatch.control.figures import Call, Tally
 from optmatch.control.routing.router import Router
-from optmatch.fabrics import Fabric
+from optmatch.fabrics import Fabric, Fault, Faulty
 from optmatch.fabrics.cellgraph import check_parts
 from optmatch.fabrics.fabric import find_staying
 from optmatch.model import FREE, IDLE, InputError, OptMatchError, integer, number
@@ -484,8 +484,7 @@ class RollingSchedule:
         for source, destination in np.argwhere(is_lost).tolist():
             self._queue.lose((source, destination), self._now)
 
-        # The schedule begins anew from its own state, on the new fabric and without a plan. What
-        # no state has, the list of completions and the number of late plans, is handed over.
+        # The schedule begins anew from its own state, on the new fabric.
         state = self._snapshot()
         moved_flows = tuple(
             (int(place[source]), int(place[destination]), demand, ticks, due)
@@ -495,24 +494,61 @@ class RollingSchedule:
             replace(slot, matching=_without(slot.matching, dead), kept=_without(slot.kept, dead))
             for slot in state.slots
         )
+        held = _without(self._matching_of_plane, dead)
+        self._go_on(replace(state, fabric=fabric, flows=moved_flows, held=held, slots=slots))
+        return lost_bytes
+
+    def repair(self, port: int | str) -> None:
+        """Take a port that was repaired into use again, now, as after `fail`.
+
+        Nothing waits for it at first: demand that a spare has taken over stays with the spare, and
+        so does the name, so that on an ideal switch the repaired port has the name that the spare
+        had. It may be the spare of the next failure.
+
+        Parameters
+        ----------
+        port
+            The port that works again, by number or by its present name.
+
+        Raises
+        ------
+        InputError
+            If the port does not exist or has not failed.
+
+        Examples
+        --------
+        >>> import optmatch as om
+        >>> rolling = om.RollingSchedule(om.IdealSwitch(2, names=("a", "b")), delay_s=0.5)
+        >>> rolling.fail("b").tolist(), rolling.fabric.dead_ports
+        ([[0.0, 0.0], [0.0, 0.0]], (1,))
+        >>> rolling.repair("b")
+        >>> rolling.add("a", "b", 4.0)
+        >>> rolling.fabric.dead_ports, rolling.next_slot().matching.tolist()
+        ((), [1, -1])
+        """
+        with self._tally.call("repair", port):
+            fabric = self.fabric
+            number_of_port = fabric.find_port(port)
+            check_parts("port", [number_of_port], fabric.n_ports, "ports")
+            if number_of_port not in fabric.dead_ports:
+                raise InputError(
+                    f"{fabric.describe_port(number_of_port)} has not failed", where="port"
+                )
+            faults = set(fabric.faults) - {Fault("dead-port", number_of_port)}
+            repaired = Faulty.of(fabric.intact, sorted(faults))
+            self._go_on(replace(self._snapshot(), fabric=repaired))
+
+    def _go_on(self, state: RollingState) -> None:
+        """Begin anew from a state of this schedule, without a plan.
+
+        What no state has, the list of completions and the number of late plans, is handed over.
+        """
         completions = self._queue.completions
         n_late = self._plan.n_late
-        self._begin(
-            replace(
-                state,
-                fabric=fabric,
-                flows=moved_flows,
-                held=_without(self._matching_of_plane, dead),
-                slots=slots,
-                plan_matchings=None,
-                plan_ticks=(),
-                plan_outdated=True,
-            ),
-            self._tally,
-        )
+        without_plan = replace(state, plan_matchings=None, plan_ticks=(), plan_outdated=True)
+        self._begin(without_plan, self._tally)
         self._queue.completions = completions
         self._plan.n_late = n_late
-        return lost_bytes
 
     def next_slot(self) -> Slot | None:
         """Commit the slot after those that are committed; None if these serve all there is.

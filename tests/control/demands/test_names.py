@@ -180,3 +180,32 @@ def test_a_failure_that_cannot_be_is_refused_and_changes_nothing(
         rolling.fail(port, spare)
     assert rolling.fabric.dead_ports == (2,)
     assert rolling.queued_bytes[0, 1] == 4.0
+
+
+def test_a_repaired_port_is_in_use_again(tmp_path: Path) -> None:
+    """It never came back; it takes the name of its spare, and may take over in turn."""
+    rolling = om.RollingSchedule(NAMED, delay_s=0.5)
+    rolling.add("a", "b", 4.0, deadline_s=1.0)
+    completions = rolling.record_completions()
+    rolling.next_slot()
+    rolling.fail("b", spare=3)
+    spare = rolling.fabric.port_names[1]
+    rolling.repair(spare)
+    assert rolling.fabric.dead_ports == () and rolling.fabric.port_names[3] == "b"
+    assert rolling.queued_bytes[0].tolist() == [0, 0, 0, 4]
+    with pytest.raises(om.InputError, match="has not failed"):
+        rolling.repair(spare)
+    with pytest.raises(om.InputError, match="ports are 0"):
+        rolling.repair(9)
+
+    # It carries demand of its own, after a restart, too; and takes over from its former spare.
+    rolling.add("c", 1, 2.0)
+    assert not rolling.fail("a").all()
+    rolling.repair("a")
+    rolling.save(tmp_path / "rolling.json")
+    rolling = om.RollingSchedule.load(tmp_path / "rolling.json")
+    while (slot := rolling.next_slot()) is not None:
+        rolling.advance(slot.end_s)
+    assert rolling.figures()["completed"] == 1 and rolling.figures()["lost"] == 1
+    rolling.fail("b", spare=1)
+    assert rolling.fabric.port_names[1] == "b" and completions == []
