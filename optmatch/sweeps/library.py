@@ -316,17 +316,19 @@ def _merge_best(best: Record | None, solution: Solution) -> Record | None:
     if is_infeasible or was_infeasible:
         return best
 
-    # A better objective keeps the bound, and a better bound keeps the objective. Where they meet,
-    # the answer is optimal.
-    objective = solution.objective
+    # A better objective keeps the bound with its proof, and a better bound keeps the objective.
+    # Where they meet, the answer is optimal.
+    objective, known_proof = solution.objective, best.proof
     if objective is not None and (best.objective is None or objective < best.objective):
         best = _make_record(solution, best.lower_bound, best.bound_by)
+        if best.lower_bound is not None:
+            best = replace(best, proof=known_proof)
     if bound is not None and (best.lower_bound is None or bound > best.lower_bound):
         best = replace(best, lower_bound=bound, bound_by=solution.method, proof=solution.proof)
-        if bound == best.objective:
-            best = replace(best, status=Status.OPTIMAL.value)
     if solution.status is Status.OPTIMAL and objective == best.objective:
         best = replace(best, status=solution.status.value, proof=solution.proof)
+    if best.objective is not None and best.objective == best.lower_bound:
+        best = replace(best, status=Status.OPTIMAL.value)
     return best
 
 

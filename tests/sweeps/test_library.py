@@ -89,6 +89,25 @@ def test_only_a_better_answer_changes_the_index(library: Library) -> None:
         library.submit(other)
 
 
+def test_an_answer_that_meets_a_known_bound_is_optimal(library: Library) -> None:
+    """It comes with a bound of its own that is worse; the known one keeps its proof."""
+    good = om.solve(library.problem(NAME), seed=0)
+    assert good.objective is not None
+    known = {
+        "status": "feasible", "objective": good.objective + 1, "lower_bound": good.objective,
+        "proof": "search", "method": "greedy", "seed": 0, "time_s": 1.0, "bound_by": "ilp",
+    }  # fmt: skip
+    path = library.folder / "index.json"
+    index = json.loads(path.read_text())
+    index["instances"][0]["best"] = known
+    path.write_text(json.dumps(index))
+    weak = replace(good, status=Status.FEASIBLE, limit=om.Limit.TIME, lower_bound=-math.inf)
+    best = Library(library.folder).submit(weak)[0].best
+    assert best is not None
+    assert (best.objective, best.lower_bound) == (good.objective, good.objective)
+    assert (best.status, best.bound_by, best.proof) == ("optimal", "ilp", "search")
+
+
 def test_answers_are_handed_in_by_the_script(
     library: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
