@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.io.collectives import Layout
 from optmatch.io.exports import exported
-from optmatch.problems.collectives.plan import KEEP, OWN, REDUCE, REPLACE, SUM
+from optmatch.problems.collectives.plan import KEEP, OWN, REDUCE, REPLACE, SUM, plan_of
 from optmatch.solvers.collectives.methods import suits
 from tests.helpers.msccl_readers import RUNTIMES, check_program, without_dialect
 from tests.helpers.mscclpp import Machine, read
@@ -52,6 +53,16 @@ def solve(operation: Any, method: str, n: int) -> om.Solution | None:
     return om.solve(problem, method, seed=0)
 
 
+def units_in(solution: om.Solution) -> tuple[int, Any]:
+    """Return the units of all chunks, and those of each block of an all-to-all."""
+    problem: Any = solution.problem
+    n_chunks = len(plan_of(solution).chunk_bytes)
+    per_chunk = 1
+    if len(plan_of(solution).parts):
+        per_chunk = int(Layout("", solution).units.sum()) // n_chunks
+    return n_chunks * per_chunk, units_of(problem) * per_chunk
+
+
 def check_msccl(solution: om.Solution, times: int) -> None:
     """Do the program in several orders, and compare the results with what is wanted.
 
@@ -64,9 +75,7 @@ def check_msccl(solution: om.Solution, times: int) -> None:
         check_program(in_dialect, dialect)
         assert without_dialect(in_dialect) == without_dialect(text)
     for seed in range(times):
-        first, last = make(
-            problem, len(solution.answer.chunk_bytes), units_of(problem), scratch_of(text)
-        )
+        first, last = make(problem, *units_in(solution), scratch_of(text))
         run_msccl(text, first, seed)
         assert all(same(*each) for each in zip(first, last, strict=True))
 
@@ -77,7 +86,7 @@ def check_mscclpp(solution: om.Solution, times: int) -> None:
     tree = read(str(exported(solution, "mscclpp")))
     scratch = [gpu["scratch_chunks"] for gpu in tree["gpus"]]
     for seed in range(times):
-        first, last = make(problem, len(solution.answer.chunk_bytes), units_of(problem), scratch)
+        first, last = make(problem, *units_in(solution), scratch)
         Machine(tree, first, seed).run()
         assert all(same(*each) for each in zip(first, last, strict=True))
 
@@ -114,6 +123,23 @@ def test_sums_that_are_kept_and_replaced_are_written(
     assert places <= {SUM, *plan.places[:, 0].tolist()}
     check_msccl(solution, 3)
     check_mscclpp(solution, 3)
+
+
+@pytest.mark.parametrize("operation", ["all-reduce", "reduce-scatter", "all-gather", "all-to-all"])
+@pytest.mark.parametrize(("n_ranks", "island"), [(8, 4), (6, 2)])
+def test_plans_of_islands_are_written_in_parts(operation: Any, n_ranks: int, island: int) -> None:
+    """Each part of a chunk is a few whole units, near the cut of the plan."""
+    ordinary: dict[str, Any] = {"alpha_s": 1e-6, "delay_s": 5e-6, "rate_bytes_per_s": 5e10}
+    problem = om.Collective(operation, n_ranks, 1e8, island=island, **ordinary)
+    solution = om.solve(problem, seed=0)
+    plan: Any = solution.answer
+    assert len(plan.parts)
+    parts = np.unique(plan.parts, axis=0)
+    units = Layout("", solution).units[: len(parts)]
+    cuts = np.cumsum(units) / 64 - np.cumsum(parts[:, 1]) / plan.chunk_bytes.max()
+    assert units.sum() == 64 and np.abs(cuts).max() <= 1 / 128
+    check_msccl(solution, 2)
+    check_mscclpp(solution, 2)
 
 
 @pytest.mark.parametrize(
