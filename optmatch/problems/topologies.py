@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics.fabric import find_staying
+from optmatch.fabrics.racks.wiring import rank_in_group
 from optmatch.model import IDLE, InputError, Problem, Schedule, Solution
 from optmatch.problems import (
     Collective,
@@ -253,9 +254,7 @@ def list_carried(solution: Solution) -> tuple[TimedCircuits, NDArray[np.float64]
     # ``turn[circuit]``: how many circuits of the same pair of ports come before it. Circuits of
     # one turn are of different pairs, so all of them carry at once.
     pair = circuits.source * problem.fabric.n_ports + circuits.destination
-    by_pair = np.argsort(pair, kind="stable")
-    turn = np.empty(len(pair), dtype=np.int64)
-    turn[by_pair] = np.arange(len(pair)) - np.searchsorted(pair[by_pair], pair[by_pair])
+    turn = rank_in_group(pair)
     by_turn = np.argsort(turn, kind="stable")
     left_bytes = problem.demand_bytes.reshape(-1).copy()
     room_bytes = (circuits.end_s - circuits.start_s) * problem.rate_bytes_per_s

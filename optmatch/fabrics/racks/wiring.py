@@ -277,7 +277,7 @@ def join_cells(interposer: Fabric, inner: int, columns: int, wiring: Wiring) -> 
     )
 
 
-def rank_in_group(groups: NDArray[np.int32]) -> NDArray[np.int64]:
+def rank_in_group(groups: NDArray[np.integer]) -> NDArray[np.int64]:
     """Count for each entry how many equal ones stand before it: 5, 3, 5 have the ranks 0, 0, 1."""
     order = np.argsort(groups, kind="stable")
     starts = np.searchsorted(groups[order], groups[order])

@@ -1532,7 +1532,7 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     # ``count_before[message]`` is how many messages of the same ends, tag and kind come before it.
     of_kind = np.stack([*ends_and_tag, is_send])
     _, kind = np.unique(of_kind, axis=1, return_inverse=True)
-    count_before = rank_in_group(kind.reshape(-1).astype(np.int32))
+    count_before = rank_in_group(kind.reshape(-1))
 
     # A pair is a send and a receive with the same ends, tag and count.
     key = np.stack([*ends_and_tag, count_before], axis=1)

@@ -192,6 +192,8 @@ def test_a_cut_never_refutes_what_is_there(problem: om.SliceAllocation, largest:
 
 def test_turned_slices_that_are_the_same_are_searched_once() -> None:
     plans = list(om.SliceAllocation(RACK, (2, 4, 4)).slice_shapes)
+    for table in (plans[0].pairs, plans[0].weights, plans[0].circuits):  # kept for all problems
+        assert not table.flags.writeable
     assert len(plans) == 3
     assert len(tell_apart(plans)) == 1
     odd = list(om.SliceAllocation(RACK, (3, 3, 2)).slice_shapes)
