@@ -357,8 +357,7 @@ def plan_in_order(
     span = np.cumsum(begins_span) - 1
     first_node = node[begins_span]
     goes_on = np.append(~begins_program[begins_span], False)
-    turned_row = np.flatnonzero(is_turned)
-    span_of_turn = span[place[turned_row]]
+    span_of_turn = span[place[is_turned]]
 
     # Numbers of the events. With 5 nodes and 2 spans, the nodes are 0 to 4, their requests 5 to 9,
     # and the changes of the spans 10 and 11.
@@ -420,8 +419,6 @@ def plan_in_order(
         np.maximum.at(asked_s, next_span, timed.end_s[last_nodes])
 
     # The times of changes become those of the turns that they consist of.
-    turn_s = np.full(len(uses.node), -np.inf)
-    turn_s[turned_row] = starts_s[span_of_turn]
-    turn_asked_s = np.full(len(uses.node), np.inf)
-    turn_asked_s[turned_row] = asked_s[span_of_turn]
+    turn_s = np.where(is_turned, starts_s[span[place]], -np.inf)
+    turn_asked_s = np.where(is_turned, asked_s[span[place]], np.inf)
     return Draft(transfers, timed, lines, turn_s, turn_asked_s)
