@@ -17,6 +17,7 @@ from optmatch.problems.rails.execution.orders import check_triggers, link, retim
 from optmatch.simulation.rails.replay import simulate_jitter
 from optmatch.solvers.rails.pooling import plan_pooled
 from tests.helpers.modes import examples
+from tests.helpers.pooled_rails import Oracle
 from tests.helpers.rails import small_job
 from tests.solvers.rails.test_chords import draw_job, expert_job
 
@@ -57,6 +58,7 @@ def test_the_order_of_a_pooled_plan_is_a_plan() -> None:
         n_changing += any(len(rail.place) for rail in triggers.rails)
         again = retime(job, check_triggers(job, triggers), triggers)
         assert again.pooled and om.verify(job, again).valid, number
+        assert not Oracle(job, again).check(), number
         assert again.step_s <= plan.step_s * (1 + 1e-9), number
     assert n_pooled > 3 and n_changing > 0
 
