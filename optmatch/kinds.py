@@ -52,7 +52,8 @@ class View(NamedTuple):
 
         if slot is not None and solution.schedule is None and solution.answer is not None:
             kind = solution.problem.kind
-            raise InputError(f"an answer of kind {kind} has no slots", where="slot")
+            rule = f"this answer of kind {kind} is not one schedule: it has no slots to draw"
+            raise InputError(rule, where="slot")
         if slot is not None:
             return draw_schedule(solution, slot, ax)
         return figure_of(self.plot(solution, ax=ax))

@@ -116,7 +116,7 @@ def test_planes_have_no_other_picture(tmp_path: Path) -> None:
     file = tmp_path / "two.schedule.json"
     om.save(on_planes(), file)
     call("plot", file, "-o", tmp_path / "two.pdf")
-    refused("the answer is not one schedule", "plot", file, "--slot", "1", "-o", "x.png")
+    refused("kind demand is not one schedule", "plot", file, "--slot", "1", "-o", "x.png")
 
 
 # What is left of a demand while its schedule runs.

@@ -84,5 +84,5 @@ def test_what_does_not_fit() -> None:
         rail_gantt_data(JOB, found)
     with pytest.raises(om.InputError, match=r"rank 4: ranks are 0 .. 3"):
         rail_gantt_data(job, found, ranks=[4])
-    with pytest.raises(om.InputError, match="an answer of kind rail-job has no slots"):
+    with pytest.raises(om.InputError, match="rail-job is not one schedule: it has no slots"):
         save_picture(rails(), "step.png", slot=0)
