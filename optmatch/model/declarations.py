@@ -665,6 +665,12 @@ def brief(value: Any) -> str:
     return f"{type(value).__name__}(...)" if is_long and isinstance(value, Value) else text
 
 
+def brief_tuple(record: Any) -> str:
+    """Return the representation of a NamedTuple, with its fields in short."""
+    parts = [f"{name}={brief(value)}" for name, value in record._asdict().items()]
+    return f"{type(record).__name__}({', '.join(parts)})"
+
+
 def _hashable(value: Any) -> Any:
     """Return what stands for a value in comparisons: of an array its shape, type and bytes."""
     if isinstance(value, np.ndarray):

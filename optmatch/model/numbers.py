@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, TypeVar
 
 import numpy as np
@@ -96,7 +96,10 @@ def _cast(
         with np.errstate(invalid="ignore", over="ignore"):  # the entries are compared afterwards
             return source, source.astype(dtype, order="C")
     except (TypeError, ValueError, OverflowError) as exc:
-        raise InputError(f"{name} is not an array of numbers") from exc
+        rule = ""
+        if isinstance(value, Mapping):
+            rule = ": write a list with an entry for each index from 0 on, not a mapping"
+        raise InputError(f"{name} is not an array of numbers{rule}") from exc
 
 
 def _refuse_changed_entries(

@@ -101,7 +101,7 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     >>> from optmatch.model import Schedule
     >>> schedule = Schedule(matchings=[[1, 0]], durations_s=[1.0])
     >>> plot_slot((IdealSwitch(2), schedule)).get_title()
-    'slot 0 (0 to 0): 2 circuits'
+    'slot 0 (slots 0 to 0): 2 circuits'
     """
     fabric, _ = parts(shown)
     data = mesh_data(fabric)
@@ -129,7 +129,7 @@ def plot_slot(shown: Drawable, slot: int = 0, *, ax: Axes | None = None) -> Axes
     n_lost = sum(not circuit.arrives for circuit in light.circuits)
     if n_lost:
         counts.append(f"light lost: {n_lost}")
-    ax.set_title(f"slot {slot} (0 to {light.n_slots - 1}): {', '.join(counts)}")
+    ax.set_title(f"slot {slot} (slots 0 to {light.n_slots - 1}): {', '.join(counts)}")
     return ax
 
 
@@ -250,7 +250,7 @@ def plot_matchings(shown: Drawable, *, ax: Axes | None = None) -> Axes:
             ink = palette.ink_on(image.cmap(image.norm(slot)))
             style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": font}
             ax.text(destination, source, f"{slot}", color=ink, **style)
-        ax.set_title(f"slot in which each pair first meets (0 to {last_slot})")
+        ax.set_title(f"slot in which each pair first meets (slots 0 to {last_slot})")
         return ax
 
     # Of many ports blocks have the mean slot of their pairs.

@@ -46,7 +46,7 @@ from optmatch.problems import Routing
 from optmatch.studies.outcome import Row as TableRow, RowsStudy
 from optmatch.sweeps.processes import Submits
 from optmatch.sweeps.reports import compare_rows
-from optmatch.sweeps.store import Row, Task
+from optmatch.sweeps.store import REFUSED, Row, Task
 from optmatch.sweeps.sweep import DEFAULT, sweep
 from optmatch.verify.routing.replay import count_toggles
 
@@ -619,7 +619,9 @@ class MethodComparison(RowsStudy[Row]):
         elif len({row.name for row in self}) > _MOST_BARS:
             if ax is not None:
                 raise InputError("profiles take two axes: give an empty figure, fig", where="ax")
-            ratios = compare_rows((row.method, row) for row in self)
+            # A method that accepts none of the problems has no line.
+            suiting = {row.method for row in self if row.status != REFUSED}
+            ratios = compare_rows((row.method, row) for row in self if row.method in suiting)
             drawn = comparison.plot_profiles(ratios.quality, ratios.time, fig=fig)
         else:
             drawn = comparison.plot_methods(self, fig=fig, ax=ax)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import optmatch as om
+from optmatch.commands.shared.outcome import print_rows
 from optmatch.control.demands.arrivals import replay_flows
 from optmatch.io.exports import exported
 from optmatch.model import write_amount
@@ -265,6 +266,29 @@ def test_blocks_in_different_parts_say_that_msccl_takes_other_plans() -> None:
     solution = om.solve(problem, "split", seed=0)
     with pytest.raises(om.InputError, match=r"different parts .* other methods can"):
         exported(solution, "msccl")
+
+
+def test_plans_of_schedulers_are_shown_in_short() -> None:
+    matrix = np.random.default_rng(0).random((64, 64))
+    for plan in (om.schedule(matrix, delay_s=0.5), om.decompose(matrix, fill=True)):
+        assert len(repr(plan)) < 300 and "<int32" in repr(plan)
+
+
+def test_a_mapping_of_ports_is_told_what_to_write() -> None:
+    with pytest.raises(om.InputError, match=r"a list with an entry for each index .* mapping"):
+        om.Routing(om.IdealSwitch(4), {"0": "3"})  # type: ignore[arg-type]
+
+
+def test_hundredths_of_a_db_are_shown_as_db(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows({"worst_loss_centidb": 1440})
+    assert capsys.readouterr().out.split() == ["worst", "loss", "14.4", "dB"]
+
+
+def test_a_method_that_suits_no_problem_has_no_line_in_a_profile() -> None:
+    problems = [om.Demand.from_matrix([[0, k], [2, 0]], delay_s=0.5) for k in range(1, 31)]
+    table = om.compare_methods(problems, ["eclipse", "spectra", "greedy"])
+    lines = table.plot().axes[0].get_lines()
+    assert {line.get_label() for line in lines} == {"eclipse", "spectra"}
 
 
 @pytest.mark.parametrize("kind", ["all-to-all", "collective", "demand", "rail-job", "reroute"])

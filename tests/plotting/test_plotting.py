@@ -218,7 +218,7 @@ def test_a_slot_is_drawn_in_full(mesh: Fabric) -> None:
     names = [text.get_text() for text in ax.texts if text.get_fontweight() != "bold"]
     assert set(names) <= {mark.name for mark in data.ports}  # none where there is no room
     assert "two strokes: a cell in bar; X: in cross" in ax.get_xlabel()
-    assert ax.get_title().startswith(f"slot 1 (0 to 1): {len(light.circuits)} circuit")
+    assert ax.get_title().startswith(f"slot 1 (slots 0 to 1): {len(light.circuits)} circuit")
     assert f"{light.cells_used} of {mesh.n_cells} cells" in ax.get_title()
 
 
@@ -299,7 +299,7 @@ def test_a_switch_without_cells_is_drawn_as_two_columns() -> None:
         assert circuit.curve[-1, 1] == -circuit.destination and circuit.curve[-1, 0] > 0
         assert circuit.cells.size == 0 and circuit.arrives
     ax = plot_slot(switch, 2)
-    assert ax.get_title() == "slot 2 (0 to 3): 5 circuits"
+    assert ax.get_title() == "slot 2 (slots 0 to 3): 5 circuits"
     assert sorted(text.get_text() for text in ax.texts) == sorted("0123401234")
 
 
@@ -374,8 +374,8 @@ def test_one_slot_or_all(tmp_path: Path) -> None:
         ("only", (om.IdealSwitch(2), shift_schedule(2)), None),
     ):
         text[name] = save_picture(shown, tmp_path / f"{name}.svg", slot=slot).read_text()
-    assert "slot 1 (0 to 1): 3 circuits" in text["second"]
-    assert "slot 0 (0 to 0): 2 circuits" in text["only"]
+    assert "slot 1 (slots 0 to 1): 3 circuits" in text["second"]
+    assert "slot 0 (slots 0 to 0): 2 circuits" in text["only"]
     assert "circuits" not in text["all"]
 
 

@@ -306,8 +306,10 @@ def print_rows(rows: Mapping[str, Any], *, indent: int = 2) -> None:
     """Print names and values below each other; the ending of a name says the unit of a float."""
     lines = []
     for name, value in rows.items():
-        words, unit = split_unit(name)
-        if isinstance(value, float) and unit:
+        words, unit = split_unit(name.replace("_centidb", "_db"))
+        if name.endswith("_centidb"):
+            lines.append((words, f"{value / 100:g} dB"))
+        elif isinstance(value, float) and unit:
             lines.append((words, write_amount(value, unit, digits=6)))
         else:
             text = f"{value:.6g}" if isinstance(value, float) else value
