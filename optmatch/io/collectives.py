@@ -249,7 +249,7 @@ _PEERS_PER_CHANNEL = 32
 _MOST_UNITS = 71
 """The most units that one step moves."""
 _UNITS_OF_CUT = 64
-"""The units of a chunk that is sent in parts. Programs of 48 plans of islands then take up to 4 %
+"""The units of a chunk that is sent in parts. Programs of 36 plans of islands then take up to 4 %
 longer than the plans, with 32 up to 9 %, with 128 up to 4 % and in twice as many steps."""
 _HINT = "; a plan with fewer peers and sends may fit, as that of `solve --method ring`"
 """The end of the message where a plan is too large for a runtime."""
