@@ -532,8 +532,8 @@ class Search:
         ]
         haste_variants = (
             self._form(shape, first, critical)._replace(haste_s=haste_s)
-            for haste_s in hastes_s
             for shape in best_shapes
+            for haste_s in hastes_s
         )
         yield from self._share_work(
             [variants_in_order, plain_variants, shape_variants, haste_variants]
