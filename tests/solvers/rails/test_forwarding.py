@@ -10,6 +10,7 @@ import optmatch as om
 from optmatch.model import TimeUp
 from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.solvers.rails import bases, choices, forwarding, methods
+from optmatch.solvers.rails.decoder import RailChoice
 from tests.helpers.drawn_rails import draw_options, draw_rail_job
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job, small_job
@@ -52,7 +53,7 @@ def test_a_short_search_tries_every_haste(monkeypatch: pytest.MonkeyPatch) -> No
     hastes_s = set()
     run = choices.Decoder.run
 
-    def record(self: choices.Decoder, choice: choices.RailChoice, *args: Any) -> Any:
+    def record(self: choices.Decoder, choice: RailChoice, *args: Any) -> Any:
         hastes_s.add(choice.haste_s.tobytes())
         return run(self, choice, *args)
 
