@@ -384,7 +384,10 @@ def tabulate_problem(problem: Collective) -> dict[str, Any]:
 
 
 def draw(solution: Solution, *, ax: Axes | None = None) -> Figure:
-    """Draw the rounds of a plan, or which of them each plane carries."""
+    """Draw the rounds of a plan; with several planes, which rounds each of them carries.
+
+    Only plans whose planes share rounds have ``shares_bytes[round, plane]``.
+    """
     _, plan = answered(solution, Collective, CollectivePlan)
     if not plan.shares_bytes.size:
         return plot_rounds(plan, ax=ax)

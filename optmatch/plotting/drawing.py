@@ -346,13 +346,14 @@ def _write_numbers_beside(
 ) -> None:
     """Write the numbers of ports beside their dots, away from the mesh; none if two would overlap.
 
-    ``positions[mark]`` is the middle of a dot. A number is a rectangle, 0.7 of the font wide for
-    each digit, and 0.9 high. The font is in points, of which a cell takes `cell_points`.
+    ``positions[mark]`` is the middle of a dot, in lengths of a cell, as are all positions here. A
+    number is a rectangle, 0.7 of the font wide for each digit, and 0.9 high. The font is in
+    points, of which a cell takes `cell_points`.
     """
     font_cells = font / cell_points
 
-    # A number is turned outwards, down or up, to where it meets no other port, and the limits of
-    # the axes grow with it; without room anywhere its mark stays.
+    # A number goes where it meets no port: outwards, else down or up. The limits of the axes grow
+    # for it. If it meets a port in all three directions it goes outwards, the fourth trial.
     turned_marks = []
     middles = np.empty((len(data.ports), 2))
     half_sizes = np.empty((len(data.ports), 2))

@@ -321,10 +321,10 @@ def _find_cut(
 ) -> dict[str, int]:
     """Return the nodes that the certificate counts, as colour 1 by node; empty without one.
 
-    The certificate is ``tight[job, plane]``, 1 where the demand of the job is counted on a plane,
-    0 where resources are. Counted are jobs that are tight on every plane, and resources that may
-    serve another job. ``node_of_box[k]``, that of ``boxes[k]``, and ``node_of_job[job]`` are
-    places of nodes on the page; in the result they are strings, as keys of JSON are.
+    The certificate is a cut, ``tight[job, plane]``: 1 where the demand of the job is counted on a
+    plane, 0 where resources are. Counted are jobs that are tight on every plane, and resources
+    that may serve another job. ``node_of_box[k]``, that of ``boxes[k]``, and ``node_of_job[job]``
+    are places of nodes on the page; in the result they are strings, as keys of JSON are.
     """
     tight = getattr(solution.certificate, "tight", None)
     if tight is None:
@@ -332,7 +332,8 @@ def _find_cut(
     n_jobs = problem.jobs.n_jobs
     cut = {}
 
-    # A job is open if resources of some plane are counted for it, not its own demand.
+    # A job is open if resources of some plane are counted for it, not its own demand. Without rows
+    # for all jobs nothing is known of any.
     is_open = np.zeros(n_jobs, dtype=bool)
     if len(tight) == n_jobs:
         is_open = (np.asarray(tight) == 0).any(axis=1)

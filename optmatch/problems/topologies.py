@@ -373,9 +373,9 @@ def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
     """Return the switch of each rail of a training job, with its circuits over time.
 
     GPUs have the first ports of the switch that work: port p of GPU number g of a rail is number
-    ``g * ports_per_gpu + p`` of these. The switch ends with the last one. Rails that behave alike
-    share a timeline in the plan. A rail that the job does not have, a switch with too few ports,
-    and a circuit at a port that no GPU has are an `InputError`.
+    ``g * ports_per_gpu + p`` of these. Ports behind the last of them are left out. Rails that
+    behave alike share a timeline in the plan. A rail that the job does not have, a switch with too
+    few ports, and a circuit at a port that no GPU has are an `InputError`.
     """
     ranks_of_rail = ranks_of_rails(job.step())
     n_ports_of_gpu = job.network.ports_per_gpu
@@ -400,6 +400,8 @@ def _switches_of_rails(job: RailJob, plan: RailPlan) -> tuple[Switch, ...]:
             n_ports = int(gpu_ports[-1]) + 1
             if n_ports > n_switch_ports:
                 raise InputError(f"rail {rail}: {n_ports} ports, its switch has {n_switch_ports}")
+            # The rank that each port of the switch leads to (``node``), and the number of the port
+            # at that rank (``port``). A circuit is foreign if one of its ends leads to no rank.
             node = np.full(n_switch_ports, IDLE, dtype=np.int64)
             node[gpu_ports] = rank_of_port
             port = np.zeros(n_switch_ports, dtype=np.int64)

@@ -390,8 +390,8 @@ class MethodComparison(RowsStudy[Row]):
         """Return the objectives over one field, a line for each method and the other values.
 
         ``line.words`` and ``line.others`` are the values of the other fields, those of words and
-        of numbers; the steps with all links follow, a line for each of these. Rows without an
-        objective are left out.
+        of numbers. Behind these lines come the times of steps with all links, one for each set of
+        other values. Rows without an objective are left out.
         """
         from optmatch.plotting.comparison import Line
 
@@ -410,7 +410,8 @@ class MethodComparison(RowsStudy[Row]):
                 described = others if name in fields_of_numbers else words
                 described.append(_describe_value(name, value))
             line = (row.method, ", ".join(words), ", ".join(others))
-            # Values in between of other fields are no lines over this one.
+            # Rows in between, which were added where lines cross, belong to lines over one field
+            # alone: over another field they make no lines of their own.
             if line in rows_of_line or row not in self._between:
                 rows_of_line.setdefault(line, []).append(row)
 
@@ -632,8 +633,10 @@ class MethodComparison(RowsStudy[Row]):
 def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
     """Return where two lines over a field cross, by linear interpolation.
 
-    Lines that are equal at first cross at the last value at which they are. Objectives of
-    different numbers of slots do not compare: no crossing is sought beside such a value.
+    Lines that are equal at first cross at the last value at which they are. Differences of 3, 0
+    and -1 at the values 1, 2 and 3 cross at 2: the last value is the one of difference 0, and the
+    last sign still that of 3. Objectives of different numbers of slots do not compare: no crossing
+    is sought beside such a value.
     """
     crossings = []
     objective_of = dict(zip(second.values, second.objectives, strict=True))

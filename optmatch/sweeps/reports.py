@@ -153,8 +153,8 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
     """Tabulate the rows of a sweep, one for each task, by kind of problem and method.
 
     A method has a row of the table for each set of limits and each version, where there are
-    several. Its rank is the mean of its places on a problem with a seed; methods as good as each
-    other share the mean of their places.
+    several. Its rank is the mean over all tasks, each a problem with a seed, of its place among
+    the methods: methods as good as each other share the mean of their places.
     """
     all_rows = list(rows)
 
@@ -175,9 +175,9 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 label = f"{row.method} {row.options} {row.version}"
             rows_of_label[label].append(row)
         rows_of_label = dict(sorted(rows_of_label.items()))
-        first_tasks, *more_tasks = (
+        tasks_of_labels = [
             {(row.problem_sha256, row.seed) for row in rows} for rows in rows_of_label.values()
-        )
+        ]
 
         # How far the objectives and times of each label are from the best of each task; `n_uneven`
         # counts the tasks that only some labels have.
@@ -191,9 +191,7 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 quality={label: sorted(ratios.quality[label]) for label in rows_of_label},
                 time={label: sorted(ratios.time[label]) for label in rows_of_label},
                 grids=_list_grids(rows_of_label),
-                n_uneven=len(
-                    first_tasks.union(*more_tasks) - first_tasks.intersection(*more_tasks)
-                ),
+                n_uneven=len(set.union(*tasks_of_labels) - set.intersection(*tasks_of_labels)),
             )
         )
     n_of_status = Counter(row.status for row in all_rows)

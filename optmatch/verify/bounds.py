@@ -153,9 +153,9 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
     Counting shows ``findings.figures["lower_bound_recomputed"]``, which has to be set; `checked`
     is the best bound that counting and the certificate show. If they are 10 and 12, claims up to
     12 are right, and 13 is a violation, or a doubt if a search without a certificate claims it.
-    Sets ``findings.proof``. `floor` is the text of the rule that a claim below 10 breaks, empty
-    where there is no such rule. A run that was stopped before it could count claims minus
-    infinity, which breaks none.
+    Sets ``findings.proof``. A solution may have to claim at least what counting shows: `floor` is
+    then the text of this rule, which a claim below 10 breaks; else it is empty. Only a run that
+    was stopped before it could count may claim minus infinity.
     """
     infeasible = solution.status is Status.INFEASIBLE
     claimed: Any = solution.lower_bound
@@ -181,7 +181,7 @@ def check_support(solution: Solution, checked: Score, findings: Findings, *, flo
     else:
         findings.refuse("the lower bound is supported", "lower_bound", claimed, checked)
 
-    # Claims below what anybody can count.
+    # A claim below what anybody can count, or one that is no number at all (`compare` is None).
     stopped = solution.limit in (Limit.TIME, Limit.INTERRUPTED) and claimed == -math.inf
     if floor and against_counted in (None, BELOW) and not stopped:
         findings.refuse(floor, "lower_bound", claimed, counted)

@@ -169,8 +169,8 @@ def ways_through(
     """List exit, entry and amplitude of all ways through a part, in both directions.
 
     Both ends are named ``part,pin``. A part without a matrix leads a1 to b1 and a2 to b2, and adds
-    `phase_rad`; in a coupler `coupling_change` more of the power crosses. A coupler of three pins
-    is symmetric, and splits evenly at each wavelength.
+    `phase_rad`. In a coupler `coupling_change` more of the power crosses: with 0.02, 52 % instead
+    of 50 %. A coupler of three pins is symmetric, and splits evenly at each wavelength.
     """
     # The last axis of a part's matrix holds the real and the imaginary part.
     a_pins, b_pins = part.pins[:2], part.pins[2:]
@@ -180,7 +180,8 @@ def ways_through(
         if all(part.pins) and coupling_change != 0.0:
             # Another share of the power crosses, from 0 to 1. Phases stay, and so does the power
             # that leaves the coupler altogether. Rows are sides left by, columns sides entered:
-            # what crosses from side 0 is ``power[1, 0]``, from side 1 ``power[0, 1]``.
+            # what crosses from side 0 is ``power[1, 0]``, from side 1 ``power[0, 1]``. With the
+            # rows exchanged, these two are the diagonal.
             power = np.abs(through) ** 2
             power_out = power.sum(axis=0)
             crossing = power[::-1].diagonal() + coupling_change * power_out
@@ -502,8 +503,9 @@ def _check_sharing(
     """Check that no link carries the light of two circuits in a slot, in whatever direction.
 
     Uses of links are sorted by (slot, link, circuit), so that a shared link has several in a row.
-    With n ports the circuit from s to d is the number ``s * n + d``. `light` has the beams of all
-    sources, one way.
+    With n ports the circuit from s to d is the number ``s * n + d``. `light` has an entry for each
+    cell that a beam passes: ``light.slot``, ``light.beam`` (its source), and the terminals entered
+    and left. Beams go from sources to destinations alone.
     """
     n_ports = matchings.shape[1]
     links = graph.links
@@ -515,12 +517,12 @@ def _check_sharing(
     terminal = np.concatenate([light.entered, light.left])
     slot_and_link = np.tile(light.slot, 2) * links.count + links.of_terminal[terminal]
     uses = np.unique(slot_and_link * n_ports**2 + np.tile(circuit, 2))
-    used_link = uses // n_ports**2
+    used_place = uses // n_ports**2
     used_by = uses % n_ports**2
 
     # ``places[k]`` is one number for a slot and a link: its uses are ``n_circuits[k]`` ones, from
     # ``first_use[k]`` on. In messages a link is named by one of the terminals that it joins.
-    places, first_use, n_circuits = np.unique(used_link, return_index=True, return_counts=True)
+    places, first_use, n_circuits = np.unique(used_place, return_index=True, return_counts=True)
     _, terminal_of_link = np.unique(links.of_terminal, return_index=True)
     for shared in np.flatnonzero(n_circuits > 1):
         slot, link = divmod(int(places[shared]), links.count)

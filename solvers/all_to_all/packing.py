@@ -253,17 +253,18 @@ def load_cheapest_paths(
     """Load the cheapest paths of all pairs onto the links, and return what they cost together.
 
     ``must_meet[source, destination]`` says which pairs of ports there are, and `sources` lists
-    their source ports. Writes ``link_use[link]``, how many pairs go over each link, from 0.
-    ``space.exit_cost`` has the price of the link behind each terminal. `all_paths` is `wiring` as
-    `search_all_paths` changes it: in it, one search from a port finds the cheapest paths to all
-    terminals. Pairs without a path are left out.
+    their source ports. ``space.exit_cost`` has the price of the link behind each terminal.
+    `all_paths` is the same fabric as `wiring`, made by `search_all_paths` such that one search
+    from a port finds the cheapest paths to all terminals. Writes ``link_use[link]``, how many
+    pairs go over each link. Pairs without a path are left out.
     """
     link_use[:] = 0
     total = np.int64(0)
     for source in sources:
-        # One search finds the cheapest paths from this port to all others; the destination 0 of
-        # the call does not matter. ``space.cost[terminal]`` is the price of leaving there, but for
-        # the link at the port, and ``space.entered[terminal]`` where light enters that cell.
+        # A search of Dijkstra from this port; its destination 0 does not matter. After it, light
+        # that leaves a cell at a terminal has paid ``space.cost[terminal]`` for all links on its
+        # cheapest path but that of the source port (`first`), and has entered the cell at
+        # ``space.entered[terminal]``.
         first = wiring.source[source]
         find_route(all_paths, space, source, 0, space.spare)
         for destination in range(len(must_meet)):
@@ -271,7 +272,8 @@ def load_cheapest_paths(
             if must_meet[source, destination] and space.cost[leaving] < FAR:
                 total += space.exit_cost[first] + space.cost[leaving]
 
-                # Each link on the path is used once more, from the end back to the first cell.
+                # Each link on the path is used once more: those at both ports, and those between
+                # cells, followed back from the destination until the cell next to the source.
                 link_use[wiring.link[first]] += 1
                 link_use[wiring.link[leaving]] += 1
                 while space.entered[leaving] != first:

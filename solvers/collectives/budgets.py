@@ -191,8 +191,9 @@ def _bound_worst_loss(loss_db: FloatArray, pairs: IntArray, is_free: BoolArray) 
 
     ``loss_db[rank, rank]`` is infinite over the budget, rows of `pairs` are circuits (role, role),
     and roles without ``is_free[role]`` keep the rank of their number. A role with d circuits out
-    loses at least the d-th least of the losses out of its rank, and likewise in. If m free roles
-    need so many circuits or more, one of them is on the m-th best rank or on a worse one.
+    loses at least the d-th least of the losses out of its rank, and likewise in. This holds for
+    each rank that a role may be on. If m free roles need as many circuits as a role or more, they
+    are on m different ranks: one of them loses at least what the role would on its m-th best rank.
     """
     # Column d of the sorted losses is the d-th least one of a rank, and column 0 that of a role
     # without circuits.
@@ -207,14 +208,14 @@ def _bound_worst_loss(loss_db: FloatArray, pairs: IntArray, is_free: BoolArray) 
     n_out = np.bincount(pairs[:, 0], minlength=n_ranks)
     n_in = np.bincount(pairs[:, 1], minlength=n_ranks)
 
-    # A role that is free takes the best rank that is left by the free roles with as many circuits
-    # or more (`is_like`); any other one keeps its own rank.
+    # For each role the loss on its own rank, or, if it is free, on its m-th best free rank, where
+    # m counts the free roles with as many circuits or more, itself among them (`needs_as_many`).
     bound_db = 0.0
     for role in range(n_ranks):
         cost_db = np.maximum(out_db[:, n_out[role]], in_db[:, n_in[role]])  # by its rank
         if is_free[role]:
-            is_like = is_free & (n_out >= n_out[role]) & (n_in >= n_in[role])
-            least_db = np.sort(cost_db[is_free])[np.count_nonzero(is_like) - 1]
+            needs_as_many = is_free & (n_out >= n_out[role]) & (n_in >= n_in[role])
+            least_db = np.sort(cost_db[is_free])[np.count_nonzero(needs_as_many) - 1]
         else:
             least_db = cost_db[role]
         bound_db = max(bound_db, float(least_db))
@@ -227,8 +228,8 @@ def _order_ring(ring: IntArray, loss_db: FloatArray, bound_db: float, clock: Clo
     ``loss_db[source rank, destination rank]`` is infinite where no circuit may be, ``ring[k]`` the
     k-th role on the ring, and `bound_db` a lower bound of its worst loss. For one threshold of
     loss after the other CP-SAT finds a ring of circuits that lose no more, or proves that there is
-    none. From the bound on, thresholds go up the sorted list of all losses in steps that double,
-    as few circuits make small models; from the first ring on it is a binary search.
+    none. Thresholds go up the sorted list of all losses from the bound on, in steps that double,
+    as low ones leave few circuits and small models. After the first ring it is a binary search.
 
     The bound of the result is raised by thresholds without a ring: it is infinite if there is none
     at all. The search ends early without time, or when CP-SAT finds neither a ring nor a proof.
@@ -241,16 +242,16 @@ def _order_ring(ring: IntArray, loss_db: FloatArray, bound_db: float, clock: Clo
 
         from optmatch.solvers.cpsat import minimise
 
-    # No threshold before number `low` has a ring, and number `high` has one, or is none any more.
-    # The next one is in the middle, but not more than `n_more` after `low`.
+    # Invariant: no threshold before number `low` has a ring, and number `high` has one, or is the
+    # end of the list. The next one is in the middle, but at most `step` after `low`.
     thresholds_db = np.unique(loss_db[np.isfinite(loss_db)])
     low = int(np.searchsorted(thresholds_db, bound_db))
     high = len(thresholds_db)
-    n_more = len(ring)
+    step = len(ring)
     rank_of_role = None
     while low < high and clock.remaining_s > 0:
-        middle = min((low + high) // 2, low + n_more)
-        n_more *= 2
+        middle = min((low + high) // 2, low + step)
+        step *= 2
 
         # A circuit through all ranks over pairs that lose no more than this threshold.
         model = cp_model.CpModel()

@@ -87,7 +87,8 @@ def list_exchange_offers(
 ) -> Iterator[Offer[Laid]]:
     """List plans of an all-to-all over several ports, with their time, before they are made.
 
-    Between many ranks circulants come first: their plans store the blocks of one rank alone.
+    Between many ranks circulants come first: their plans store the blocks of one rank alone. Of
+    these only plans that may take less than `below_s` seconds are listed.
 
     Raises
     ------

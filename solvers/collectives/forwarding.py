@@ -425,14 +425,14 @@ def list_forwarding_offers(
     """Offer plans that forward data inside rounds, each with its time.
 
     Blocks go whole or, where they are gathered, cut into as many pieces as ranks have lanes.
-    `_offer_relay` leaves out plans whose routes would take too long to be found in the time of
-    `clock`, and those that take no less than `below_s` seconds, or than one that was offered
-    before. The list ends when the time is over. `TimeUp` is raised after the last offer if there
-    was no time for graphs other than circulants.
+    Left out are plans whose routes would take too long to be found in the time of `clock`, and
+    those that take no less than `below_s` seconds, or than one that was offered before. The list
+    ends when the time is over; it ends by `TimeUp` if there was no time for any other graphs than
+    circulants.
     """
-    # `below_s` falls with each offer only if plans take just as long as they promise. A plan lasts
-    # longer if ranks are late, or if the problem starts with circuits, of which the first round
-    # may need others. An offer that promises more may then be the faster one, and is listed, too.
+    # If plans take just as long as they promise, an offer that promises no less than an earlier
+    # one is left out: `below_s` falls. A plan lasts longer if ranks are late, or if the problem
+    # starts with circuits and the first round needs others; then slower offers are listed, too.
     starts_with_circuits = not isinstance(problem.start, str)
     keeps_promises = not problem.late_s and not starts_with_circuits
 
@@ -610,14 +610,13 @@ def _offer_broadcasts(
             build=partial(lay_phases, problem, [routes], pieces),
         )
 
-    # The second plan: each rank gets its own part in one round, then all parts are gathered. The
-    # scatter takes the routes on which the block of the root would come to all ranks, one receipt
-    # for each piece and rank. In one round nobody hands on what has come before, so each receipt
-    # may carry the part of its target, the rank at the end of its route, instead. With root 2 and
-    # 4 pieces, chunk 9 (piece 1 of the root) on its way to rank 5 becomes chunk 5 * 4 + 1 = 21.
-    one_round = Relay(replace(relay.sequence, peer=relay.sequence.peer[:1], held=(1,)), (1,))
+    # The second plan: each rank gets its own part in one round over the first circuits, and then
+    # all parts are gathered. The scatter takes the routes on which the block of the root would
+    # come to all ranks in one round: one receipt for each piece and rank, its target.
     if n * (n - 1) * pieces > MOST_SCATTERED:
         return
+    first_circuits = replace(relay.sequence, peer=relay.sequence.peer[:1], held=(1,))
+    one_round = Relay(first_circuits, strides=(1,))
     find_parts = partial(
         find_routes,
         problem,
@@ -632,6 +631,9 @@ def _offer_broadcasts(
     gather = find_parts(relay, relay.sequence, owners=np.arange(n))
     if gather is None:
         return
+    # In one round nobody hands on what has come before, so each receipt may carry the part of its
+    # target instead of that of the root. With root 2 and 4 pieces, chunk 2 * 4 + 1 = 9 (piece 1 of
+    # the root) on its way to rank 5 becomes chunk 5 * 4 + 1 = 21.
     scatter = scatter._replace(chunk=scatter.target * pieces + scatter.chunk % pieces)
     chunk_bytes = float(chunk_sizes(problem, n * pieces)[0])
     seconds = scatter.seconds(problem, chunk_bytes) + gather.seconds(problem, chunk_bytes)

@@ -473,19 +473,20 @@ def _bound_all_sizes_s(problem: Collective, plan: _Plan) -> float:
     """Return a lower bound in seconds of a plan, whatever the sizes of its waves.
 
     Other sizes only move bytes from one round to another. Hence each medium is busy for the bytes
-    of its busiest end in all rounds together, and for the latencies of the rounds that use it.
-    Rounds that only the other medium uses come besides, and take their latencies at least. The
-    larger of the two sums, of links and of rails, counts.
+    of its busiest end in all rounds together, and for the latencies of the rounds that use it. In
+    addition it waits in rounds that only the other medium uses, which last as long as the latency
+    of that one at least. The larger of the two sums, of links and of rails, counts.
     """
     # Links are medium 0 and rails medium 1; all arrays but `is_used` are by medium. Each wave is
-    # loaded as if it were all of the data, so that wave 0 tells the sums over all rounds.
+    # loaded as if it were all of the data, so that wave 0 alone tells the sums over all rounds.
     latencies_s, rates_bytes_per_s = _list_media(problem)
     is_used = np.asarray(plan.loads.any(axis=(2, 3)))  # [medium, round]
     busiest_blocks = plan.loads[..., 0].sum(axis=1).max(axis=1)
     busy_s = busiest_blocks * problem.block_bytes / rates_bytes_per_s
     busy_s += latencies_s * is_used.sum(axis=1)
 
-    # The latencies of rounds that a medium uses alone; they are added to the other medium.
+    # ``alone_s[medium]``: the latencies of rounds that use this medium alone. Indices in the order
+    # (RAILS, LINKS) exchange the media: each waits for the rounds of the other one.
     other_medium = [RAILS, LINKS]
     alone_s = latencies_s * (is_used & ~is_used[other_medium]).sum(axis=1)
     return float((busy_s + alone_s[other_medium]).max()) + _changes_s(problem, plan)

@@ -156,37 +156,41 @@ def suits(problem: Collective, name: str) -> bool:
     if name in ALGORITHMS:
         return fits(problem, name)
 
-    # What each other method needs. Blocks of an uneven all-to-all may be cut (`is_cut`) if chunks
-    # may have any size; `is_started` tells that the problem names its first circuits.
+    # What each other method needs. All-reduce sums for all (`is_all_reduce`), and an all-to-all
+    # has a block for each pair of ranks. Blocks of different sizes may be cut (`may_be_cut`) if
+    # chunks may have any size.
     n = problem.n_ranks
     flow = problem.flow
-    is_sum = flow.sums_for_all and n > 1
-    is_one_way_exchange = flow.has_pairs and not problem.two_way and n > 1
+    is_all_reduce = flow.sums_for_all and n > 1
+    is_one_way_all_to_all = flow.has_pairs and not problem.two_way and n > 1
     is_even = problem.demand_bytes is None
-    is_cut = not is_even and not problem.align_bytes
-    is_started = not isinstance(problem.start, str)
-    takes_pairs = flow.has_pairs and problem.two_way and n % 2 == 0
+    may_be_cut = not is_even and not problem.align_bytes
+    names_first_circuits = not isinstance(problem.start, str)
+    exchanges_in_pairs = flow.has_pairs and problem.two_way and n % 2 == 0
+    is_power_of_two = n & (n - 1) == 0
     conditions = {
         "overlap": problem.planes > 1,
+        # Schedules of an all-reduce around one late rank, or several.
         "stragglar": flow.sums_for_all and bool(problem.late_s),
         "late-ranks": takes_several_late_ranks(problem),
+        # Two-way circuits join all ranks in pairs, which takes an even number of ranks.
         "mixed-radix": bool(flow.adds) and n > 1 and not (problem.two_way and n % 2),
-        "circulant": is_one_way_exchange and is_even,
-        "split": is_one_way_exchange and is_cut and n <= MOST_SPLIT_RANKS,
-        "skewed": is_one_way_exchange and is_cut,
+        "circulant": is_one_way_all_to_all and is_even,
+        "split": is_one_way_all_to_all and may_be_cut and n <= MOST_SPLIT_RANKS,
+        "skewed": is_one_way_all_to_all and may_be_cut,
         # Over one port without first circuits, graphs are of no use to blocks of equal sizes; an
         # even number of ranks is joined in pairs.
         "topologies": n > 2
         and not flow.from_root
-        and (problem.lanes > 1 or is_started or not is_even or takes_pairs),
+        and (problem.lanes > 1 or names_first_circuits or not is_even or exchanges_in_pairs),
         "pipelined": n > 2 and flow.from_root,
         # Nothing is forwarded in a round unless hops have a time, nor over pairs alone.
         "forwarding": n > 2
         and problem.hop_s is not None
         and (problem.lanes > 1 or not problem.two_way),
-        # Two-way circuits of one port join pairs, which make a torus of powers of two alone.
-        "one-pass": is_sum and (n & (n - 1) == 0 or not problem.two_way),
-        "composed": is_sum,
+        # Two-way circuits of one port join pairs, hence all sides of the torus have 2 ranks.
+        "one-pass": is_all_reduce and (is_power_of_two or not problem.two_way),
+        "composed": is_all_reduce,
     }
     return conditions[name]
 

@@ -218,7 +218,7 @@ class SplitSearch:
         More configurations take longer to set up, but data then need fewer hops, as each rank has
         had circuits to more of the others.
 
-        Returns seconds, a number of configurations, and for how many rounds each is held. The
+        Returns tuples: seconds, number of configurations, rounds for which each is held. The
         hops of data are counted (`hops_within`): of 8 ranks with one port each, 3 configurations
         of one round reach 3 with one hop, 3 with two, and 1 with three. The three largest blocks
         of a rank count one hop each, three others two, and the smallest one three.
@@ -227,16 +227,18 @@ class SplitSearch:
         lanes = self.problem.lanes
 
         # work_s[k]: the mean over ranks of the k-th largest block of a rank, in seconds, with all
-        # its ports. The smallest entry of a row, the rank itself, is left out.
-        work_s = np.sort(self.demand_s, axis=1)[:, :0:-1].mean(axis=0) / lanes
-        counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})  # of configurations
+        # its ports; without the smallest entry of each row, the 0 of the rank for itself.
+        descending = -np.sort(-self.demand_s, axis=1)
+        work_s = descending[:, :-1].mean(axis=0) / lanes
+
+        # Numbers of configurations: all small ones, and steps of about 30 % from there on.
+        counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})
         estimates = []
         for count, held in product(counts, (1, 2, 3)):
             hops = hops_within(n, count, count * held, lanes)
 
-            # Only if all ranks are reached, as far as is counted; with n configurations they are
-            # in any case. The time is that of rounds and changes, and that of the data over all
-            # hops.
+            # Too few configurations do not reach all n - 1 others; n of them always do, even where
+            # counting says less. Data go farther than counting says, by a factor of `DETOURS`.
             if len(hops) == n - 1 or count == n:
                 load_s = max(self.least_s, DETOURS * float(work_s[: len(hops)] @ hops))
                 fixed_s = (count - 1) * self.problem.delay_s + count * held * self.each_s
@@ -410,11 +412,12 @@ class SplitSearch:
     def _route(self, sequence: Sequence) -> _Routed | None:
         """Share out the data of an all-to-all among paths over given circuits, to end soonest.
 
-        Between few ranks all short paths are listed, between many some good ones are drawn. A
-        linear programme then says how much each path carries, and its dual prices are kept. The
-        result is None if some block has no path, or for want of time.
+        ``sequence[round, lane, rank]`` are the circuits. Between few ranks all short paths are
+        listed, between many some good ones are drawn. A linear programme then says how much each
+        path carries, and its dual prices are kept. Returns None if some block has no path, if the
+        programme would not end in time, or if it has no solution.
 
-        Takes the work off ``self.effort``, and writes ``self.path_s``, the seconds that the
+        Takes the paths off ``self.effort``, and writes ``self.path_s``, the seconds that the
         programme took for each path.
         """
         n = self.problem.n_ranks
@@ -430,7 +433,7 @@ class SplitSearch:
         n_paths = len(paths.block)
         if 1.5 * n_paths * self.path_s > self.clock.remaining_s:
             return None
-        # To draw paths once takes as long as about ten more paths in the programme.
+        # Paths are drawn `DRAWS` times; one drawing takes as long as ten paths in the programme.
         began_s = self.clock.elapsed_s
         self.effort -= n_paths + (10 * DRAWS if n >= DRAWN else 0)
         solved = self._solve_programme(sequence, paths)
@@ -440,14 +443,16 @@ class SplitSearch:
 
         # The marginal of a row is by how much the objective grows with its right-hand side. It is
         # positive for a larger block (`eqlin`), and negative for a circuit with more room
-        # (`ineqlin`). The rows of circuits are the first inequalities; one more may follow them.
+        # (`ineqlin`). The first inequalities are those of circuits, a row for each entry of
+        # ``sequence``; one more may follow them.
         worth = np.zeros((n, n))
         worth.reshape(-1)[self.chunk] = solved.eqlin.marginals
         marginals = solved.ineqlin.marginals[: sequence.size]
         price = np.maximum(-marginals, 0.0).reshape(sequence.shape)
 
-        # The solution has the amounts on paths, then the lengths of rounds. The time is that of
-        # the plan, in which blocks are whole and late ranks are waited for.
+        # The solution has the amounts on paths, then the lengths of rounds, all in units of
+        # `least_s`; amounts are scaled to carry each block exactly, in seconds. Only the plan that
+        # is laid from them tells the time, as it also waits for late ranks.
         amounts = self._carry_whole_blocks(paths, solved.x[:n_paths])
         loads = solved.x[n_paths : n_paths + len(sequence)]
         routed = _Routed(

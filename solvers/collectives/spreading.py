@@ -158,8 +158,9 @@ class CircuitSequence:
     def ends(self) -> BothEnds:
         """Where all circuits lead and come from, with widths of rank 0 alone over circulants.
 
-        In a circulant rank 0 stands for all ranks, and each lane counts as if it had its shift at
-        every rank. Other graphs have the widths of each rank.
+        Over a circulant rank 0 stands for all ranks: ``width[configuration, lane, 0]`` counts the
+        lanes of equal shift. In pairs (`is_mirrored`) a circuit leads both ways, so that a rank
+        also receives from its peer. Other graphs have the widths of each rank.
         """
         if self.shifts is None:
             return self.ends_by_rank
@@ -614,15 +615,16 @@ def list_gathered(receipts: Receipts, stored_ranks: int = 0) -> Carried:
 def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
     """List the sends of an all-to-all: blocks take the routes of the gather to their receivers.
 
-    A block goes backwards from its receiver, receipt by receipt, to its owner; all these receipts
-    become sends of this block alone. If the gather brings the block of rank 0 to rank 2 and on to
-    rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the routes of all owners
-    are alike, those of the first `n_rotations` owners are listed. Blocks of the gather are not
-    cut; a chunk of the result is ``source * n + destination``.
+    A block is followed backwards from its receiver, receipt by receipt, to its owner; all these
+    receipts become sends of this block alone. If the gather brings the block of rank 0 to rank 2
+    and on to rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the routes of
+    all owners are alike, those of the first `n_rotations` owners are listed. Blocks of the gather
+    are not cut; a chunk of the result is ``source * n + destination``.
     """
     n = receipts.peer.shape[2]
-    # Each receipt of the gather is the last one of a block: that from its owner to its target. In
-    # all arrays there are those of the first owner, then the same 1 place onward, and so on.
+    # The gather brings each owner's data to each target once, by ``receipt_of[owner, target]``:
+    # the last hop of the block from this owner to this target. In all arrays these hops come for
+    # the first owner (0 places onward), then the same 1 place onward, and so on.
     owner = receipts.chunk
     receipt_of = np.full((n, n), -1)  # [owner, target], -1 where the target is the owner
     receipt_of[owner, receipts.target] = np.arange(len(owner))
@@ -631,9 +633,9 @@ def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
     receipt = np.tile(np.arange(len(owner)), n_rotations)
     block = (owner[receipt] + places_onward) * n + receipts.turn_ranks(receiver, places_onward)
 
-    # All blocks go one receipt back at a time, until they are at their owners: `before` is the
-    # receipt by which the source of a receipt had got the block, -1 where it is the owner. Each
-    # part has the last sends of all blocks, then those before these, and so on.
+    # All blocks are followed one hop back at a time, until they are at their owners: `before` is
+    # the receipt by which the source of a hop had got the block, -1 where it is the owner. The
+    # first part are the last hops of all blocks, the next part the hops before these, and so on.
     parts = []
     while len(receipt):
         parts.append((receipt, places_onward, block))
@@ -885,14 +887,16 @@ def list_gather_offers(
 def choose_radix_rounds(problem: Collective) -> tuple[int, ...]:
     """Choose for how many rounds each ring of a mixed-radix gather is held (`lay_growing_rings`).
 
-    Each number of rings has the fewest rounds with which every rank can reach all; the fastest
-    number is taken. Example: 12 ranks have (11,), (3, 2), (2, 1, 1) or (1, 1, 1, 1). Two-way
-    circuits join pairs, which are of use for one round alone.
+    Rings that are held for r, s, ... rounds reach (r + 1)(s + 1)... ranks. For each number of
+    rings the fewest rounds that reach all n are considered: of 12 ranks (11,), (3, 2), (2, 1, 1)
+    and (1, 1, 1, 1). The fastest of them is taken. Two-way circuits join pairs, which are of use
+    for one round alone.
     """
     n = problem.n_ranks
+    most_rings = (n - 1).bit_length()  # each at least doubles what is reached
     if problem.two_way:
-        return (1,) * (n - 1).bit_length()
-    splits = [split_rounds(n, k) for k in range(1, (n - 1).bit_length() + 1)]
+        return (1,) * most_rings
+    splits = [split_rounds(n, n_rings) for n_rings in range(1, most_rings + 1)]
     return min(
         splits, key=lambda held: (len(held) - 1) * problem.delay_s + problem.round_s * sum(held)
     )

@@ -236,9 +236,11 @@ def _plan_round(
     free = [double for double in doubles if not double.swaps_left and not double.rounds_left]
     n_swapping = sum(double.swaps_left > 0 for double in doubles)
 
-    # A double in a run gives the oldest chunk, and takes one of class q - 2, to give that in the
-    # next round. If the number of ranks is odd, one double in a run of length 3 may be without a
-    # partner in the next round. It has to give class q - 2 then, so it takes class q - 3 now.
+    # A double in a run gives the oldest chunk, of class q - 1, and takes one that will be the
+    # oldest in the next round, to give that then. If the number of ranks is odd, one double in a
+    # run of length 3 may face the absent rank in the next round. It then gives a chunk that is not
+    # the oldest yet, so it takes a younger one now.
+    next_oldest = n_active - 2  # the class that a chunk has one round before it is the oldest
     may_lose = is_after_ramp
     for double in doubles:
         if double.swaps_left:
@@ -246,13 +248,13 @@ def _plan_round(
             double.swaps_left -= 1
         elif double.rounds_left:
             # Its run goes on, or it was chosen for this round in the round before.
-            moves[double.number] = n_active - 2
+            moves[double.number] = next_oldest
             if double.loses_next:
                 moves[double.number] = LOSE
                 double.loses_next = False
                 double.has_lost = True
             elif may_lose and double.rounds_left == 2 and not double.has_lost:
-                moves[double.number] = n_active - 3
+                moves[double.number] = next_oldest - 1
                 double.loses_next = True
                 may_lose = False
             double.rounds_left -= 1
@@ -276,7 +278,7 @@ def _plan_round(
         if k > 0:
             n_begin = n_runs_of_length[k]
         for double in free[:n_begin]:
-            moves[double.number] = n_active - 3 - k
+            moves[double.number] = next_oldest - 1 - k
             double.rounds_left = k
         free = free[n_begin:]
 
@@ -614,7 +616,7 @@ class DoublesSearch:
         The moves of several doubles limit each other:
 
         - only one double meets the late rank in a round, and only one has no partner;
-        - a class can be taken only as often as other ranks give it;
+        - no more doubles take a chunk of a class than other ranks hold it and give it away;
         - a double gives only one of its two chunks, and wastes the other one: by the end of a
           chunk its whole budget has to be wasted, and no more.
 
@@ -624,7 +626,7 @@ class DoublesSearch:
         """
         # Go through the doubles one by one. After each of them, `partial_steps` are all
         # combinations of the moves of the doubles until then that break no rule so far. At first
-        # no double wastes or takes any class, and no swap has left a debt.
+        # no double wastes or takes any of the q classes, and no swap has left a debt.
         none_of_each = (0,) * self.q
         no_moves = DoublesStep(
             moves=(), doubles=(), wasters=none_of_each, takers=none_of_each, debts=()
@@ -646,9 +648,10 @@ class DoublesSearch:
             if budgets_after is not None:
                 allowed.append((step, budgets_after))
 
-        # The least score comes first, and False is less than True. Choices with an `EXCHANGE` come
-        # first, then those with a `LOSE`, as every double needs its own before the end; then those
-        # with few swaps. Chance decides among equals.
+        # The least score comes first, and False is less than True. Steps in which a double meets
+        # the late rank (`EXCHANGE`) come first, then those in which one faces the absent rank
+        # (`LOSE`), as every double has to do so once before the end; then those with few swaps.
+        # Chance decides among equals.
         tie_breaks = self.rng.random(len(allowed))
         scores = [
             (

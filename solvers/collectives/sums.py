@@ -426,9 +426,10 @@ def list_torus_rounds(n: int, sides: Sides) -> Rounds:
     rounds.scatter(windowed_side)
     rounds.pass_windows_on(windowed_side)
 
-    # ... the chunk of which a rank is the root is added up over the passed sides, ... Its number
-    # has the coordinates of the rank on the scattered sides as its first digits, and as the last
-    # digit the window of which the rank is a root.
+    # ... each rank then has the sum of one chunk, which is added up over the passed sides, ... The
+    # digits of its number are the coordinates of the rank on the scattered sides, then the window
+    # of which the rank is a root on the windowed side: with one scattered side of 2 places and 2
+    # windows, rank 5 (coordinates 1 and 2) has chunk 1 + 2 * (2 % 2) = 1.
     window_of_rank = windowed_side.coordinates(rounds.ranks) % windows
     root_chunk = rounds.ranks % windowed_side.step + windowed_side.step * window_of_rank
     for side in passed_sides:

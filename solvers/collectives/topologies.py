@@ -329,15 +329,14 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         # A two-way circuit stays on one plane. If the two lanes are on different planes, each of
         # them has to join ranks in pairs: along the cycle 0 1 2 3 one lane joins 0 with 1 and 2
         # with 3, and the other one 1 with 2 and 3 with 0. Every second rank of a cycle
-        # (`is_second`) therefore exchanges its two lanes. A cycle of an odd number of ranks has
-        # two neighbours of the same kind somewhere, and cannot be laid.
+        # (`is_second`) therefore exchanges its two lanes. In a cycle of an odd number of ranks two
+        # neighbours would both be second, or neither of them: it cannot be laid.
         if onward // problem.ports != back // problem.ports:
-            is_second = unroll_circuits((ranks + shift) % n).steps % 2 == 1
-            if (is_second[peer[onward]] == is_second).any():
+            is_second = unroll_circuits(peer[onward]).steps % 2 == 1
+            is_next_second = is_second[peer[onward]]
+            if (is_second == is_next_second).any():
                 return None
-            swapped = peer[back, is_second]
-            peer[back, is_second] = peer[onward, is_second]
-            peer[onward, is_second] = swapped
+            peer[np.ix_([onward, back], is_second)] = peer[np.ix_([back, onward], is_second)]
     if not used_shifts:
         return None
 
@@ -393,19 +392,21 @@ def lay_family(problem: Collective, degree: int, name: str) -> Topology | None:
     """Lay a graph of the family `name`, "de-bruijn" or "kautz", for any number of ranks.
 
     Each rank leads to `degree` others by the formula of `FAMILIES`. A two-way circuit stands for
-    an arc and takes a port at both of its ends. The result is None if the circuits find no ports,
-    or all ranks can be joined directly.
+    an arc and takes a port at both of its ends. The result is None if the degree is below 2, if
+    ports suffice to join all ranks directly, or if no assignment of two-way circuits is found.
     """
-    # The circuits of a rank: one-way those that leave it, two-way also those that lead to it.
+    # The circuits of a rank: one-way those that leave it, two-way all of its ports.
     n = problem.n_ranks
     n_circuits = degree
     if problem.two_way:
         n_circuits = problem.lanes
     if degree < 2 or n_circuits >= n - 1:
         return None
+    # Arcs from rank x to sign * (degree x + k) + offset, for each k below the degree.
     sign, offset = FAMILIES[name]
     source = np.repeat(np.arange(n), degree)
-    target = (sign * (degree * source + np.tile(np.arange(degree), n)) + offset) % n
+    k = np.tile(np.arange(degree), n)
+    target = (sign * (degree * source + k) + offset) % n
     if problem.two_way:
         pairs = zip(source.tolist(), target.tolist(), strict=True)
         two_way_peer = assign_ports(problem, [pair for pair in pairs if pair[0] != pair[1]])

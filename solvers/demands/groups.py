@@ -211,19 +211,20 @@ class _OrderSearch:
     def _serve(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
         """Make the plan that serves the demand in a given order, and compute its cost.
 
-        Each slot takes entries greedily in the order, all that fit on free ports. `bonus` is a
-        number of delays that an entry earns by ending within a slot.
+        `order` are numbers of entries. Each slot takes entries greedily in this order, all that
+        fit on free ports; its length is chosen with `bonus` as in `_choose_length`. The cost is
+        the sum of the weighted lateness of all groups, in seconds.
         """
         n_ports = self._problem.fabric.n_ports
         entries = OrderedEntries(
             self._source[order], self._destination[order], self._group[order], self._ticks[order]
         )
         slots = GroupSlots(
-            np.zeros(len(self._weights), dtype=np.int64),
-            np.empty((len(order), n_ports), dtype=np.int32),
-            np.empty(len(order), dtype=np.int64),
-            np.empty(n_ports, dtype=np.bool_),
-            np.empty(n_ports, dtype=np.int64),
+            ends=np.zeros(len(self._weights), dtype=np.int64),
+            matchings=np.empty((len(order), n_ports), dtype=np.int32),
+            ticks=np.empty(len(order), dtype=np.int64),
+            is_taken=np.empty(n_ports, dtype=np.bool_),
+            chosen=np.empty(n_ports, dtype=np.int64),
         )
 
         # The kernel writes as many slots as it needs; there are no more than entries.

@@ -61,23 +61,21 @@ class SlotModel(ExactModel[Plan]):
     def __init__(self, demand: NDArray[np.int64], k: int, *, shortest: int, most: int) -> None:
         """Write a model for CP-SAT: serve a demand by exactly k slots that are shortest together.
 
-        ``demand[source, destination]`` is in ticks; each slot lasts `shortest` ticks at least, and
-        all of them `most` together. Each pair is connected for its demand or longer, and each port
-        has at most one circuit in a slot (`_share_port`). ``longest``, in ticks, is what no slot
-        exceeds.
+        ``demand[source, destination]`` is in ticks; each slot lasts at least `shortest` ticks, and
+        the sum of all slots is at most `most`. Each pair is connected for its demand or longer,
+        and each port has at most one circuit in a slot. ``longest`` is the upper limit of a slot.
         """
         super().__init__()
         model = self.model
         self.n = len(demand)
 
-        # An upper limit for each slot. As an example, a port has demands of 4 and 3 ticks, and
-        # all slots together last 10 ticks at most. The port serves one demand at a time and needs
-        # 3 ticks for the second, so that the circuit of the first is up for at most 10 - 3 = 7
-        # ticks: 4 + 10 - (4 + 3). The busier of its two ports decides, whose total demand is
-        # ``sums[source, destination]``. A slot has some circuit, and is no longer than the
-        # greatest of these limits.
+        # ``sums[source, destination]``: the total demand of the busier of the two ports, which
+        # leaves it ``spare_ticks`` idle. A circuit is up for its demand and all of these at most:
+        # with demands of 4 and 3 ticks at a port, and 10 ticks in all, the first for 4 + 3 ticks.
+        # Each slot has some circuit, hence it is no longer than the longest circuit may be up.
         sums = np.maximum.outer(demand.sum(axis=1), demand.sum(axis=0))
-        largest = max(int((demand + most - sums)[demand > 0].max()), shortest)
+        spare_ticks = most - sums
+        largest = max(int((demand + spare_ticks)[demand > 0].max()), shortest)
         self.longest = min(largest, most)
         self.ticks = [model.new_int_var(shortest, self.longest, "") for _ in range(k)]
 
@@ -99,11 +97,12 @@ class SlotModel(ExactModel[Plan]):
             for ticks, uses, parts in zip(self.ticks, self.uses, self.parts, strict=True):
                 parts[pair] = self.new_amount_if(uses[pair], ticks, self.longest)
             least = int(demand[pair])
-            self.ticks_up[pair] = model.new_int_var(least, least + int(most - sums[pair]), "")
+            self.ticks_up[pair] = model.new_int_var(least, least + int(spare_ticks[pair]), "")
             model.add(sum(parts[pair] for parts in self.parts) == self.ticks_up[pair])
             model.add_bool_or([uses[pair] for uses in self.uses])
 
-        # Each source (axis 0) and each destination (axis 1) has one circuit at a time.
+        # Each source (axis 0) and each destination (axis 1) has one circuit at a time; its line
+        # is a row or a column of the demand.
         for line in range(self.n):
             for axis, entries in ((0, demand[line]), (1, demand[:, line])):
                 if entries.any():

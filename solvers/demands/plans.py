@@ -239,16 +239,16 @@ def only_demanded(plan: Plan, demand: NDArray[np.int64], shortest: int = 1) -> P
 def join_idle_ports(plan: Plan) -> Plan:
     """Join the sources and the destinations that each slot leaves idle, both in their order.
 
-    Their circuits may serve what other slots would have to: these get shorter. Slots that serve
-    different circuits may also become the same permutation, and one delay is saved.
+    Slots keep their lengths here. Their new circuits may serve what other slots would have to, so
+    that `trim` can shorten those; slots may also become the same permutation, which saves a delay.
     """
     slot, source = np.nonzero(plan.matchings != IDLE)
-    is_idle = np.ones(plan.matchings.shape, dtype=np.bool_)
-    is_idle[slot, plan.matchings[slot, source]] = False
+    is_idle_destination = np.ones(plan.matchings.shape, dtype=np.bool_)
+    is_idle_destination[slot, plan.matchings[slot, source]] = False
 
     # A slot has as many idle sources as idle destinations, and both are listed slot by slot.
     permutations = plan.matchings.copy()
-    permutations[permutations == IDLE] = np.nonzero(is_idle)[1]
+    permutations[permutations == IDLE] = np.nonzero(is_idle_destination)[1]
     return Plan(permutations, plan.ticks)
 
 

@@ -426,11 +426,12 @@ class _CandidateSearch:
     def candidates(
         self, build: Build, former: Plan | None, n_moves: int | None, rng: np.random.Generator
     ) -> Iterator[tuple[float, Candidate] | Bound | None]:
-        """Yield an objective with its candidate for each plan, or None if it cannot be better.
+        """Yield the objective and the candidate of each plan, or None if it cannot be better.
 
-        `build` makes the plans, `former` comes before these, and `n_moves` bounds the moves, None
-        where a limit does. The entries are listed when the first plan is asked for: a limit that
-        is over only then does not end the search without any plan.
+        A `Bound` may follow the first candidate, on a small mesh that allows less than its ports
+        do. `build` makes the plans, `former` comes before these, and `n_moves` bounds the moves,
+        None where a limit does. The entries are listed when the first plan is asked for: a limit
+        that ends meanwhile still allows that plan.
         """
         task = CoverTask.of(
             self.problem.ticks, self.problem.delay_ticks, self.problem.min_slot_ticks

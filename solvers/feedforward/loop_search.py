@@ -655,8 +655,9 @@ def _split(number, task: LoopTask, space: LoopSpace):
     Two inputs that share a cell of the first column become the same input of either half, and
     outputs likewise. Inputs 2 and 3 of a block, for example, lead to input 1 of its upper and of
     its lower half. ``space.lines`` is read at the depth of the block and written one depth
-    further: FORTH and BACK; ENTERED and LEFT in a dilated network; OUTSIDE where the worst circuit
-    counts, for which cells of the outer columns are set, too.
+    further: FORTH and BACK, the output of an input and the reverse; in a dilated network ENTERED
+    and LEFT, which wire (0 or 1) of a line has the light; and OUTSIDE, what a circuit pays outside
+    the half, where the worst circuit counts. That also sets cells of the outer columns.
     """
     blocks = task.blocks
     size = blocks[number, SIZE]
@@ -670,9 +671,11 @@ def _split(number, task: LoopTask, space: LoopSpace):
         space.lines[FORTH, depth + 1, start:end] = -1
         space.lines[BACK, depth + 1, start:end] = -1
 
-    # `input_place` and `output_place` are those of the line in its half. Neighbours
-    # 2k and 2k + 1 become input k of a half, hence numbers are shifted by one bit. A line enters
-    # the half by the wire that comes from its own place on the shared cell, the lowest bit.
+    # Each circuit of the block, from input i to output o. Neighbours 2k and 2k + 1 become line k
+    # of a half, hence numbers are shifted by one bit. In a dilated network a line enters the half
+    # by the wire that comes from its own place on the shared cell, the lowest bit; an odd last
+    # line shares no cell, so its wires go on as they are.
+    odd_line = size - 1 if size & 1 else -1
     for i in range(size):
         o = space.lines[FORTH, depth, place + i]
         if o < 0:
@@ -685,14 +688,12 @@ def _split(number, task: LoopTask, space: LoopSpace):
         space.lines[FORTH, depth + 1, input_place] = o >> 1
         space.lines[BACK, depth + 1, output_place] = i >> 1
 
-        # The one of the two wires of a line that has light goes on.
         if task.wide:
-            odd = size - 1 if size & 1 else -1  # its two wires go on as they are
             space.lines[ENTERED, depth + 1, input_place] = (
-                space.lines[ENTERED, depth, place + i] if i == odd else i & 1
+                space.lines[ENTERED, depth, place + i] if i == odd_line else i & 1
             )
             space.lines[LEFT, depth + 1, output_place] = (
-                space.lines[LEFT, depth, place + o] if o == odd else o & 1
+                space.lines[LEFT, depth, place + o] if o == odd_line else o & 1
             )
         if task.worst:
             cost_before = space.lines[OUTSIDE, depth, place + i]

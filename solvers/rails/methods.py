@@ -205,12 +205,15 @@ def _list_routed_plans(
     rng: np.random.Generator,
     start: Solution | None,
 ) -> Iterator[RailPlan | None]:
-    """List the plans of `_list_plans` with states of cells; None where the fabric holds none.
+    """List the plans of `_list_plans`, with the states of the cells of a switch that has them.
 
-    The first plan of a job that is not huge is made even if the time is up before. With many GPUs
-    on a fabric it may have thousands of states, whose cells take long to find.
+    A plan becomes None if no states of cells realise one of its matchings. The first plan of a job
+    that is not huge is made even if the time is up before.
     """
     plans = _list_plans(method, problem, limits, rng, start)
+
+    # With cells a job counts as huge earlier: a plan may have thousands of matchings, and the
+    # states of cells for each of them take long to find.
     most_gpus = _FEW_GPUS
     if problem.fabric is None:
         most_gpus = _MOST_GPUS_BEYOND_LIMIT

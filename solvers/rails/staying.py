@@ -88,12 +88,14 @@ def time_exchanges(seats: Seats, delay_s: float) -> Floats:
     """List a lower bound of the time of each all-to-all, in seconds, in the order of their nodes.
 
     A stride is how many places further on in its group a member sends over a circuit. A part is
-    the data of one member for one other: each of n members sends n - 1 parts, and over s strides a
-    part takes as few hops as these allow. The p ports of a GPU hold p strides at a time, and each
-    further stride is a change of one port. Ports change side by side, so that s strides take
-    (s - p) / p delays: 1.5 of them for 5 strides and 2 ports. The bound is that of the best number
-    of strides, or of one ring if that is less. `delay_s` is the delay of a change; infinite if no
-    circuit may change.
+    the data of one member for one other: each of n members sends n - 1 parts. The bound is the
+    least of these times, over all numbers s of strides:
+
+    - s parts go over one hop, s (s + 1) / 2 at most over two, and so on;
+    - the p ports of a GPU hold p strides at a time, and change side by side, so that s strides
+      take (s - p) / p delays: 1.5 of them for 5 strides and 2 ports.
+
+    `delay_s` is the delay of a change; infinite if no circuit may change.
     """
     network = seats.job.network
     n_ports = network.ports_per_gpu
@@ -110,8 +112,9 @@ def time_exchanges(seats: Seats, delay_s: float) -> Floats:
         # often each byte is sent. Latencies of further hops are not counted.
         fastest_s = send_s[rows] * n / 2 + latency_s[rows]
 
-        # With more strides parts take fewer hops, but more strides than ports need changes. To use
-        # fewer strides than ports saves nothing, nor are more of use than there are other members.
+        # With more strides parts take fewer hops, but more strides than ports need changes. To try
+        # fewer strides than ports is needless, as these need no change either; with n - 1 strides
+        # each part goes over one hop, so more are of no use.
         for n_strides in range(max(n_ports, 2), max(n_ports, n - 1) + 1):
             changes_s = 0.0
             if n_strides > n_ports:

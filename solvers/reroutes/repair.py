@@ -77,14 +77,15 @@ def repair(
 ) -> Recovery | BlockProof | Proof | None:
     """Answer a failure: with all other circuits in place, or else with few that move.
 
-    After a few spares in vain, where that takes long, and before other circuits are moved, `prove`
-    is called once, and may return a proof that nothing helps. The `clock` ends the moves of other
-    circuits, not the first search. The result is a plan, a proof, or None if no plan was found,
-    which proves nothing. `routing` is as before on return.
+    `reach` are the distances between units if nothing is in the way. `prove` may return a proof
+    that nothing helps. It takes long, so it is called once at most: on large fabrics after a few
+    handovers in vain, on others before circuits that were not hit are moved. The `clock` ends only
+    the search that moves these. The result is a plan, a proof, or None if no plan was found, which
+    proves nothing. `routing` is as before on return.
     """
     prove = cache(prove or (lambda: None))
     with routing.without(case.hit):
-        plan = _best_handover(routing, case, reach, (), EFFORT, prove)
+        plan = _best_handover(routing, case, reach, moving=(), most=EFFORT, prove=prove)
     if plan is None:
         proof = find_block(routing, case) or prove()
         if proof is not None:
@@ -120,9 +121,9 @@ def list_choices(
     n_lost = len(case.lost)
     spares = np.array(case.spares, dtype=np.int64)
 
-    # If there are too many handovers to compare, only the nearest spares take part. The distance
-    # of a spare is that to the partners of a lost unit and back, added up, for the lost unit to
-    # which it is nearest.
+    # If there are too many handovers to compare, only the nearest spares take part. A spare in
+    # place of a lost unit has circuits with the partners of that unit: its distance is the sum of
+    # their losses, there and back, for the lost unit for which this is least.
     if n_lost > 1 and perm(len(spares), n_lost) > _MOST_COMPARED:
         distance = np.full(len(spares), UNREACHED, dtype=np.int64)
         for unit in case.lost:
@@ -138,13 +139,13 @@ def list_choices(
         spares = np.sort(spares[np.argsort(distance, kind="stable")[:n_nearest]])
 
     # ``handovers[handover, k]`` takes over for the k-th lost unit: of two spares 5 and 6, for two
-    # lost units, the rows are (5, 6) and (6, 5).
+    # lost units, the rows are (5, 6) and (6, 5). With one lost unit all spares are compared.
     n_ways = max(len(spares), _MOST_COMPARED)
     ways = list(islice(permutations(spares.tolist(), n_lost), n_ways))
     handovers = np.array(ways, dtype=np.int64).reshape(len(ways), n_lost)
 
-    # ``ends[handover, circuit]``: source and destination unit from then on. The best come first,
-    # by the worst loss, then by the length in all.
+    # ``ends[handover, circuit, 0 or 1]``: source and destination unit from then on. The best come
+    # first, by the worst loss, then by the length in all.
     ends = np.broadcast_to(pairs, (len(handovers), *pairs.shape)).copy()
     for k, unit in enumerate(case.lost):
         ends = np.where(pairs == unit, handovers[:, k, None, None], ends)

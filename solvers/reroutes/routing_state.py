@@ -473,25 +473,26 @@ class RoutingState:
         # from ``graph.inner`` on, with cells, terminals at which light enters a cell and then
         # those by which it leaves the fabric; without cells, edges of fibres.
         #
-        # Groups of nodes, in the order of the light: the unit that each circuit leaves; the parts
-        # that it passes, where ``passed.part`` is a terminal with cells and a fibre without; with
-        # cells, the terminal by which its light leaves the fabric; the unit that it enters. Lists
-        # have an array for each group: ``nodes``, and in ``circuits`` whose they are.
+        # The nodes between both units, in the order of the light, and whose they are. With cells:
+        # the terminals that each circuit enters (``passed.part``), then the one by which its light
+        # leaves the fabric. Without cells: the edges of the fibres that it passes.
         fabric = problem.fabric
         passed = problem.passed
-        numbers = np.arange(len(self.ends))
-        circuits = [numbers, passed.circuit]
-        nodes = [self.ends[:, 0], self.graph.inner + passed.part]
+        each_circuit = np.arange(len(self.ends))
         if fabric.graph is None:
-            nodes[1] = self.graph.inner + problem.units.edge_of_fibre[passed.part]
+            inner_nodes = [problem.units.edge_of_fibre[passed.part]]
+            inner_circuits = [passed.circuit]
         else:
             last = fabric.destination_terminals[problem.circuits[:, 1]]
-            circuits.append(numbers)
-            nodes.append(self.graph.inner + len(fabric.graph.mate) + last)
+            inner_nodes = [passed.part, len(fabric.graph.mate) + last]
+            inner_circuits = [passed.circuit, each_circuit]
 
-        # A stable sort by circuit brings each path together, and keeps the order of the groups.
-        circuit = np.concatenate([*circuits, numbers])
-        node = np.concatenate([*nodes, self.graph.units + self.ends[:, 1]]).astype(np.int32)
+        # First all units left, then these nodes, at last all units entered: a stable sort by
+        # circuit brings each path together, and keeps this order.
+        inner = self.graph.inner + np.concatenate(inner_nodes)
+        unit_entered = self.graph.units + self.ends[:, 1]
+        node = np.concatenate([self.ends[:, 0], inner, unit_entered]).astype(np.int32)
+        circuit = np.concatenate([each_circuit, *inner_circuits, each_circuit])
         order = np.argsort(circuit, kind="stable")
         stops = np.cumsum(np.bincount(circuit))
         return node[order], stops

@@ -360,9 +360,9 @@ class _Search:
     to_go : list
         ``to_go[0][port][terminal]``: the least that is paid for the cells from a terminal, by
         which light has left a cell, to the port; ``to_go[1]`` has the fewest cells.
-    rest : list
-        ``rest[k]``: the least that is paid for the circuits from the k-th on (the largest of their
-        losses, or the sum of their powers), and the sum of their fewest cells.
+    to_come : list of (float, float)
+        ``to_come[k]``: the least that is paid for the circuits from the k-th on (the largest of
+        their losses, or the sum of their powers), and the sum of their fewest cells.
     objective : float
         The objective of the circuits so far: the largest loss in dB, the largest ratio of
         crosstalk to signal, or the power of all heaters in mW.
@@ -385,8 +385,7 @@ class _Search:
 
         Circuits are sorted by their least cost alone, the dearest first, because they prune most;
         each is kept as (terminal of its source, terminal of its destination, number of its
-        destination). The suffix bounds `rest` follow this order: the worst of the least losses
-        that are to come or, for heater power, their sum; and the sum of the fewest cells.
+        destination). The suffix bounds `to_come` follow this order.
         """
         fabric = problem.fabric
         cells = problem.cells
@@ -437,13 +436,13 @@ class _Search:
         self.circuits = [(int(starts[i]), int(ends[j]), j) for i, j in circuits]
 
         # Lower bounds for the circuits from the k-th on: worst loss or sum of power, and cells.
-        self.rest = [(0.0, 0.0)]
+        self.to_come = [(0.0, 0.0)]
         for i, j in reversed(circuits):
-            cost_of_later, cells_of_later = self.rest[-1]
+            cost_of_later, cells_of_later = self.to_come[-1]
             cost = least_cost[i, ends[j]]
-            rest_cost = cost_of_later + cost if self.power else max(cost_of_later, cost)
-            self.rest.append((rest_cost, cells_of_later + fewest_cells[i, ends[j]]))
-        self.rest.reverse()
+            cost_to_come = cost_of_later + cost if self.power else max(cost_of_later, cost)
+            self.to_come.append((cost_to_come, cells_of_later + fewest_cells[i, ends[j]]))
+        self.to_come.reverse()
 
         # The cells that are set at present, and the objective so far. With what the circuits to
         # come pay at least, `halves_mw` is a lower bound of the power.
@@ -496,7 +495,8 @@ class _Search:
         lower bound of the objective, or of the cells where that is equal, is no better than the
         best answer. The light has to leave the fabric by the terminal `end`, to `port`. `beam` is
         that of the circuit up to this cell, which it paid `paid` for. All that is set here is
-        undone before it returns.
+        undone before it returns. At the end of the time it raises `TimeUp`, and after Ctrl-C,
+        which stops the clock, `KeyboardInterrupt`.
         """
         self.nodes += 1
         if self.nodes % _NODES_PER_LOOK == 0:
@@ -511,7 +511,7 @@ class _Search:
         is_unset = self.set[cell] == FREE
         states = (0, 1) if is_unset else (self.set[cell],)
         beam.append((entering, paid))
-        rest_cost, rest_cells = self.rest[k + 1]
+        cost_to_come, cells_to_come = self.to_come[k + 1]
         for state in states:
             leaving = self.exits[entering][state]
             paid_here = paid + self.cost[cell][state]
@@ -520,19 +520,21 @@ class _Search:
             if least_to_go == np.inf:
                 continue
 
-            # Prune by a lower bound of the objective and of the cells. Power: the larger one of
-            # what the lit cells take, and of half of each heater for every circuit that passes,
-            # those to come at their least. Loss: the largest of all circuits, those to come again
-            # at their least. Crosstalk may stay 0, hence its bound is that of the circuits so far.
+            # Prune by a lower bound of the objective and of the cells:
+            # - power is at least what the cells that are set take, and at least what all circuits
+            #   pay, those to come at their least: two that share a cell pay half of it each;
+            # - the worst loss is at least that of each circuit, those to come at their least;
+            # - crosstalk may stay 0 in the cells to come, so it is at least that until here.
             bound = self.objective
             heat_mw = 0.0
             if self.power:
                 if is_unset:
                     heat_mw = self.extra_mw[cell][state]
-                bound = max(bound + heat_mw, self.halves_mw + paid_here + least_to_go + rest_cost)
+                all_pay_mw = self.halves_mw + paid_here + least_to_go + cost_to_come
+                bound = max(bound + heat_mw, all_pay_mw)
             elif not self.crosstalk:
-                bound = max(bound, paid_here + least_to_go, rest_cost)
-            if self.hopeless(bound, self.cells + len(beam) + cells_to_go + rest_cells):
+                bound = max(bound, paid_here + least_to_go, cost_to_come)
+            if self.hopeless(bound, self.cells + len(beam) + cells_to_go + cells_to_come):
                 continue
 
             # Set the cell, go on, and undo it.
@@ -573,7 +575,7 @@ class _Search:
             self.halves_mw += paid
         else:
             self.objective = self._ratio() if self.crosstalk else max(self.objective, paid)
-        if not self.hopeless(self.objective, self.cells + self.rest[k + 1][1]):
+        if not self.hopeless(self.objective, self.cells + self.to_come[k + 1][1]):
             self.enter(k + 1)
         self.objective, self.cells, self.halves_mw = before
         del self.beams[-added:]

@@ -170,7 +170,7 @@ def offer_routes(pool, rack, weight, table, best):
             pair = _pair_in_pool(pool, rack.servers[source], rack.servers[destination])
             count = _rank_routes(pool, pair, rack, weight, best)
 
-            # The best routes, from the pool to the table of this kind of pair.
+            # The best routes, from the pool to the table of pairs of this weight.
             for choice in range(count):
                 rank = best.rank[choice]
                 length = pool.hops[pair.source, pair.destination, rank]
@@ -183,8 +183,7 @@ def offer_routes(pool, rack, weight, table, best):
 class PlacementTask(NamedTuple):
     """The question of a search, and its progress.
 
-    Pairs of equally many circuits share a table of routes, since these need as much room: `kind`
-    is the number of such a table.
+    Pairs of equally many circuits share a table of routes, since these need as much room.
     """
 
     slot_of_step: NDArray[np.int64]
@@ -195,18 +194,18 @@ class PlacementTask(NamedTuple):
     """(pairs, 2): the slots from which and to which its circuits lead."""
     weights: NDArray[np.int32]
     """(pairs,): its circuits."""
-    kind_of_pair: NDArray[np.int64]
-    """(pairs,): its table of routes."""
+    table_of_pair: NDArray[np.int64]
+    """(pairs,): the number of its table of routes."""
     smaller_slots: NDArray[np.int64]
     """(slots, any): slots that must have servers of smaller numbers; tells mirror images apart."""
     earlier_pairs: NDArray[np.int64]
     """(slots, any): the pairs of a slot with slots of earlier steps."""
     routes: NDArray[np.int32]
-    """(kinds, source, destination, choice, hop): edges, as `RouteTable` has them."""
+    """(tables, source, destination, choice, hop): edges, as `RouteTable` has them."""
     lengths: NDArray[np.int16]
-    """(kinds, source, destination, choice): hops, as `RouteTable` has them."""
+    """(tables, source, destination, choice): hops, as `RouteTable` has them."""
     fewest_hops: NDArray[np.int64]
-    """(kinds, source, destination): of the shortest route, 0 if there is none."""
+    """(tables, source, destination): of the shortest route, 0 if there is none."""
     edges_out: NDArray[np.int64]
     """(free servers, any): the edges that leave a server."""
     edges_in: NDArray[np.int64]
@@ -247,7 +246,7 @@ def _stretch(task, slot, server):
             destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
 
         # The fewest hops between both; 0 if no route is offered.
-        hops = task.fewest_hops[task.kind_of_pair[pair], source, destination]
+        hops = task.fewest_hops[task.table_of_pair[pair], source, destination]
         if hops == 0:
             return _NO_WAY
         total += task.weights[pair] * hops
@@ -345,10 +344,10 @@ def _change_load(task, pair, choice, sign):
     second = task.slots_of_pair[pair, 1]
     source = task.server_of_slot[first]
     destination = task.server_of_slot[second]
-    kind = task.kind_of_pair[pair]
+    table = task.table_of_pair[pair]
     circuits = sign * task.weights[pair]
-    for hop in range(task.lengths[kind, source, destination, choice]):
-        task.room[task.routes[kind, source, destination, choice, hop]] -= circuits
+    for hop in range(task.lengths[table, source, destination, choice]):
+        task.room[task.routes[table, source, destination, choice, hop]] -= circuits
     task.owed[first, 0] -= circuits
     task.owed[second, 1] -= circuits
 
@@ -357,14 +356,15 @@ def _change_load(task, pair, choice, sign):
 def _take_route(task, pair, choice):
     """Put a pair on a route if that fits, and return whether it does; if not, nothing is changed.
 
-    All edges of the route need room, and then each server that is taken must have room on its
-    edges for the circuits that its slot still owes.
+    `pair` is the index of a pair of slots, `choice` that of a route between their servers. All
+    edges of the route need room, and then each server that is taken must have room on its edges
+    for the circuits that its slot still owes.
     """
     source = task.server_of_slot[task.slots_of_pair[pair, 0]]
     destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
-    kind = task.kind_of_pair[pair]
-    for hop in range(task.lengths[kind, source, destination, choice]):
-        edge = task.routes[kind, source, destination, choice, hop]
+    table = task.table_of_pair[pair]
+    for hop in range(task.lengths[table, source, destination, choice]):
+        edge = task.routes[table, source, destination, choice, hop]
         if task.room[edge] < task.weights[pair]:
             return False
     _change_load(task, pair, choice, 1)
@@ -408,7 +408,7 @@ def search_placement(task, budget):
                 _change_load(task, pair, task.choice[step], -1)
             source = task.server_of_slot[task.slots_of_pair[pair, 0]]
             destination = task.server_of_slot[task.slots_of_pair[pair, 1]]
-            lengths = task.lengths[task.kind_of_pair[pair], source, destination]
+            lengths = task.lengths[task.table_of_pair[pair], source, destination]
             while task.choice[step] + 1 < len(lengths) and not is_taken:
                 task.choice[step] += 1
                 if lengths[task.choice[step]] == 0:

@@ -84,7 +84,7 @@ class SliceSearch:
         # Pairs with equally many circuits are of one kind and share a table of routes. Routes with
         # an edge that has no room for all circuits of the pair are left out.
         self.limit_room = np.minimum(largest_load, rack.fibres) - rack.loads
-        weights, kind_of_pair = np.unique(plan.weights, return_inverse=True)
+        weights, table_of_pair = np.unique(plan.weights, return_inverse=True)
         table = _offer_routes(rack, weights, n_routes)
         for kind, weight in enumerate(weights.tolist()):
             _drop_full_routes(table.routes[kind], table.lengths[kind], self.limit_room, weight)
@@ -129,7 +129,7 @@ class SliceSearch:
             pair_of_step=pair_of_step,
             slots_of_pair=plan.pairs,
             weights=plan.weights,
-            kind_of_pair=kind_of_pair.astype(np.int64),
+            table_of_pair=table_of_pair.astype(np.int64),
             smaller_slots=smaller_slots,
             earlier_pairs=_as_table(earlier_pairs),
             routes=table.routes,
@@ -169,7 +169,7 @@ class SliceSearch:
             if pair < 0:
                 continue
             source, destination = task.server_of_slot[self.plan.pairs[pair]]
-            place = (task.kind_of_pair[pair], source, destination, task.choice[step])
+            place = (task.table_of_pair[pair], source, destination, task.choice[step])
             routes[pair] = task.routes[place][: task.lengths[place]].astype(np.int64)
         return Placement(self.rack.servers[task.server_of_slot], routes)
 

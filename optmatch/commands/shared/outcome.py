@@ -96,8 +96,8 @@ class LaterGroup(Group):
             end(number, None)
             return True
 
-        # An exception in the middle of an import comes out of it as another one, so a signal ends
-        # the process there and then.
+        # An exception in the middle of an import comes out of it as another one, so SIGINT and
+        # SIGTERM end the process there and then, by `end_process`.
         with heeding() as signals, signals.held(end_process):
             module_name, _, function_name = self._places[cmd_name].partition(":")
             module = import_module(f"optmatch.commands.{module_name}")

@@ -210,8 +210,9 @@ def listening(
 ) -> Iterator[OnEvent]:
     """Show progress on stderr while the block runs, unless `quiet`.
 
-    Ctrl-C comes at the next event, where the listener that the block gets raises it. With `keep`
-    an answer is checked and saved first.
+    The block gets a listener for events. After Ctrl-C it raises `KeyboardInterrupt` at the next
+    event; with `keep` an answer is checked and saved first. The other arguments are those of
+    `Progress`.
     """
     terminal = sys.stderr.isatty()
     progress = Progress(name, verbose=verbose, terminal=terminal, limit_s=limit_s, unit=unit)

@@ -372,10 +372,12 @@ class Rerouter:
                     if is_stale and not is_late:
                         continue
 
-                    # Parts that a change has answered in the meantime are not pending.
+                    # It counts in any case. Parts that a change has answered meanwhile are not
+                    # pending.
                     pending = list_unanswered(failure, record.state) if is_stale else failure
                     if report:
-                        # The caller of a proposal has nothing to lose yet.
+                        # Whoever gets a proposal decides later, hence only a failure without any
+                        # is urgent to record.
                         has_proposal = isinstance(answer, Proposal)
                         reported = record.report(pending, has_proposal=has_proposal)
                         self._go_to(reported, self._history, is_urgent=not has_proposal)

@@ -1507,13 +1507,13 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
 
     A send and its receive have the same number: a send of rank 0 to rank 3 and the receive at rank
     3 give the ranks 3 and 0, and the pairs 7 and 7. ``members[group]`` are the ranks of a group.
-    Messages between two ranks with the same tag are in the same order at both. A rank that is not
-    told is the other one of a group of two, or the only rank of the group with a counterpart of
-    the same tag. A message that is left out has the pair `MISSING`.
+    Messages between two ranks with the same tag are in the same order at both. If a node does not
+    say the rank at the other end, it is the other one of a group of two, or the only rank of the
+    group with a counterpart of the same tag. A message that is left out has the pair `MISSING`.
     """
     is_send = messages.kind == SEND
 
-    # Ends that no node tells are found among the messages of the same group and tag.
+    # Ends that a node does not say are found among the messages of the same group and tag.
     groups = [messages.group_name(message) for message in range(len(messages.rank))]
     peer = _told_peers(messages, is_send, groups, members)
     if (peer == MISSING).any():
@@ -1540,8 +1540,8 @@ def pair_messages(messages: Nodes, members: Members) -> tuple[Integers, Integers
     pair = pair.reshape(-1).astype(np.int64)
     pair = np.where(n_with_key[pair] == 2, pair, MISSING)
 
-    # A message without counterpart is left out, or refused where nothing may be (`skip`); those
-    # whose other end is not told have been before.
+    # A message without counterpart is left out, or refused where nothing may be left out (`skip`).
+    # Those whose other end was not found have been left out above.
     is_alone = pair == MISSING
     for message in np.flatnonzero(is_alone & (peer != MISSING)).tolist():
         verb = "receives" if is_send[message] else "sends"

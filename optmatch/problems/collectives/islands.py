@@ -47,9 +47,9 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
     island hears over a rail, and its rank then tells the other one. With two rounds over rails no
     other round is needed. The results are 1, 0, 0, ...
 
-    There are `islands` groups of `members` ranks; if they are `static`, rails never change. Each
-    result is the least number of rounds inside islands alone; -1 if so few rounds over rails
-    cannot reach all.
+    There are `islands` groups of `members` ranks; if they are `static`, rails never change, and
+    each rank sends the data over its rail once. Each result is the least number of rounds inside
+    islands alone; -1 if so few rounds over rails cannot reach all.
     """
 
     def tell_members(reach: _Reach, n_begun: int) -> _Reach:
@@ -61,7 +61,7 @@ def extra_rounds(islands: int, members: int, static: bool) -> Iterator[int]:
         )
 
     def send_over_rails(reach: _Reach) -> _Reach:
-        """Return the reach after a round over rails, in which members are told beside."""
+        """Return the reach after a round over rails, during which islands tell their members."""
         n_senders = members * reach.whole + reach.begun
         if static:
             n_senders = reach.unsent
@@ -123,6 +123,7 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
 
     terms: list[BoundTerms] = []
     hops_of_configurations = islice(distances(islands, problem.island), islands)
+    # ``hops[k]``: how many rails lead to the k-th nearest other island, of those that are reached.
     for configurations, hops in enumerate(hops_of_configurations, start=1):
         delays_s = (configurations - 1) * problem.delay_s + problem.first_delay_s
         if terms and delays_s >= min(terms).seconds:
@@ -136,7 +137,7 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
         # More configurations are of no use once each block goes over one hop.
         if configurations > 1 and n_hops <= islands - 1:
             break
-    return max(min(terms), together)
+    return max(min(terms), together)  # both compare by their first field, seconds
 
 
 def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float) -> float:

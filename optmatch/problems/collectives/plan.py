@@ -171,6 +171,9 @@ class CollectivePlan(Value):
     def spelled_out(self, operation: str) -> CollectivePlan:
         """Return the plan with the sends of all ranks, if it stores those of a few.
 
+        With ``stored_ranks`` above 0 a plan has the chunks of so many first ranks, which stand for
+        those of all: a *turn* moves all ranks onward by a multiple of this number.
+
         Parameters
         ----------
         operation
@@ -244,7 +247,7 @@ class CollectivePlan(Value):
             axis=-1,
         ).reshape(-1, 3)
 
-        # Parts and places have a row for each send or none, so `by_round` is taken whole or not.
+        # Parts and places have a row for each send, or no rows, which take nothing of the order.
         return replace(
             self,
             stored_ranks=0,

@@ -126,7 +126,7 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
     # Columns by round: five kinds with one each, then the shares with three; columns by time after
     # them. The goal is the sum of all lengths.
     by_round = [slice(k * rounds, (k + 1) * rounds) for k in range(5)]
-    times = 2 * rounds + 1
+    n_times = 2 * rounds + 1
     variables = Variables(
         collecting=by_round[0],
         spreading=by_round[1],
@@ -134,14 +134,15 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
         informed=by_round[3],
         excess=by_round[4],
         share=slice(5 * rounds, 8 * rounds),
-        inside=slice(8 * rounds, 8 * rounds + times),
-        length=slice(8 * rounds + times, 8 * rounds + 2 * times),
+        inside=slice(8 * rounds, 8 * rounds + n_times),
+        length=slice(8 * rounds + n_times, 8 * rounds + 2 * n_times),
     )
     rows, least = _list_inequalities(variables, relative, islands, members, rounds)
     goal = np.zeros(variables.n_columns)
     goal[variables.length] = 1.0
 
-    # The largest value of each variable; shares are 1 at most.
+    # The largest value of each variable. No length is over `_MOST`, in units of `least_s`, and no
+    # more is sent than takes so long; shares are 1 at most.
     most = np.full(variables.n_columns, 1.0)
     most[variables.collecting] = _MOST / relative.send
     most[variables.spreading] = _MOST / relative.send
@@ -152,14 +153,16 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
     most[variables.length] = _MOST
 
     # Links inside islands have time before the first and after the last round over rails only if
-    # a round inside islands is spent there. All four cases are possible, the fastest one counts.
-    # The last rows are those of the times, so row `-times` is the first pause, and -1 the last.
+    # a round inside islands is spent there. For each of the two pauses it is spent or not
+    # (`is_spent`), and the fastest of these four cases counts: a pause without it has no sends,
+    # and one with it lasts an island round at least. The last rows of the programme are the
+    # lengths of all times, so row ``-n_times`` is that of the first pause, and -1 of the last.
     first_and_last = [variables.inside.start, variables.inside.stop - 1]
     bounds = []
     for is_spent in ((False, False), (False, True), (True, False), (True, True)):
         limits = most.copy()
         limits[first_and_last] = np.array(is_spent) * _MOST / relative.inside_send
-        least[[-times, -1]] = relative.island_round * np.array(is_spent)
+        least[[-n_times, -1]] = relative.island_round * np.array(is_spent)
         bounds.append(_bound_programme(rows, least, goal, limits))
     return min(_MOST, *bounds) * least_s
 

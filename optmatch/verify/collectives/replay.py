@@ -1007,16 +1007,16 @@ def _measure_rounds(
         island_bytes = _load_islands(plan, n_ranks, hops.send[is_inside])
         hops = hops.take(~is_inside)
 
-    # A plan with stored ranks lists the sends of a few chunks alone, for which all ranks forward;
-    # the other ranks do the same, shifted by whole numbers of stored ranks. Hence each hop is
-    # shifted to begin at one of the stored ranks, which then carry as much as any others. With 4
-    # stored ranks of 16, a hop from rank 9 to 14 becomes one from 1 to 6. A stored rank is ready
-    # when the last of the ranks that it stands for is. Without stored ranks nothing is shifted.
+    # A plan with k stored ranks lists the chunks of the first k ranks alone. Those of the others
+    # go the same ways, shifted by multiples of k, so that all ranks with the same number modulo k
+    # carry the same loads: each hop is shifted to begin at a stored rank. With 4 stored ranks of
+    # 16, a hop from rank 9 to 14 counts as one from 1 to 6. A stored rank is ready when the last
+    # of the ranks that it stands for is. Without stored ranks nothing is shifted.
     n_owners = plan.stored_ranks or n_ranks
     n_turned = hops.source - hops.source % n_owners
     hops = _Hops(hops.send, hops.source - n_turned, (hops.target - n_turned) % n_ranks)
     last_s = problem.late.reshape(-1, n_owners).max(axis=0)
-    late_s = np.resize(last_s, n_ranks)  # repeated
+    late_s = np.resize(last_s, n_ranks)  # resize repeats the times of the stored ranks
 
     # A flow are all bytes from one rank to another in one round. Flows are numbered by round,
     # source and target in one integer: round * n_pairs + source * n_ranks + target.

@@ -288,7 +288,7 @@ def _bound_circuits(
     np.add.at(sums_of_lines, lines, np.tile(slot_ticks, 2))
     ticks_of_line: list[int] = sums_of_lines.tolist()
     partners_of_line: list[int] = np.bincount(lines, minlength=2 * n_ports).tolist()
-    # At least so many ticks carry, and so many slots are there, whatever delays take.
+    # Lower bounds without delays: of the ticks in which something is carried, and of the slots.
     busy_ticks: int = max(ticks_of_line)
     n_slots: int = max(partners_of_line)
 
@@ -299,9 +299,11 @@ def _bound_circuits(
         for ticks, n_partners in zip(ticks_of_line, partners_of_line, strict=True)
     )
     if problem.fabric.bidirectional:
-        # A pair has two entries, each in a row and a column: sums over all lines count it four
-        # times. Each port with partners is two lines, hence a quarter of these lines (rounded
-        # down) is the number of circuits at once; -(-a // b) is a / b rounded up.
+        # Ports i and j have two entries, from i to j and back, each of which counts at a sender
+        # and at a receiver: sums over all lines count each pair four times. A port with partners
+        # is two lines, one that sends and one that receives, and a circuit joins two ports: a
+        # quarter of these lines (rounded down) is the number of circuits at once. -(-a // b) is
+        # a / b rounded up.
         side_by_side = int(np.count_nonzero(partners_of_line)) // 4
         n_pairs = sum(partners_of_line) // 4
         pair_ticks = sum(ticks_of_line) // 4

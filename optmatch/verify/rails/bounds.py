@@ -281,8 +281,8 @@ def bound_staying(job: RailJob) -> float:
 
     # The longest way between members has (ports of the ring) / (members) hops at least. One hop
     # is in the duration already; each further one adds its latency to every message. To count the
-    # ports of a ring, each port is looked up at its first row. All rows of an event add the same,
-    # and assignment by index adds it once.
+    # ports of a ring, each port is looked up at its first row. All rows of an event add the same;
+    # an assignment by index, unlike `np.add.at`, adds it once for each event.
     ring_of_row = ring_of_event[event_of_row]
     n_ports_of_ring = np.bincount(ring_of_row[first_of_port])
     least_hops = np.ceil(n_ports_of_ring[ring_of_row] / n_members)

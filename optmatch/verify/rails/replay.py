@@ -1089,10 +1089,10 @@ def _check_stages(context: Context, rail: Rail, operations: Places) -> None:
     n_hops = hops_of_case[case_of.ravel()]
     wrong |= n_hops[:, 0] < 0
 
-    # `part_s` is by entry how many seconds one part needs over one hop. `work` has the bytes and
-    # the latency of the parts to all others, so that one part has an (n_members - 1)-th of both.
-    # Its bytes go over all ports of the operation at once: ``np.bincount(row)[row]`` is how many
-    # these are.
+    # ``part_s[entry]``: how many seconds one part needs over one hop. `work` has the bytes and the
+    # latency of the parts to all others, so that one part has an (n_members - 1)-th of both. Its
+    # bytes go over all ports of the operation at once: an operation has as many ports as entries,
+    # so ``np.bincount(row)[row]`` counts them for each entry.
     work = measure_work(context.job, operations)
     rate = np.bincount(row)[row] * context.job.network.port_bytes_per_s
     part_s = (work.sent_bytes[row] / rate + work.latency_s[row]) / (n_members - 1)
@@ -1598,8 +1598,9 @@ def _check_chord_routes(context: Context) -> bool:
 def _check_chords(context: Context, rail: Rail, operations: Places) -> Places:
     """Check the all-to-alls over chords, and return them.
 
-    `operations` are those of all-to-alls on the rail, ascending. An all-to-all belongs here if its
-    circuits have the strides of a table of routes in the plan.
+    `operations` are those of all-to-alls on the rail, ascending. Each table of ``plan.chords`` has
+    routes over circuits of some strides; an all-to-all is checked here if its circuits have the
+    strides of a table when it starts.
     """
     match = context.step.match
     checked = [operations[:0]]
@@ -2074,7 +2075,7 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     operation on a rail has the circuits that it needs for as long as it needs them. Broken rules
     and figures go into `findings`, and where a step cannot be made, ``findings.skipped`` says why.
     """
-    # Form. Only in files may a rank be `like` another one, whose operations it repeats; here each
+    # Form. In files a rank may be `like` another one, whose operations it repeats; here each
     # rank has its own. A timeline is the states of a switch over time; rails that do the same
     # share one, and together they name each rail once.
     step = job.step()
@@ -2111,12 +2112,12 @@ def replay_plan(job: RailJob, plan: object, findings: Findings) -> bool:
     if not all(fits):
         findings.skipped.append("circuits: states that are no matchings of a rail define none")
         return False
-    # In a pooled plan data change rail inside a server.
+    # In a pooled plan the data of a GPU go over any rail, and change rail inside its server.
     if plan.pooled and not _check_pooled(context, ranks_of_rail):
         findings.skipped.append("circuits: rails that may not be used together")
         return False
     if plan.pooled:
-        # From here on the job is one in which these shares are ports of the GPU itself.
+        # From here on each GPU has a share of all ports of its server as ports of its own.
         context = Context(pool_job(job), step, plan, findings)
     has_routes = not len(plan.relays) or _check_forwarded(context)
     if not has_routes or (plan.chords and not _check_chord_routes(context)):

@@ -607,7 +607,8 @@ class ProofChecker:
         numbers of cells in bar and in cross can have: with losses of 2 and 3 dB, 4.1 dB becomes 5
         dB. If the parity of the number of cells is known, only such sums count.
         """
-        # Prices and costs are whole numbers, of which `units.per_db` make one dB.
+        # The prices of links in `proof` and the costs of cells are whole numbers, of which
+        # `units.per_db` make one dB; a sum of these is rounded up to a possible loss.
         units = loss_units(bar_loss_db, cross_loss_db)
         parity = self.total_parity(circuits)
         to_loss_db = partial(
@@ -637,9 +638,11 @@ class ProofChecker:
     def bound_slots(self, proof: RoutingProof, circuits: list[Circuit], slots: int) -> JointBound:
         """Bound from below the cells on the routes of all circuits, divided among some slots.
 
-        All circuits together pay the price of a link at most `slots` times. Hence the cheapest
-        walks of all circuits, less the prices of all links in all slots, bound the cells. If cells
-        cost nothing and this is still above 0, so many slots cannot hold the circuits.
+        The circuits of a slot share no link, so that all circuits together pay the price of a link
+        at most `slots` times. Hence the cheapest walks of all circuits, which pay for cells and
+        links, less the prices of all links in all slots, bound the cells. If cells cost nothing
+        and this is still above 0, so many slots cannot hold the circuits: the bound is infinite,
+        with the fewest slots that may hold them.
 
         Parameters
         ----------
@@ -647,8 +650,8 @@ class ProofChecker:
             The certificate, of a single case; others are a `ProofError`, as are prices that do not
             show what it claims.
         """
-        # The one leaf has the prices. One that claims that so many slots do not do lets cells cost
-        # nothing.
+        # The only leaf of the proof has the prices. If it claims that so many slots cannot hold
+        # the circuits (`infeasible`), cells cost nothing.
         self._check_sizes(proof, len(circuits))
         if len(proof.circuit) != 1:
             raise ProofError(f"{len(proof.circuit)} cases, where all slots together have one")
@@ -657,8 +660,8 @@ class ProofChecker:
         infeasible = bool(proof.infeasible[0])
         cell_costs = FREE_CELLS if infeasible else WHOLE_CELLS
 
-        # What is paid beyond the worth of all links in all slots bounds the cells, or else must be
-        # above 0.
+        # What is paid beyond the worth of all links in all slots bounds the cells; for the claim
+        # it must be above 0.
         paid = self._sum_of_circuits(circuits, prices, cell_costs)
         total = paid - slots * worth_of_slot
         if not infeasible:

@@ -61,8 +61,8 @@ def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
     A row is a matching with the states of all cells. It breaks a rule if the light of a source
     does not come out at its destination, a link has the light of two circuits, a state is none of
     those below, or a stuck cell is stated in another one. Light is followed from cell to cell, and
-    from sources alone. Of a terminal, ``4 * cell + 2 * end + side``, bit 1 is the end of the cell
-    and bit 0 its side: light that enters at 0 leaves at 2 in bar, and at 3 in cross.
+    from sources alone. A terminal is the number ``4 * cell + 2 * end + side``: light that enters
+    cell 0 at terminal 0 leaves it by terminal 2 in bar, and by 3 in cross.
 
     Parameters
     ----------
@@ -102,17 +102,17 @@ def _find_dark(wires, marks, matchings, states):  # type: ignore[no-untyped-def]
 
                 # Light leaves by the other end (bit 1), and in cross, which is state 1, on the
                 # other side (bit 0). Both links, behind and ahead, serve this circuit alone.
-                left = (terminal ^ 2) ^ states[row, cell]
-                for link in (wires.link[terminal], wires.link[left]):
+                leaving = (terminal ^ 2) ^ states[row, cell]
+                for link in (wires.link[terminal], wires.link[leaving]):
                     if marks[link] != -1 and marks[link] != circuit:
                         return row
                     marks[link] = circuit
 
                 # It goes on to the next cell, or comes out of the switch.
-                if wires.mate[left] < 0:
+                if wires.mate[leaving] < 0:
                     break
-                terminal = wires.mate[left]
-            if left != wires.ends[destination]:
+                terminal = wires.mate[leaving]
+            if leaving != wires.ends[destination]:
                 return row
     return -1
 

@@ -238,7 +238,7 @@ def _check_levels(
     A job is shown to lack what it lacks in the answer if no answer gives it more and each job
     before it as much. A cut shows this by the max-flow min-cut theorem: if the first job has 5
     resources, and the second one 3 of 6, a cut of 8 around both proves that the second one gets no
-    more than 3 beside the 5. From the first job on without such a cut, counted levels remain.
+    more than 3 beside the 5. From the first job without such a cut on, `counted` is the result.
     `served` is by job; by rank are `certificate`, a tuple of cuts or None, and `counted`, a tuple
     of what each job lacks by counting alone.
     """
@@ -255,8 +255,9 @@ def _check_levels(
         if served[job] < demand[job]:
             # The job lacks something. A better answer gives the jobs up to this one what they
             # have, and this one something more: one resource at least, or its whole demand if it
-            # takes all or nothing (`whole`). The cut allows for that if `most`, which bounds what
-            # these jobs get together, is at least the sum; then nothing is proved from here on.
+            # takes all or nothing (`whole`). By the cut these jobs get `most` together. If that is
+            # enough for a better answer, this level is not proved, nor are later ones, and what
+            # jobs lack by counting alone takes their place.
             least_gain = int(demand[job]) if problem.jobs.whole[job] else 1
             most = int(asked.sum()) if proof is None else supply.cut(proof, asked)
             if most >= int(served[order[: rank + 1]].sum()) + least_gain:

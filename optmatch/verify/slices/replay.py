@@ -106,10 +106,11 @@ def check_steering(steering: Steering) -> Report:
 
 
 def _check_rings(steering: Steering, findings: Findings) -> bool:
-    """Check that rings, demands and ports are possible, and that shares and units are theirs.
+    """Check that rings, demands and ports are possible, and that shares and units are by ring.
 
-    False if not, which ends all checks: they divide by demands and ports, and look up the chips of
-    rings.
+    A steering gives each ring a share of the ports of its chips, and a whole number of them
+    (units). Returns False if something is wrong, which ends all checks: they divide by demands
+    and ports, and look up the chips of rings.
     """
     try:
         check_rings(steering.rings, steering.demands.tolist(), steering.ports, steering.link_units)
