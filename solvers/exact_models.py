@@ -101,13 +101,13 @@ class CountVerdict(Generic[Answer]):
     limit came before it ran, with neither.
     """
 
-    count: int | None
+    count: int | None = None
     """The count at which the search has ended."""
-    answer: Answer | None
+    answer: Answer | None = None
     """An answer of this count."""
-    outcome: Outcome | None
+    outcome: Outcome | None = None
     """The outcome of CP-SAT for this count."""
-    limit: Limit | None
+    limit: Limit | None = None
     """The limit that ended the search; None if it ended by itself."""
 
 
@@ -127,16 +127,16 @@ def refute_in_turn(
     for count in counts:
         limit = clock.exceeded(0)
         if limit is not None:
-            return CountVerdict(count, None, None, limit)
+            return CountVerdict(count, limit=limit)
         asked = ask(count)
         if isinstance(asked, Limit):
-            return CountVerdict(count, None, None, asked)
+            return CountVerdict(count, limit=asked)
 
         # A model was solved: it has an answer, or refutes the count, or met a limit.
         model, outcome = asked
         if outcome.found:
             return CountVerdict(count, model.read(outcome), outcome, outcome.limit)
         if not outcome.infeasible:
-            return CountVerdict(count, None, outcome, outcome.limit)
+            return CountVerdict(count, outcome=outcome, limit=outcome.limit)
         on_refuted(count)
-    return CountVerdict(None, None, None, None)
+    return CountVerdict()  # all counts are refuted

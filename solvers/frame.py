@@ -51,14 +51,14 @@ The verifier allows twice as much: it adds up the same numbers in another order.
 _DEFECTS = logging.getLogger("optmatch.defects")
 
 
-def log_defect(method: str, what: object) -> None:
+def log_defect(method: str, failure: object) -> None:
     """Log that a method has failed, and that the next best one is taken; tests and races fail.
 
-    `what` is the exception of the method, or a text that says how it has failed.
+    `failure` is the exception of the method, or a text that says how it has failed.
     """
-    if isinstance(what, Exception) and not isinstance(what, VerificationError):
-        what = f"{type(what).__name__}: {what}"
-    _DEFECTS.error("method %s is left out, which is a defect of optmatch: %s", method, what)
+    if isinstance(failure, Exception) and not isinstance(failure, VerificationError):
+        failure = f"{type(failure).__name__}: {failure}"
+    _DEFECTS.error("method %s is left out, which is a defect of optmatch: %s", method, failure)
 
 
 def is_defect(error: Exception, problem: Problem) -> bool:

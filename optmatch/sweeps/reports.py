@@ -175,9 +175,11 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 label = f"{row.method} {row.options} {row.version}"
             rows_of_label[label].append(row)
         rows_of_label = dict(sorted(rows_of_label.items()))
-        tasks_of_labels = [
-            {(row.problem_sha256, row.seed) for row in rows} for rows in rows_of_label.values()
-        ]
+        n_labels_of_task = Counter(
+            task
+            for label_rows in rows_of_label.values()
+            for task in {(row.problem_sha256, row.seed) for row in label_rows}
+        )
 
         # How far the objectives and times of each label are from the best of each task; `n_uneven`
         # counts the tasks that only some labels have.
@@ -191,7 +193,7 @@ def make_report(rows: Iterable[Row]) -> SweepReport:
                 quality={label: sorted(ratios.quality[label]) for label in rows_of_label},
                 time={label: sorted(ratios.time[label]) for label in rows_of_label},
                 grids=_list_grids(rows_of_label),
-                n_uneven=len(set.union(*tasks_of_labels) - set.intersection(*tasks_of_labels)),
+                n_uneven=sum(count < len(rows_of_label) for count in n_labels_of_task.values()),
             )
         )
     n_of_status = Counter(row.status for row in all_rows)

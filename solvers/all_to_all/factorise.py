@@ -217,6 +217,7 @@ class _SlotExchange:
     def start(self) -> Limit | None:
         """Route the tournament under random names, or prove a shortage; return a limit if met.
 
+        The result is None if a shortage is proved, or if all slots were tried before any limit.
         ``planner.plan`` receives the slots, also those that leave circuits without a route. With a
         shortage ``bound`` and ``packed`` are set, too.
         """

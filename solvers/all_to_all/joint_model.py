@@ -177,8 +177,8 @@ _MINUTES_LITERALS = 10_000
 
 def is_small(problem: AllToAll, clock: Clock, slots: int | None = None) -> bool:
     """Tell whether CP-SAT solves the model in seconds, or in minutes if the time is limited."""
-    most = _SECONDS_LITERALS if clock.limits.time_s is None else _MINUTES_LITERALS
-    return JointModel(problem, slots or problem.min_slots).n_literals <= most
+    max_literals = _SECONDS_LITERALS if clock.limits.time_s is None else _MINUTES_LITERALS
+    return JointModel(problem, slots or problem.min_slots).n_literals <= max_literals
 
 
 def finish_small(

@@ -326,10 +326,10 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     move.
     """
     max_iterations = planner.clock.limits.iterations
-    most = MOVES_PER_SLOT * len(planner.plan) if max_iterations is None else max_iterations
+    max_moves = MOVES_PER_SLOT * len(planner.plan) if max_iterations is None else max_iterations
     for move, _ in enumerate(exchanges(planner, tolerated)):
         limit = planner.clock.exceeded(move)
-        if limit is not None or move >= most:
+        if limit is not None or move >= max_moves:
             return limit or Limit.EXHAUSTED
     excess = max((slot.excess for slot in planner.plan), default=0)
     return Limit.EXHAUSTED if excess > tolerated else None

@@ -283,8 +283,8 @@ class Repair:
         if problem is not None and many_lost and self._refuted_by_prices(damage):
             return Verdict("failed", "prices", causes=damage.faults)
 
-        # `left` are the slots that more patience does not help.
-        left = []
+        # `unrouted` are the slots that more patience does not help.
+        unrouted = []
         for slot in lost:
             for effort in EFFORTS[1:]:
                 row = self._reroute(slot, damage, effort)
@@ -292,14 +292,14 @@ class Repair:
                     states[slot] = row
                     break
             else:
-                left.append(slot)
-        if not left:
+                unrouted.append(slot)
+        if not unrouted:
             return Verdict("survived", "rerouted", self.matchings, states)
 
         # Fixed matchings are searched exactly; else pairs move between slots, or it is proved that
         # this is in vain.
         if problem is None:
-            return self._search(broken, states, left)
+            return self._search(broken, states, unrouted)
         exchanged = self._exchange(problem, states)
         if exchanged is None and not many_lost and self._refuted_by_prices(damage):
             return Verdict("failed", "prices", causes=damage.faults)
@@ -308,12 +308,13 @@ class Repair:
     def _exchange(self, problem: AllToAll, states: NDArray[np.int8]) -> Verdict | None:
         """Move pairs between slots until all have a path; None if some pair is left without one.
 
+        It is None, too, if there are more slots than needed: exchanges are between full slots.
         ``states[slot, cell]`` are the states to begin with, of which some pairs have lost their
         ways. Exchanges are bounded by their number and not by the clock, so that a verdict can be
         repeated.
         """
         if len(self.matchings) != problem.min_slots:
-            return None  # exchanges are between full slots
+            return None
         moves = _EXCHANGES * len(self.matchings)
         clock = Limits(iterations=moves).start()
         planner = SlotPlanner(
@@ -369,19 +370,19 @@ class Repair:
         pairs = self.problem.pairs.astype(np.int64)
         return Master(self.router, pairs, capacity=len(self.matchings))
 
-    def _search(self, broken: Faulty, states: NDArray[np.int8], left: list[int]) -> Verdict:
-        """Route the rest of given matchings exactly, by branch and price.
+    def _search(self, broken: Faulty, states: NDArray[np.int8], unrouted: list[int]) -> Verdict:
+        """Route the slots whose states were not found yet exactly, by branch and price.
 
-        `broken` is the fabric with the faults. `left` are the numbers of the slots that have no
-        states yet, and ``states[slot, cell]`` receives theirs. "failed" as soon as one matching is
-        refuted, "survived" if all are routed, or "unrepaired" if the search of some matching met
-        its limit.
+        `broken` is the fabric with the faults. `unrouted` are the numbers of the slots without
+        states, and ``states[slot, cell]`` receives theirs. The verdict is "failed" as soon as one
+        matching is refuted, "survived" if all are routed, or "unrepaired" if the search of some
+        matching met its limit.
         """
         with uncounted():
             from optmatch.solvers.routing.branch_and_price import search
 
         outcome: Verdict = Verdict("survived", "rerouted", self.matchings, states)
-        for slot in left:
+        for slot in unrouted:
             problem = Routing(broken, self.matchings[slot])
             rng = np.random.default_rng(0)
             limits = Limits(iterations=_CASES)

@@ -49,10 +49,10 @@ def neighbours(states, order, count, last, following):
         slot = order[place]
         for cell in range(cells):
             state = states[slot, cell]
-            before = last[place, cell]
-            if state >= 0 and before >= 0 and state != before:
+            state_before = last[place, cell]
+            if state >= 0 and state_before >= 0 and state != state_before:
                 toggles += 1
-            last[place + 1, cell] = state if state >= 0 else before
+            last[place + 1, cell] = state if state >= 0 else state_before
 
     # Backward: the state that each cell is driven to next.
     for place in range(count - 1, -1, -1):
@@ -97,13 +97,13 @@ def reinsert(states, order, victims, last, following):
                     continue
 
                 # A toggle before and one behind; the one that was between both is saved.
-                before = last[place, cell]
-                after = following[place, cell]
-                if before >= 0 and before != state:
+                state_before = last[place, cell]
+                state_after = following[place, cell]
+                if state_before >= 0 and state_before != state:
                     extra += 1
-                if after >= 0 and after != state:
+                if state_after >= 0 and state_after != state:
                     extra += 1
-                if before >= 0 and after >= 0 and before != after:
+                if state_before >= 0 and state_after >= 0 and state_before != state_after:
                     extra -= 1
             if extra < best:
                 best = extra
@@ -171,12 +171,12 @@ class Sequence:
         cross later costs 0 in either. `count` must have been called since the last change of
         states or order.
         """
-        before = self.last[place][:, None]
-        after = self.following[place + 1][:, None]
+        state_before = self.last[place][:, None]
+        state_after = self.following[place + 1][:, None]
         states = np.array([BAR, CROSS])
-        if_dark = (before != after) & (before != FREE) & (after != FREE)
-        toggles_before = (before != FREE) & (before != states)
-        toggles_after = (after != FREE) & (after != states)
+        if_dark = (state_before != state_after) & (state_before != FREE) & (state_after != FREE)
+        toggles_before = (state_before != FREE) & (state_before != states)
+        toggles_after = (state_after != FREE) & (state_after != states)
         added: NDArray[np.int64] = toggles_before.astype(np.int64) + toggles_after - if_dark
         return added * unit
 

@@ -462,16 +462,16 @@ def list_gossip_pairs(n: int) -> list[IntArray]:
 
 
 def _join_halves(n: int, shift: int) -> IntArray:
-    """Join rank i of the first half to rank ``n / 2 + (i + shift) mod n / 2``; n is even.
+    """Join rank i of the first half to rank ``n / 2 + (i + shift) mod (n / 2)``; n is even.
 
     Returns ``partner[rank]``.
     """
     half = n // 2
-    left = np.arange(half)
-    right = half + (left + shift) % half
+    first_half = np.arange(half)
+    second_half = half + (first_half + shift) % half
     partner = np.empty(n, dtype=np.int64)
-    partner[left] = right
-    partner[right] = left
+    partner[first_half] = second_half
+    partner[second_half] = first_half
     return partner
 
 
@@ -570,28 +570,28 @@ def _send_directly(problem: Collective, algorithm: str) -> Rounds:
     sends_of_round = []
     circuits = []
     for first in range(0, len(matchings), lanes):
-        together = matchings[first : first + lanes]
+        of_round = matchings[first : first + lanes]
         # Lanes beyond the matchings of the round take them again from the first one on.
-        circuits.append(np.array([together[lane % len(together)] for lane in range(lanes)]))
-        source = np.concatenate([np.flatnonzero(partner >= 0) for partner in together])
-        target = np.concatenate([partner[partner >= 0] for partner in together])
+        circuits.append(np.array([of_round[lane % len(of_round)] for lane in range(lanes)]))
+        source = np.concatenate([np.flatnonzero(partner >= 0) for partner in of_round])
+        target = np.concatenate([partner[partner >= 0] for partner in of_round])
         is_between = source != target
         sends_of_round.append((source[is_between], target[is_between]))
     # Circuits ``[lane, rank]`` by round. Those of `pairwise` follow from its sends, as each rank
-    # sends to one other.
-    given: list[IntArray] | None = None
+    # sends to one other, and are not stated.
+    stated: list[IntArray] | None = None
     if algorithm == "direct":
-        given = circuits
+        stated = circuits
 
     # In an all-to-all each pair of ranks has a chunk; a gather sends that of the source, and sums
     # that of the destination. The sums of an all-reduce end with the circuits with which its
     # copies begin.
     if problem.flow.has_pairs:
         exchange = [(source, target, source * n + target) for source, target in sends_of_round]
-        return as_rounds(exchange, COPY, n * n)._replace(matchings=given)
+        return as_rounds(exchange, COPY, n * n)._replace(matchings=stated)
     copies = [(source, target, source) for source, target in sends_of_round]
-    gather = as_rounds(copies, COPY, n)._replace(matchings=given)
+    gather = as_rounds(copies, COPY, n)._replace(matchings=stated)
     sums = [(source, target, target) for source, target in sends_of_round[::-1]]
-    scatter = as_rounds(sums, REDUCE, n)._replace(matchings=given and given[::-1])
+    scatter = as_rounds(sums, REDUCE, n)._replace(matchings=stated and stated[::-1])
     phase = {True: scatter, False: gather}  # by whether it adds
     return one_after_another(*(phase[adds] for adds in problem.flow.adds))

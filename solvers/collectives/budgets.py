@@ -392,7 +392,8 @@ def _follow_ring(pairs: IntArray, n_ranks: int) -> IntArray | None:
     """Return the ranks of a ring in the order in which its circuits join them, from rank 0.
 
     Rows of `pairs` are circuits (source, destination): with (0, 2), (1, 0) and (2, 1) the
-    result is 0, 2, 1. It is None if the circuits are not one ring through all ranks.
+    result is 0, 2, 1. It is None if the circuits are not one ring through all ranks, but several
+    rings, or no rings at all.
     """
     # On a ring each rank sends to one other.
     if len(pairs) != n_ranks or len(np.unique(pairs[:, 0])) != n_ranks:

@@ -162,27 +162,27 @@ def climb(shifts, n, work):
 
 
 @kernel
-def fill(distance, shift, most, least, taken):
-    """Write the fewest hops to all offsets with one shift more, used `most` times at most.
+def fill(distance, shift, max_hops, least, taken):
+    """Write the fewest hops to all offsets with one shift more, used `max_hops` times at most.
 
     ``distance[offset]`` are the fewest hops without the shift, `FAR` where there is no path.
     ``least[offset]`` receives those with it, and ``taken[offset]`` how many of them are hops of
-    the shift. O(n most) steps.
+    the shift. O(n max_hops) steps.
 
-    Example: n = 4, and at first only offset 0 is reached. With the shift 1 and ``most=2`` the
-    offsets 0, 1 and 2 take 0, 1 and 2 hops, and offset 3 stays out of reach.
+    Example: n = 4, and at first only offset 0 is reached. With the shift 1 and two hops at most
+    the offsets 0, 1 and 2 take 0, 1 and 2 hops, and offset 3 stays out of reach.
     """
     n = len(distance)
     for offset in range(n):
         least[offset] = distance[offset]
         taken[offset] = 0
-        before = offset
+        offset_before = offset
         # The path to the offset ends with so many hops of the shift.
-        for times in range(1, most + 1):
-            before -= shift
-            before += n if before < 0 else 0
-            if distance[before] + times < least[offset]:
-                least[offset] = distance[before] + times
+        for times in range(1, max_hops + 1):
+            offset_before -= shift
+            offset_before += n if offset_before < 0 else 0
+            if distance[offset_before] + times < least[offset]:
+                least[offset] = distance[offset_before] + times
                 taken[offset] = times
 
 
@@ -215,15 +215,15 @@ def list_shifts(n: int, k: int, clock: Clock) -> list[IntArray]:
     return [np.array(shifts) for shifts in order]
 
 
-def route(n: int, shifts: IntArray, most: IntArray | None = None) -> Circulant:
-    """Return shortest paths to all offsets, with ``most[configuration]`` hops at most in each.
+def route(n: int, shifts: IntArray, max_hops: IntArray | None = None) -> Circulant:
+    """Return shortest paths to all offsets, with ``max_hops[configuration]`` hops at most in each.
 
     Example: 8 ranks and the shifts 1, 2 and 4. The path to offset 5 takes shift 1 once and shift 4
     once; its exponents are 1, 0 and 1.
 
     ``shifts[configuration]`` tells how many places onward each rank sends in a configuration.
-    ``most[configuration]`` is the most hops of a block in it; without limits if it is None. Raises
-    `InputError` if some offset is out of reach.
+    ``max_hops[configuration]`` is the most hops of a block in it; without limits if it is None.
+    Raises `InputError` if some offset is out of reach.
     """
     # Dynamic programming over configurations: after each of them the fewest hops to all offsets.
     # taken[configuration, offset]: the hops in it, of the best path over it and those before.
@@ -232,7 +232,7 @@ def route(n: int, shifts: IntArray, most: IntArray | None = None) -> Circulant:
     distance[0] = 0
     for config, shift in enumerate(shifts.tolist()):
         least = np.empty_like(distance)
-        limit = n - 1 if most is None else int(most[config])
+        limit = n - 1 if max_hops is None else int(max_hops[config])
         fill(distance, shift, limit, least, taken[config])
         distance = least
     if distance.max() >= FAR:
@@ -262,18 +262,18 @@ def trim(circulant: Circulant, problem: Collective) -> Circulant:
         best: Circulant | None = None
         best_s = circulant.time_s(problem)
         for config in np.flatnonzero(circulant.rounds):
-            # `most`, a new array, is the most hops of a block by configuration: one less than now
-            # in this one, as many as now in all others. If some blocks have no way then, this is
-            # no choice.
-            most = circulant.rounds
-            most[config] -= 1
+            # `max_hops`, a new array, is the most hops of a block by configuration: one less than
+            # now in this one, as many as now in all others. If some blocks have no way then, this
+            # is no choice.
+            max_hops = circulant.rounds
+            max_hops[config] -= 1
             try:
-                other = route(n, circulant.shifts, most)
+                shorter = route(n, circulant.shifts, max_hops)
             except InputError:
                 continue
-            seconds = other.time_s(problem)
+            seconds = shorter.time_s(problem)
             if seconds < best_s:
-                best = other
+                best = shorter
                 best_s = seconds
         if best is None:
             return circulant

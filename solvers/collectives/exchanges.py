@@ -238,32 +238,32 @@ def count_shifts(shifts, exponents, distance, loads):
         n_before = n_known
         for offset in range(n):
             # Offsets that are no sum of fewer shifts are looked for as sums of `hops` of them: the
-            # sum of an offset that has one term less (`before`), and one shift more. The load of a
-            # sum is how often the busiest shift in it would be taken by all offsets until now; the
-            # last shift of the sum with the least load is `best`.
+            # sum of an offset that has one term less (`offset_before`), and one shift more. The
+            # load of a sum is how often the busiest shift in it would be taken by all offsets
+            # until now; the last shift of the sum with the least load is `best`.
             if distance[offset] < FAR:
                 continue
             best = -1
             best_load = 0
             for k in range(n_shifts):
-                before = (offset - shifts[k]) % n
-                if distance[before] != hops - 1:
+                offset_before = (offset - shifts[k]) % n
+                if distance[offset_before] != hops - 1:
                     continue
                 load = loads[k] + 1
-                for other in range(n_shifts):
-                    if exponents[before, other] > 0:
-                        load = max(load, loads[other] + exponents[before, other])
+                for term in range(n_shifts):
+                    if exponents[offset_before, term] > 0:
+                        load = max(load, loads[term] + exponents[offset_before, term])
                 if best < 0 or load < best_load:
                     best = k
                     best_load = load
             # Each shift is taken as often as by the offset before, the last one once more.
             if best >= 0:
-                before = (offset - shifts[best]) % n
-                for other in range(n_shifts):
-                    exponents[offset, other] = exponents[before, other]
+                offset_before = (offset - shifts[best]) % n
+                for term in range(n_shifts):
+                    exponents[offset, term] = exponents[offset_before, term]
                 exponents[offset, best] += 1
-                for other in range(n_shifts):
-                    loads[other] += exponents[offset, other]
+                for term in range(n_shifts):
+                    loads[term] += exponents[offset, term]
                 distance[offset] = hops
                 n_known += 1
         if n_known == n_before:
@@ -649,19 +649,19 @@ def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[An
 
 
 @kernel
-def choose_lane_of_offsets(left, lane_of, loads):
+def choose_lane_of_offsets(hops_left, lane_of, loads):
     """Choose over which port data go in a round, so that all ports carry as much.
 
-    All ranks do the same. ``left[offset, lane]`` tells how often the blocks of an offset still
-    have to take a lane. Writes the lane of each offset in this round to ``lane_of[offset]``, -1 if
-    it does not move, and how many offsets take a lane to ``loads[lane]``. Offsets that have only
-    one lane left to take are placed first; the others take the lane with the fewest offsets so
+    All ranks do the same. ``hops_left[offset, lane]`` tells how often the blocks of an offset
+    still have to take a lane. Writes the lane of each offset in this round to ``lane_of[offset]``,
+    -1 if it does not move, and how many offsets take a lane to ``loads[lane]``. Offsets that have
+    only one lane to take are placed first; the others take the lane with the fewest offsets so
     far.
 
     Example: offset 1 has hops left over lane 0 alone, and offset 2 over both lanes. Offset 1 takes
     lane 0, and offset 2 lane 1, which no other one takes.
     """
-    n, n_lanes = left.shape
+    n, n_lanes = hops_left.shape
     lane_of[:] = -1
     loads[:] = 0
 
@@ -671,7 +671,7 @@ def choose_lane_of_offsets(left, lane_of, loads):
             n_choices = 0
             best = -1
             for lane in range(n_lanes):
-                if left[offset, lane] > 0:
+                if hops_left[offset, lane] > 0:
                     n_choices += 1
                     if best < 0 or loads[lane] < loads[best]:
                         best = lane

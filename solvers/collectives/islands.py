@@ -532,8 +532,8 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     rounds = Rounds(
         sends[by_round],
         n_chunks,
-        list(_list_rail_circuits(problem, plan)[:, None]),
-        stored_ranks,
+        matchings=list(_list_rail_circuits(problem, plan)[:, None]),
+        stored_ranks=stored_ranks,
         parts=parts,
     )
     return lay(problem, rounds)

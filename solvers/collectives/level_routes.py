@@ -182,7 +182,7 @@ def _put_on_route(blocks, block, routes, prices, size):
 
 @inner_kernel
 def _exceeds_load(blocks, block, routes, most_load):
-    """Tell whether some circuit on the route of a block has more than ``most_load[round]``."""
+    """Tell whether a circuit on the route of a block carries more than ``most_load[round]``."""
     rank = blocks.source[block]
     for round_index in range(len(most_load)):
         lane = routes.lane_of[block, round_index]
@@ -284,7 +284,7 @@ def reroute_blocks(blocks, order, routes, prices, search, most_load):
 
 
 def begin_routing(blocks: RoutedBlocks) -> tuple[BlockRoutes, RouteSearch]:
-    """Allocate what `reroute_blocks` changes: no block has a route, and no circuit a load."""
+    """Allocate the routes and the scratch of `reroute_blocks`: no block has a route yet."""
     n_rounds, _, n_ranks = blocks.peer.shape
     routes = BlockRoutes(
         lane_of=np.full((len(blocks.source), n_rounds), NOT_ROUTED, dtype=np.int16),

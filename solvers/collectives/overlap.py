@@ -325,22 +325,22 @@ def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, BoolA
     """
     # The unit of times in the programme is the time that is known to suffice.
     unit_s = best.time_s or 1.0
-    known = best.share_s > 0
+    used_by_best = best.share_s > 0
     if (steps.work_s < 1e-3 * unit_s).any():
-        return 0.0, known
+        return 0.0, used_by_best
 
     # Each plane may take part in each step; which of them do is a choice of the programme.
-    everyone = np.ones_like(known)
-    solved = _solve_programme(steps, everyone, unit_s, remaining_s=clock.remaining_s)
+    may_be_used = np.ones_like(used_by_best)
+    solved = _solve_programme(steps, may_be_used, unit_s, remaining_s=clock.remaining_s)
     if solved.status == 2:  # infeasible: nothing is better than the shares that are known
-        return best.time_s, known
+        return best.time_s, used_by_best
 
     # The search may end early, with a lower bound and perhaps an answer. The first columns of the
     # answer say whether each pair of a step and a plane is used.
     bound_s = max(float(solved.mip_dual_bound or 0.0), 0.0) * unit_s
     if solved.x is None:
-        return bound_s, known
-    return bound_s, (solved.x[: known.size] > 0.5).reshape(known.shape)
+        return bound_s, used_by_best
+    return bound_s, (solved.x[: used_by_best.size] > 0.5).reshape(used_by_best.shape)
 
 
 class _Rows(NamedTuple):

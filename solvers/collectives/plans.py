@@ -259,11 +259,11 @@ def _list_hops(
     direct = np.flatnonzero(n_hops == 0)
     send = np.concatenate([direct, links[:, 0]])
     return _HopLoads(
-        turn[send],
-        np.concatenate([source[direct], links[:, 1]]),
-        np.concatenate([target[direct], links[:, 2]]),
-        amounts[send],
-        longest,
+        turn=turn[send],
+        source=np.concatenate([source[direct], links[:, 1]]),
+        target=np.concatenate([target[direct], links[:, 2]]),
+        amount=amounts[send],
+        longest=longest,
     )
 
 

@@ -264,14 +264,14 @@ def list_rows(*columns: IntArray | int) -> IntArray:
     return np.stack(np.broadcast_arrays(*columns), axis=1)
 
 
-def one_after_another(first: Rounds, *others: Rounds) -> Rounds:
+def one_after_another(first: Rounds, *following: Rounds) -> Rounds:
     """Let collectives follow each other: a reduce-scatter and an all-gather are an all-reduce.
 
     The rounds of each one come after those before. All have the same chunks, and the fields that
     are not joined here are those of the first one.
     """
     together = first
-    for second in others:
+    for second in following:
         later = second.sends.copy()
         later[:, 0] += together.n_rounds
 

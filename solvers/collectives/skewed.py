@@ -72,7 +72,7 @@ class TwoStages(NamedTuple):
     """The time of both stages, if no rank is late."""
     direct: list[DirectRound]
     """The direct rounds, in order; perhaps none."""
-    rest: Circulant | None
+    circulant: Circulant | None
     """The circuits over which the rest goes; None if nothing is left."""
 
 
@@ -83,17 +83,16 @@ def find_skewed_plan(problem: Collective, clock: Clock) -> Laid:
     all blocks. Of each schedule so many rounds are kept as make the least sum of both stages.
     """
     # The first plan to compare with: no direct rounds, and all goes over the best circulant.
-    rests = list(_list_rests(problem, clock))
-    no_rounds: list[DirectRound] = []
+    circulants = list(_list_circulants(problem, clock))
     best = min(
-        (TwoStages(_time_rest(problem, rest, problem.demand), no_rounds, rest) for rest in rests),
+        (TwoStages(_time_rest(problem, each, problem.demand), [], each) for each in circulants),
         key=lambda plan: plan.seconds,
     )
     for direct in _list_direct_schedules(problem, clock):
-        best = _choose_stages(problem, direct, rests, best)
+        best = _choose_stages(problem, direct, circulants, best)
         if clock.exceeded(0) is not None:
             break
-    return _lay_skewed(problem, _put_late_ranks_last(problem, best.direct), best.rest)
+    return _lay_skewed(problem, _put_late_ranks_last(problem, best.direct), best.circulant)
 
 
 def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[DirectRound]]:
@@ -154,7 +153,7 @@ def _make_direct_rounds(
         order = np.argsort(-slot_bytes, kind="stable")
         matchings = matchings[order]
         slot_bytes = slot_bytes[order]
-    left = problem.demand.copy()  # left[source, target]: bytes that no slot has carried yet
+    unsent_bytes = problem.demand.copy()  # [source, target]: bytes that no slot has carried yet
     rounds: list[DirectRound] = []
     slot = 0
     for lanes_of_slots in _share_rounds(problem, slot_bytes):
@@ -168,8 +167,8 @@ def _make_direct_rounds(
             # The circuits of a slot carry what is left of their blocks, if it is not too much.
             source = np.flatnonzero(matchings[slot] != IDLE)
             target = matchings[slot, source]
-            amount = np.minimum(left[source, target], slot_bytes[slot])
-            left[source, target] -= amount
+            amount = np.minimum(unsent_bytes[source, target], slot_bytes[slot])
+            unsent_bytes[source, target] -= amount
             has_bytes = amount > 0
             peer[lane : lane + n_lanes, source[has_bytes]] = target[has_bytes]
             sent_bytes[lane, source] = amount
@@ -243,11 +242,11 @@ def _share_rounds(problem: Collective, slot_bytes: FloatArray) -> list[list[int]
 
 
 def _choose_stages(
-    problem: Collective, direct: list[DirectRound], rests: list[Circulant], best: TwoStages
+    problem: Collective, direct: list[DirectRound], circulants: list[Circulant], best: TwoStages
 ) -> TwoStages:
     """Choose after how many direct rounds the rest goes over other ranks, and over which circuits.
 
-    `direct` are the rounds of direct sends, `best` the fastest stages so far. `rests` are the
+    `direct` are the rounds of direct sends, `best` the fastest stages so far. `circulants` are the
     candidates for the circuits of the rest. The rest is timed after some numbers of rounds that
     are spread evenly, and then after more of them near the best one: of 240 direct rounds after
     10, 20, ..., 230, and if 50 is the best of these, after 41 to 59. Returns the fastest stages,
@@ -259,7 +258,7 @@ def _choose_stages(
     end_s = np.append(0.0, np.cumsum([round_s + each.busiest_s for each in direct]))
     all_direct_s = float(end_s[-1]) - problem.delay_s
     if all_direct_s < best.seconds:
-        best = TwoStages(all_direct_s, direct, rest=None)
+        best = TwoStages(all_direct_s, direct, circulant=None)
 
     # Time the rests after about `RESTS_TIMED` numbers of direct rounds, `step` apart. `best_count`
     # is the number after which the fastest of them begins; -1 if none is faster than `best`.
@@ -267,16 +266,16 @@ def _choose_stages(
     counts = range(step, len(direct), step)
     while True:
         best_count = -1
-        for count, left in _leave_after(problem, direct, counts):
+        for count, unsent_bytes in _leave_after(problem, direct, counts):
             # The busiest rank has to send what it has left, at least: a lower bound of all rests.
-            busiest_bytes = float(left.sum(axis=1).max())
+            busiest_bytes = float(unsent_bytes.sum(axis=1).max())
             busiest_s = busiest_bytes / (problem.lanes * problem.rate_bytes_per_s)
             if end_s[count] + busiest_s >= best.seconds:
                 continue
-            for rest in rests:
-                seconds = float(end_s[count]) + _time_rest(problem, rest, left)
+            for circulant in circulants:
+                seconds = float(end_s[count]) + _time_rest(problem, circulant, unsent_bytes)
                 if seconds < best.seconds:
-                    best = TwoStages(seconds, direct[:count], rest)
+                    best = TwoStages(seconds, direct[:count], circulant)
                     best_count = count
 
         # All numbers of rounds between those next to the best one follow, in smaller steps.
@@ -292,16 +291,16 @@ def _leave_after(
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield what is left of all blocks after some numbers of direct rounds.
 
-    Yields a number of rounds from `counts`, ascending, and ``left[source, destination]`` in bytes:
+    Yields a number of rounds from `counts`, ascending, and ``unsent_bytes[source, destination]``:
     the same array each time, which changes as the iteration goes on.
     """
-    left = problem.demand.copy()
+    unsent_bytes = problem.demand.copy()
     for count, direct_round in enumerate(direct, start=1):
         lane, source = np.nonzero(direct_round.sent_bytes)
         target = direct_round.peer[lane, source]
-        np.subtract.at(left, (source, target), direct_round.sent_bytes[lane, source])
+        np.subtract.at(unsent_bytes, (source, target), direct_round.sent_bytes[lane, source])
         if count in counts:
-            yield count, left
+            yield count, unsent_bytes
 
 
 def _put_late_ranks_last(problem: Collective, direct: list[DirectRound]) -> list[DirectRound]:
@@ -318,7 +317,7 @@ def _put_late_ranks_last(problem: Collective, direct: list[DirectRound]) -> list
     return [direct[turn] for turn in np.argsort(ready, kind="stable").tolist()]
 
 
-def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
+def _list_circulants(problem: Collective, clock: Clock) -> Iterator[Circulant]:
     """Yield sets of circuits over which an all-to-all can go, however much data each block has.
 
     Bruck's shifts 1, 2, 4, ... come first. For few ranks there follow digits of fewer shifts, each
@@ -338,13 +337,13 @@ def _list_rests(problem: Collective, clock: Clock) -> Iterator[Circulant]:
                 yield route(n, shifts)
 
 
-def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> float:
+def _time_rest(problem: Collective, circulant: Circulant, unsent_bytes: FloatArray) -> float:
     """Return how many seconds the second stage of an all-to-all takes, after direct sends.
 
-    ``left[source, destination]`` is what direct sends have left of each block, in bytes. Every
-    block with an offset takes the same shifts, one in a round; a round lasts as long as the
-    busiest rank sends, and a change of circuits between two configurations costs the delay.
-    Infinite if the circulant has no rounds.
+    ``unsent_bytes[source, destination]`` is what direct sends have left of each block. Every block
+    with an offset takes the same shifts, one in a round; a round lasts as long as the busiest rank
+    sends, and a change of circuits between two configurations costs the delay. Infinite if the
+    circulant has no rounds.
 
     Example with 4 ranks and the shifts 1 and 2. The block from rank 0 to rank 3 has offset 3. It
     goes to rank 1 in the first round, and from there to rank 3 in the second one.
@@ -361,7 +360,7 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
         # amounts[source, k] is the block of offset offsets[k] from this source, and
         # holder[source, k] the rank that has it before the round. The load of a rank is the sum
         # of the blocks that it has.
-        amounts = left[ranks, (ranks + offsets) % n]
+        amounts = unsent_bytes[ranks, (ranks + offsets) % n]
         holder = (ranks + distance) % n
         load = np.bincount(holder.reshape(-1), amounts.reshape(-1), n)
         circuit_bytes += float(load.max()) / problem.lanes
@@ -372,12 +371,14 @@ def _time_rest(problem: Collective, circulant: Circulant, left: FloatArray) -> f
     return seconds_of(problem, len(configs), circuit_bytes, n_changes=n_changes)
 
 
-def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant | None) -> Laid:
+def _lay_skewed(
+    problem: Collective, direct: list[DirectRound], circulant: Circulant | None
+) -> Laid:
     """Make the plan of an uneven all-to-all of direct sends first, and a rest over other ranks.
 
     In a direct round some ranks send one part of a block to its receiver. All that is left of a
-    block after these rounds is one more part, which takes the shifts of `rest` that add up to its
-    offset.
+    block after these rounds is one more part, which takes the shifts of `circulant` that add up to
+    its offset.
 
     Example with 4 ranks. Rank 0 has 10 bytes for rank 3; each other block has 2 bytes. A direct
     round carries the first 7 bytes from rank 0 to rank 3. The rest of this block has 3 bytes, from
@@ -408,24 +409,25 @@ def _lay_skewed(problem: Collective, direct: list[DirectRound], rest: Circulant 
 
     # The rest of each block goes in one part, from the first byte that was not sent on. Sums of
     # what was sent may differ from the whole in the last bit; such a rest is none.
-    left = problem.demand - sent_bytes
-    left[left < 1e-12 * problem.demand] = 0.0
-    if rest is not None:
+    unsent_bytes = problem.demand - sent_bytes
+    unsent_bytes[unsent_bytes < 1e-12 * problem.demand] = 0.0
+    if circulant is not None:
         # A move of the rest is a round: blocks of some offsets go on by the shift of its
         # configuration, the same ones from all ranks. Blocks of which nothing is left are not
         # sent. Arrays by block say where it began (`source`), where it goes (`target`), and which
         # rank has it before the round (`holder`): that `distance` places onward from its source.
-        for config, offsets, distance in list_moves(rest):
-            has_bytes = left[ranks[:, None], (ranks[:, None] + offsets) % n] > 0
+        for config, offsets, distance in list_moves(circulant):
+            has_bytes = unsent_bytes[ranks[:, None], (ranks[:, None] + offsets) % n] > 0
             source, offset_index = np.nonzero(has_bytes)
             target = (source + offsets[offset_index]) % n
             holder = (source + distance[offset_index]) % n
             if not len(source):  # the round is left out
                 continue
-            shift = int(rest.shifts[config])
+            shift = int(circulant.shifts[config])
             turns += [len(circuits)] * len(source)
             sends.append(np.column_stack([holder, (holder + shift) % n, source * n + target]))
-            parts.append(np.column_stack([sent_bytes[source, target], left[source, target]]))
+            first_byte = sent_bytes[source, target]
+            parts.append(np.column_stack([first_byte, unsent_bytes[source, target]]))
             circuits.append(np.tile((ranks + shift) % n, (problem.lanes, 1)))
 
     rows = np.column_stack([turns, np.concatenate(sends), np.full(len(turns), COPY)])

@@ -227,22 +227,22 @@ class SplitSearch:
         lanes = self.problem.lanes
 
         # work_s[k]: the mean over ranks of the k-th largest block of a rank, in seconds, with all
-        # its ports; without the smallest entry of each row, the 0 of the rank for itself.
-        descending = -np.sort(-self.demand_s, axis=1)
-        work_s = descending[:, :-1].mean(axis=0) / lanes
+        # its ports. Rows are sorted by falling size (as negative numbers), and lose their last
+        # entry, the 0 of the rank for itself.
+        work_s = -np.sort(-self.demand_s, axis=1)[:, :-1].mean(axis=0) / lanes
 
         # Numbers of configurations: all small ones, and steps of about 30 % from there on.
-        counts = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})
+        numbers_of_configs = sorted({*range(1, 17), 20, 26, 34, 44, n - 1, n})
         estimates = []
-        for count, held in product(counts, (1, 2, 3)):
-            hops = hops_within(n, count, count * held, lanes)
+        for n_configs, held in product(numbers_of_configs, (1, 2, 3)):
+            hops = hops_within(n, n_configs, n_configs * held, lanes)
 
             # Too few configurations do not reach all n - 1 others; n of them always do, even where
             # counting says less. Data go farther than counting says, by a factor of `DETOURS`.
-            if len(hops) == n - 1 or count == n:
+            if len(hops) == n - 1 or n_configs == n:
                 load_s = max(self.least_s, DETOURS * float(work_s[: len(hops)] @ hops))
-                fixed_s = (count - 1) * self.problem.delay_s + count * held * self.each_s
-                estimates.append((fixed_s + load_s, count, held))
+                fixed_s = (n_configs - 1) * self.problem.delay_s + n_configs * held * self.each_s
+                estimates.append((fixed_s + load_s, n_configs, held))
         return estimates
 
     def _make_greedy(self, n_configs: int, held: int, n_early: int) -> Sequence:

@@ -394,25 +394,25 @@ def _choose_lane(width, place, n_choices, arrays):
     Changes ``lane_of`` and ``load``, and returns whether the lane is another one now.
     """
     row, piece, end = place
-    before = arrays.lane_of[row, piece]
-    if before >= 0:
-        arrays.load[before, end] -= 1.0 / width[before, end]
+    former_lane = arrays.lane_of[row, piece]
+    if former_lane >= 0:
+        arrays.load[former_lane, end] -= 1.0 / width[former_lane, end]
     first = 0
-    while first < n_choices and arrays.choices[first] <= before:
+    while first < n_choices and arrays.choices[first] <= former_lane:
         first += 1
 
     # Go round all choices from there; loads that differ by rounding alone are equal.
     best = -1
-    least = np.inf
+    least_load = np.inf
     for number in range(first, first + n_choices):
         lane = arrays.choices[number if number < n_choices else number - n_choices]
         with_piece = arrays.load[lane, end] + 1.0 / width[lane, end]
-        if with_piece < least - 1e-9:
+        if with_piece < least_load - 1e-9:
             best = lane
-            least = with_piece
+            least_load = with_piece
     arrays.lane_of[row, piece] = best
-    arrays.load[best, end] = least
-    return best != before
+    arrays.load[best, end] = least_load
+    return best != former_lane
 
 
 @inner_kernel
@@ -896,9 +896,9 @@ def choose_radix_rounds(problem: Collective) -> tuple[int, ...]:
     most_rings = (n - 1).bit_length()  # each at least doubles what is reached
     if problem.two_way:
         return (1,) * most_rings
-    splits = [split_rounds(n, n_rings) for n_rings in range(1, most_rings + 1)]
     return min(
-        splits, key=lambda held: (len(held) - 1) * problem.delay_s + problem.round_s * sum(held)
+        (split_rounds(n, n_rings) for n_rings in range(1, most_rings + 1)),
+        key=lambda held: (len(held) - 1) * problem.delay_s + problem.round_s * sum(held),
     )
 
 

@@ -681,17 +681,17 @@ class DoublesSearch:
         n_active = self.q
         young = double.young
         if double.old < n_active - 1:
-            after = self._age(double, round_, (young, double.old))
+            aged = self._age(double, round_, (young, double.old))
             options = [
-                _Option(SEND + young, double.old, after),
-                _Option(SEND + double.old, young, after),
+                _Option(SEND + young, double.old, aged),
+                _Option(SEND + double.old, young, aged),
             ]
 
             # One of an odd number of ranks has no partner. A double can be this rank once, while
             # its older chunk is the oldest but one; before round q no chunk could be missed.
             may_lose = double.old == n_active - 2 and not double.lost and self.n_losers > 0
             if may_lose and round_ >= n_active:
-                options.append(_Option(LOSE, young, after._replace(lost=True)))
+                options.append(_Option(LOSE, young, aged._replace(lost=True)))
             return options
 
         # Else it holds the oldest chunk; before round q the oldest class stands for an empty
@@ -720,8 +720,8 @@ class DoublesSearch:
         # that it has class 0 when all classes have grown by one.
         if not double.met and round_ < self.n_chunks:
             younger_than_newest = -1
-            after = self._age(double, round_, (young, younger_than_newest))
-            options.append(_Option(EXCHANGE, wasted, after._replace(met=True)))
+            aged = self._age(double, round_, (young, younger_than_newest))
+            options.append(_Option(EXCHANGE, wasted, aged._replace(met=True)))
         # Or it swaps: it gives its young chunk for one of class q - 2, the oldest a round later.
         if round_ >= n_active and young <= n_active - 3:
             options.append(
@@ -730,10 +730,10 @@ class DoublesSearch:
 
         # In the ramp it may also take nothing, and may give its young chunk meanwhile.
         if round_ < n_active - 1:
-            after = self._age(double, round_, (young, no_chunk))
-            options.append(_Option(IDLE, wasted, after))
+            aged = self._age(double, round_, (young, no_chunk))
+            options.append(_Option(IDLE, wasted, aged))
             if young != no_chunk:
-                options.append(_Option(SEND + young, NO_WASTE, after))
+                options.append(_Option(SEND + young, NO_WASTE, aged))
         return options
 
     def _class_without_chunk(self, round_: int) -> int:

@@ -830,13 +830,13 @@ def find_walk_graph(n: int, degree: int) -> WalkGraph | None:
 
     # Divide by the degree as often as leaves c, a number from 2 to the degree.
     n_steps = 1
-    left = n
-    while left > degree:
-        if left % degree:
+    quotient = n
+    while quotient > degree:
+        if quotient % degree:
             return None
-        left //= degree
+        quotient //= degree
         n_steps += 1
-    return WalkGraph(n, degree, n_steps, last_digit=left)
+    return WalkGraph(n, degree, n_steps, last_digit=quotient)
 
 
 def list_walk_offers(problem: Collective, clock: Clock) -> Iterator[Offer[Laid]]:

@@ -763,9 +763,9 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
     for lane in range(n_drawn_lanes):
         order = rng.permutation(n)
         if two_way and not has_cycles:
-            left, right = order.reshape(2, -1)
-            peer[lane, left] = right
-            peer[lane, right] = left
+            first_ends, second_ends = order.reshape(2, -1)
+            peer[lane, first_ends] = second_ends
+            peer[lane, second_ends] = first_ends
             continue
         peer[lane, order] = np.roll(order, -1)  # one cycle through all ranks
         if has_cycles:

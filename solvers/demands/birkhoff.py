@@ -250,13 +250,13 @@ def peel_terms(
     with weight 2, and no rest.
     """
     # Each term makes an entry zero, so there is room enough for as many terms as entries.
-    most = int(np.count_nonzero(matrix))
+    term_limit = int(np.count_nonzero(matrix))
     if max_terms is not None:
-        most = min(most, max_terms)
+        term_limit = min(term_limit, max_terms)
     n = len(matrix)
-    space = set_up(matrix) if most > 0 else None
+    space = set_up(matrix) if term_limit > 0 else None
     peel = partial(peeling.peel_permutations, space, rule, stop_ticks)
-    terms, is_whole = _take_terms(peel, n, most, deadline)
+    terms, is_whole = _take_terms(peel, n, term_limit, deadline)
 
     # After Ctrl-C the kernel's own rest cannot be trusted, and is computed from the terms.
     if is_whole and space is not None:
@@ -288,10 +288,10 @@ def decompose_entries(entries: Entries, rule: Rule = "bottleneck", stop_ticks: i
 def _take_terms(
     peel: Callable[[NDArray[np.int32], NDArray[np.int64]], int],
     n_ports: int,
-    most: int,
+    n_wanted: int,
     deadline: float,
 ) -> tuple[Plan, bool]:
-    """Fill block after block with terms, until there are no more, or `most`, or time is up.
+    """Fill block after block with terms, until there are no more, or `n_wanted`, or time is up.
 
     `peel` writes ``permutations[term, row]`` and ``weights[term]`` to two arrays, and returns how
     many terms there are. Returned are the terms as a plan, and False if Ctrl-C came: those of the
@@ -302,12 +302,12 @@ def _take_terms(
     try:
         # The kernel fills blocks of limited size, between which the clock and Ctrl-C come to their
         # turn; it keeps its matching from one block to the next.
-        while most > 0:
-            size = min(most, max(8, _SLICE // n_ports))
+        while n_wanted > 0:
+            size = min(n_wanted, max(8, _SLICE // n_ports))
             block = Plan(np.empty((size, n_ports), np.int32), np.empty(size, np.int64))
             n_terms = peel(block.matchings, block.ticks)
             blocks.append(block.take(np.arange(n_terms)))
-            most -= n_terms
+            n_wanted -= n_terms
 
             # Fewer terms than there was room for, or -1: the rest is small enough, or there is no
             # further permutation.

@@ -104,7 +104,7 @@ class Decomposer:
         return matching
 
     def states(self, plan: Plan) -> NDArray[np.int8] | None:
-        """Return the states of all cells in all slots of a decomposition made here."""
+        """Return ``states[slot, cell]`` of a decomposition made here; None without a fabric."""
         if self.fabric is None:
             return None
         return route_slots(self.fabric, plan)

@@ -96,7 +96,7 @@ def _first_common_slot(colouring, source, destination):
 
 @inner_kernel
 def _last_free_slot(busy, port, n_slots):
-    """Return the last slot in which a port is free; there is one."""
+    """Return the last slot in which a port is free, by ``busy[port, word]``; one has to be."""
     slot = n_slots - 1
     while not _is_free(busy, port, slot):
         if slot % WORD == WORD - 1 and busy[port, slot // WORD] == FULL:
@@ -109,7 +109,7 @@ def _last_free_slot(busy, port, n_slots):
 
 @inner_kernel
 def _nearest_free_slot(busy, port, slot, n_slots):
-    """Return the slot nearest to another one in which a port is free; there is one."""
+    """Return the slot nearest to `slot`, but not `slot` itself, in which a port is free."""
     for distance in range(1, n_slots):
         if slot + distance < n_slots and _is_free(busy, port, slot + distance):
             return slot + distance
@@ -376,12 +376,12 @@ def cover_fewest_slots(
     # The kernel cannot read a clock: the time that is left becomes a number of steps.
     work = min(UNLIMITED_WORK, max(0.0, deadline - counted_time()) * _WORK_PER_S)
     colouring = Colouring(
-        _all_free(n_ports, n_slots),
-        _all_free(n_ports, n_slots),
-        np.full((n_slots, n_ports), _NONE, dtype=np.int32),
-        np.full((n_slots, n_ports), _NONE, dtype=np.int32),
-        np.empty(2 * n_ports, dtype=np.int64),
-        np.array([int(work)]),
+        row_busy=_all_free(n_ports, n_slots),
+        column_busy=_all_free(n_ports, n_slots),
+        entry_of_row=np.full((n_slots, n_ports), _NONE, dtype=np.int32),
+        entry_of_column=np.full((n_slots, n_ports), _NONE, dtype=np.int32),
+        path=np.empty(2 * n_ports, dtype=np.int64),
+        work=np.array([int(work)]),
     )
     _colour_edges(order, colouring)
     if colouring.work[0] < 0:

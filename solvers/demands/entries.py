@@ -143,7 +143,7 @@ class UnservedEntries(NamedTuple):
     """(choices,): scratch, the lengths in ticks that are compared for a slot."""
     total: NDArray[np.float64]
     """(choices,): scratch, for each length the sum over all rows of their best values."""
-    most: NDArray[np.float64]
+    best_of_row: NDArray[np.float64]
     """(choices,): scratch, for each length the best value of the row that is added up."""
     sizes: NDArray[np.int64]
     """(ranked,): scratch, the different ticks of entries, ascending."""
@@ -312,27 +312,27 @@ def _match_row(ports, unserved, start):
     - at a row that gives its column up and stays free. This may be `start` itself: then nothing
       is gained by matching it.
     """
-    # `least` is the length of the best chain so far that leaves a row without a column, and
-    # `last_row` is that row. The first such chain leaves `start` free, which costs its price.
+    # `best_length` is the length of the best chain so far that leaves a row without a column, and
+    # `freed_row` is that row. The first such chain leaves `start` free, which costs its price.
     row = start
     row_distance = 0.0
     n_settled = 0
     size = 0
-    least = ports.row_price[start]
-    last_row = start
+    best_length = ports.row_price[start]
+    freed_row = start
     free_column = -1
 
     # The search settles columns in the order of their distances. It ends at a free column, or when
     # no column is nearer than the cost of leaving the best row so far without one. `limit` is that
     # cost, or the distance of the nearest free column that is reached if that is less.
-    limit = least
+    limit = best_length
     while True:
         limit, size = _reach_columns(ports, unserved, row, row_distance, limit, size)
 
         # Columns that are settled are still in the heap where they came nearer on the way.
         while size > 0 and ports.seen[ports.heap_columns[0]] == 2:
             size = pop(ports.heap_distances, ports.heap_columns, size)
-        if size == 0 or ports.heap_distances[0] > least:
+        if size == 0 or ports.heap_distances[0] > best_length:
             break
 
         # The nearest column has its final distance.
@@ -346,26 +346,26 @@ def _match_row(ports, unserved, start):
         # A free column ends the chain; else the row that has it may look for another one, or give
         # it up and stay free.
         if ports.row_of[column] < 0:
-            least = row_distance
+            best_length = row_distance
             free_column = column
             break
         row = ports.row_of[column]
-        if row_distance + ports.row_price[row] < least:
-            least = row_distance + ports.row_price[row]
-            last_row = row
-            limit = min(limit, least)
+        if row_distance + ports.row_price[row] < best_length:
+            best_length = row_distance + ports.row_price[row]
+            freed_row = row
+            limit = min(limit, best_length)
 
-    # Now `least` is the length of the best chain. Each final column gets dearer, and its row
+    # Now `best_length` is the length of the best chain. Each final column gets dearer, and its row
     # cheaper, by how much nearer than the end of the chain it is: entries on the chain then have
     # a reduced cost of 0, and no entry one below 0.
-    ports.row_price[start] -= least
+    ports.row_price[start] -= best_length
     for k in range(n_settled):
         column = ports.settled[k]
 
         # A free column at the end of the path has no row whose price would move.
         if ports.row_of[column] >= 0:
-            ports.row_price[ports.row_of[column]] -= least - ports.distance[column]
-        ports.column_price[column] += least - ports.distance[column]
+            ports.row_price[ports.row_of[column]] -= best_length - ports.distance[column]
+        ports.column_price[column] += best_length - ports.distance[column]
     for k in range(n_settled):
         ports.seen[ports.settled[k]] = 0
     for k in range(size):
@@ -377,8 +377,8 @@ def _match_row(ports, unserved, start):
     # none.
     column = free_column
     if column < 0:
-        column = ports.column_of[last_row]
-        ports.column_of[last_row] = -1
+        column = ports.column_of[freed_row]
+        ports.column_of[freed_row] = -1
     while column >= 0:
         row = ports.before[column]
         ports.row_of[column] = row

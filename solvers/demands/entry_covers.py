@@ -86,10 +86,10 @@ def _weigh(ports, unserved, count, delay, pressure):
         column_load[unserved.column[entry]] += unserved.ticks[entry] + delay
 
     # The greatest load of a line, to which all others are compared.
-    most = max(largest_of(row_load, n), largest_of(column_load, n))
+    greatest_load = max(largest_of(row_load, n), largest_of(column_load, n))
     for port in range(n):
-        row_load[port] = np.exp(pressure * (row_load[port] / most - 1.0))
-        column_load[port] = np.exp(pressure * (column_load[port] / most - 1.0))
+        row_load[port] = np.exp(pressure * (row_load[port] / greatest_load - 1.0))
+        column_load[port] = np.exp(pressure * (column_load[port] / greatest_load - 1.0))
     for entry in range(count):
         unserved.worth[entry] = row_load[unserved.row[entry]] + column_load[unserved.column[entry]]
 
@@ -108,13 +108,13 @@ def _add_best_values(unserved, count, bonus, n_lengths):
     """Bound what a slot of each length can serve: add up the best value of each row.
 
     Adds to ``unserved.total[k]`` for a slot of ``unserved.lengths[k]`` ticks, for all k below
-    `n_lengths`; this and ``unserved.most[k]`` begin at 0. No matching is worth more, as it has at
-    most one entry of each row. The last row is not added: its best values are left in
-    ``unserved.most``.
+    `n_lengths`; this and ``unserved.best_of_row[k]`` begin at 0. No matching is worth more, as it
+    has at most one entry of each row. The last row is not added: its best values are left in
+    ``unserved.best_of_row``.
     """
     lengths = unserved.lengths
     total = unserved.total
-    most = unserved.most
+    best_of_row = unserved.best_of_row
     row = -1
     # Entries come row by row: the best values of a row are added up where the next one begins,
     # which the last row lacks.
@@ -122,13 +122,13 @@ def _add_best_values(unserved, count, bonus, n_lengths):
         if unserved.row[entry] != row:
             row = unserved.row[entry]
             for k in range(n_lengths):
-                total[k] += most[k]
-                most[k] = 0.0
+                total[k] += best_of_row[k]
+                best_of_row[k] = 0.0
         worth = unserved.worth[entry]
         ticks = float(unserved.ticks[entry])
         for k in range(n_lengths):
             value = worth * _serves(ticks, lengths[k], bonus)
-            most[k] = value if value > most[k] else most[k]
+            best_of_row[k] = value if value > best_of_row[k] else best_of_row[k]
 
 
 @inner_kernel
@@ -141,8 +141,8 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
 
     1. an entry has its value, with `bonus` ticks more if it is finished: usually one delay, which
        it saves;
-    2. each row counts with its best entry, kept in ``unserved.most`` meanwhile. No matching is
-       sought: two rows may count the same column;
+    2. each row counts with its best entry, kept in ``unserved.best_of_row`` meanwhile. No matching
+       is sought: two rows may count the same column;
     3. the sum over all rows is divided by length + delay: the rate of the length.
 
     Returns the length of the greatest rate in ticks, and leaves lengths and rates in
@@ -150,7 +150,7 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
     """
     lengths = unserved.lengths
     total = unserved.total
-    most = unserved.most
+    best_of_row = unserved.best_of_row
     sizes = unserved.ticks
     n_sizes = count
 
@@ -176,7 +176,7 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
         # For example, with 9 entries and 3 choices those at 0, 4 and 8; further places repeat 8.
         lengths[k] = sizes[min(k, choices - 1) * (n_sizes - 1) // max(1, choices - 1)]
         total[k] = 0.0
-        most[k] = 0.0
+        best_of_row[k] = 0.0
     if n_lengths == CHOICES:
         # A fixed number of lengths is compiled to comparisons side by side.
         _add_best_values(unserved, count, bonus, CHOICES)
@@ -187,7 +187,7 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
     best_rate = -1.0
     best = 0
     for k in range(choices):
-        total[k] = (total[k] + most[k]) / (lengths[k] + delay)
+        total[k] = (total[k] + best_of_row[k]) / (lengths[k] + delay)
         if total[k] > best_rate:
             best_rate = total[k]
             best = k
@@ -223,14 +223,14 @@ def _value_critical_lines(ports, unserved, count):
     heaviest = float(largest_of(unserved.ticks, count))
 
     # The most entries that any line has left: lines with as many are critical.
-    most = max(largest_of(row_entries, n), largest_of(column_entries, n))
+    most_entries = max(largest_of(row_entries, n), largest_of(column_entries, n))
 
     # A critical line counts more than the ticks of all ports together.
     for entry in range(count):
         value = unserved.ticks[entry] / heaviest
-        if row_entries[unserved.row[entry]] == most:
+        if row_entries[unserved.row[entry]] == most_entries:
             value += 2.0 * n
-        if column_entries[unserved.column[entry]] == most:
+        if column_entries[unserved.column[entry]] == most_entries:
             value += 2.0 * n
         unserved.value[entry] = value
 
@@ -347,13 +347,14 @@ def _match_best_length(ports, unserved, count, delay, bonus):
 def cover_entries(ports, unserved, count, terms, slots):
     """Serve a demand by slots, one after the other, until all is served or there is no room.
 
-    Entries are served in place; `terms` are `CoverTerms`, and `slots`, a `Plan`, receives the
-    slots. Returns how many of them were written and how many entries are left. ``ports.work[0]``
-    is how many entries may still be looked at; it is negative if the kernel had to end early.
+    The first `count` entries of `unserved` are served in place; `terms` are `CoverTerms`, and
+    `slots`, a `Plan`, receives the slots. Returns how many of them were written and how many
+    entries are left. ``ports.work[0]`` is how many entries may still be looked at; it is negative
+    if the kernel had to end early.
     """
-    done = 0
+    n_slots = 0
     bonus = terms.bonus * terms.delay
-    while count > 0 and done < len(slots.ticks):
+    while count > 0 and n_slots < len(slots.ticks):
         # The value of each entry, in which the rules differ, and the matching for these values.
         # All that is done beside matching counts as eight looks at each entry.
         length = np.int64(0)
@@ -381,21 +382,26 @@ def cover_entries(ports, unserved, count, terms, slots):
 
         # A slot ends one of its entries at least, and with it the loop.
         length = max(length, _held_ticks(ports, unserved, count, terms.rule), terms.shortest)
-        slots.ticks[done] = length
-        count = _serve_slot(ports, unserved, count, length, slots.matchings[done])
-        done += 1
-    return done, count
+        slots.ticks[n_slots] = length
+        count = _serve_slot(ports, unserved, count, length, slots.matchings[n_slots])
+        n_slots += 1
+    return n_slots, count
 
 
 def copy_entries(entries: Entries, n_lengths: int = CHOICES) -> UnservedEntries:
     """Copy entries for a kernel that serves them in place, beside scratch that is not filled."""
     worth, value = np.empty((2, len(entries.ticks)))
-    lengths, total, most = np.empty((3, n_lengths))
-    row = entries.row.astype(np.int64)
-    column = entries.column.astype(np.int64)
-    sizes = np.empty(RANKED, dtype=np.int64)
+    lengths, total, best_of_row = np.empty((3, n_lengths))
     return UnservedEntries(
-        row, column, entries.ticks.copy(), worth, value, lengths, total, most, sizes
+        row=entries.row.astype(np.int64),
+        column=entries.column.astype(np.int64),
+        ticks=entries.ticks.copy(),
+        worth=worth,
+        value=value,
+        lengths=lengths,
+        total=total,
+        best_of_row=best_of_row,
+        sizes=np.empty(RANKED, dtype=np.int64),
     )
 
 
@@ -448,7 +454,7 @@ def yield_cover(
         cost += slots.cost(task.delay)
         if cost >= next_check and task.useful_ticks < np.inf:
             next_check = cost + task.useful_ticks / 20
-            rest = Entries(
+            unserved_entries = Entries(
                 task.entries.n_ports,
                 unserved.row[:n_left].astype(np.int32),
                 unserved.column[:n_left].astype(np.int32),
@@ -461,7 +467,7 @@ def yield_cover(
             # if even the bound of the rest is too much.
             is_foreseen = available_s > _WORTH_FORESEEING_S and now_s - began_s > available_s / 20
             is_late = now_s - began_s > available_s * (1 - (n_left / n_entries) ** 2)
-            is_long = cost + LineSums.of(rest).bound(task.delay) > task.useful_ticks
+            is_long = cost + LineSums.of(unserved_entries).bound(task.delay) > task.useful_ticks
             if is_long or (is_foreseen and is_late):
                 return
     plan = Plan(

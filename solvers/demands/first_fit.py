@@ -115,9 +115,10 @@ def _first_fit(entries, rows, columns, slots):
     """Serve a demand quickly: put each entry into the first slot with room for it (first fit).
 
     Writes ``slots.matchings[slot, source]`` and ``slots.ticks[slot]``, 0 before; returns the
-    number of slots. `entries` come heaviest first, and all ports are free before. A
-    slot has room for an entry if neither of its ports has another circuit in the slot. If no slot
-    has room, a new one is opened. A slot lasts as long as its heaviest entry.
+    number of slots. `entries` come heaviest first; `rows` and `columns` are the `BusySlots` of
+    sources and of destinations, all free before. A slot has room for an entry if neither of its
+    ports has another circuit in the slot. If no slot has room, a new one is opened. A slot lasts
+    as long as its heaviest entry.
     """
     n_slots = 0
     for entry in range(len(entries.ticks)):
@@ -246,7 +247,7 @@ def cover_matrix_first_fit(demand: NDArray[np.int64], lines: LineSums) -> Plan:
 def _lay_out_slots(lines: LineSums, n_ports: int) -> tuple[BusySlots, BusySlots, Plan]:
     """Make room for the slots of first fit, and for the sets of slots in which ports are busy.
 
-    The first two are the sets of sources and of destinations.
+    Returns the sets of sources, those of destinations, and the slots.
     """
     # With d entries in the fullest line, an entry finds at most d - 1 slots closed by its source
     # and d - 1 by its destination. The second extra word keeps `first_open` inside the array.

@@ -285,10 +285,10 @@ class _OrderSearch:
         ``order[position]`` is the number of an entry. The result is a new order with the same
         bonus, or the same order with another one.
         """
-        kind = self._rng.random()
-        if kind < _NEW_BONUS_SHARE:
+        draw = self._rng.random()  # chooses among three moves by their shares
+        if draw < _NEW_BONUS_SHARE:
             return order, float(self._rng.uniform(min(_BONUSES), _BONUSES[-1]))
-        if kind < _NEW_BONUS_SHARE + _GROUP_MOVE_SHARE:
+        if draw < _NEW_BONUS_SHARE + _GROUP_MOVE_SHARE:
             is_moved = self._group[order] == self._rng.integers(len(self._weights))
             return _put_before(order, is_moved, int(self._rng.integers(len(order)))), bonus
 

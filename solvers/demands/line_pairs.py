@@ -45,7 +45,7 @@ def count_terms(
     n_ports = len(demand)
     # A multiset for each line: how often each number of ticks occurs.
     numbers_of_line = [Counter(line[line > 0].tolist()) for line in (*demand, *demand.T)]
-    sizes = [numbers.total() for numbers in numbers_of_line]
+    sizes = [first_numbers.total() for first_numbers in numbers_of_line]
     longest_lines = sorted(range(2 * n_ports), key=lambda line: -sizes[line])[:_MOST_LINES]
     best = sizes[longest_lines[0]] if longest_lines else 0
     if best == 0:
@@ -61,16 +61,16 @@ def count_terms(
             break
 
         # Equal numbers count once: two entries less one group.
-        numbers = numbers_of_line[first]
-        others = numbers_of_line[second]
-        equal = numbers & others
-        n_entries = numbers.total() + others.total() - equal.total()
+        first_numbers = numbers_of_line[first]
+        second_numbers = numbers_of_line[second]
+        equal = first_numbers & second_numbers
+        n_entries = first_numbers.total() + second_numbers.total() - equal.total()
         if n_entries <= best:
             continue
 
         # Entries of the second line with a minus, so that a group is a set of sum zero.
-        differences = [*(numbers - equal).elements()]
-        differences += [-number for number in (others - equal).elements()]
+        differences = [*(first_numbers - equal).elements()]
+        differences += [-number for number in (second_numbers - equal).elements()]
         n_terms = n_entries - _most_groups(differences)
         if n_terms > best:
             axis, port = names[first]
@@ -115,19 +115,19 @@ def _most_groups(numbers: list[int]) -> int:
     return int(chain_length[-1])
 
 
-def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[int], bool]]:
+def guess_weights(demand: NDArray[np.int64], n_terms: int) -> Iterator[tuple[list[int], bool]]:
     """Guess which weights a decomposition of a demand into few terms may have.
 
     In a sum of weighted permutations each entry is a sum of weights. If a line (row or column) has
     as many entries as there are terms, its entries are the weights.
 
-    With `most` terms, each guess is a list of at most so many weights in ticks, and whether every
-    decomposition has to have them. Numbers that occur often are guessed; the last guess is none at
-    all.
+    With `n_terms` terms, each guess is a list of at most so many weights in ticks, and whether
+    every decomposition has to have them. Numbers that occur often are guessed, unless they are the
+    sum of two such numbers; the last guess is none at all.
     """
     # A line of as many entries as terms has one entry of each, which is its weight.
     for line in (*demand, *demand.T):
-        if np.count_nonzero(line) == most:
+        if np.count_nonzero(line) == n_terms:
             yield line[line > 0].tolist(), True
             return
 
@@ -139,12 +139,12 @@ def guess_weights(demand: NDArray[np.int64], most: int) -> Iterator[tuple[list[i
         candidates = [
             number
             for number in frequent
-            if not any(number - other in frequent - {other} for other in frequent)
+            if not any(number - part in frequent - {part} for part in frequent)
         ]
 
         # The most frequent numbers first.
         candidates.sort(key=lambda number: (-occurrences[number], number))
-        weights = candidates[:most]
+        weights = candidates[:n_terms]
         if weights and weights != previous:
             previous = weights
             yield weights, False

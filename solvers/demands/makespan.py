@@ -328,7 +328,7 @@ class _MakespanSearch:
         k are settled, any better plan has k + 1 slots or more, so it costs at least k + 1 delays
         and the sum of the busiest line: this is what the lower bound ``self.bound`` is raised to
         (`_lift_beyond`). The search ends when that alone is no less than the cost of the best
-        plan.
+        plan: the result is None, and else the limit that was met before.
         """
         if self.best is None:
             return Limit.EXHAUSTED

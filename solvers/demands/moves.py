@@ -350,8 +350,8 @@ class MoveSearch:
             task.demand,
             task.delay,
             task.shortest,
-            np.array([choice for choice, _ in _RULES]),
-            np.array([pressure for _, pressure in _RULES]),
+            choices=np.array([choice for choice, _ in _RULES]),
+            pressures=np.array([pressure for _, pressure in _RULES]),
         )
 
         # A move is estimated to take a quarter of a cover of the whole demand.

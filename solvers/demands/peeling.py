@@ -387,7 +387,10 @@ def peel_permutations(space, rule, stop, permutations, weights):
 
     All rows and columns of the matrix have the same sum. Each permutation is taken off the matrix
     as often as its smallest entry, its weight. For example, ((5, 2), (2, 5)) gives the identity
-    with weight 5 and then the exchange with weight 2. The rules say which one comes next:
+    with weight 5 and then the exchange with weight 2. Writes ``permutations[term, row]``, a
+    column, and ``weights[term]``, until both are full or line sums are down to `stop`, and returns
+    how many terms there are; -1 if no permutation has entries above 0 alone. The rules say which
+    one comes next:
 
     - FIRST: any one of entries above 0. Rows whose entry is used up look for another column by
       augmenting paths, and all others keep theirs.

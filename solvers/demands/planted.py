@@ -86,8 +86,8 @@ def find_weights(entries: Entries, lines: LineSums) -> Weights | None:
     copies, as it occurs twice as often) and 7. Values that are sums of two others, and no more
     frequent than chance explains, are left out.
 
-    At the end the weights with their copies have to add up to the sum of a line, 107 here; None is
-    returned where they do not, where no value is frequent, and where there are too many.
+    At the end the weights with their copies have to add up to the sum of a line, 107 here. Without
+    such weights the result is None: no value is frequent, too many are, or none make up the sum.
     """
     n_ports = entries.n_ports
     if lines.most_entries > MOST_PERMUTATIONS:
@@ -168,8 +168,8 @@ def _match_alone(entries: Entries, weights: Weights) -> Summands:
     columns = entries.n_ports + entries.column[equal.entry].astype(np.int64)
 
     # How often the weight occurs in the row or the column of the entry, whichever is more.
-    most = np.maximum(in_line[rows, equal.weight], in_line[columns, equal.weight])
-    is_certain = most <= weights.copies[equal.weight]
+    n_in_line = np.maximum(in_line[rows, equal.weight], in_line[columns, equal.weight])
+    is_certain = n_in_line <= weights.copies[equal.weight]
     return Summands(equal.entry[is_certain], equal.weight[is_certain])
 
 

@@ -435,8 +435,7 @@ class _CandidateSearch:
         """
         task = CoverTask.of(
             self.problem.ticks, self.problem.delay_ticks, self.problem.min_slot_ticks
-        )
-        task = task._replace(
+        )._replace(
             deadline=self.clock.deadline_s,
             is_plain=is_plain(self.problem),
             former=former,

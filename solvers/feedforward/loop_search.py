@@ -509,16 +509,16 @@ def _set_leaf(number, task: LoopTask, space: LoopSpace):
         # A cell is in bar (0) if light leaves on the same of two places as it entered, else in
         # cross (1): hence the exclusive or of the two.
         if task.wide:
-            entered = space.lines[ENTERED, depth, place + i]
-            left = space.lines[LEFT, depth, place + o]
+            wire_in = space.lines[ENTERED, depth, place + i]
+            wire_out = space.lines[LEFT, depth, place + o]
             if size == 1:
-                states[first] = entered ^ left
+                states[first] = wire_in ^ wire_out
                 cost = task.cell_cost[first, states[first], 0]
             else:
                 cell = first + i
                 last = first + 2 + o
-                states[cell] = entered ^ o
-                states[last] = i ^ left
+                states[cell] = wire_in ^ o
+                states[last] = i ^ wire_out
                 cost = (
                     task.cell_cost[cell, states[cell], 0] + task.cell_cost[last, states[last], 0]
                 )

@@ -440,7 +440,7 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
 
         # Blocks follow by depth, each before its halves.
         depth = -1
-        here = 0  # where the lines of the present depth begin in `lines`
+        present_depth = 0  # where the lines of the present depth begin in `lines`
         next_depth = 2 * width  # the same of the next depth
         for number in range(len(blocks)):
             size = blocks[number, SIZE]
@@ -452,11 +452,11 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
             # light everywhere and a power of two are there none of either.
             if blocks[number, DEPTH] > depth:
                 depth = blocks[number, DEPTH]
-                here = 2 * width * (depth & 1)
-                next_depth = 2 * width - here
+                present_depth = 2 * width * (depth & 1)
+                next_depth = 2 * width - present_depth
                 if lit < n or n & (n - 1) > 0:
                     lines[next_depth : next_depth + 2 * width] = -1
-            place = here + blocks[number, PLACE]
+            place = present_depth + blocks[number, PLACE]
 
             # Small blocks are looked up: the outputs of their lines are the digits of a number.
             # A digit to base 5 is an output plus 1, as idle lines have -1; all four ones that are
@@ -508,8 +508,8 @@ def widen(narrow, wide, matchings, halves, states):
             o = matchings[row, source]
             if o < 0:
                 continue
-            entered = 0  # of the two wires of a line, the one with light, at the input
-            left = 0  # the same at the output
+            wire_in = 0  # of the two wires of a line, the one with light, at the input
+            wire_out = 0  # the same at the output
             number = 0
 
             # In each block, i and o are the input and the output of the circuit, and become those
@@ -519,11 +519,11 @@ def widen(narrow, wide, matchings, halves, states):
                 side = 1
                 if i >> 1 < pairs:
                     side = halves[row, narrow[number, IN] + (i >> 1)] ^ (i & 1)
-                    states[row, wide[number, IN] + i] = entered ^ side
-                    entered = i & 1
+                    states[row, wide[number, IN] + i] = wire_in ^ side
+                    wire_in = i & 1
                 if o >> 1 < pairs:
-                    states[row, wide[number, OUT] + o] = side ^ left
-                    left = o & 1
+                    states[row, wide[number, OUT] + o] = side ^ wire_out
+                    wire_out = o & 1
                 i = i >> 1
                 o = o >> 1
                 number = narrow[number, LOWER if side else UPPER]
@@ -532,7 +532,7 @@ def widen(narrow, wide, matchings, halves, states):
             # the cells first and first + 1, each output one of the two after them.
             first = wide[number, IN]
             if narrow[number, SIZE] == 1:
-                states[row, first] = entered ^ left
+                states[row, first] = wire_in ^ wire_out
             else:
-                states[row, first + i] = entered ^ o
-                states[row, first + 2 + o] = i ^ left
+                states[row, first + i] = wire_in ^ o
+                states[row, first + 2 + o] = i ^ wire_out

@@ -74,7 +74,10 @@ def begin_at(end, node):
 
 @inner_kernel
 def reach(end, node, previous, cost):
-    """Keep a way to a node that costs less than the one known so far, and put it into the heap."""
+    """Keep a way to a node that costs less than the one known so far, and put it into the heap.
+
+    `previous` is the node before it on the way, -1 at the end of the search itself.
+    """
     if end.cost[node] == NOT_REACHED:
         end.reached[end.counts[N_REACHED]] = node
         end.counts[N_REACHED] += 1

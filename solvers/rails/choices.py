@@ -169,7 +169,12 @@ class Decoder:
         circuits = np.zeros((network.ports_per_gpu, n_seats), np.int64)
         free_s = np.zeros(circuits.shape)
         self._scratch = Scratch(
-            ports=BundlePorts(circuits, circuits.copy(), free_s, free_s.copy()),
+            ports=BundlePorts(
+                receiver=circuits,
+                sender=circuits.copy(),
+                send_free_s=free_s,
+                receive_free_s=free_s.copy(),
+            ),
             mark=np.zeros(n_seats, np.int64),
             heap=np.zeros(n_nodes, np.int64),
             key_s=np.zeros(n_nodes),
@@ -509,18 +514,18 @@ class Search:
 
         # Then other orders of the seats and other priorities: of the plain shape, whose nodes
         # either may not overtake each other or may, and of all shapes, from the best to the worst.
-        # The first pair was timed above and is left out.
+        # The first pair of each list was timed above and is left out.
         pairs_in_order = list(product((in_program, critical, earliest), self.orders))[1:]
-        others = list(product((critical, earliest), self.orders))[1:]
+        pairs = list(product((critical, earliest), self.orders))[1:]
         variants_in_order = (
             self._form(self.plain, order, priority)._replace(in_order=True)
             for priority, order in pairs_in_order
         )
-        plain_variants = (self._form(self.plain, order, priority) for priority, order in others)
+        plain_variants = (self._form(self.plain, order, priority) for priority, order in pairs)
         shape_variants = (
             self._form(shape, order, priority)
             for shape in best_shapes
-            for priority, order in others
+            for priority, order in pairs
         )
 
         # And hastes, by which nodes are preferred: messages by one or three delays of a change,

@@ -229,9 +229,9 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
         """
         routing = self.routing
         self.length_radix = len(routing.graph.capacity) + 1
-        most = self.length_radix * int(routing.cost.max(initial=0) // LOSS_COST) + 1
-        self.loss_radix = most + 1
-        self.worst = self.model.new_int_var(0, most, "")
+        most_loss = self.length_radix * int(routing.cost.max(initial=0) // LOSS_COST) + 1
+        self.loss_radix = most_loss + 1
+        self.worst = self.model.new_int_var(0, most_loss, "")
         lengths: Any = 0
         for circuit, (loss, length) in zip(self.circuits, self.sums, strict=True):
             lengths += length
@@ -395,8 +395,8 @@ class RerouteSearch:
         `disturbed` counts circuits of jobs that were not hit, `moved` all circuits that were not
         hit. Fewer disturbed ones outweigh any number of moved ones. False, too, without a plan.
         """
-        most = disturbed, len(self.case.hit) + moved
-        return self.best is not None and self.best.levels[:2] <= most
+        levels = disturbed, len(self.case.hit) + moved
+        return self.best is not None and self.best.levels[:2] <= levels
 
 
 def solve(

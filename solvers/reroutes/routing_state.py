@@ -204,19 +204,19 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
 
 
 def _freeze(
-    units: Units, first: NDArray[Any], head: NDArray[Any], **others: NDArray[Any]
+    units: Units, first: NDArray[Any], head: NDArray[Any], **node_and_arc_data: NDArray[Any]
 ) -> FlowGraph:
     """Make a graph of read-only int32 arrays, with tails of arcs and the arcs into each node."""
     nodes = np.arange(len(first) - 1)
     back_arc = np.argsort(head, kind="stable")
-    others |= {
+    node_and_arc_data |= {
         "first": first,
         "head": head,
         "tail": np.repeat(nodes, np.diff(first)),
         "back_first": np.searchsorted(head[back_arc], np.arange(len(first))),
         "back_arc": back_arc,
     }
-    arrays = {name: array.astype(np.int32) for name, array in others.items()}
+    arrays = {name: array.astype(np.int32) for name, array in node_and_arc_data.items()}
     make_read_only(*arrays.values())
     return FlowGraph(units.n_units, units.ports_per_unit, 2 * units.n_units, **arrays)
 
@@ -479,6 +479,7 @@ class RoutingState:
         fabric = problem.fabric
         passed = problem.passed
         each_circuit = np.arange(len(self.ends))
+        inner_nodes: list[NDArray[Any]]
         if fabric.graph is None:
             inner_nodes = [problem.units.edge_of_fibre[passed.part]]
             inner_circuits = [passed.circuit]
@@ -490,12 +491,11 @@ class RoutingState:
         # First all units left, then these nodes, at last all units entered: a stable sort by
         # circuit brings each path together, and keeps this order.
         inner = self.graph.inner + np.concatenate(inner_nodes)
-        unit_entered = self.graph.units + self.ends[:, 1]
-        node = np.concatenate([self.ends[:, 0], inner, unit_entered]).astype(np.int32)
+        node = np.concatenate([self.ends[:, 0], inner, self.graph.units + self.ends[:, 1]])
         circuit = np.concatenate([each_circuit, *inner_circuits, each_circuit])
         order = np.argsort(circuit, kind="stable")
         stops = np.cumsum(np.bincount(circuit))
-        return node[order], stops
+        return node[order].astype(np.int32), stops
 
     def _new_workspace(self, circuits: int) -> RerouteSpace:
         """Make a workspace for so many circuits at once."""
@@ -538,10 +538,11 @@ class RoutingState:
         # the place on the side.
         if self.first_fibre:
             return []
-        entered = self.graph.terminal[path[1:-2]]
+        entering = self.graph.terminal[path[1:-2]]
         last = path[-2] - self.graph.inner - len(self._mate)
-        left = np.append(self._mate[entered[1:]], last)
-        return list(zip((entered // 4).tolist(), ((entered ^ left) & 1).tolist(), strict=True))
+        leaving = np.append(self._mate[entering[1:]], last)
+        state = (entering ^ leaving) & 1
+        return list(zip((entering // 4).tolist(), state.tolist(), strict=True))
 
     def sum_up(self, paths: Sequence[Path]) -> tuple[int, int, int]:
         """Count cells to be set, the worst loss in hundredths of a dB, and the length.

@@ -348,10 +348,10 @@ class Master:
         """
         # Light enters each cell but the first at the mate of the terminal that it left before.
         # Bits above the second one are the cell; the state is 1 (cross) if the lowest bits differ.
-        left = np.asarray(terminals)
+        leaving = np.asarray(terminals)
         source = self.wiring.source[self.circuits[circuit][0]]
-        entered = np.append(source, self.wiring.mate[left[:-1]])
-        return int(self.wiring.cell_cost[left >> 2, (left ^ entered) & 1].sum())
+        entering = np.append(source, self.wiring.mate[leaving[:-1]])
+        return int(self.wiring.cell_cost[leaving >> 2, (leaving ^ entering) & 1].sum())
 
 
 def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:

@@ -161,13 +161,13 @@ def route_by_negotiation(
     # `EXHAUSTED` says that negotiations have come to their end without a limit.
     attempts = Negotiation(problem).attempts(rng, n_turns, start, patience)
     best, limit, _ = take_best(attempts, bound, clock, on_event, "negotiate", n_turns)
-    left = limits_left(limits, clock)
+    remaining_limits = limits_left(limits, clock)
     if best is None and unlimited and limit is Limit.EXHAUSTED:
-        return hand_over(problem, left, rng, on_event, "negotiated")
+        return hand_over(problem, remaining_limits, rng, on_event, "negotiated")
     solution = conclude_routes(problem, best, bound, limit, "negotiated")
     if unlimited and limits.time_s is not None and limit is Limit.EXHAUSTED:
         with stoppable() as stop:
-            proved = route_exactly(problem, left, rng, only_better(on_event), solution)
+            proved = route_exactly(problem, remaining_limits, rng, only_better(on_event), solution)
             return unite(solution, replace(proved, method="negotiated"))
         return replace(solution, limit=stop.limit)
     return solution

@@ -329,10 +329,10 @@ def least_cost(graph: MeshArrays, port, partner):
 @inner_kernel
 def _most_use(graph: MeshArrays, use, route):
     """Return the most circuits on a link of a route; ``use[link]`` counts circuits."""
-    most = 0
+    largest_use = 0
     for step in range(len(route)):
-        most = max(most, use[graph.link[route[step]]])
-    return most
+        largest_use = max(largest_use, use[graph.link[route[step]]])
+    return largest_use
 
 
 @kernel

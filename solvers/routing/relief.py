@@ -503,30 +503,30 @@ def _try_move(
     # Rip up the circuits in its path, and sort them by insertion: the worst one is routed first.
     n_displaced = 0
     for step in range(circuits.lengths[move.port]):
-        other = scratch.owner[graph.link[circuits.routes[move.port, step]]]
-        if other < 0:
+        displaced = scratch.owner[graph.link[circuits.routes[move.port, step]]]
+        if displaced < 0:
             continue
-        _set_link_owner(graph, scratch, circuits, other, -1)
+        _set_link_owner(graph, scratch, circuits, displaced, -1)
 
         # By insertion: those with a larger value stay in front.
         place = n_displaced
         while place > 0:
-            before = scratch.displaced[place - 1]
-            if scratch.value[before] >= scratch.value[other]:
+            in_front = scratch.displaced[place - 1]
+            if scratch.value[in_front] >= scratch.value[displaced]:
                 break
-            scratch.displaced[place] = before
+            scratch.displaced[place] = in_front
             place -= 1
-        scratch.displaced[place] = other
+        scratch.displaced[place] = displaced
         n_displaced += 1
 
     # The links of all others are closed to the circuits that were ripped up.
     _set_link_owner(graph, scratch, circuits, move.port, move.port)
     for place in range(n_displaced):
-        other = scratch.displaced[place]
-        detour = CircuitMove(other, FAR, move.worst)
+        displaced = scratch.displaced[place]
+        detour = CircuitMove(displaced, FAR, move.worst)
         if not _reroute(graph, search, chip, scratch, circuits, detour):
             return False
-        _set_link_owner(graph, scratch, circuits, other, other)
+        _set_link_owner(graph, scratch, circuits, displaced, displaced)
     return True
 
 

@@ -295,10 +295,10 @@ class CellRouter:
             routes, lengths = self.follow(np.where(is_shared, matching, IDLE), states[slot - 1])
             if repeats:
                 stays_to_end = (matchings[slot:] == matching).all(axis=0)
-                known = self.follow(np.where(stays_to_end, matching, IDLE), states[0])
-                is_known = (lengths == 0) & (known[1] > 0)
-                routes[is_known] = known[0][is_known]
-                lengths[is_known] = known[1][is_known]
+                first_routes = self.follow(np.where(stays_to_end, matching, IDLE), states[0])
+                is_known = (lengths == 0) & (first_routes[1] > 0)
+                routes[is_known] = first_routes[0][is_known]
+                lengths[is_known] = first_routes[1][is_known]
 
             # Circuits with a known route keep it: `lengths` is above 0. Nothing is to do where the
             # slot has these routes already; `present` are its own routes and their lengths.
@@ -315,9 +315,9 @@ class CellRouter:
             is_circuit = partner != IDLE
             if self.bidirectional:
                 is_circuit &= np.arange(len(partner)) < partner
-            others = np.flatnonzero(is_circuit & ~is_fixed)
-            others = others[np.argsort(-self.least[others, partner[others]], kind="stable")]
-            if self.settle(others, partner, routes, lengths, base=base, effort=_BESIDE) < 0:
+            waiting = np.flatnonzero(is_circuit & ~is_fixed)
+            waiting = waiting[np.argsort(-self.least[waiting, partner[waiting]], kind="stable")]
+            if self.settle(waiting, partner, routes, lengths, base=base, effort=_BESIDE) < 0:
                 continue
             new_states = self.states(np.flatnonzero(is_circuit), routes, lengths)
 

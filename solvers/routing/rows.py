@@ -281,7 +281,11 @@ def _try_efforts(
 
         # Efforts come as rows of an array, of which numba makes a record field by field.
         effort = Effort(
-            tries[turn, 0], tries[turn, 1], tries[turn, 2], tries[turn, 3], tries[turn, 4]
+            first=tries[turn, 0],
+            growth_percent=tries[turn, 1],
+            history=tries[turn, 2],
+            rounds=tries[turn, 3],
+            most=tries[turn, 4],
         )
         circuits.lengths[:] = 0
         if negotiate(wiring, space, effort, scratch.no_cost, circuits) >= 0:

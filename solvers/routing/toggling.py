@@ -255,7 +255,15 @@ def _begin_next_level(side: SearchSide, progress: SideProgress, best_cost) -> Si
         if level_cost <= cost < best_cost:
             _put_in_bucket(side, n_entries, entering, cost - level_cost)
             n_entries += 1
-    return SideProgress(level, 0, n_entries, n_entries, 0, progress.n_reached, progress.n_expanded)
+    return SideProgress(
+        level=level,
+        bucket=0,
+        n_waiting=n_entries,
+        n_entries=n_entries,
+        n_later=0,
+        n_reached=progress.n_reached,
+        n_expanded=progress.n_expanded,
+    )
 
 
 @inner_kernel

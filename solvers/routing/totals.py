@@ -179,23 +179,23 @@ class LossTotals:
 
         `value` is the bound, in the units of `loss_units`, of which ``per_db`` make a dB.
         """
-        # For each number of dear cells (`times`: 0, 1, 2, ...), the fewest cheap ones (`counts`)
-        # that reach the bound: they have to come to what is `left` of it. If the parity of all
-        # cells is known and does not fit, there is one more.
+        # For each number of dear cells (`n_dear`: 0, 1, 2, ...), the fewest cheap ones (`n_cheap`)
+        # with which the total reaches the bound: they have to lose `to_reach_db`. If the parity of
+        # all cells is known and does not fit, there is one more.
         loss = max(0.0, (value - _TINY) / self.per_db)
         if not loss or not self.dear:
             return loss
-        most = math.ceil(loss / self.dear) + 2
-        times = np.arange(most, dtype=np.float64)
-        left = np.maximum(0.0, loss * _ROUNDING - times * self.dear)
+        max_dear = math.ceil(loss / self.dear) + 2
+        n_dear = np.arange(max_dear, dtype=np.float64)
+        to_reach_db = np.maximum(0.0, loss * _ROUNDING - n_dear * self.dear)
         if self.cheap:
-            counts = np.ceil(left / self.cheap)
+            n_cheap = np.ceil(to_reach_db / self.cheap)
         else:
-            times = times[left <= 0]
-            counts = np.zeros(np.count_nonzero(left <= 0))
+            n_dear = n_dear[to_reach_db <= 0]
+            n_cheap = np.zeros(np.count_nonzero(to_reach_db <= 0))
         if self.even is not None:
-            counts += (times + counts) % 2 != (0 if self.even else 1)
-        return float((times * self.dear + counts * self.cheap).min(initial=most * self.dear))
+            n_cheap += (n_dear + n_cheap) % 2 != (0 if self.even else 1)
+        return float((n_dear * self.dear + n_cheap * self.cheap).min(initial=max_dear * self.dear))
 
     def enough(self, objective: float) -> float:
         """Return the bound above which no total of losses is less than an objective.
@@ -204,20 +204,20 @@ class LossTotals:
         bound is larger than the result holds no better routes: with losses of 0.5 and 0.3 dB and
         an objective of 0.8 dB it is that of 0.6 dB, the largest total below.
         """
-        # The largest total below the objective: for each number of dear cells (`times`), as many
-        # cheap ones (`counts`) as still fit into what is `left`. If the parity of all cells is
+        # The largest total below the objective: for each number of dear cells (`n_dear`), as many
+        # cheap ones (`n_cheap`) as still fit into what is `room_db`. If the parity of all cells is
         # known and does not fit, there is one less.
         if not self.dear:
             return -math.inf
         below = objective * _ROUNDING
-        times = np.arange(math.ceil(below / self.dear) + 2, dtype=np.float64)
-        left = below - times * self.dear
-        times = times[left >= 0]
-        left = left[left >= 0]
-        counts = np.floor(left / self.cheap) if self.cheap else np.zeros(len(times))
+        n_dear = np.arange(math.ceil(below / self.dear) + 2, dtype=np.float64)
+        room_db = below - n_dear * self.dear
+        n_dear = n_dear[room_db >= 0]
+        room_db = room_db[room_db >= 0]
+        n_cheap = np.floor(room_db / self.cheap) if self.cheap else np.zeros(len(n_dear))
         if self.even is not None and self.cheap:
-            counts -= (times + counts) % 2 != (0 if self.even else 1)
-        totals = (times * self.dear + counts * self.cheap)[counts >= 0]
+            n_cheap -= (n_dear + n_cheap) % 2 != (0 if self.even else 1)
+        totals = (n_dear * self.dear + n_cheap * self.cheap)[n_cheap >= 0]
         return float(totals.max(initial=-math.inf)) * self.per_db + _TINY
 
 

@@ -539,16 +539,14 @@ class _Search:
 
             # Set the cell, go on, and undo it.
             self.set[cell] = state
-            if self.power:
-                self.objective += heat_mw
+            self.objective += heat_mw
             if leaving == end:
                 self._arrive(k, beam, paid_here)
             elif self.mate[leaving] >= 0:
                 self._follow(k, self.mate[leaving], end, port, beam, paid_here)
             if is_unset:
                 self.set[cell] = FREE
-            if self.power:
-                self.objective -= heat_mw
+            self.objective -= heat_mw
         beam.pop()
 
     def _arrive(self, k: int, beam: list[tuple[int, float]], paid: float) -> None:

@@ -45,14 +45,15 @@ _NODES_OF_AN_ITERATION = 10_000
 
 
 def find_cut(rack: Rack, plan: SliceShape, server: Shape, largest_load: int) -> list[int] | None:
-    """Find a set of servers that proves that a rack has no room for a slice (a cut), or None.
+    """Find a set of servers that proves that a rack has no room for a slice, a cut.
 
     However the slice lies, circuits between its slots inside and outside the set have to pass the
     edges that leave the set, and those that enter it. No slice has room if they are more than
     these edges may carry if no edge has more than `largest_load` circuits, those of earlier slices
     included. `server` is the shape of a server in chips. All sets of at most ``MOST`` nodes are
     tried, in time and memory :math:`O(2^n m)` for n nodes and m edges; the set that lacks the most
-    fibres is returned, servers numbered from the first one of the rack, then switches.
+    fibres is returned, servers numbered from the first one of the rack, then switches. The result
+    is None if no set proves it, or if there are more than ``MOST`` nodes or slots.
     """
     # Nodes are servers and switches; `members[subset, node]` and all below is by subset.
     n_nodes = int(rack.edges.max(initial=-1)) + 1

@@ -304,8 +304,8 @@ class Pod:
     def _join_directly(self, plan: SliceShape, servers: NDArray[np.int64]) -> Placement | None:
         """Find routes where light passes no server: an edge between two, or one switch between.
 
-        Each pair takes the first route with room (greedy). `servers` are numbered in the whole
-        pod.
+        Each pair takes the first route with room (greedy); None if some pair has none. `servers`
+        are numbered in the whole pod.
         """
         edge_between, switches_of_server = _direct_edges(self.fabric)
         room_of_edge = (self._fibres_of_edge - self.loads).tolist()
