@@ -479,9 +479,8 @@ class RoutingState:
         fabric = problem.fabric
         passed = problem.passed
         each_circuit = np.arange(len(self.ends))
-        inner_nodes: list[NDArray[Any]]
         if fabric.graph is None:
-            inner_nodes = [problem.units.edge_of_fibre[passed.part]]
+            inner_nodes: list[NDArray[Any]] = [problem.units.edge_of_fibre[passed.part]]
             inner_circuits = [passed.circuit]
         else:
             last = fabric.destination_terminals[problem.circuits[:, 1]]
