@@ -651,20 +651,18 @@ def _could_be_edges(rows: Sequence[Row]) -> bool:
         body = body[1:]
     if len(body) < 2 or not all(len(fields) == 3 and is_number(fields[2]) for fields in body):
         return False
-    # Words are ports of a list of edges. Ports that are numbers are whole ones.
+    # The rules for ports: words are enough; numbers are whole, 0 to max, which are max + 1.
     ports = [port for fields in body for port in fields[:2]]
     if not any(map(is_number, ports)):
         return True
     if not all(map(is_whole, ports)):
         return False
-    # Half of the ports occur at least: 0 to max are max + 1 numbers.
     numbers = {int(port) for port in ports}
     if max(numbers) >= 2 * len(numbers):
         return False
     if len(body) != 3:
         return True
-    # Three rows of three numbers: no port sends to itself, all amounts are positive, no pair
-    # twice.
+    # Three lines could be a matrix of three ports.
     pairs = [tuple(fields[:2]) for fields in body]
     no_loops = all(source != destination for source, destination in pairs)
     all_positive = all(read_number(fields[2], "") > 0 for fields in body)
