@@ -295,10 +295,11 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
 
     # First plans whose hops are known at once. Shifts of mixed radices, such as 1, 4 and 16: the
     # most configurations come first, and are taken however long they take to be written down. Then
-    # blocks that go straight to their places, one hop each, over circuits of their own: the shifts
-    # are 1 to n - 1, and the block of offset o takes the configuration o - 1 alone.
-    quick = [route_digits(n, split_rounds(n, k)) for k in range((n - 1).bit_length(), 0, -1)]
-    quick.append(Circulant(np.arange(1, n), np.eye(n, dtype=np.int8)[:, 1:]))
+    # a configuration for each value of a digit, and one hop for each digit that is not 0; with one
+    # digit blocks go straight to their places.
+    digit_counts = range((n - 1).bit_length(), 0, -1)
+    quick = [route_digits(n, split_rounds(n, k)) for k in digit_counts]
+    quick += [route_digit_values(n, split_rounds(n, k)) for k in digit_counts]
     best = quick[0]
     best_s = best.time_s(problem)
     is_whole = True
@@ -353,6 +354,20 @@ def route_digits(n: int, held: tuple[int, ...]) -> Circulant:
     radices = np.array([1 + rounds for rounds in held], dtype=np.int64)
     shifts = np.cumprod(radices) // radices
     return Circulant(shifts, np.arange(n)[:, None] // shifts % radices)
+
+
+def route_digit_values(n: int, held: tuple[int, ...]) -> Circulant:
+    """Return the paths on a shift for each value of each digit of mixed radices.
+
+    A block takes one hop for each digit of its offset that is not 0. Example: 12 ranks and
+    ``held=(3, 2)``. The shifts are 1, 2, 3 and 4, 8, and offset 7 takes the shifts 3 and 4.
+    """
+    places, digits = route_digits(n, held)
+    values = [np.arange(1, rounds + 1) for rounds in held]
+    shifts = np.concatenate([values[k] * places[k] for k in range(len(held))])
+    exponents = np.hstack([digits[:, k, None] == values[k] for k in range(len(held))])
+    n_used = np.count_nonzero(shifts < n)  # the last digit may have values that no offset has
+    return Circulant(shifts[:n_used], exponents[:, :n_used].view(np.int8))
 
 
 def _is_affordable(circulant: Circulant, clock: Clock) -> bool:
