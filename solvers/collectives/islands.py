@@ -577,7 +577,7 @@ def _ends_and_chunks(
     islands = problem.n_ranks // places
     # Arrays have a row for each island whose data move, and a column for each row of the move.
     data_island = np.arange(1 if stored_ranks else islands)[:, None]
-    from_island, from_place, to_island, to_place, block = np.array(move.rows).T[:, None, :]
+    from_island, from_place, to_island, to_place, block = np.asarray(move.rows).T[:, None, :]
 
     # Sums go backwards, from target to source. To use the same circuits, which lead one way only,
     # they count islands the other way: a copy from island 0 to 1 becomes a sum from -1 to 0.
@@ -619,8 +619,9 @@ Shifts = tuple[int, ...]
 class Move(NamedTuple):
     """Sends of a phase that are done together."""
 
-    rows: list[Row]
-    """The sends: source island and place, destination island and place, and block."""
+    rows: list[Row] | IntArray
+    """The sends: source island and place, destination island and place, and block; those of a
+    scheme are an array of shape (sends, 5)."""
     phase: int
     """The phase, from 0; the number of phases for sends that follow the last one."""
     over: bool
@@ -751,8 +752,8 @@ def _make_scheme(shifts: list[Shifts], moves: list[Move], waits: list[bool]) -> 
     """
     # Columns 1 and 3 of a row are the places of its sender and its receiver. The loads of a move
     # are the rows of each place as a sender, then those of each place as a receiver.
-    used = [move for move in moves if move.rows]
-    ends_of_move = [np.array(move.rows)[:, [1, 3]].T for move in used]
+    used = [move._replace(rows=np.asarray(move.rows)) for move in moves if len(move.rows)]
+    ends_of_move = [np.asarray(move.rows)[:, [1, 3]].T for move in used]
     places = 1 + max(ends.max() for ends in ends_of_move)
     loads = [
         np.concatenate([np.bincount(end, minlength=places) for end in ends])
@@ -785,22 +786,21 @@ def _gather(islands: int, shifts: Shifts) -> Scheme:
         rail_rows = _choose_rails(islands, shifts, reached, holder_of)
 
         # Blocks that have just come to an island are copied to all its other places. The copy to
-        # a place is urgent if the rail of that place sends the block in this phase. Keys are the
-        # island, the place that gets the copy, and the block.
-        sent_by_rails = {(island, place, block) for island, place, _, _, block in rail_rows}
-        row_of_copy = {
-            (island, place, block): (island, holder_of[island, block], island, place, block)
-            for island, block in new_blocks
-            for place in range(places)
-            if place != holder_of[island, block]
-        }
-        urgent = [row for copy, row in row_of_copy.items() if copy in sent_by_rails]
-        other = [row for copy, row in row_of_copy.items() if copy not in sent_by_rails]
+        # a place is urgent if the rail of that place sends the block in this phase:
+        # is_sent[island, place, block].
+        new = np.array([(island, holder_of[island, block], block) for island, block in new_blocks])
+        island, holder, block = np.repeat(new, places, axis=0).T
+        place = np.tile(np.arange(places), len(new))
+        copies = np.column_stack([island, holder, island, place, block])[place != holder]
+        is_sent = np.zeros((islands, places, places), dtype=np.bool_)
+        for from_island, from_place, _, _, sent_block in rail_rows:
+            is_sent[from_island, from_place, sent_block] = True
+        is_urgent = is_sent[copies[:, 0], copies[:, 3], copies[:, 4]]
 
         # If no copy is urgent, rails wait for nothing, and copies have the round before them.
-        waits.append(bool(urgent))
-        moves.append(Move(urgent, phase, over=False))
-        moves.append(Move(other, phase, over=False, spare=bool(urgent)))
+        waits.append(bool(is_urgent.any()))
+        moves.append(Move(copies[is_urgent], phase, over=False))
+        moves.append(Move(copies[~is_urgent], phase, over=False, spare=waits[-1]))
         moves.append(Move(rail_rows, phase, over=True))
 
         # What rails bring is there from the next phase on, at the place where its rail ends.

@@ -497,21 +497,21 @@ def _add_data(
     one that adds data of a rank again.
     """
     # Each pass takes the first addition to each target that is still waiting: there are as many
-    # passes as one set has additions at most.
-    while len(target):
-        is_first_of_target = np.ones(len(target), dtype=np.bool_)
-        is_first_of_target[1:] = target[1:] != target[:-1]
-        added = target[is_first_of_target]
+    # passes as one set has additions at most. Data stay where they are, and are read once.
+    waiting = np.arange(len(target))
+    while len(waiting):
+        is_first_of_target = np.diff(target[waiting], prepend=-1) != 0
+        addition = waiting[is_first_of_target]
+        added = target[addition]
         sums = state.sets[added]
-        in_both = sums & data[is_first_of_target]
+        in_both = sums & data[addition]
         if in_both.any():
             # The message names the first of the sets that have some of the data already.
             where = state.describe(round_, added[in_both.any(axis=1)].min())
             findings.refuse("nothing is added twice", where, "a rank's data, again", "once")
             return False
-        state.sets[added] = sums | data[is_first_of_target]
-        target = target[~is_first_of_target]
-        data = data[~is_first_of_target]
+        state.sets[added] = sums | data[addition]
+        waiting = waiting[~is_first_of_target]
     return True
 
 
