@@ -66,6 +66,7 @@ from optmatch.solvers.collectives.offers import NotHeld, Offer, take_best_offer,
 from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.rounds import (
+    PORTS_OF_A_SEND,
     SENDS_PER_S,
     Rounds,
     is_affordable,
@@ -827,7 +828,8 @@ def promise(problem: Collective, name: str, bound_s: float) -> Promise:
     if is_even:
         circuit_bytes = counted.sent_bytes / problem.lanes
         seconds = seconds_of(problem, counted.n_rounds, circuit_bytes, n_changes=counted.n_changes)
-    effort_s = counted.n_sends / SENDS_PER_S
+    n_ports = (counted.n_changes + 1) * problem.lanes * n  # of all configurations
+    effort_s = (counted.n_sends + n_ports / PORTS_OF_A_SEND) / SENDS_PER_S
     return Promise(max(bound_s, seconds * (1 - 1e-9)), effort_s, is_formula=is_even)
 
 

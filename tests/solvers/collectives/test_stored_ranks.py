@@ -10,6 +10,8 @@ import pytest
 import optmatch as om
 from optmatch.plotting.collectives import rounds_data
 from optmatch.solvers.collectives import rounds
+from optmatch.solvers.collectives.methods import promise
+from tests.helpers.modes import compiled_only
 
 CASES: list[tuple[str, str, int, dict[str, Any]]] = [
     ("all-gather", "mixed-radix", 12, {}),
@@ -166,3 +168,18 @@ def test_pairs_of_two_ports_keep_to_a_short_limit() -> None:
     solution = om.solve(problem, limits=om.Limits(time_s=2.0))
     assert time.process_time() - begin_s < 3.0
     assert solution.objective <= 2 * problem.lower_bound()
+
+
+@compiled_only
+def test_straight_ways_are_left_out_if_they_take_longer_than_the_limit() -> None:
+    """Before, the ports of 1,023 matchings were not counted, which took 0.3 s more than 1 s."""
+    problem = om.Collective(
+        "all-to-all", 1024, 1e9, alpha_s=2e-6, rate_bytes_per_s=5e10, two_way=True
+    )
+    assert promise(problem, "pairwise", 0.0).effort_s > 1.2
+    om.solve(replace(problem, n_ranks=512))  # loads kernels
+    begin_s = time.process_time()
+    solution = om.solve(problem, limits=om.Limits(time_s=1.0))
+    assert time.process_time() - begin_s < 1.2
+    assert solution.limit is om.Limit.TIME
+    assert solution.objective <= 1.5 * problem.lower_bound()
