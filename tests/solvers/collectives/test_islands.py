@@ -132,7 +132,7 @@ def test_short_time_leaves_out_plans_of_many_sends_alone() -> None:
 @compiled_only
 def test_sums_of_large_islands_keep_to_a_short_limit() -> None:
     """Before, 4,096 ranks took 1.8 s: each addition to a sum copied all that still waited."""
-    options = {"alpha_s": 2e-6, "delay_s": 1e-5, "island_rate_bytes_per_s": 4e11}
+    options: dict[str, Any] = {"alpha_s": 2e-6, "delay_s": 1e-5, "island_rate_bytes_per_s": 4e11}
     om.solve(om.Collective("reduce-scatter", 128, 1e6, island=8, **options))  # loads kernels
     problem = om.Collective("reduce-scatter", 4096, 1e6, island=64, **options)
     begin_s = time.process_time()
