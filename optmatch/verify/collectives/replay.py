@@ -286,8 +286,8 @@ def _wanted_blocks(problem: Collective, n_owners: int) -> NDArray[np.float64]:
 
 MOST_BYTES = 1 << 25
 """The memory of the sets that are held at a time; pieces do not mix, so others come after them.
-With 8 times of it a reduce-scatter of 4,096 ranks in islands of 64 takes 2.5 times as long, as it
-does not fit into caches; with half of it it takes as long."""
+With 8 times of it to replay a reduce-scatter of 4,096 ranks in islands of 64 takes 3 times as
+long, as the sets do not fit into caches; with half of it it takes as long."""
 _BITS = 64
 """Bits of a word of a set."""
 
