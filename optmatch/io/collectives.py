@@ -88,7 +88,10 @@ class Layout:
     """
 
     def __init__(self, runtime: str, solution: Solution) -> None:
-        """Size the chunks of a plan in units, and begin with empty scratch buffers."""
+        """Size the chunks of a plan in units, and begin with empty scratch buffers.
+
+        A send of a part becomes one of a chunk of its own; parts of no unit are not sent.
+        """
         self.plan = plan_of(solution)
         problem = solution.problem
         assert isinstance(problem, Collective)

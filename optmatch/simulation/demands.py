@@ -142,7 +142,11 @@ def simulate(
 
 
 def _replay(problem: Demand, schedules: Sequence[Schedule]) -> Simulation:
-    """Replay the schedule of each plane, as `simulate` does."""
+    """Replay the schedule of each plane, as `simulate` does.
+
+    What no circuit will ever carry is found first, since it waits for the packet network from the
+    beginning; then the rest is replayed segment by segment.
+    """
     rate = problem.rate_bytes_per_s
 
     # Demand is counted in seconds that one circuit takes for it. A segment is a time in which no
