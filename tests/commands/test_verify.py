@@ -74,7 +74,7 @@ def test_levels_are_shown_one_by_one(tmp_path: Path) -> None:
     assert om.load(path).objective == tuple(levels)  # type: ignore[union-attr]
     names = "disturbed", "changed", "cells set", "hundredths of a dB", "cells or fibres"
     text = ", ".join(f"{level} {name}" for level, name in zip(levels, names, strict=True))
-    assert f"  objective           {text}" in done.stdout.splitlines()
+    assert f"  objective    {text}" in done.stdout.splitlines()
     assert ", ".join(map(str, levels)) in call("compare", problem, "--methods", "greedy").stdout
     shown = call("verify", path).stdout.splitlines()
     assert f"  {'objective':<38}  {text}" in shown
