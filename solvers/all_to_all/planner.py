@@ -171,10 +171,11 @@ class SlotPlanner:
         return RoutedSlot(partner, routes, lengths, excess)
 
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
-        """Route the factors, ``factors[slot, vertex]``, each for itself, on all processors.
+        """Route the factors, each for itself, on all processors.
 
-        ``plan`` receives the slots. Where most fail, negotiations go on from the routes that are
-        there, with more patience: few links are contested then, and that is quicker than to
+        ``factors[slot, vertex]`` is the partner of a vertex, and ``plan`` receives the slots. If
+        most fail, as circuits contend for links, they are negotiated further from the routes that
+        they have, with more patience: few links are contested then, and that is quicker than to
         exchange pairs. Returns `Limit.TIME` if the time was up before all were done, when ``plan``
         has those that were; else None.
         """
@@ -198,7 +199,7 @@ class SlotPlanner:
                 self.plan.append(next(slots))
                 self.on_event(Tick("route", len(self.plan), len(factors)))
 
-            # Most failed: the failed ones again, with more patience.
+            # Slots of so much excess have contested links. If most failed, these are routed again.
             failed = [k for k, slot in enumerate(self.plan) if slot.excess >= FAILED]
             if 2 * len(failed) > len(factors):
                 again = pool.map(route_slot, factors[failed], [self.plan[k] for k in failed])

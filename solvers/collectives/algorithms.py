@@ -163,9 +163,10 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
     """Make an all-to-all over pairs of two halves of the ranks, with the best number of rounds.
 
     In each round the first half meets the second one with another shift, as in a Knoedel graph.
-    Few rounds need few changes of circuits, with many of them blocks go over fewer hops: 32 ranks
-    send 80 blocks each in 5 rounds, 51 in 16, and 31 straight to their places in 31. Blocks are
-    routed by the prices of loads. `TimeUp` is raised if the search for routes gives up.
+    Few rounds need few changes of circuits; in many rounds blocks go over fewer hops. Among 32
+    ranks each sends 80 blocks in 5 rounds, 51 in 16 rounds, and in 31 rounds 31 blocks, straight
+    to their places. Routes are chosen by prices for busy circuits. `TimeUp` is raised if the
+    search for routes gives up.
     """
     # Shifts near powers of two come first, over which all ranks are reached in the fewest rounds;
     # no shift comes twice. If n is odd, the last rank of `n_even` is absent: whoever would meet it
@@ -178,8 +179,9 @@ def _exchange_over_pairs(problem: Collective) -> Rounds:
     n_bits = (n - 1).bit_length()
     counts = np.unique(np.geomspace(n_bits, len(all_pairs), ROUNDS_TRIED).astype(int)).tolist()
 
-    # Each sequence of pairs is tried, those of gossip first. Pairs change from round to round, so
-    # that a block may be one hop from its receiver at any rank: distance[destination, rank].
+    # Each sequence of pairs is tried. That of gossip comes first: over it all ranks hear of all
+    # others in the fewest rounds. As pairs change from round to round, any rank but the receiver
+    # may be one hop from it: distance[destination, rank] is 1, and 0 at the destination.
     distance = 1 - np.eye(n, dtype=np.int64)
     best: Rounds | None = None
     best_s = np.inf
@@ -225,12 +227,14 @@ def fits(problem: Collective, algorithm: str) -> bool:
     n = problem.n_ranks
     flow = problem.flow
     is_power_of_two = n & (n - 1) == 0
+
+    # Steps that are given have their circuits already: algorithms choose their own.
     if problem.steps is not None:
         return False
 
     # Of an all-to-all around a ring, a block for the rank o places onward takes o sends: n (n - 1)
-    # / 2 for each source. A two-way ring takes two lanes in turn, and a third one if it is odd; a
-    # line does not.
+    # / 2 for each source. The edges of a two-way ring take two lanes in turn, and the last edge of
+    # an odd ring a third one. A broadcast goes along a line, which has no such edge.
     is_short_ring = not flow.has_pairs or n * n * (n - 1) // 2 <= MOST_SENDS
     n_lanes_of_ring = 2 if flow.from_root else 2 + n % 2
 
@@ -558,9 +562,9 @@ def _routed_matchings(problem: Collective) -> list[IntArray] | None:
 def _send_directly(problem: Collective, algorithm: str) -> Rounds:
     """Send everything straight to its place, a matching after another.
 
-    With `direct` as many matchings at a time as a rank has lanes, over a lane each: of 5 ranks and
-    2 one-way lanes round 0 has circuits to the next and to the second next rank, and round 1 those
-    to the other two. With `pairwise` all lanes have the same matching (Thakur et al. 2005).
+    By the algorithm `direct` each lane of a round has a matching of its own: of 5 ranks and 2
+    one-way lanes, round 0 has circuits to the next and to the second next rank, and round 1 those
+    to the other two. By `pairwise` all lanes have the same matching (Thakur et al. 2005).
     """
     n = problem.n_ranks
     lanes = 1
@@ -583,12 +587,14 @@ def _send_directly(problem: Collective, algorithm: str) -> Rounds:
     if algorithm == "direct":
         stated = circuits
 
-    # In an all-to-all each pair of ranks has a chunk; a gather sends that of the source, and sums
-    # that of the destination. The sums of an all-reduce end with the circuits with which its
-    # copies begin.
+    # In an all-to-all each pair of ranks has a chunk.
     if problem.flow.has_pairs:
         exchange = [(source, target, source * n + target) for source, target in sends_of_round]
         return as_rounds(exchange, COPY, n * n)._replace(matchings=stated)
+
+    # A gather sends the chunk of the source, and a sum that of the destination. Rounds of sums
+    # come in reverse, so that an all-reduce, which sums and then gathers, ends its sums with the
+    # circuits with which its copies begin. ``flow.adds`` is (True, False) for it.
     copies = [(source, target, source) for source, target in sends_of_round]
     gather = as_rounds(copies, COPY, n)._replace(matchings=stated)
     sums = [(source, target, target) for source, target in sends_of_round[::-1]]

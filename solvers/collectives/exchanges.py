@@ -338,8 +338,9 @@ def _offer_direct(problem: Collective, n_shifts: int) -> Offer[Laid]:
     A circulant has `n_shifts` of the shifts, and one round, in which a circuit carries one block:
     between 9 ranks with four one-way ports there are two, of the shifts 1 to 4 and 5 to 8.
     """
-    # The ports that two-way shifts leave over lead to the opposite ranks in every circulant. The
-    # last one has the first shifts again where too few are left for it.
+    # The shifts 1 to `largest` are dealt out to the circulants. The last one has the first shifts
+    # again where too few are left for it. A two-way shift is n / 2 at most, and serves both ways;
+    # with an odd number of lanes, one leads to the opposite rank in every circulant instead.
     n = problem.n_ranks
     largest = n - 1
     if problem.two_way:
@@ -347,9 +348,9 @@ def _offer_direct(problem: Collective, n_shifts: int) -> Offer[Laid]:
     n_rounds = -(-largest // n_shifts)
     groups = np.resize(np.arange(1, largest + 1), (n_rounds, n_shifts))
 
-    # Opposite ranks have two circuits with each other where they are the only ones that the last
-    # circulant is for, as between 10 ranks with four ports (shifts 1 and 2, 3 and 4, 5): each
-    # carries half of their block.
+    # If the last circulant is only for the shift n / 2, opposite ranks get two circuits in it, and
+    # each carries half of their block. Between 10 ranks with four ports the shifts are 1 and 2, 3
+    # and 4, 5 and again 1: shift 5 takes one lane, 1 two, and the lane left over is opposite, too.
     n_blocks_in_turn = float(n_rounds)
     if problem.two_way and n == 2 * largest and (largest - 1) % n_shifts == 0:
         n_blocks_in_turn -= 0.5

@@ -136,7 +136,8 @@ def choose_routes(source, width, distance, receipts, links, load):
     A *receipt* is a piece of a block that comes to its *target*, a rank, in this round. Writes the
     route of each receipt to `links`, and what all routes put on the circuits to `load`. In the
     first of `SWEEPS` sweeps each receipt gets a route; in later ones each route is given up in
-    turn, and chosen anew past all others. Every receipt has to have a route.
+    turn, and chosen anew past all others. Every receipt has to have a route. Its *weight* is what
+    it loads circuits with: 1, or its bytes.
 
     Circuits are named by the rank at which they end, and their lane. If `width` and `load` have a
     single column, all ranks are alike, and column 0 stands for them.
@@ -165,6 +166,7 @@ def choose_routes(source, width, distance, receipts, links, load):
     are_alike = load.shape[1] == 1
     for sweep in range(SWEEPS):
         for number in range(len(receipts.owner)):
+            # `column` is that of a circuit in `width` and `load`: the rank at its end, or 0.
             owner = receipts.owner[number]
             target = receipts.target[number]
             first = receipts.first_link[number]

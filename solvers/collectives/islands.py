@@ -344,13 +344,14 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
     """Return the round of each move of a scheme, for each of `count` waves.
 
     The result is ``[move, wave]``, a round from 0 on; waves take turns by their numbers. Each
-    phase of a wave has one round on rails, and an earlier one in which islands copy inside
-    themselves what these rails send. Fields of a move tell which it takes:
+    phase of a wave has a round c, in which islands copy inside themselves, and a round r on rails,
+    which is later than c if the rails wait for these copies. Fields of a move tell its round:
 
-    - ``over``: its sends go over rails, in the round on rails;
-    - ``early``: a copy that needs nothing of phases before, in the round just before these rails;
-    - ``spare``: a copy that these rails do not wait for, and that may come one round later;
-    - none of them: a copy in the round of copies.
+    - ``over``: its sends go over rails, in round r;
+    - ``early``: a copy that needs nothing of phases before, in round r - 1;
+    - ``spare``: a copy that these rails do not wait for, in round c, or c + 1 if it costs no time
+      there;
+    - none of them: any other copy, in round c.
 
     Example: one wave and one phase, whose rails wait for copies. Copies get round 0, the rails and
     spare copies round 1, and copies after the last phase round 2.
@@ -363,7 +364,8 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
     if wave_order.woven:
         # Each wave starts one round after the wave before it, and goes on to its next phase at
         # once: wave k is k rounds behind the first one everywhere. Only a phase that waits for
-        # its copies (``scheme.waits``) leaves the rails of the wave idle for a round.
+        # its copies (``scheme.waits``) leaves the rails of the wave idle for a round. If both of 2
+        # phases wait, the first wave copies in the rounds 0 and 2, and has rails in 1 and 3.
         delay_of_wave = np.arange(count)
         last_turn = -1  # the round on rails of the first wave in the phase before
         for phase in range(phases):
@@ -375,9 +377,9 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
     if phases:
         link_turn[phases] = rail_turn[phases - 1] + 1
 
-    # A copy costs no time if rails carry another wave in the same round. There is no such wave if
-    # all waves travel together, and no rails are in use before those of phase 0. Spare copies come
-    # a round later then, while the rails of their own phase carry data.
+    # A copy costs no time of its own if rails carry another wave in the same round. There is no
+    # other wave if there is one alone, or if all travel together, and nothing is on rails before
+    # phase 0. Spare copies then come one round later, beside the rails of their own phase.
     nothing_hides_it = wave_order.together or count == 1
     turns: list[IntArray] = []
     for move in scheme.moves:
@@ -390,7 +392,7 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
             turn = turn + 1
         turns.append(turn)
 
-    # Copies before the first rails can have round -1.
+    # If the rails of phase 0 have round 0, early copies get round -1: all move up by one then.
     from_zero: IntArray = np.array(turns) - np.min(turns)
     return from_zero
 
@@ -542,8 +544,9 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
 def _list_rail_circuits(problem: Collective, plan: _Plan) -> IntArray:
     """Return ``circuits[round, rank]``: the rank to which the rail of a rank leads, -1 if nowhere.
 
-    Rounds that need no rails want none, but before the first rails, which are set up by then. With
-    letters for the circuits of all ranks, the rounds ``- A - B`` become ``A A - B``.
+    A round without sends over rails asks for no circuits, -1 for all ranks. Rounds before the
+    first sends over rails get their circuits, so that these are up by then. With letters for the
+    circuits of all ranks, the rounds ``- A - B`` become ``A A - B``.
     """
     # A rail leads some islands onward, to the same place there. With 3 islands of 2 ranks and the
     # shifts 1 and 0, rank 0 sends to 2, 2 to 4, 4 to 0, and ranks 1, 3 and 5 to nobody.

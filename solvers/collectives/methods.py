@@ -148,7 +148,7 @@ def _find_plan(
 
 
 def suits(problem: Collective, name: str) -> bool:
-    """Tell whether a method takes a problem."""
+    """Tell whether a method takes a problem; what methods do stands at `FINDERS`."""
     # Islands have one method of their own, and steps that are given one, too.
     if problem.island > 1 or name == "islands":
         return problem.island > 1 and name == "islands"
@@ -179,8 +179,9 @@ def suits(problem: Collective, name: str) -> bool:
         "circulant": is_one_way_all_to_all and is_even,
         "split": is_one_way_all_to_all and may_be_cut and n <= MOST_SPLIT_RANKS,
         "skewed": is_one_way_all_to_all and may_be_cut,
-        # Over one port without first circuits, graphs are of no use to blocks of equal sizes; an
-        # even number of ranks is joined in pairs.
+        # Graphs of circuits that stay, over several ports. With one port they are of use if the
+        # problem names the circuits at the start, if blocks have different sizes, or if two-way
+        # circuits of an all-to-all join an even number of ranks in pairs.
         "topologies": n > 2
         and not flow.from_root
         and (problem.lanes > 1 or names_first_circuits or not is_even or exchanges_in_pairs),

@@ -163,19 +163,19 @@ def take_best_offer(
 def _collect_offers(offers: Iterable[Offer[Laid]], clock: Clock, below_s: float) -> _Collected:
     """Collect offers of less than `below_s` seconds for which there are time and memory.
 
-    - The first offer is also taken without time for it if it has few sends (`QUICK_SENDS`).
-    - If `below_s` is infinite, any plan will do: where nothing else was taken, the offer with the
-      fewest sends is.
-    - The search for offers ends early when the time that is left is just that of laying out the
-      best offer, when `clock` has no time, or at an interrupt. This sets ``clock.interrupted``,
-      and is raised again if there is no offer yet, or a plan is known already (`below_s` is
-      finite).
+    - While none is collected, an offer of few sends (`QUICK_SENDS`) needs no time to be.
+    - If `below_s` is infinite, no plan is known, and any will do: if nothing was collected, the
+      offer with the fewest sends is.
+    - The search for offers ends early when `clock` has no time left, or only as much as it takes
+      to lay out the best offer so far.
+    - Ctrl-C ends it, too, and sets ``clock.interrupted``. It is raised again if there is no offer
+      yet, or if a plan is known already.
     """
     waiting = list[Offer[Laid]]()
     best_offer: Offer[Laid] | None = None  # the first one with the least promise
     smallest: Offer[Laid] | None = None  # the one of fewest sends, if memory holds them
-    too_late_s = math.inf  # the least promises of offers without time, or memory
-    too_large_s = math.inf
+    too_late_s = math.inf  # the least promise of those for which there is no time
+    too_large_s = math.inf  # and of those for which there is no memory
     try:
         for offer in offers:
             has_memory = offer.n_sends <= MOST_OFFERED_SENDS
@@ -191,7 +191,8 @@ def _collect_offers(offers: Iterable[Offer[Laid]], clock: Clock, below_s: float)
                 if best_offer is None or offer.seconds < best_offer.seconds:
                     best_offer = offer
 
-            # No more offers are looked for when the best one would not be laid out in time.
+            # No more offers are looked for when the best one would not be laid out in time. This
+            # ends as where `offers` raises `TimeUp` itself.
             if best_offer is not None and not is_affordable(
                 best_offer.n_sends, clock, reserve=RESERVE
             ):

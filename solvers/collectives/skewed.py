@@ -101,9 +101,10 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
     A rule makes a schedule of *slots* for a switch with one port for each rank: a slot is a
     matching that is held for some time, and costs a delay. Slots become rounds later
     (`_share_rounds`), so that the delay of a slot is not known yet, and each rule runs for two of
-    them. Example: a round waits 2 s, and ranks have 4 lanes. If 4 slots share each round, a slot
-    waits 2 / 4 = 0.5 s. If each slot has all lanes of a round, it waits 2 s, and its bytes take a
-    quarter of the time of one lane, in which slots are measured here: that is like 2 * 4 = 8 s.
+    them. Example: a round waits 2 s, and ranks have 4 lanes. If 4 slots share a round, a lane for
+    each, every slot has a quarter of the wait, 0.5 s. If a slot has a round of its own, its bytes
+    take a quarter of their time over one lane. Here times are those over one lane, four times too
+    long for this slot; so its wait of 2 s is also counted as four times as long, 8 s.
     Rules that are expected to take longer than the time of `clock` allows are left out.
     """
     with uncounted():

@@ -433,17 +433,17 @@ def _choose_lanes(source, width, swept, arrays):
     """Choose the lanes of all rows of a round in one sweep: each piece takes the least loaded one.
 
     A row (block, rank) of ``arrays.listed`` is a block that comes to the rank in this round, from
-    ``source[lane, rank]`` over one of its lanes. ``width[lane, end]`` is how many lanes have the
-    same source, at the first of these, and 0 at the others; an end is a rank, or 0 where one rank
-    stands for all. `swept` is (round, sweep, first row, row behind the last). Writes ``lane_of``,
-    ``load`` and ``loads[round]``, the most pieces on a circuit, of `arrays`; returns whether
-    another sweep may change anything.
+    ``source[lane, rank]`` over one of its lanes. ``width[lane, end]`` is that of `BothEnds`: its
+    `end` is the receiving rank, but 0 where all ranks are alike. `swept` is (round, sweep, first
+    row, row behind the last). Each piece that may move gets its lane from `_choose_lane`. Writes
+    ``lane_of``, ``load`` and ``loads[round]``, the most pieces on a circuit, of `arrays`; returns
+    whether another sweep may change anything.
 
     Example: blocks 0 and 1 come to a rank, 0 over lane 0 alone, and 1 over lane 0 or 1. Sweep 0
     puts block 0 on lane 0, and sweep 1 block 1 on lane 1, as lane 0 has a load already.
     """
-    # Sweep 0 places blocks without a choice, sweep 1 all others. Later ones move only pieces on
-    # circuits with a load of `busiest` or more, those of the busiest circuits.
+    # Sweep 0 places blocks without a choice, sweep 1 all others. Later ones move only pieces of
+    # the busiest circuits, up to rounding: those with a load of `busiest` or more.
     turn, sweep, n_before, n_listed = swept
     has_changed = sweep == 0
     busiest = np.inf
@@ -540,8 +540,8 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
     config_of_round = sequence.config_of_round(2 * n + sum(sequence.held))
 
     # The blocks of the simulation, and the rank that owns each of them. In general block k is that
-    # of rank k, with all its pieces. Over circulants each piece of the block of rank 0 is a block
-    # of its own, as loads become more even: with 3 pieces rank 0 owns the blocks 0, 1 and 2.
+    # of rank k, and is cut into all its pieces. Over circulants the simulation has blocks of one
+    # piece each, which make loads more even: with 3 pieces rank 0 owns the blocks 0, 1 and 2.
     owner = np.arange(n)
     pieces_of_block = pieces
     if is_circulant:
@@ -551,7 +551,8 @@ def spread(sequence: CircuitSequence, pieces: int = 1) -> Receipts | None:
 
     # Before round 0 each block has come to its owner alone, which the first rows of `listed` say.
     # `spread_blocks` adds a row for each other rank that gets a block, by round, and fills in when
-    # it came (`came`), over which lanes (`lane_of`), and the load of each round (`loads`).
+    # it came (`came`), over which lanes (`lane_of`), and the load of each round (`loads`). The
+    # shape of ``ends.width`` is (configurations, lanes, ends): one end if all ranks are alike.
     blocks = np.arange(n_blocks)
     arrays = SpreadArrays(
         loads=np.zeros(len(config_of_round)),
@@ -617,14 +618,16 @@ def list_exchanged(receipts: Receipts, n_rotations: int) -> Carried:
 
     A block is followed backwards from its receiver, receipt by receipt, to its owner; all these
     receipts become sends of this block alone. If the gather brings the block of rank 0 to rank 2
-    and on to rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Where the routes of
-    all owners are alike, those of the first `n_rotations` owners are listed. Blocks of the gather
-    are not cut; a chunk of the result is ``source * n + destination``.
+    and on to rank 3, the block from 0 to 3 has the sends 0 to 2 and 2 to 3. Over circulants the
+    receipts are those of owner 0 alone, and are rotated to the first `n_rotations` owners, all or
+    those that are stored; else it is 1. Blocks of the gather are not cut; a chunk of the result is
+    ``source * n + destination``.
     """
     n = receipts.peer.shape[2]
     # The gather brings each owner's data to each target once, by ``receipt_of[owner, target]``:
-    # the last hop of the block from this owner to this target. In all arrays these hops come for
-    # the first owner (0 places onward), then the same 1 place onward, and so on.
+    # the last hop of the block from this owner to this target. All arrays begin with these hops as
+    # they are (0 places onward), then the same 1 place onward, and so on. With 4 ranks the hop of
+    # owner 0 to receiver 3, one place onward, is that of owner 1 to receiver 0: block 1 * 4 + 0.
     owner = receipts.chunk
     receipt_of = np.full((n, n), -1)  # [owner, target], -1 where the target is the owner
     receipt_of[owner, receipts.target] = np.arange(len(owner))

@@ -278,11 +278,14 @@ def _repay(this_round, lacks, ranks):
 def _swap(this_round, ranks):
     """Find partners for the doubles that swap in a round; ends early with False if one finds none.
 
-    A double that swaps gives its young chunk, and takes one of class q - 2, which is the oldest in
-    the next round: it has an oldest chunk to give again. Its partner, which should have got the
-    oldest chunk, is owed it for a round. Pairs are written to ``ranks.mate`` and ``ranks.taken``.
+    A double holds the oldest chunk and a younger one. In a swap it gives the younger one, and
+    takes a chunk of class q - 2, which is the oldest in the next round: so it has an oldest chunk
+    to give then, too. Its partner gets no oldest chunk in this round, and is owed it until a third
+    rank gives it in the next round (`_repay`). Pairs are written to ``ranks.mate`` and
+    ``ranks.taken``.
 
-    Example with q = 4, round 9: chunks 8, 7, 6 and 5 have the classes 0, 1, 2 and 3.
+    Example with q = 4, round 9: chunks 8, 7, 6 and 5 have the classes 0, 1, 2 and 3. The double
+    lets go of chunk 5, which is not active any more in round 10.
 
                  holds before   gives   holds after
         double   5 and 7        7       6 and 7
@@ -297,7 +300,8 @@ def _swap(this_round, ranks):
         # 0) before one that has not (key 1). A rank can meet the late rank only while it holds the
         # oldest chunk, and the partner will hold none for some rounds: after its repayment it is
         # left with the young chunk of the double. Doubles, the first ranks, are never partners, as
-        # their moves are planned; one comes out only if no other rank is left.
+        # their moves are planned: `_NOT_CHOSEN` is above all keys, so that one comes out only if
+        # no other rank is left.
         for rank in range(len(ranks.key)):
             ranks.key[rank] = _NOT_CHOSEN
             if rank >= n_doubles:
@@ -313,10 +317,12 @@ def _swap(this_round, ranks):
 def _face_absent(this_round, ranks):
     """Choose the rank that has no partner in a round, if the number of ranks is odd.
 
-    It is the double whose move is `LOSE` or `REST`, if there is one. Otherwise, of the ranks that
-    give class q - 2, it is one that has missed the fewest chunks before. Sets ``ranks.taken`` of
-    this rank, and counts the chunk that it misses in ``ranks.missed``. Returns False if nobody can
-    be chosen; before round q - 1 nobody has to be, and the result is True.
+    Such a rank is paired with the absent rank, which is only counted. It is the double that is
+    planned to miss the oldest chunk (`LOSE`), or that has it already (`REST`), if there is one.
+    Otherwise, of the ranks that give class q - 2, it is one that has missed the fewest chunks
+    before. Sets ``ranks.taken`` of this rank, and counts the chunk that it misses in
+    ``ranks.missed``. Returns False if nobody can be chosen. Before round q - 1 there is no chunk
+    of class q - 2 yet: nobody has to be chosen, and the result is True.
 
     Example with q = 4 in round 9, whose oldest chunk is 5: rank 7 gives chunk 6, of class 2, to
     the absent rank, which has no chunk 5 for it. Rank 7 misses chunk 5, and goes on with chunk 6.
@@ -331,13 +337,14 @@ def _face_absent(this_round, ranks):
         if this_round.moves[double] == LOSE or this_round.moves[double] == REST:
             loser = double
 
-    # Else one that gives class q - 2, as if the absent rank gave the oldest chunk for it: the
-    # absent rank then counts as one that has the oldest chunk to give in the next round, too.
+    # Else one that gives class q - 2. Half of all ranks have the oldest chunk, and the absent rank
+    # is counted among them. A chunk of class q - 2 is the oldest one in the next round: the absent
+    # rank, which takes it, is then among them again, and the others stay as many as are needed.
     if loser < 0:
         loser = _choose_rank(ranks, this_round.n_active - 2, ranks.missed)
     if loser < 0:
         return False
-    # Before round q there is no oldest chunk that could be missed.
+    # The oldest chunk of round t is chunk t - q: before round q there is none to miss.
     ranks.taken[loser] = True
     is_missed = loser >= n_doubles or this_round.moves[loser] == LOSE
     if this_round.number >= this_round.n_active and is_missed:
@@ -484,8 +491,9 @@ def _exchange_chunks(this_round, lacks, log, ranks):
 def lay(n_active, moves, orders, log, lacks, ranks):
     """Choose partners, and write the sends, for all rounds of an all-reduce with one late rank.
 
-    `n_active` is q, and ``moves[round, double]`` the plan of the doubles. The other ranks differ
-    only by their order: ``orders[k]`` lists all ranks but the late one, in the order in which they
+    `n_active` is q, and ``moves[round, double]`` the plan of the doubles, by the constants of this
+    module: `SWAP`, or 1 to take a chunk of class 1. The other ranks differ only by their order:
+    ``orders[k]`` lists all ranks but the late one, in the order in which they
     are looked at in the rounds k, k + len(orders), and so on. Returns the number of sends, which
     are the first rows of ``log.rows``; -1, and ends early, if in some round not all ranks find a
     partner.
@@ -537,8 +545,9 @@ def lay(n_active, moves, orders, log, lacks, ranks):
         # changes.
         _exchange_chunks(this_round, lacks, log, ranks)
 
-        # The partner of the late rank can give the new chunk from now on. It takes the slot of the
-        # oldest chunk, number t - q or less in round t, which nobody gives any more.
+        # The partner of the late rank can give the new chunk, number t, from now on. It replaces a
+        # chunk that nobody gives any more, of number t - q or less, or an empty slot. With q = 3,
+        # a rank that holds chunks 2 and 4 and meets the late rank in round 5 holds 5 and 4 then.
         slot = 1
         if ranks.hold[0, partner] <= number - n_active:
             slot = 0

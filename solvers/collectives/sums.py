@@ -560,17 +560,19 @@ def last_circuits(laid: Laid, planes: int) -> Any:
 def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> Laid:
     """Make one plan of an all-reduce from a plan of its reduce-scatter and one of its all-gather.
 
-    Both plans cut the buffer into the same chunks, and store those of the same ranks. The rounds
-    of the second plan follow those of the first one. If the second one begins with the circuits
-    with which the first one ends, they are not set up again.
+    Both plans cut the buffer into the same chunks, and list the sends of the same ones: of all, or
+    of some ranks that stand for the others. The rounds of the second plan follow those of the
+    first one. If the second one begins with the circuits with which the first one ends, they are
+    not set up again.
     """
     rounds = one_after_another(Rounds.of_plan(first), Rounds.of_plan(second))
     circuits = np.concatenate([first.circuits, second.circuits]).astype(np.int64)
 
     # Planes that change circuits by themselves have an epoch for each round, and times and shares
-    # of shape (rounds, planes). The second plan begins when the first one ends, hence its times
-    # are later by that; times of planes that a round does not use stay 0. Late ranks are ready by
-    # the end of the first plan, so that all rounds of the second one count as late.
+    # of shape (rounds, planes), which other plans leave empty. The second plan begins when the
+    # first one ends, hence its times are later by that; times of planes that a round does not use
+    # stay 0. Late ranks are ready by the end of the first plan, so that all rounds of the second
+    # one count as late.
     if first.shares_bytes.size:
         is_used = second.shares_bytes > 0
         joined = replace(

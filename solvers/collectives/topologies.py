@@ -305,7 +305,8 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         return Topology("circulant", peer, tuple(shift_of_lane))
 
     # Two-way circuits: shifts take free lanes in turn as long as there are enough of them; one
-    # lane for the shift n / 2, as two opposite ranks lead to each other, else two.
+    # lane for the shift n / 2, as two opposite ranks lead to each other, else two. All shifts have
+    # a turn, and begin anew while there are lanes; without a free lane no two are found.
     peer = np.full((lanes, n), IDLE)
     used_shifts = list[int]()
     free_lanes = list(range(lanes))
@@ -329,8 +330,9 @@ def lay_circulant(problem: Collective, shifts: tuple[int, ...]) -> Topology | No
         # A two-way circuit stays on one plane. If the two lanes are on different planes, each of
         # them has to join ranks in pairs: along the cycle 0 1 2 3 one lane joins 0 with 1 and 2
         # with 3, and the other one 1 with 2 and 3 with 0. Every second rank of a cycle
-        # (`is_second`) therefore exchanges its two lanes. In a cycle of an odd number of ranks two
-        # neighbours would both be second, or neither of them: it cannot be laid.
+        # (`is_second`, by the place on its cycle) therefore exchanges its two lanes. In a cycle of
+        # an odd number of ranks two neighbours would both be second, or neither of them: it cannot
+        # be laid.
         if onward // problem.ports != back // problem.ports:
             is_second = unroll_circuits(peer[onward]).steps % 2 == 1
             is_next_second = is_second[peer[onward]]

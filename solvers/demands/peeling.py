@@ -126,7 +126,8 @@ def _match(space, size):
     copy_into(unseen, space.every)
     space.reached[:] = False
 
-    # Searches share one queue: rows of failed ones stay in it, as they are reached for good.
+    # Searches share one queue: rows of failed ones stay in it, as they are reached for good. The
+    # columns that no search has reached are the bits of `unseen`, which a search clears.
     n_waiting = 0
     end = 0
     for k in range(size):
@@ -137,8 +138,9 @@ def _match(space, size):
         queue[end] = row
         new_end = _search(space, end)
 
-        # After an augmentation the columns that were seen may serve the next search. Dead ends
-        # stay closed: what they reach has no idle column, and no later path changes that.
+        # The row has a column now (-1): the columns that were seen may serve the next search. Else
+        # `new_end` is the end of the queue. Its dead ends stay closed: what they reach has no idle
+        # column, and no later path changes that.
         if new_end < 0:
             copy_into(unseen, unseen_before)
             continue

@@ -82,25 +82,26 @@ def _refute_counts(
 ) -> Solution:
     """Prove how few matchings a demand needs: ask CP-SAT for k of them, then k + 1, and so on.
 
-    `solution` is the best sum that was drawn, with the bound by counting. The first k that has a
-    decomposition is the least. For example, with a lower bound of 4 and a known plan of 7
-    matchings, CP-SAT is asked for 4, 5 and 6. If it finds one of 5, that is the best plan; if it
-    refutes all three, the plan of 7 is proved.
+    `solution` has the best decomposition that random draws gave, and the lower bound by counting.
+    The first k that has a decomposition is the least. For example, with a lower bound of 4 and a
+    known plan of 7 matchings, CP-SAT is asked for 4, 5 and 6. If it finds one of 5, that is the
+    best plan; if it refutes all three, the plan of 7 is proved.
     """
     best = former_plan(problem, solution)
     bound: Any = solution.lower_bound
     stats = dict(solution.stats)
 
     # The numbers of terms worth asking for: from the bound to one less than the best plan has. No
-    # more than `most_terms` of the shortest slot fit into the sum of a row. If the bound is
-    # infinite the range is empty.
+    # more than `most_terms` of the shortest slot fit into the sum of a row. An infinite bound, by
+    # which no plan exists, makes the range empty.
     most_terms = int(problem.ticks[0].sum()) // max(problem.min_slot_ticks, 1)
     best_terms = math.inf if best is None else len(best.ticks)
     first = int(min(bound, most_terms + 1))
     n_terms_to_try = range(first, int(min(best_terms, most_terms + 1)))
 
-    # The verdict has an `answer`, the decomposition that was found; or else a `count`, the number
-    # of terms at which a limit ended the search; or neither, if all numbers are refuted.
+    # A verdict is one of three: `answer` is the decomposition that was found; or `count` is the
+    # number of terms at which a limit ended the search; or both are None, as all numbers are
+    # refuted.
     refuted: list[int] = []
     with stoppable() as stop:
         ask = partial(_look_for_terms, problem, clock, rng, on_event)

@@ -239,9 +239,11 @@ def yield_plans(
         is_too_long = not is_timed and estimate_s > _LONGEST_RULE_S
         if is_too_long or (rule.needs_matrix and task.full_matrix is None):
             continue
-        # When the rule begins: a long one later than now, after moves, if these are short. It is
-        # left out if its estimate does not fit into the time, even divided by how much it may be
-        # exceeded.
+        # A rule begins when the share `_WAITING` of its estimate has passed, if that is enough for
+        # moves, else now. It is left out if it would not end in time, where the estimate may
+        # exceed the time by the factor ``rule.overrun``. With a limit of 20 s, a rule of 16 s
+        # begins at 8 s: its end, at 8 + 16 = 24 s, is too late, but with an overrun of 2 it is
+        # tried, as 8 + 16 / 2 = 16 s.
         begin_s = counted_time()
         if is_timed and has_moves and _WAITING * estimate_s > size.best_slots_s + _GRACE_S:
             begin_s = max(begin_s, began_s + _WAITING * estimate_s)
@@ -255,8 +257,8 @@ def yield_plans(
                 break
             yield moved
 
-        # The rule gives up on plans that are longer than useful, and after a part of the time that
-        # is left.
+        # The rule gives up on plans that are longer than useful. It has to end after the share
+        # `_SHARE_OF_RULE` of the time that is left, or a multiple of its estimate if that is more.
         least_cost = min(plan.cost(task.delay) for plan in plans)
         useful_ticks = _SHORTENED * least_cost if task.is_plain else np.inf
         rule_deadline = late_rules

@@ -338,11 +338,7 @@ class Search:
     def __init__(
         self, seats: Seats, rng: np.random.Generator, spare_s: float, known_s: float
     ) -> None:
-        """List what choices are made of, once for the whole search; nothing is timed yet.
-
-        A choice has to be better than the known plan by more than rounding before it counts as the
-        best one, and one that the bound proves to be optimal ends the search.
-        """
+        """List what choices are made of, once for the whole search; nothing is timed yet."""
         self.seats = seats
         self.rng = rng
         self.decoder = Decoder(seats)
@@ -351,16 +347,18 @@ class Search:
         self.known_s = known_s
         self.delay_s = seats.job.network.delay_s
 
-        # Nothing is known yet but the plan from before. The margins are for rounding.
+        # Nothing is known yet but the plan from before, which a choice has to beat by more than
+        # rounding. The time for relays of the best choice is 0 until one does.
         self.best: RailChoice | None = None
         self.best_s = known_s * (1 - 1e-12)
         self.tried = 0
         self.relays_s = 0.0
         self.bound_s = bound_step(seats)
 
-        # Rings are made of an order and a cut. A family is all groups of one name, as all groups
-        # of data parallelism. Each cut joins the seats that share groups of some families; the
-        # last cut joins all seats that communicate, directly or through others: a component.
+        # Rings are made of an order of all seats and a cut, which says what seats share a cycle. A
+        # family is all groups of one name, as all groups of data parallelism. Each cut joins the
+        # seats that share groups of some families; the last cut joins all seats that communicate,
+        # directly or through others: a component.
         families = list_families(seats)
         self.cuts = list_cuts(list_components(seats), families)
         self.orders = list(list_orders(seats, families))
@@ -372,7 +370,7 @@ class Search:
 
         # Moves draw one node on a rail, or a kind of them. Chords are laid in groups of
         # all-to-alls. The plain shape is one ring of each component, with all ports, which all
-        # nodes go over (route 0).
+        # nodes go over (route 0), also where that takes new circuits (no price).
         self.riding = seats.riding
         self.kinds = _list_kinds(seats)
         self.ports = seats.job.network.ports_per_gpu

@@ -602,17 +602,17 @@ def _try_chords(
 
     # A collective that goes around a ring shares its bytes among the chords, at the sum of their
     # rates.
-    #
-    # In an all-to-all each member sends n - 1 equal blocks, and a block may take several hops. The
-    # busiest chord carries ``load[n]`` of them, each counted once for each of its hops; infinite
-    # if the strides do not lead to all members. With n = 4 and strides 1 and 3, the block for the
-    # member 2 places further on goes half as 1 + 1 and half as 3 + 3, so that each chord carries 2
-    # blocks. The all-to-all lasts until its busiest chord has sent these: of 30 MB each block has
-    # 10 MB, and 2 of them over a chord of 50 GB/s take 0.4 ms. The latency of the node is that of
-    # n - 1 messages, so that one has the latency ``latency_s / (n - 1)``. A member starts its
-    # messages one after another, over whichever chord: c chords carry c times ``load[n]`` messages
-    # at most, and the latencies of all of them add up.
     lasts_s = node.bytes_sent / rate + node.latency_s
+
+    # In an all-to-all each member sends n - 1 equal blocks. A chord sends one in ``send_s / (n -
+    # 1)``, and a message has the latency ``latency_s / (n - 1)``. The busiest chord carries
+    # ``load[n]`` blocks, each counted once for each of its hops (infinite if the strides do not
+    # lead to all members), so it sends for ``load[n] * send_s / (n - 1)``. A member starts its
+    # messages one after another, over whichever chord: those of c chords, c times ``load[n]`` at
+    # most, add their latencies up. With n = 4 and strides 1 and 3, the block for the member 2
+    # places further on goes half as 1 + 1 and half as 3 + 3, so that each chord carries 2 blocks.
+    # Of 30 MB a block has 10 MB: 2 of them over a chord of 50 GB/s take 0.4 ms, and 2 * 2 messages
+    # of 1 us add 4 us.
     if is_exchange:
         send_s = node.bytes_sent / (rate / n_chords)  # over one chord: all have the same rate
         lasts_s = layout.load[n] * (send_s + n_chords * node.latency_s) / (n - 1)
@@ -665,9 +665,11 @@ def _choose_route(graph: StepGraph, node: Node, choice: RailChoice, scratch: Scr
         # Only the rings that ``node.route`` allows are tried.
         best = _try_rings(graph, node, choice, bundle, scratch, best)
 
-        # A node that the choice sends over a ring goes straight only if that ring can serve it on
-        # no bundle: this is known at the last one. One that it sends over chords does not go
-        # straight, unless it crosses to other replicas, which chords do not.
+        # Straight circuits are tried unless the choice says another way that may still serve. A
+        # ring may (`has_ring`) if it has served on some bundle, or further bundles are to come: a
+        # node that it serves on neither of two bundles is tried straight on the second one alone.
+        # Chords, which are tried below, may (`has_chords`) unless the node crosses to other
+        # replicas.
         is_last = bundle == n_bundles - 1
         has_ring = node.route >= 0 and (best.end_s < np.inf or not is_last)
         has_chords = node.route == CHORDS and not node.crosses
@@ -1034,7 +1036,8 @@ def trace(nodes: StepNodes, member_row, result: Result, next_seat, mark, rows):
             continue
 
         # Destinations are marked by the number of the node: the receiver of a message, or each
-        # member of a collective. There are as many senders.
+        # member of a collective. There are as many senders, the first members: the sender of a
+        # message is its member 0, and in a collective each member sends.
         first = nodes.first_member[node]
         members = nodes.member[first : nodes.first_member[node + 1]]
         destinations = members
@@ -1044,8 +1047,9 @@ def trace(nodes: StepNodes, member_row, result: Result, next_seat, mark, rows):
             mark[seat] = node
 
         # Each sender sends to the next destination along the ring; all seats that the data pass
-        # before are rows. With 4 seats circuit 2 leads to seat 2, and circuit 6 to seat 2 of the
-        # next replica: its turn is 6 // 4 = 1, and its seat 6 % 4 = 2.
+        # before are rows. Circuits are named by where they lead, with replicas counted on: with 4
+        # seats circuit 2 leads to seat 2, and circuit 6 to seat 2 of the next replica: its turn is
+        # 6 // 4 = 1, and its seat 6 % 4 = 2.
         for place in range(len(destinations)):
             circuit = next_seat[ring, members[place]]
             turn = circuit // n_seats

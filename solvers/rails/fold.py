@@ -81,13 +81,15 @@ def fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
 def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     """Sort ranks into classes, and list the operations of their first ranks as rows and nodes.
 
-    ``labels[rank]`` tell apart ranks that would be alike otherwise. Four ranks that compute and
+    Ranks with different ``labels[rank]`` are never of one class. A row is an operation of a first
+    rank, and a node all rows of one communication, or a computation. Four ranks that compute and
     then gather are one class of two rows, which are two nodes. If they computed for different
     times, they would be four classes of eight rows: four computations and four parts of one
     gathering, which are five nodes.
     """
     # The classes to begin with: equal programs with equal labels. Programs are the same for all
-    # labels, and are numbered once for a job.
+    # labels, and are numbered once for a job. `_refine` then splits classes by their partners, and
+    # gives each communication (`match` is its number, -1 for computation) a hash.
     step = job.step()
     number_of_program = job.once("programs", lambda: _number(_programs(step)))
     labelled = zip(number_of_program.tolist(), labels, strict=True)
@@ -111,7 +113,8 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
 
     # Pairs of nodes as single numbers, which are sorted to keep each pair once: with 10 nodes,
     # that node 3 comes before node 7 is the number 37. On millions of pairs `unique`, which hashes
-    # them, takes ten times as long.
+    # them, takes ten times as long. `former` and `later` are operations, whose rows are found by
+    # bisection, as the operations of the rows ascend.
     first_row_of_node = np.unique(node_of_row, return_index=True)[1]
     n_nodes = max(1, len(first_row_of_node))
     former, later = orders(step, row_operations)

@@ -76,6 +76,7 @@ def _servers_are_seats(seats: Seats) -> bool:
     job = seats.job
     if (seats.rail_of < 0).any():
         return False
+    # By rank of the first replica: its server, from the number of its GPU, and its seat.
     in_first = seats.replica_of == 0
     server_of_rank = (place_ranks(job.parallelism) // job.network.gpus_per_server)[in_first]
     seat_of_rank = seats.folded.class_of[in_first]
@@ -89,8 +90,9 @@ def _servers_are_seats(seats: Seats) -> bool:
     np.minimum.at(lowest, seat_of_rank, server_of_rank)
     np.maximum.at(highest, seat_of_rank, server_of_rank)
 
-    # Each rank is on one of `gpus_per_server` GPUs of a server. Then there are as many seats as
-    # servers only if no server has two.
+    # A server has one rank on each of its GPUs, so that there are ``n_ranks / gpus_per_server``
+    # servers. If no seat is on two of them and there are as many seats, each server is one seat:
+    # with 8 ranks on servers of 4 GPUs, a third seat would split a server.
     return bool((lowest == highest).all()) and n_seats * job.network.gpus_per_server == n_ranks
 
 

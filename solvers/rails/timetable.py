@@ -157,8 +157,9 @@ class Draft(NamedTuple):
         class, in the order of `Folded.own`. ``like[rank]`` is that first rank. Each operation gets
         the start, the end and the ports of its node.
         """
-        # ``folded.nodes[operation]`` is the node of a stored operation. A communication in several
-        # rounds is a chain of nodes: it ends with the last of them.
+        # ``folded.nodes[row]`` is the node of a stored operation, and ``uses.operation`` such a
+        # row. A communication in several rounds is a chain of nodes, from the first one, which
+        # stands for it, to ``transfers.last[node]``, with which it ends.
         transfers = self.transfers
         seats = transfers.seats
         folded = seats.folded
@@ -166,7 +167,8 @@ class Draft(NamedTuple):
 
         # By lane two ports of a GPU, where it transmits and where it receives: lane k of one
         # direction is port k for both. A bidirectional lane k has port 2k towards those that come
-        # next in a ring or pipeline (side 0), and port 2k + 1 towards those before.
+        # next in a ring or pipeline (side 0), and port 2k + 1 towards those before. The columns 0
+        # and -1 are these two ports, or twice the only one.
         duplex = transfers.lanes.duplex
         lane_ports = np.arange(transfers.lanes.number * (1 + duplex)).reshape(-1, 1 + duplex)
         port_of_side = lane_ports[:, [0, -1]]
@@ -196,8 +198,8 @@ def _list_changes(draft: Draft) -> Changes:
     """
     # A circuit has a row at the sending and one at the receiving end, which are matched by node,
     # lane, sender and receiver as one number. Peers count replicas, too: with 4 seats, peer 6 is
-    # seat 2 of the next replica. A seat that waits for a later round may face a seat that does not
-    # face it: then there is no circuit.
+    # seat 2 of the next replica. A seat that waits for a later round may face a seat that faces
+    # another one: then its row has no match, and there is no circuit.
     lines = draft.lines
     uses = lines.uses
     n_seats = draft.transfers.seats.n_seats
@@ -217,8 +219,9 @@ def _list_changes(draft: Draft) -> Changes:
     receiving_row = receiving[receiving_place]
 
     # A circuit is up from the beginning of the step if both of its ends use it last, as the step
-    # begins with the circuits that it ends with. On a line one row is one node; the node of the
-    # last use at the receiving end has to be the same.
+    # begins with the circuits that it ends with. ``lines.last[row]`` is the last use on the line
+    # of a row. At the sending end that is the row itself; at the receiving end it is a use by the
+    # same node, as a node has one row on a line.
     is_first = lines.last[sending_row] == sending_row
     is_first &= uses.node[lines.last[receiving_row]] == uses.node[sending_row]
     first_row = sending_row[is_first]
@@ -230,7 +233,7 @@ def _list_changes(draft: Draft) -> Changes:
     new_row = sending_row[is_new]
 
     # A turn is a change of its own, without a receiver: an all-stop rail stops for it even if no
-    # circuit comes of it, and that is a state of its own. The order is turns, circuits at the
+    # circuit comes of it, and has a state that begins then. The order is turns, circuits at the
     # beginning, and new circuits.
     turning_row = np.flatnonzero(draft.turn_s >= 0)
     rows = np.concatenate([turning_row, first_row, new_row])
@@ -358,11 +361,10 @@ def _write_states(first_circuit, circuits: _PortCircuits, sender, keeps_all, sta
     """Write the states of a switch and the times from which on they hold; return how many.
 
     ``states[state, port]`` is the port to which a port leads, -1 for none, and ``kept[state]`` the
-    number of the time. A time at which the state stays as it is has none of its own, unless
-    `keeps_all`. The circuits of time k are those from ``first_circuit[k]`` up to
-    ``first_circuit[k + 1]``.
-    ``sender[port]`` is scratch: the port whose circuit a port received last, -1 at first. Both
-    arrays have room for a state at each time: shapes (times, ports) and (times,).
+    number of the time; there is room for a state at each time, shapes (times, ports) and (times,).
+    With `keeps_all` each time has a state, else only those at which some circuit changes. The
+    circuits of time k are those from ``first_circuit[k]`` up to ``first_circuit[k + 1]``.
+    ``sender[port]`` is scratch: the port whose circuit a port received last, -1 at first.
     """
     n_states = 0
     for time in range(len(kept)):
@@ -383,7 +385,8 @@ def _write_states(first_circuit, circuits: _PortCircuits, sender, keeps_all, sta
             state[circuits.transmit[circuit]] = receive
             sender[receive] = circuits.transmit[circuit]
 
-        # The next state overwrites this one if it is no other than the one before.
+        # The next state overwrites this one if it is no other than the one before. The first one,
+        # with none before it, is new in any case.
         is_new = keeps_all or n_states == 0
         for port in range(len(state)):
             is_new |= state[port] != states[n_states - 1, port]

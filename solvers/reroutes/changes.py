@@ -223,13 +223,14 @@ def name_paths(
     ports to a unit, port 15 is at place 3, and in unit 7 it becomes port 45. If that is in use,
     the lowest free port of the unit is taken.
 
-    `leaving` are running circuits that give up the parts that `users` says they have, and `lit`
-    those among them that still have light: their fibres are taken only if there are no others.
-    There is always a choice if the paths overdraw no resource.
+    `leaving` are running circuits that give up the parts that `users` says they have, so that
+    these are free to take. Some of them still have light (`lit`): their fibres are taken only if
+    there are no others. There is always a choice if the paths overdraw no resource.
     """
     # On a fabric with cells the nodes of a path are: the source unit, light about to enter a cell
     # (one node for each cell, the first of them at the stub of the source port), light that leaves
-    # by the stub of the destination port, and the destination unit.
+    # by the stub of the destination port, and the destination unit. The nodes between the source
+    # and the last two are the terminals by which light leaves cells: the route.
     if not len(first_fibre):
         return Named(
             circuits=[
@@ -238,8 +239,9 @@ def name_paths(
             routes=[tuple(graph.terminal[path[1:-2]].tolist()) for path in paths],
         )
 
-    # In a rack with ideal interposers a node is an edge, of which any free fibre will do. Lists
-    # are quicker to look at one by one than arrays.
+    # In a rack with ideal interposers the inner nodes of a path are edges, of which any free fibre
+    # will do. The last node is the destination, numbered behind all units as sources. Lists are
+    # quicker to look at one by one than arrays.
     users_of_port = users.ports.tolist()
     user_of_fibre = users.fibres.tolist()
     taken_ports: tuple[set[int], set[int]] = (set(), set())  # of sources, of destinations

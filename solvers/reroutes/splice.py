@@ -169,7 +169,7 @@ def _expand_nearest(
     resource costs more that other new circuits have used up.
 
     A node is closed if it is shut, or if its resource has nothing free. `start`, the node where
-    the circuit begins, is always open, since the circuit itself uses its resource.
+    the circuit begins, is always open: it is this circuit that has used its resource up.
     """
     end = work.forward
     opposite = work.backward
@@ -184,7 +184,8 @@ def _expand_nearest(
 
     # Reach the next nodes, and join the paths of both ends that meet there.
     for place in range(arcs_first[node], arcs_first[node + 1]):
-        # Backward, arcs are listed apart, and lead from head to tail.
+        # Forward, the arcs out of a node are numbered in a row. Backward, those into it are listed
+        # in `back_arc`, and are followed from head to tail.
         arc = place
         next_node = net.graph.head[arc]
         if not is_forward:

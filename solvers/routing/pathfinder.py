@@ -196,8 +196,9 @@ def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
     cost in 1/`UNIT` of a cell, prices included.
 
     On a graph whose ``to_go`` is 0 and whose ``target`` is -1 everywhere (`search_all_paths`) it
-    is the search of Dijkstra (1959) for the cheapest paths to all terminals: ``space.cost`` has
-    their costs, `FAR` where no light comes.
+    never comes to a target, and returns 0 when nothing is left to expand. This is the search of
+    Dijkstra (1959) for the cheapest paths to all terminals: ``space.cost`` has their costs, `FAR`
+    where no light comes.
     """
     source = graph.source[port]
     target = graph.target[partner]
@@ -207,6 +208,7 @@ def find_route(graph: MeshArrays, space: RoutingSpace, port, partner, route):
     cost[:] = FAR
 
     # Each turn passes the cell that is entered at `entered`, then takes the best terminal so far.
+    # Light leaves a cell by the terminal `leaving`, and enters the next one by ``mate[leaving]``.
     size = 0
     entered = source
     cost_so_far = np.int64(0)

@@ -431,14 +431,16 @@ def find_fewest_toggles(
     """Find the way of a circuit with the fewest toggles, and of these the one of fewest cells.
 
     Writes ``route[step]``, the terminals by which light leaves cells. Bidirectional Dijkstra: the
-    sides of source and target are searched *level* by level of toggles, and within a level
-    *bucket* by bucket of cells. Dark cells cost no toggle in either state: a level that comes to
-    them may take in most of the fabric. The side that has expanded fewer terminals therefore
-    expands the next `_STRIDE` ones, so that the side with little around it ends its levels first.
+    sides of source and target are searched by ascending cost from their ends. A *level* is all
+    that costs the same number of toggles, and a *bucket* of it what has the same number of cells.
+    Dark cells cost no toggle in either state: a level that comes to them may take in most of the
+    fabric. The side that has expanded fewer terminals therefore expands the next `_STRIDE` ones,
+    so that the side with little around it ends its levels first.
 
     A cost is one whole number, ``toggles * _TOGGLE + cells * UNIT``, hence toggles are compared
     first. If the source side is at level 2 and bucket 5, and the target side at level 1 and bucket
-    4, no path that is unseen costs less than 3 toggles and 9 cells.
+    4, no path that is unseen costs less than 3 toggles and 9 cells. If the best meeting of both
+    sides costs no more than that, the search ends.
 
     ``space.exit_cost[terminal]`` is `FAR` where a link is closed, ``scratch.toll[cell, state]``
     the cost of passing a cell, `_TOGGLE` included where it has to be toggled, and
@@ -464,8 +466,8 @@ def find_fewest_toggles(
         ):
             break
 
-        # The side that has expanded less goes on. It sees the meeting from its own end, so near
-        # and far terminals are exchanged (`turned`) for the target side.
+        # The side that has expanded less goes on. A meeting has a near terminal, of the side that
+        # looks at it, and a far one: they are exchanged (`turned`) for the target side, and back.
         if source_progress.n_expanded <= target_progress.n_expanded:
             sides = (from_source, from_target)
             source_progress, best = _expand_stride(

@@ -213,7 +213,8 @@ class Network:
         arcs_out = first_out + np.argsort(self.tails[first_out:end_out], kind="stable")
 
         # A piece ends where either line changes: after 3, 4 and 5 resources in the example. Each
-        # has its class, its job and its number of resources. Nodes of classes are numbered from 1.
+        # has its class, its job and its number of resources. Nodes of classes are numbered from 1,
+        # and arcs out of groups come job by job, one for each plane of the job.
         end_of_arc_in = np.cumsum(flow.arcs[arcs_in])
         end_of_arc_out = np.cumsum(flow.arcs[arcs_out])
         end_of_piece = np.union1d(end_of_arc_in, end_of_arc_out)
@@ -224,7 +225,8 @@ class Network:
         class_of_piece = self.tails[arc_in_of_piece] - 1
         job_of_piece = (arc_out_of_piece - first_out) // self.n_planes
 
-        # The unused resources of each class are a piece for no job, behind its other pieces.
+        # The unused resources of each class are a piece for no job (-1). In `order` pieces are
+        # sorted by class, and this one is the last of its class, as the sort is stable.
         n_classes = len(classes.sizes)
         used = np.bincount(class_of_piece, sizes, n_classes).astype(np.int64)
         class_of_piece = np.concatenate((class_of_piece, np.arange(n_classes)))
