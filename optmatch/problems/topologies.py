@@ -301,8 +301,9 @@ def _switches_of_schedules(
 ) -> tuple[Switch, ...]:
     """Return the switches of planes that hold schedules, with a state for each matching.
 
-    A change starts, waits, and then circuits carry data until the end. Each node has as many
-    consecutive ports. Without a rate in the problem, a circuit carries one unit in a second.
+    A state begins with its change; after the wait of its slot, circuits carry data until the end.
+    Each node has `ports_per_node` consecutive ports: of 4, port 9 of plane 1 belongs to node 2, as
+    port 4 + 1 = 5 there. Without a rate in the problem, a circuit carries one unit in a second.
     """
     rate_bytes_per_s = 1.0
     if isinstance(problem, Demand | Collective):

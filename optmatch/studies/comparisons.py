@@ -655,13 +655,15 @@ def _cross(first: Line, second: Line, field: str) -> list[Crossing]:
             last = (value, 0.0)
             continue
 
-        # The sign has changed: both lines cross in between.
+        # The sign is not that of the last difference other than 0: both lines cross between the
+        # last value and this one. Behind a value of different slots there is no last value.
         sign = 1 if difference > 0 else -1
         if last is not None and sign != last_sign:
             # Differences of 3 and then -1 are 0 at the share 3 / (3 + 1) of the way between.
             share = last[1] / (last[1] - difference)
 
-            # The lines differ in a word, or in their methods, and share the rest.
+            # The lines differ in the values of other fields of words, such as "dp ring" (`words`),
+            # or else in their methods, and share the rest.
             names = (first.method, second.method)
             shared = ", ".join(filter(None, (first.words, first.others)))
             if first.words != second.words:

@@ -321,7 +321,7 @@ class Store:
     Parameters
     ----------
     path
-        The file, which is made if it is not there.
+        The file, which is made if it is not there, unless it is `read_only`.
     read_only
         Whether nothing is changed, which works also in folders where nothing may be written.
 
@@ -332,20 +332,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        """Open a store of results, a database of SQLite, and make it if there is none.
-
-        Parameters
-        ----------
-        path
-            The file.
-        read_only
-            Whether it is opened for queries alone; then it must be there.
-
-        Raises
-        ------
-        StoreError
-            If it is absent, damaged, of a newer version, or another file.
-        """
+        """Open a store of results, a database of SQLite, and make it if there is none."""
         self._file = Database(path, _LAYOUT, read_only=read_only)
         self.path: str = self._file.path
         self._db = self._file.connection

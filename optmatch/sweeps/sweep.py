@@ -244,8 +244,9 @@ def _seconds_until_killed(task: Task) -> float | None:
 def run_task(task: Task, on_event: OnEvent = ignore) -> Row:
     """Solve one task, wherever this runs, and return its row: the answer, or why there is none.
 
-    `KeyboardInterrupt` says that the task is not done, `MemoryError` that this process should take
-    no further ones.
+    `KeyboardInterrupt` is raised if the task was interrupted, and so is not done; `MemoryError` if
+    this process should take no further ones. Under a limit of memory any unexpected error counts
+    as lack of it, since libraries fail in ways of their own then.
     """
     try:
         with _memory_limit(task.limits.memory_bytes):

@@ -418,10 +418,11 @@ class WiringReader:
     def _is_opened(self, component: str, n_used: int) -> bool:
         """Tell whether the parts of a component's own netlist take its place.
 
-        The netlist of a coupler or waveguide may only list the pieces that it is drawn of. A
-        component whose name tells what it is, other than a switch, is therefore opened only if
-        something in its netlist switches; one that the user declares is never opened. The pins
-        that are used (`n_used`) tell some kinds (`kind_of`).
+        A component that the user declares is never opened, and one of unknown kind always; the
+        name tells the kind or, for some, the number of pins that are used, `n_used` (`kind_of`).
+        The netlist of a coupler or waveguide may only list the pieces that it is drawn of. One of
+        known kind is therefore opened only if it has ports for light (`describes_light`), and is a
+        switch or has one inside it, at any depth.
         """
         netlist = self._library.get(component)
         if component in self._declared or netlist is None:

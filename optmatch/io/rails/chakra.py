@@ -145,9 +145,9 @@ LARGEST = 2**63
 def node_class(text: str = "BYTES") -> Any:
     """Return protobuf's class of a node, by the schema of Chakra's traces, ``et_def.proto`` [1]_.
 
-    The differences to Chakra's own messages change nothing in files: text is read as bytes, since
-    names of kernels are not always UTF-8, but as ``"STRING"`` where JSON tells it; fields that are
-    not declared are skipped by protobuf.
+    `text` is protobuf's type of all text: ``"BYTES"`` for binary traces, as names of kernels are
+    not always UTF-8, and ``"STRING"`` to parse nodes of JSON. Both are the same in a file. Fields
+    that are not declared here are skipped by protobuf.
 
     References
     ----------
@@ -163,6 +163,7 @@ def node_class(text: str = "BYTES") -> Any:
     )
     _declare(file, "Node", _NODE, text)
     _declare(file, "BoolList", {"values": (1, "BOOL")}, text)
+    # An attribute has a name and one value: all fields but the first are of one `oneof`.
     attribute = _declare(file, "AttributeProto", {"name": (1, "TEXT"), **_VALUES}, text)
     attribute.oneof_decl.add(name="value")
     for field in attribute.field[1:]:

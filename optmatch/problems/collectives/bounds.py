@@ -314,9 +314,10 @@ def _bound_configurations(
     elif fixed_s + round_s * rounds > 0:
         name = "reach"
 
-    # One number of rounds after the other. More rounds are of no use once all data go the shortest
-    # ways, or once start-ups and the least bytes alone take as long as the best bound. The last
-    # number that is tried counts the least bytes alone, and so bounds all larger numbers, too.
+    # One number of rounds after the other, until no larger one has a lower bound (`is_last`): all
+    # data go the shortest ways, or start-ups and the least bytes alone take as long as the best
+    # bound. The largest number that is tried, `last_rounds`, counts the least bytes alone, which
+    # is a bound for all larger ones as well. Without detours the first number decides.
     found: list[BoundTerms] = []
     has_detours = bool(traffic.sorted_bytes.any()) and round_s > 0
     last_rounds = rounds + MOST_MORE
@@ -325,8 +326,9 @@ def _bound_configurations(
         seconds += problem.sending_s(least_bytes)
         is_last = not has_detours or seconds >= best_s
         if not is_last and n_rounds < last_rounds:
-            # In so few rounds data cannot wait for the shortest way. `detours` has the hops that
-            # they take at least; the bytes beyond `least_bytes` take time, too.
+            # In so few rounds data cannot wait for the shortest way. ``detours[k]`` are the hops
+            # that they take at least to the k-th nearest rank: with 8 ranks, 3 configurations and
+            # 3 rounds 1, 1, 1, 2, 2, 2 and 3. Bytes beyond `least_bytes` take time, too.
             detours = hops_within(
                 problem.n_ranks, configurations, n_rounds, problem.lanes, problem.two_way
             )

@@ -456,8 +456,9 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
     is_dead[list(failed.failed_ports)] = True
     hit = np.asarray(is_dead[state.circuits].any(axis=1))
 
-    # A circuit that passes a failed fibre is hit. Terminals without a fibre have the number -1,
-    # and find the last entry of `has_failed`, which is False.
+    # A circuit that passes a failed fibre is hit. It passes fibres or, on a fabric with cells,
+    # terminals (terminal t is of cell t // 4), whose fibres are looked up. Those without a fibre
+    # have the number -1, and find the last entry of `has_failed`, which is False.
     passed = state.passed
     if failed.failed_fibres:
         fibre: NDArray[np.integer] = passed.part
@@ -475,7 +476,8 @@ def assess(state: Reroute, failed: FailedParts) -> Damage:
             is_broken[cell] = stuck_state != state.cell_states[cell]
         hit[passed.circuit[is_broken[passed.part // 4]]] = True
 
-    # Circuits of lost units are hit, at whichever port.
+    # Circuits of lost units are hit, at whichever port. Where light passes chips (`through`), each
+    # unit is lost and replaced by itself, else whole racks are.
     if units.through:
         is_lost, takes_over = _find_lost_units(state, is_dead)
     else:

@@ -95,6 +95,7 @@ def _replay_demand(problem: Demand, schedules: Sequence[Schedule], findings: Fin
         findings.notes.append(f"demands were rounded to ticks of {problem.tick_s:g} s")
 
     # All planes together: how many slots they have, when the last one ends, and what they carry.
+    # With "weighted-completion-s" the objective is set already, by `_replay_plane`.
     n_slots = sum(len(schedule.durations_s) for schedule in schedules)
     findings.figures["slots"] = n_slots
     end_ticks = max(ends, default=0)

@@ -2187,13 +2187,15 @@ def _check_rail(context: Context, rail: Rail, riding: NDArray[np.int64]) -> None
     if wrong.any():
         return
 
-    # An operation that sends nothing, in no time, needs no circuits.
+    # An operation needs no circuits if it takes no time, and also should take none: `full_s` is
+    # how long it lasts with all circuits up.
     lasts_s = context.plan.end_s[riding] - context.plan.start_s[riding]
     riding = riding[(lasts_s > 0) | (measure_work(context.job, riding).full_s > 0)]
 
-    # What is sent is checked in chunks, all members of a communication in the one of its first
-    # member. With communications of 2 members that begin at the places 0, 2 and 4, and chunks of
-    # 3, two communications are in the first chunk, and the third one in the next.
+    # What is sent is checked in chunks of senders, sorted by communication (`match`). All members
+    # of a communication are in the chunk in which it begins: with communications of 2 members that
+    # begin at the places 0, 2 and 4, and chunks of 3, two communications are in the first chunk,
+    # and the third one in the next. Each check returns who sends over which port of the switch.
     senders = riding[step.kind[riding] != RECV]
     match = step.match[senders]
     chunk_number = np.searchsorted(np.sort(match), match) // _CHUNK

@@ -706,6 +706,7 @@ class ProofChecker:
         A node of its graph is where light is before a cell: at a terminal by which it has left
         another cell or, before its first one, at the start of a circuit. An edge leads through the
         cell, and costs the cell and the link behind it; from a start it costs the first link, too.
+        The caller has seen to it that float64 holds all costs, whole numbers, exactly.
         """
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
@@ -731,8 +732,8 @@ class ProofChecker:
         weights = list(map(float, weight_of_edge.values()))
         graph = csr_array((weights, (rows, columns)), shape=(size, size))
 
-        # Circuits from one start share a row of costs. All numbers are whole: integers add them up
-        # without rounding.
+        # Circuits from one start share a row of costs. A circuit without a walk has an infinite
+        # cost, and adds nothing. All other costs are added up as integers, without rounding.
         costs = dijkstra(graph, indices=range(n_terminals, size))
         row_of = {start: k for k, start in enumerate(starts)}
         walks = [costs[row_of[circuit.start], circuit.end] for circuit in circuits]

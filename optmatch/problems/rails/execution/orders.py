@@ -119,18 +119,20 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     A trigger waits for the communications before it that use its old circuits, and those after it
     wait for the trigger. Nodes of the graph are the events of the job, then further parts of
     events that pause for triggers, then two for each trigger: one at which the change begins, and
-    one that lasts until it is up.
+    one that lasts until it is up. With 10 events, one of which pauses twice, and a rail of 3
+    triggers, they are the nodes 0 to 9, 10 and 11, and 12 to 17.
     """
     events = job.events()
     if find is None:
         find = Finder(job.step())
     _check_shape(job, plan)
 
-    # The nodes of events and of their further parts, and the pairs that hold for any circuits: an
-    # event waits for the last part of another one, and each part for the part before it.
+    # ``last[event]`` is the node of its last part: the event itself, or the part behind its last
+    # cut. Pairs that hold for any circuits: an event waits for the last part of another one, and
+    # each part for the part before it.
     pauses = _list_pauses(job, plan, find)
     last = np.arange(len(events.part))
-    last[pauses.event] = pauses.after  # the last of several cuts stays
+    last[pauses.event] = pauses.after  # of several cuts of an event the last one is kept
     linking = _Linking(job, plan, find, pauses, last)
     pairs = [
         _pair_nodes(last[events.before], events.after),
@@ -356,8 +358,9 @@ def _link_rail(
     that has to end before the second starts. Returns a copy of the rail with new tables `needs`,
     `after` and `wanted`, whose columns `RailTriggers` describes.
     """
-    # `table` has all sends and triggers at each port, in the order of the plan. Its pairs are
-    # (earlier thing, later thing, steps between: 0 or 1).
+    # `table` has all sends (operations) and triggers at each port, in the order of the plan. Its
+    # pairs are (last earlier item, later item, steps between: 0 or 1), one array for each of the
+    # three. An operation is a part of an event, and `Pauses` tells how events are cut into nodes.
     job = linking.job
     find = linking.find
     event_of = job.events().event_of
@@ -382,7 +385,7 @@ def _link_rail(
     send_event = event_of[send]
     node = linking.last[send_event]
     n_cuts = np.bincount(pauses.event, minlength=len(linking.last))
-    part = n_cuts[send_event]  # the last part of an event has the number of its cuts
+    part = n_cuts[send_event]  # the last part: an event with 2 cuts has the parts 0, 1 and 2
     for (event, k), cut in cut_of.items():
         is_cut = (send_event == event) & (trigger == k)
         node[is_cut] = pauses.before[cut]
@@ -428,8 +431,8 @@ def _link_rail(
     demanded = np.unique(rail.wanted[:, -1])
     demanded = demanded[users[demanded] >= 0]
 
-    # Pair ``causes[k]`` of the job's events has as its second event that of the first user of
-    # trigger ``demanded[row[k]]``: the trigger waits for its first event, too.
+    # Each row of `row` and `causes` is one thing that a first user waits for: the event before in
+    # pair ``causes[k]`` of the job. Trigger ``demanded[row[k]]`` waits for its last part, too.
     row, causes = gather(job.events().after, event_of[users[demanded]])
     pairs.append(_pair_nodes(linking.last[job.events().before[causes]], begin[demanded[row]]))
     return replace(linked, wanted=list_wanted(job, demanded, users, find))

@@ -36,9 +36,9 @@ def copy_ranges(values: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) 
 def join_members(n: int, member: NDArray[Any], owner: NDArray[Any]) -> Ints:
     """Find for each of `n` members the least one that it is joined to, by connected components.
 
-    ``owner[k]`` owns ``member[k]``, and members of one owner are joined: with the owners of 0, 1
-    and of 1, 2 all three get 0. Owners are numbers from 0 on. Labels are propagated with pointer
-    jumping.
+    Members are the numbers 0 to n - 1. ``owner[k]``, a number from 0 on, owns ``member[k]``, and
+    members of one owner are joined: if owner 0 has the members 0 and 1, and owner 1 the members 1
+    and 2, all three get 0. Labels are propagated with pointer jumping.
     """
     least = np.arange(n)
     former = np.arange(0)

@@ -271,13 +271,15 @@ class _Program:
     def _backward(self, one_pass: Pass, *, is_last: bool) -> Iterator[bool]:
         """Write a backward pass, or its half for inputs (I) or weights (W).
 
-        Gradients of weights are exchanged in the last one (`is_last`: none that makes gradients of
-        this part follows), or in all where they are sharded. It yields True where another pass may
-        go on. With overlap its message is sent by `_run`.
+        Gradients of weights are exchanged in the last pass that makes gradients of this part of
+        the model (`is_last`), or in all where they are sharded. With overlap it yields where a
+        forward pass goes on (`_turn_back`), and leaves its message to `_run`.
         """
-        # `where` is the number of the part in the whole model, and `effort` the work in forward
-        # passes. `syncs` says whether this pass exchanges gradients of weights, by `kind`: where
-        # each rank keeps a shard of the optimiser's state (ZeRO), it needs only that shard's sum.
+        # `where` is the number of the part in the whole model, and `effort` the work of this pass,
+        # if a forward pass is 1. ``self.last`` are the operations that the next one waits for:
+        # `_compute` and others set it. `syncs` says whether this pass exchanges gradients of
+        # weights, by `kind`: where each rank keeps a shard of the optimiser's state (ZeRO), it
+        # needs only that shard's sum.
         where = self._where(one_pass.part)
         effort = _EFFORT[one_pass.kind]
         syncs = one_pass.kind != "I" and (is_last or self.split.zero_stage >= 2)
@@ -291,8 +293,8 @@ class _Program:
             if syncs:
                 self._exchange(kind, "dp", self.sizes.words, self.last)
 
-        # Each layer is computed back; with overlap in pieces, between which the forward pass goes
-        # on.
+        # Each layer is computed back, between a gather of its weights, if they are sharded, and
+        # the exchange of its gradients. With overlap a forward pass goes on in between.
         for layer in range(self.layers_of[where]):
             if one_pass.kind == "W":
                 self._compute(effort * (self.sizes.attention_s + self.sizes.ffn_s))
@@ -312,7 +314,7 @@ class _Program:
             self._send(one_pass, self.last)
 
         # The first part has the embedding, whose gradients are the last ones of a backward pass.
-        # With overlap gradients of weights are computed after `last`, by the last computation.
+        # With overlap the computation that makes them may come after `last`: they wait for that.
         if where == 0 and self.split.n_parts > 1 and syncs:
             self._exchange(
                 kind,
