@@ -103,8 +103,8 @@ def relax(distance, shift, least):
     n = len(distance)
     for offset in range(n):
         least[offset] = distance[offset]
-    # There are gcd(shift, n) cycles of equal length. Going along a cycle, each offset has one hop
-    # more than the offset before at most. A cycle has no beginning, so it is gone round twice: the
+    # There are gcd(shift, n) cycles of equal length. Going along a cycle, each offset has at most
+    # one hop more than the offset before. A cycle has no beginning, so it is gone round twice: the
     # offset with the fewest hops is met in the first turn, and then told to all others.
     cycles = np.gcd(shift, n)
     for start in range(cycles):

@@ -874,8 +874,8 @@ def _count_line_rounds(problem: Collective) -> RoundCount:
 def _count_whole_buffer_rounds(problem: Collective, name: str) -> RoundCount:
     """Count the rounds in which ranks send the whole buffer: trees, and recursive doubling.
 
-    There are ceil(log2 n) of them, each with circuits of its own. Between 8 ranks that is 3 rounds
-    and 3 buffers from each rank.
+    There are ceil(log2 n) of them, each with circuits of its own, and one more in an all-reduce
+    whose n is no power of two. Between 8 ranks that is 3 rounds and 3 buffers from each rank.
     """
     n = problem.n_ranks
     n_rounds = (n - 1).bit_length()
@@ -888,7 +888,7 @@ def _count_whole_buffer_rounds(problem: Collective, name: str) -> RoundCount:
         )
 
     # If n is no power of two, in an all-reduce some ranks send their buffer to others before the
-    # sum, and get the sum after it: one round more than ceil(log2 n).
+    # sum, and get the sum after it.
     if name == "whole-buffers" and n != 1 << n_rounds:
         n_rounds += 1
     return RoundCount(

@@ -458,7 +458,7 @@ def _exchange_chunks(this_round, lacks, log, ranks):
         if mate < 0:
             continue
 
-        # A send is written only if it helps. Chunks after the last one are copies of the last.
+        # Chunks after the last one are copies of the last.
         for source, target in ((rank, mate), (mate, rank)):
             chunk = min(ranks.gives[source], last_chunk)
             if chunk >= 0 and lacks[chunk, target] and not lacks[chunk, source]:

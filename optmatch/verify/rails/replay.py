@@ -1551,8 +1551,8 @@ def _check_chord_routes(context: Context) -> bool:
     """Check the tables of routes over chords: each route arrives, and all data have a route.
 
     The shares of all routes to one distance have to sum to 1. A table is for groups of some size
-    that the job has, which also bounds the memory of the check; it ends at the first table that is
-    not. Returns whether no rule is broken.
+    that the job has, which also bounds the memory of the check: a table of another size ends it.
+    Returns whether no rule is broken.
     """
     n_before = len(context.findings.violations)
     sizes = {len(group.ranks) for group in context.step.groups}
