@@ -514,11 +514,14 @@ def _unknown_name(name: str, allowed: list[str]) -> str:
 def _read_files(patterns: list[Any], folder: Path) -> Iterator[tuple[str, Problem]]:
     """Yield the problems of all files that patterns such as ``mesh/*.json`` name.
 
+    A file whose name is the pattern is that one alone, also with brackets in it, as ``d[6].json``.
     A problem has the path from the folder of the spec as its name, without the ending.
     """
     for k, pattern in enumerate(patterns):
         try:
-            files = sorted(folder.glob(str(pattern)))
+            files = [folder / str(pattern)]
+            if not files[0].is_file():
+                files = sorted(folder.glob(str(pattern)))
         except (OSError, ValueError, NotImplementedError, IndexError) as exc:
             raise InputError(
                 f"{pattern!r}: a pattern such as problems/*.json, from the folder of the spec",

@@ -72,6 +72,15 @@ def test_a_spec_is_problems_by_methods_by_seeds(folder: Path) -> None:
     assert {row.key for row in rows_of(folder)} == {task.key() for task in tasks}
 
 
+@pytest.mark.parametrize("name", ["d[6].json", "run[a-b]/d.json", "a?b.json", "*.json", "[.json"])
+def test_a_file_may_have_the_marks_of_a_pattern_in_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    for path in (tmp_path / name, tmp_path / "another.json"):
+        om.save(om.Demand.from_matrix([[0, 1], [1, 0]], delay_s=0.1, rate_bytes_per_s=1), path)
+    spec = put(tmp_path, "spec.toml", f'problems = ["{name}"]\nseeds = 1\n')
+    assert [task.name for task in read_spec(spec, generated)] == [name.removesuffix(".json")]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
