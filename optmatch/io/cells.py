@@ -272,7 +272,8 @@ def _find_arm(fabric: Fabric, cell: int, name: Any, place: str) -> int:
 _DRIVE_CONVENTION = (
     "lines are steps in their order; a heater turns the phase of its arm by turn_rad from that"
     " without voltage; the difference of a cell is arm 1 less arm 2: pi is bar and 0 is cross, or"
-    " what its netlist says"
+    " what its netlist says; heaters begin at 0 V, and one without a line in a slot keeps its"
+    " voltage"
 )
 """The convention of drive tables."""
 
