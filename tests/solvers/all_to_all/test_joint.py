@@ -1,6 +1,5 @@
 """The joint model of pairs, slots and routes, and the longest route: proofs by search."""
 
-import numpy as np
 import pytest
 
 import optmatch as om
@@ -50,11 +49,3 @@ def test_what_is_too_large_for_the_joint_model_keeps_its_start(
     solution = om.solve(problem, "ilp", seed=0)
     assert solution.limit is om.Limit.MEMORY
     assert solution.schedule is not None
-
-
-def test_an_infeasible_matching_has_no_longest_route() -> None:
-    fabric = om.HexMesh(2, 2, ports=[2, 10, 5, 15])
-    matching = np.array([1, 0, 3, 2], dtype=np.int32)
-    solution = om.solve(om.Routing(fabric, matching, objective="worst-cells"), "ilp", seed=0)
-    assert solution.status is om.Status.INFEASIBLE
-    assert "must pass the links" in solution.stats["reason"]

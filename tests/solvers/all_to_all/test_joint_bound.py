@@ -44,12 +44,3 @@ def test_prices_refute_the_fewest_slots() -> None:
     assert "the certificate proves that 23 slots do not do" in report.notes
     harmless = RoutingProof.of_prices(np.zeros_like(proof.prices[0]), infeasible=True)
     assert not om.verify(problem, replace(solution, certificate=harmless)).ok
-
-
-def test_the_bound_holds_on_tiny_meshes() -> None:
-    for mesh in (om.HexMesh(2, 2, ports=5), om.HexMesh(3, 3, ports=6), om.HexMesh(3, 3, ports=10)):
-        problem = om.AllToAll(mesh)
-        exact = om.solve(problem, "ilp", seed=0)
-        bound, _ = bound_jointly(problem, CellRouter(mesh), np.inf, om.Limits().start())
-        assert exact.status is om.Status.OPTIMAL
-        assert problem.lower_bound() <= bound <= exact.objective

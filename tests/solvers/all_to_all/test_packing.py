@@ -70,28 +70,6 @@ def test_no_plan_after_the_time_is_up() -> None:
     assert pack_slots(planner, planner.problem.pairs.astype(np.int64), patient=False) is None
 
 
-def test_prices_bound_the_slots_and_the_verifier_recounts_them() -> None:
-    problem = om.AllToAll(CROWDED)
-    solution = om.solve(problem, "negotiated", seed=0, limits=om.Limits(iterations=1))
-    report = om.verify(problem, solution)
-    assert report.ok and solution.certificate is not None
-    stats = solution.stats
-    assert problem.min_slots < stats["slots_lower_bound"] <= stats["slots"]
-    assert report.figures["slots_lower_bound"] == stats["slots_lower_bound"]
-    assert stats["fewest_slots"] == "refuted by link prices"
-
-
-@pytest.mark.parametrize("fabric", FABRICS, ids=["hex", "tx-rx", "square"])
-def test_a_bound_by_prices_is_no_more_than_the_slots_of_any_plan(fabric: om.Fabric) -> None:
-    planner = planner_of(fabric)
-    found = bound_slots(planner.problem, planner.router, planner.clock)
-    plans = [
-        pack_slots(planner, planner.problem.pairs.astype(np.int64), patient=True) for _ in range(3)
-    ]
-    if found is not None:
-        assert found.slots <= min(len(plan) for plan in plans if plan is not None)
-
-
 def test_one_link_between_two_halves_is_the_bound() -> None:
     """All pairs of ports of different sides pass the only cell between them."""
     problem = om.AllToAll(om.HexMesh(1, 2, ports=[0, 1, 3, 10]))

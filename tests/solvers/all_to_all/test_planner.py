@@ -10,13 +10,11 @@ import optmatch as om
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, ignore
 from optmatch.solvers.all_to_all import factorise, planner as planner_module
 from optmatch.solvers.all_to_all.conclusion import place_leftovers
-from optmatch.solvers.all_to_all.factors import exchange, relabel, tournament
+from optmatch.solvers.all_to_all.factors import relabel, tournament
 from optmatch.solvers.all_to_all.planner import (
     FAILED,
-    MOVES_PER_SLOT,
     SlotPlanner,
     exchange_pairs,
-    replace_slots,
     three_slots,
 )
 from optmatch.solvers.all_to_all.slot_order import Sequence, lower_toggles
@@ -89,50 +87,6 @@ def test_where_most_slots_fail_negotiations_go_on(monkeypatch: pytest.MonkeyPatc
     for before, slot in zip(first, planner.plan, strict=True):
         assert slot.excess == before or slot.excess < before >= FAILED
     assert sum(slot.excess >= FAILED for slot in planner.plan) < sum(failed) / 2
-
-
-def test_a_move_is_taken_just_if_nothing_gets_worse() -> None:
-    planner = planned(FABRICS[1], [])
-    rng, sideways, refused = np.random.default_rng(0), 0, 0
-    place, path = np.empty(10, dtype=np.int64), np.empty(12, dtype=np.int64)
-    for _ in range(40):
-        before, total = planner.plan, planner.excess
-        chosen = three_slots(planner, [4])
-        old = np.stack([before[slot].partner for slot in chosen])
-        new = np.empty_like(old)
-        if not exchange(old, 0, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
-            continue
-        vertex_excess = np.stack([planner.vertex_excess(slot) for slot in planner.plan])
-        taken = replace_slots(planner, chosen, new, vertex_excess)
-        assert all(planner.plan[k] is before[k] for k in range(9) if not taken or k not in chosen)
-        assert planner.excess <= total
-        sideways += taken and planner.excess == total
-        refused += not taken
-    assert sideways and refused
-    check(planner)
-
-
-def test_exchanges_end_after_so_many_moves_for_each_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[object] = []
-
-    def find_no_swap(*arguments: object) -> tuple[int, int]:
-        tries.append(arguments)
-        return -1, -1
-
-    monkeypatch.setattr(planner_module, "exchange", lambda *given: tries.append(given))
-    monkeypatch.setattr(planner_module, "find_swap", find_no_swap)
-    planner = planned(FABRICS[0], [])
-    assert exchange_pairs(planner) is Limit.EXHAUSTED
-    most = MOVES_PER_SLOT * 7
-    assert len(tries) == most
-    few = planned(om.HexMesh(3, 3, tx=4, rx=4), [], iterations=3)
-    assert len(few.plan) == 3 and exchange_pairs(few) is Limit.ITERATIONS
-    assert len(tries) == most + 3
-    assert exchange_pairs(planner, tolerated=planner.excess) is None
-    planner.plan = [slot for slot in planner.plan if slot.excess][:2]
-    assert exchange_pairs(planner) is Limit.EXHAUSTED
-    planner.plan = []
-    assert exchange_pairs(planner) is None
 
 
 @compiled_only

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,20 +12,18 @@ from scipy.optimize import linear_sum_assignment
 
 import optmatch as om
 from optmatch.model import TimeUp
-from optmatch.problems import completion_s
 from optmatch.solvers.demands import entry_covers
 from optmatch.solvers.demands.birkhoff import decompose, stuff
 from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED
 from optmatch.solvers.demands.decompositions import hold_terms, yield_in_delays
-from optmatch.solvers.demands.entries import Entries, LineSums, assign_entries, port_vectors
-from optmatch.solvers.demands.entry_covers import CHOICES, copy_entries, yield_cover
+from optmatch.solvers.demands.entries import Entries, LineSums
+from optmatch.solvers.demands.entry_covers import CHOICES, yield_cover
 from optmatch.solvers.demands.first_fit import (
     complete,
     cover_heaviest_first,
     cover_matrix_first_fit,
 )
 from optmatch.solvers.demands.plans import Plan, serve, trim
-from optmatch.solvers.demands.realisable import Realiser
 from optmatch.solvers.demands.scheduling import (
     leave_to_packets,
     order_slots,
@@ -275,47 +273,6 @@ def test_what_is_left_to_packets_ends_no_later(seed: int, planes: int, delay: in
     )
     kept = leave_to_packets(problem, plan)
     assert best <= ends(kept) <= min(ends(plan), ends(plan.take(np.arange(0))))
-
-
-def test_slots_on_a_mesh_are_as_long_as_serves_most_for_their_time() -> None:
-    mesh, rng = om.HexMesh(2, 3, ports=8), np.random.default_rng(0)
-    wanted = rng.integers(0, 50, (8, 8)) * (rng.random((8, 8)) < 0.4) * (1 - np.eye(8, dtype=int))
-    problem = om.Demand(mesh, wanted.astype(float), delay_s=5.0, quantum_s=1.0)
-    realiser = Realiser(problem)
-    plan = realiser.realise(cover_heaviest_first(problem.ticks))
-    assert (serve(plan) >= realiser.demand).all()
-    schedule = problem.schedule(plan.matchings, plan.ticks, realiser.states(plan))
-    assert completion_s(problem, [schedule]) == plan.cost(problem.delay_ticks)
-    assert om.verify(problem, schedule).valid
-
-
-@pytest.mark.kernels
-@given(st.data())
-def test_entries_are_assigned_best(data: st.DataObject) -> None:
-    """SciPy finds no better matching, and prices of rows and columns prove it."""
-    n = data.draw(st.integers(1, 7))
-    value = np.array(
-        data.draw(
-            st.lists(st.sampled_from([0, 0, 1, 2, 5, 0.1, 0.3]), min_size=n * n, max_size=n * n)
-        ),
-        dtype=float,
-    ).reshape(n, n)
-    rows, columns = np.nonzero(value)
-    ticks = np.ones(len(rows), dtype=np.int64)
-    entries = Entries(n, rows.astype(np.int32), columns.astype(np.int32), ticks)
-    left = copy_entries(entries)._replace(value=value[rows, columns])
-    space = port_vectors(n, n * n)
-    cast(Any, assign_entries)(space, left, len(rows))
-    chosen = space.column_of[:n]
-    used = chosen[chosen >= 0]
-    assert len(set(used.tolist())) == len(used)
-    total = value[np.flatnonzero(chosen >= 0), used].sum()
-    best = linear_sum_assignment(value, maximize=True)
-    assert total == pytest.approx(value[best].sum())
-    assert (
-        space.row_price[rows] + space.column_price[columns] >= value[rows, columns] - 1e-9
-    ).all()
-    assert space.row_price.sum() + space.column_price.sum() == pytest.approx(total)
 
 
 def test_a_slot_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,14 +84,6 @@ def test_no_pair_of_slots_can_be_shorter() -> None:
             assert held == shortest_pair(plan.matchings[one], plan.matchings[other], demand)
 
 
-def test_sweeps_make_plans_shorter() -> None:
-    rng = np.random.default_rng(0)
-    demand = rng.integers(1, 1000, (24, 24))
-    ticks = [int(cover(demand, n_sweeps).ticks.sum()) for n_sweeps in (0, 1, 10)]
-    assert ticks[0] > ticks[1] > ticks[2]
-    assert ticks[2] < 0.95 * ticks[0]
-
-
 def test_it_ends_at_the_deadline() -> None:
     entries = Entries.of_matrix(np.ones((9, 9), dtype=np.int64))
     with pytest.raises(TimeUp):

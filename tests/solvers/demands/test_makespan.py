@@ -11,21 +11,6 @@ from optmatch.solvers.demands.plane_model import finish_small
 MODULE = "optmatch.solvers.demands.makespan"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_five_ports_are_proved(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    demand = np.zeros((5, 5))
-    for weight in rng.integers(1, 9, size=7):
-        demand[np.arange(5), rng.permutation(5)] += weight
-    problem = om.Demand(om.IdealSwitch(5), demand, delay_s=3.0)
-    solution = om.solve(problem, "ilp", seed=seed)
-    quick = om.solve(problem, "best", seed=seed, time_limit_s=0.2)
-    assert solution.status is om.Status.OPTIMAL
-    assert quick.objective is not None and solution.objective is not None
-    assert solution.objective <= quick.objective
-
-
 def test_a_conflict_limit_leaves_a_bound() -> None:
     demand = traffic.permutations(5, np.random.default_rng(1), count=10, bytes=200)
     problem = om.Demand(om.IdealSwitch(5), demand, delay_s=20.0)
@@ -71,15 +56,6 @@ def test_too_large_a_model_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None
     solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=2))
     assert solution.limit is om.Limit.MEMORY
     assert solution.objective is not None
-
-
-@pytest.mark.parametrize("field", [{"planes": 2}, {"switching": "per-circuit"}])
-def test_other_kinds_of_switching_get_plans_without_a_search(field: dict[str, object]) -> None:
-    demand = np.array([[0, 3, 1], [2, 0, 5], [4, 1, 0]], dtype=float)
-    problem = om.Demand(om.IdealSwitch(3), demand, delay_s=1.0, **field)  # type: ignore[arg-type]
-    solution = om.solve(problem, "ilp", seed=0, limits=om.Limits(iterations=20))
-    assert solution.objective is not None
-    assert "bound_by" not in solution.stats
 
 
 @pytest.mark.parametrize("seed", [729496, 927154])

@@ -73,20 +73,6 @@ def test_a_weight_that_is_a_sum_of_two_others() -> None:
     assert len(plan.ticks) <= 6
 
 
-def test_entries_decode_to_their_sums_and_lines_to_their_copies() -> None:
-    demand = sum_of_permutations(40, weights_drawn(16, 2), 2)
-    entries = Entries.of_matrix(demand)
-    weights = planted.find_weights(entries, LineSums.of(entries))
-    assert weights is not None
-    summands = planted.decode(entries, weights)
-    rebuilt = np.zeros(len(entries.ticks), dtype=np.int64)
-    np.add.at(rebuilt, summands.entry, weights.ticks[summands.weight])
-    assert rebuilt.tolist() == entries.ticks.tolist()
-    for ports in (entries.row, entries.column):
-        pairs = list(zip(ports[summands.entry].tolist(), summands.weight.tolist(), strict=True))
-        assert len(set(pairs)) == len(pairs) == 40 * 16
-
-
 def test_other_demands_have_no_weights() -> None:
     rng = np.random.default_rng(0)
     dense = rng.integers(1, 1000, (150, 150))

@@ -17,8 +17,7 @@ from optmatch.problems.demands import traffic
 from optmatch.solvers.demands.decomposer import Decomposer
 from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.line_pairs import count_terms, guess_weights
-from optmatch.solvers.demands.plans import Plan, finish_plan, only_demanded, serve, tidy, trim
-from optmatch.solvers.demands.realisable import shorten
+from optmatch.solvers.demands.plans import Plan, finish_plan, only_demanded, serve, tidy
 from optmatch.solvers.demands.scheduling import divide_among_planes, former_plan
 from optmatch.testing.demands import best_demand
 from optmatch.testing.routing import largest_matchings
@@ -53,19 +52,6 @@ def noisy(n: int, seed: int = 0) -> NDArray[np.float64]:
 
 
 # -- pieces --------------------------------------------------------------------------------------
-
-
-@given(matrices(), st.integers(1, 5))
-@settings(deadline=None, max_examples=40)
-def test_polish_keeps_what_is_served(matrix: Matrix, shortest: int) -> None:
-    """Trimming and the linear programme never lengthen a plan or lose a demand."""
-    plan = cover_heaviest_first(matrix, shortest)
-    for better in (trim, shorten):
-        polished = better(plan, matrix, shortest)
-        assert (serve(polished) >= matrix).all()
-        assert polished.ticks.sum() <= plan.ticks.sum()
-        assert (polished.ticks >= shortest).all()
-        plan = polished
 
 
 @pytest.mark.parametrize("n", [20, 210])
@@ -394,16 +380,3 @@ def test_idle_ports_are_joined_where_that_makes_slots_equal() -> None:
     finished = finish_plan(Plan(matchings, np.array([5, 3])), demand)
     assert finished.matchings.tolist() == [[0, 1, 2, 3]]
     assert finished.ticks.tolist() == [5]
-
-
-@pytest.mark.parametrize("ports", [{"ports": 8}, {"tx": 6, "rx": 6}])
-def test_slots_on_meshes_are_realised(ports: dict[str, int]) -> None:
-    mesh = om.HexMesh(4, 4, **ports)
-    rng = np.random.default_rng(1)
-    n = mesh.n_ports
-    sparse = rng.integers(1, 50, (n, n)) * (rng.random((n, n)) < 0.2) * (1 - np.eye(n))
-    problem = om.Demand(mesh, sparse, delay_s=5.0)
-    for method in ("best", "eclipse", "spectra"):
-        solution = om.solve(problem, method, seed=0, limits=Limits(iterations=10))
-        assert solution.schedule.cell_states is not None
-        assert solution.objective <= 2 * problem.lower_bound()

@@ -78,14 +78,6 @@ def test_a_dense_matrix_of_qoblib_takes_fourteen_terms() -> None:
     assert om.verify(solution).ok
 
 
-def test_the_same_seed_walks_the_same_way() -> None:
-    demand = draw_sum(5, 20, 500, seed=1)
-    first = walk_down(demand, 5, seed=3)
-    second = walk_down(demand, 5, seed=3)
-    assert np.array_equal(first.matchings, second.matchings)
-    assert np.array_equal(first.ticks, second.ticks)
-
-
 def test_it_is_for_few_ports_and_weights_that_are_exact() -> None:
     assert suits(draw_sum(6, 4, 100, seed=0))
     assert not suits(draw_sum(7, 4, 100, seed=0))

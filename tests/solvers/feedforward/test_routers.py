@@ -185,18 +185,6 @@ def test_circuits_in_use_stay_where_they_are(cls: Any, data: st.DataObject) -> N
     assert (new[old >= 0] == old[old >= 0]).all()
 
 
-def test_a_benes_network_has_to_rearrange() -> None:
-    """Circuits that are in use can leave no way for a third one, though there is one for all."""
-    fabric, before, after = om.Benes(4), [0, -1, 2, -1], [0, -1, 2, 1]
-    kept = all_states(fabric, after)
-    moved = [
-        state
-        for state in all_states(fabric, before)
-        if not ((kept == state) | (state < 0)).all(axis=1).any()
-    ]
-    assert moved
-
-
 @FEW
 @given(matching=matchings(most=20))
 def test_dilated_networks_have_one_circuit_in_a_cell(matching: list[int]) -> None:

@@ -8,13 +8,12 @@ import pytest
 
 import optmatch as om
 from optmatch.model import TimeUp
-from optmatch.problems.rails.execution.plan import ranks_of_rails
 from optmatch.solvers.rails import bases, choices, forwarding, methods
 from optmatch.solvers.rails.decoder import RailChoice
 from tests.helpers.drawn_rails import draw_options, draw_rail_job
 from tests.helpers.modes import examples
 from tests.helpers.rails import make_job, small_job
-from tests.helpers.static_rings import list_orders, ring_s, time_rings
+from tests.helpers.static_rings import ring_s
 
 POLICIES = ("static", "on-demand", "provisioned")
 
@@ -67,19 +66,6 @@ def test_a_short_search_tries_every_haste(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(hastes_s) == 9  # none, and eight
 
 
-def test_a_static_ring_is_never_better_on_switches_that_stop_as_a_whole() -> None:
-    n_jobs = n_forwarded = 0
-    for number in range(examples(12, plain=6)):
-        job = draw_small_job(random.Random(f"all-stop ring {number}"), "all-stop")
-        if job is None:
-            continue
-        n_jobs += 1
-        found = om.solve(job, "prefetch", seed=0, limits=om.Limits(iterations=400))
-        assert found.objective <= ring_s(job, number) * (1 + 1e-9), number
-        n_forwarded += len(found.answer.relays) > 0
-    assert n_jobs > 3 and n_forwarded
-
-
 def test_long_rings_spread_the_members_of_groups() -> None:
     """Where latency counts, members of both dimensions stand evenly far apart on the ring."""
     model = om.TransformerModel(
@@ -124,19 +110,6 @@ def test_no_policy_is_better() -> None:
             continue
         known = [other for other in others if other is not None]
         assert not known or (best is not None and best <= min(known) * (1 + 1e-12)), number
-
-
-def test_a_naive_ring_is_among_the_first_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ring by the numbers of GPUs is found without random moves."""
-    monkeypatch.setattr(choices, "_MOVE_WORK", 0)
-    monkeypatch.setattr(choices, "_LEAST_MOVE_WORK", 0)
-    for number in range(examples(8, plain=4)):
-        job = draw_small_job(random.Random(f"naive {number}"))
-        if job is None or len({len(r) for r in ranks_of_rails(job.step()).values()}) > 1:
-            continue
-        found = om.solve(job, "prefetch", seed=0).objective
-        named = next(iter(list_orders(job, number)))
-        assert found <= time_rings(job, named) * (1 + 1e-9), number
 
 
 @pytest.mark.parametrize("delay_s", [0.01, 1.0])

@@ -272,11 +272,6 @@ def test_a_rank_that_differs_is_not_folded() -> None:
     assert len(set(found.class_of[[0, 1, 3]])) == 1
 
 
-def test_rails_that_are_alike_share_a_timeline() -> None:
-    plan = plan_of(small_job(2, 4, 2), "provisioned")
-    assert [timeline.rails for timeline in plan.rails] == [(0, 1, 2, 3)]
-
-
 @pytest.mark.parametrize("switching", ["all-stop", "per-circuit"])
 @pytest.mark.parametrize("method", ["on-demand", "provisioned", "prefetch"])
 def test_a_rank_has_ports_on_several_rails(method: str, switching: str) -> None:
@@ -372,21 +367,6 @@ def test_rings_on_a_fabric_with_cells(fabric: om.Fabric) -> None:
     assert timeline.cell_states is not None
     (matching,) = timeline.matchings
     check_rings(matching, 5, 4, two_way=fabric.bidirectional)
-
-
-def test_phase_times_enclose_their_operations() -> None:
-    """Phases of a stage follow one another, and the last ends with the step."""
-    job = small_job(2, 2, 3, delay_s=1e-4)
-    plan = plan_of(job, "provisioned")
-    times = np.array(
-        [(plan.start_s[p.first].min(), plan.end_s[p.last].max()) for p in job.phases()]
-    )
-    assert (times[:, 0] <= times[:, 1]).all()
-    for one, two, phase, following in zip(
-        times, times[1:], job.phases(), job.phases()[1:], strict=False
-    ):
-        if (phase.rail, phase.stage) == (following.rail, following.stage):
-            assert one[1] <= two[0]
 
 
 EXPERTS = om.TransformerModel(

@@ -10,7 +10,7 @@ import optmatch as om
 from optmatch.io import dumps, loads
 from optmatch.model import Limits
 from optmatch.problems.collectives.steps import Algorithm, list_sends
-from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
+from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -43,73 +43,6 @@ def planned(algorithm: Algorithm, kind: int, n: int) -> list[Sends]:
 def checked(algorithm: str, kind: int, n: int) -> list[Transfers]:
     """List the sends that the verifier wants."""
     return list_transfers(algorithm, OPERATIONS[kind], n)
-
-
-def halve(rounds: list[Sends], n: int) -> list[dict[int, set[int]]]:
-    """Move sums: each sends what belongs to the side of its partner; all parts of a size of 1.
-
-    Returns, for each member and each part left to it, the contributions in its sum.
-    """
-    left = [{part: {p} for part in range(n)} for p in range(n)]
-    for sends in rounds:
-        moved = []
-        for a, b, share in sends:
-            parts = {part for part in left[a] if (part ^ b) & (a ^ b) == 0}
-            assert len(parts) / n == pytest.approx(share)
-            moved.append((b, {part: left[a].pop(part) for part in parts}))
-        for b, parts_of in moved:
-            for part, sums in parts_of.items():
-                assert not left[b][part] & sums, "counted twice"
-                left[b][part] |= sums
-    return left
-
-
-def gather(rounds: list[Sends], held: list[set[int]], shard: float) -> list[set[int]]:
-    """Move shards: each member sends all that it holds."""
-    for sends in rounds:
-        before = [set(parts) for parts in held]
-        for a, b, share in sends:
-            assert len(before[a]) * shard == pytest.approx(share)
-            assert not before[a] & held[b], "sent twice"
-            held[b] |= before[a]
-    return held
-
-
-@pytest.mark.parametrize("source", [planned, checked])
-@pytest.mark.parametrize("n", [4, 8, 16, 32])
-def test_halving_moves_every_part_to_its_owner_and_back(source: Any, n: int) -> None:
-    everyone, own = set(range(n)), [{p} for p in range(n)]
-    assert halve(source("halving", REDUCE_SCATTER, n), n) == [{p: everyone} for p in range(n)]
-    assert gather(source("halving", ALL_GATHER, n), own, 1.0) == [everyone] * n
-    rounds = source("halving", ALL_REDUCE, n)
-    half = len(rounds) // 2
-    assert halve(rounds[:half], n) == [{p: everyone} for p in range(n)]
-    assert gather(rounds[half:], [{p} for p in range(n)], 1 / n) == [everyone] * n
-    total = sum(sends[0][2] for sends in rounds)
-    assert total == pytest.approx(2 * (n - 1) / n)  # as around a ring
-
-
-@pytest.mark.parametrize("source", [planned, checked])
-@pytest.mark.parametrize("n", range(3, 20))
-def test_trees_collect_from_everyone_and_tell_everyone(source: Any, n: int) -> None:
-    levels = (n - 1).bit_length()
-    rounds = source("tree", ALL_REDUCE, n)
-    assert len(rounds) == 2 * levels
-    sums = [{p} for p in range(n)]
-    for sends in rounds[:levels]:
-        assert len({p for a, b, _ in sends for p in (a, b)}) == 2 * len(sends)
-        for a, b, share in sends:
-            assert share == 1.0
-            assert not sums[a] & sums[b]
-            sums[b] |= sums[a]
-    assert sums[0] == set(range(n))
-    for broadcast in (rounds[levels:], source("tree", BROADCAST, n)):
-        told = {0}
-        for sends in broadcast:
-            assert {a for a, _, _ in sends} <= told
-            assert not {b for _, b, _ in sends} & told
-            told |= {b for _, b, _ in sends}
-        assert told == set(range(n))
 
 
 @pytest.mark.parametrize("kind", range(1, 6))
@@ -175,32 +108,6 @@ def test_times_of_trees(n: int) -> None:
     assert plan_of(job).step_s == pytest.approx(bound + 2 * (levels - 1) * delay)
 
 
-def partners_in_turn(job: om.RailJob, plan: RailPlan) -> list[list[int]]:
-    """Read off the circuits whom each rank reaches, one after another, in a plan of one rail."""
-    timeline, ranks = plan.rails[0], ranks_of_rails(job.step())[0]
-    found: list[list[int]] = [[] for _ in ranks]
-    for matching in timeline.matchings:
-        for gpu in range(len(ranks)):
-            arrives = int(matching[gpu * job.network.ports_per_gpu])
-            if arrives >= 0 and found[gpu][-1:] != [arrives // job.network.ports_per_gpu]:
-                found[gpu].append(arrives // job.network.ports_per_gpu)
-    return found
-
-
-@pytest.mark.parametrize("n", [4, 8, 16])
-@pytest.mark.parametrize("ports", [1, 2])
-def test_data_follow_the_circuits_of_a_plan(n: int, ports: int) -> None:
-    job = single(n, ALL_REDUCE, collectives={"dp": "halving"}, ports_per_gpu=ports)
-    met = partners_in_turn(job, plan_of(job))
-    levels = n.bit_length() - 1
-    assert {len(row) for row in met} == {2 * levels - 1}  # the middle one twice
-    onward = [[(p, met[p][r], 2.0 ** -(r + 1)) for p in range(n)] for r in range(levels)]
-    back = [[(p, met[p][r], 2.0 ** (r - levels + 1) / n) for p in range(n)]
-            for r in range(levels - 1, 2 * levels - 1)]  # fmt: skip
-    assert halve(onward, n) == [{p: set(range(n))} for p in range(n)]
-    assert gather(back, [{p} for p in range(n)], 1 / n) == [set(range(n))] * n
-
-
 @st.composite
 def jobs_in_rounds(draw: Any) -> om.RailJob:
     """Draw a job whose replicas are not joined by rings."""
@@ -225,12 +132,6 @@ def test_jobs_in_rounds_are_planned(job: om.RailJob, method: str) -> None:
     """Every plan passes the verifier, and none is below the bound."""
     found = om.solve(job, method, seed=0, limits=Limits(iterations=400))
     assert found.objective >= job.lower_bound() * (1 - 1e-9)
-
-
-@relaxed
-@given(jobs_in_rounds())
-def test_every_rail_has_a_timeline(job: om.RailJob) -> None:
-    assert sum(len(timeline.rails) for timeline in plan_of(job).rails) in (0, job.parallelism.tp)
 
 
 @pytest.mark.parametrize("switching", ["all-stop", "per-circuit"])

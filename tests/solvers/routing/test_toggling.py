@@ -208,7 +208,7 @@ def test_a_way_has_the_fewest_toggles_and_then_cells(plain: Plain, seed: int, mo
         assert toggles == best // TOGGLE
 
 
-SEEDS = [6, 15, 26, 29, 32, 133, *range(30, 62)][: examples(38, plain=6)]
+SEEDS = [6, 15, 26, 29, 32, 133, *range(30, 62)][: examples(20, plain=6)]
 """For the first ones not all circuits that are up can stay."""
 
 
@@ -226,21 +226,6 @@ def test_changes_are_those_of_plain_python(plain: Plain) -> None:
         states = np.where(lit[0] >= 0, lit[0], dark).astype(np.int8)
         states[rng.integers(cells)] = -1
         compare(plain, states, after)
-
-
-@pytest.mark.parametrize("plain", PLAIN, ids=["hex", "tx-rx", "square"])
-def test_what_any_states_carry_stays(plain: Plain) -> None:
-    port_at = {int(terminal): port for port, terminal in enumerate(plain.wiring.target)}
-    for seed in range(examples(12, plain=2)):
-        rng = np.random.default_rng(seed)
-        states = rng.integers(0, 2, size=len(plain.wiring.cell_cost)).astype(np.int8)
-        matching = np.full(len(plain.wiring.source), -1, dtype=np.int32)
-        for port, at in enumerate(plain.wiring.source.tolist()):
-            while at >= 0:
-                left = int(plain.wiring.exits[at, states[at >> 2]])
-                at = int(plain.wiring.mate[left])
-            matching[port] = port_at.get(left, -1)
-        compare(plain, states, matching)
 
 
 def change_two(

@@ -63,27 +63,6 @@ def test_ilp_finds_the_best_of_all_states(fabric: om.Fabric) -> None:
                 assert found.objective >= best[objective].objective * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("objective", [LOSS, SNR, POWER])
-@pytest.mark.parametrize(
-    "fabric", [om.HexMesh(5, 5, ports=12), om.SquareMesh(3, 3, tx=3, rx=3), om.Benes(8)], ids=str
-)
-def test_no_simple_rival_is_better(fabric: om.Fabric, objective: Any) -> None:
-    """Routes for few cells, from eight seeds, the best of them taken."""
-    rng = np.random.default_rng(3)
-    chip = draw_chip(fabric.n_cells, 7)
-    for _ in range(3):
-        matching = draw_partial_matching(fabric, rng)
-        problem = om.Routing(fabric, matching, objective=objective, cells=chip)
-        found = om.solve(problem, seed=0)
-        if found.status is om.Status.INFEASIBLE:
-            continue
-        for seed in range(8):
-            short = om.solve(om.Routing(fabric, matching), "negotiated", seed=seed)
-            assert short.schedule is not None
-            rival = om.verify(problem, short.schedule).figures["objective"]
-            assert found.objective <= rival * (1 + 1e-9)
-
-
 def test_the_model_is_that_of_the_optics() -> None:
     """Where leaks are small, exact optics with free cells out of the way find the same."""
     fabric = om.HexMesh(4, 4, ports=8)

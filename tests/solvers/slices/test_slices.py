@@ -24,7 +24,7 @@ from optmatch.solvers.slices.kernels import (
     RouteTable,
     offer_routes,
 )
-from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart, whole_racks
+from optmatch.solvers.slices.pod import Pod, aligned_blocks, tell_apart
 from optmatch.solvers.slices.search import Rack, SliceSearch
 from optmatch.testing import slice_problems
 from optmatch.verify.slices.bounds import check_load_proof, measure
@@ -235,17 +235,6 @@ def test_slices_come_and_go_without_a_trace(rule: str, joined: bool) -> None:
     assert pod.free.all()
     assert not pod.lit.any()
     assert not pod.loads.any()
-
-
-def test_whole_racks_are_filled_alike() -> None:
-    sides, racks = (4, 3, 2), (2, 3, 4)
-    block = whole_racks(sides, (8, 9, 8))
-    assert sorted(block.tolist()) == list(range(8 * 9 * 8))
-    z, y, x = np.unravel_index(np.argsort(block).reshape(-1, 24), (8, 9, 8))
-    corners = np.stack([x, y, z])[:, :, 0] // np.array(sides)[:, None]
-    assert corners.T.tolist() == [[i, j, k] for k, j, i in np.ndindex(*racks[::-1])]
-    for at, side in zip((x, y, z), sides, strict=True):
-        assert (at - at[:, :1] == at[0]).all() and at[0].max() == side - 1
 
 
 def test_scattered_servers_do_where_no_block_is_free() -> None:
