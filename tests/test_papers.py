@@ -68,29 +68,6 @@ def test_spares_against_drawn_racks(monkeypatch: pytest.MonkeyPatch) -> None:
             assert probability[count] == pytest.approx((down == count).mean(), abs=0.01)
 
 
-def test_a_failed_chip_of_a_torus_affects_its_neighbours() -> None:
-    for shape, neighbours in (((2, 4, 4), 5), ((2, 2, 1), 2), ((1, 1, 1), 0)):
-        arrival = racks.Arrival(0.0, shape, 1.0)
-        effects = lumion.fail_each_chip(om.RackFabric(), [arrival])
-        assert len(effects) == np.prod(shape)
-        assert {(effect.spliced, effect.circuits) for effect in effects} == {
-            (neighbours, 2 * neighbours)
-        }
-        assert {effect.slice_moves for effect in effects} == {np.prod(shape)}
-
-
-def test_joined_racks_use_what_is_left_over() -> None:
-    """Two halves of two racks are taken: a whole rack fits into joined ones alone."""
-    arrivals = [racks.Arrival(0.0, (2, 4, 4), stays) for stays in (9.0, 1.0, 9.0, 1.0)]
-    arrivals += [racks.Arrival(2.0, (4, 4, 4), 1.0), racks.Arrival(2.5, (2, 2, 1), 1.0)]
-    two = om.RackFabric(racks=2)
-    within = morphlux.replay(two, arrivals, "optical")  # the first request is not counted
-    joined = morphlux.replay(two, arrivals, "joined")
-    assert (within.rejected_whole, joined.rejected_whole) == (1.0, 0.0)
-    assert within.unusable == pytest.approx(1 / 5)  # of the fifth request, all servers
-    assert (joined.unusable, joined.spanning, joined.racks) == (0.0, 1 / 4, 2.0)
-
-
 def test_each_system_of_the_page_has_a_script() -> None:
     scripts = {path.stem for path in Path(lumion.__file__).parent.glob("*.py")}
     named = {line.split("|")[3].strip(" `") for line in PAGE if "arxiv.org/abs" in line}

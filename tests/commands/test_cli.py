@@ -119,12 +119,6 @@ def test_verify_tells_good_from_bad(tmp_path: Path) -> None:
     assert {"rule", "where", "got", "expected"} == set(report["violations"][0])
 
 
-def test_verify_prints_figures(tmp_path: Path) -> None:
-    assert f"  {'total cells':<38}  28\n" in call("verify", ROUTED).stdout
-    report = json.loads(call("verify", ROUTED, "--json").stdout)
-    assert report["ok"] is True and report["figures"]["total_cells"] == 28
-
-
 def test_plot_draws(tmp_path: Path) -> None:
     out = tmp_path / "x.svg"
     done = call("plot", ROUTED, "-o", out)

@@ -23,7 +23,6 @@ from tests.helpers.command import (
     BROKEN,
     IDEAL,
     INSTANCES,
-    PROBLEM,
     call,
     ideal_solution,
     process,
@@ -279,12 +278,6 @@ def test_the_other_format_is_bad_input(problem: Path) -> None:
     """A problem has nothing to verify, a schedule nothing to solve."""
     refused("a problem file; a schedule file is expected", "verify", problem)
     refused("a schedule file; a problem file is expected", "solve", IDEAL)
-
-
-@pytest.mark.slow
-def test_a_dead_pair_exits_with_3() -> None:
-    done = call("solve", PROBLEM, code=3)
-    assert "port 0 (t2, cell 17 b1)" in done.stdout and "port 1 (t4, cell 16 b1)" in done.stdout
 
 
 @pytest.mark.slow

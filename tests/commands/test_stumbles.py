@@ -1,7 +1,6 @@
 """What new users stumbled over: each is answered by what to type instead, or works."""
 
 import csv
-import inspect
 import json
 import re
 from dataclasses import replace
@@ -13,7 +12,6 @@ import pytest
 
 import optmatch as om
 from optmatch.commands.shared.outcome import print_rows
-from optmatch.control.demands.arrivals import replay_flows
 from optmatch.io.exports import exported
 from optmatch.model import write_amount
 from optmatch.plotting import left_bytes
@@ -161,19 +159,9 @@ def test_a_job_whose_stages_wait_says_so() -> None:
     assert "wait" not in call("generate", "rail-job", *job, "--batch", "64").stderr
 
 
-ROOT = Path(om.__file__).resolve().parents[1]
-
-
 def test_a_matrix_without_a_fabric_says_what_to_call() -> None:
     with pytest.raises(om.InputError, match=r"list is no fabric: Demand.from_matrix\(matrix"):
         om.Demand([[0, 1], [2, 0]])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("function", [om.Demand.from_matrix, om.schedule, replay_flows])
-def test_signatures_name_their_options(function: Any) -> None:
-    parameters = inspect.signature(function).parameters
-    assert "rate_bytes_per_s" in parameters
-    assert all(entry.kind is not entry.VAR_KEYWORD for entry in parameters.values())
 
 
 def test_a_missing_rate_is_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -354,15 +342,6 @@ def test_figures_on_the_screen_have_units() -> None:
     assert re.search(r"3 s +3 s ", call("compare", "demand.json", "--methods", "best").stdout)
 
 
-@pytest.mark.parametrize("name", ["demand", "slice", "rail-job", "collective", "all-to-all"])
-def test_a_figure_for_a_paper_has_the_title_that_its_author_gives(name: str) -> None:
-    solution: Any = om.load(ROOT / "tests" / "data" / "answers" / f"{name}.schedule.json")
-    for figure in (solution.plot(title="Figure 1"), solution.problem.plot(title="Figure 1")):
-        titles = [ax.get_title() for ax in figure.get_axes()]
-        above = figure.get_suptitle()
-        assert [*titles, above].count("Figure 1") == 1
-
-
 def test_ports_that_may_be_touched_have_names() -> None:
     switch = om.IdealSwitch(3, names=("rack-9", "rack-10", "rack-11"))
     om.save(om.solve(om.Routing(switch, [1, 0, -1]), seed=0), "s.json")
@@ -534,13 +513,6 @@ def test_frames_that_are_no_matrix(columns: list[str], rows: Any, message: str) 
     pandas = pytest.importorskip("pandas")
     with pytest.raises(om.InputError, match=message):
         om.Demand.from_matrix(pandas.DataFrame(rows, columns=columns), delay_s=1)
-
-
-def test_a_rank_that_sends_to_itself_is_named() -> None:
-    """By the command as by the class."""
-    Path("own.csv").write_text("1,2\n3,0\n")
-    options = ("all-to-all", "--matrix", "own.csv", "-o", "c.json")
-    refused("demand_bytes[0, 0] = 1.0", "generate", "collective", *options)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import optmatch as om
 from optmatch.kinds import all_kinds
 from optmatch.model import unit_of, write_amount, write_score
-from optmatch.plotting import save_picture, viewer_page
+from optmatch.plotting import viewer_page
 from optmatch.plotting.comparison import Panel, draw_bars_by_label
 from tests.helpers.answers import PROBLEMS, answer_named, problem_named
 from tests.helpers.browsers import open_html
@@ -270,16 +270,6 @@ def test_units_follow_sizes() -> None:
         text = write_amount(1.234 * 10.0**exponent, "s")
         assert value_of(text)[0] == pytest.approx(1.234 * 10.0**exponent, rel=1e-3)
         assert 1 <= abs(float(text.split()[0].replace(",", ""))) < 7200
-
-
-def test_large_sheets_stay_small(tmp_path: Path) -> None:
-    """20 slots of 934 cells: twelve in full, thumbnails of all, below 1.5 MB."""
-    mesh = om.HexMesh(17, 17, ports=64)
-    states = np.random.default_rng(0).integers(0, 2, (20, mesh.n_cells)).astype(np.int8)
-    idle = np.full((20, 64), -1, dtype=np.int32)
-    schedule = om.Schedule(matchings=idle, durations_s=np.ones(20), cell_states=states)
-    path = save_picture((mesh, schedule), tmp_path / "a.png")
-    assert path.stat().st_size < 1.5e6
 
 
 def test_a_search_finds_what_is_written_and_then_what_is_named(

@@ -313,14 +313,6 @@ def test_the_table_of_matchings_says_when_ports_meet() -> None:
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("destination port", "source port")
 
 
-def test_a_big_mesh_stays_drawable() -> None:
-    """4,031 cells and 128 ports make a handful of artists beside the labels."""
-    mesh = om.HexMesh(36, 36, ports=128)
-    ax = plot_slot((mesh, traced_schedule(mesh, 1)))
-    assert len(ax.collections) <= 8
-    assert sum(text.get_fontweight() == "bold" for text in ax.texts) == 128
-
-
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".html"])
 def test_pictures_are_written_by_suffix(tmp_path: Path, suffix: str) -> None:
     mesh = om.HexMesh(2, 2, ports=4)

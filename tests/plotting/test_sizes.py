@@ -89,12 +89,6 @@ def test_a_picture_can_be_read(kind: str, size: str, what: str) -> None:
         assert LEAVES_OUT.get((kind, what), "") in said
 
 
-def test_what_is_left_out_is_looked_for_in_a_picture() -> None:
-    """No entry is of a picture that is not drawn, where nothing would look at it."""
-    drawn = {picture.values for picture in PICTURES}
-    assert {(kind, "2000", what) for kind, what in LEAVES_OUT} <= drawn
-
-
 NARROW = {
     "benes 2": om.Benes(2),
     "benes 4": om.Benes(4),

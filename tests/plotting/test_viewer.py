@@ -363,16 +363,6 @@ def test_text_cannot_leave_its_place(browser: Any, tmp_path: Path) -> None:
     page.close()
 
 
-def test_pages_stay_small() -> None:
-    """31 slots of a 9x9 mesh below 150 KB, 1,000 of 36x36 below 3 MB, whatever they hold."""
-    for size, ports, slots, most in ((9, 32, 31, 150e3), (36, 128, 1000, 3e6)):
-        mesh = om.HexMesh(size, size, ports=ports)
-        idle = schedule_of(
-            np.full((slots, ports), -1), cell_states=np.full((slots, mesh.n_cells), -1)
-        )
-        assert len(viewer_page((mesh, idle)).encode()) < most
-
-
 def test_a_frame_that_is_hidden_first_is_drawn_later(browser: Any, tmp_path: Path) -> None:
     """A frame of Jupyter may have no size when its page loads: the cells come later."""
     mesh = om.HexMesh(3, 3, ports=4)

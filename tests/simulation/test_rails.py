@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import optmatch as om
 from optmatch.io import dumps
@@ -23,7 +23,6 @@ from optmatch.simulation.rails.replay import (
     simulate_rails,
 )
 from tests.helpers.command import call, put
-from tests.helpers.modes import examples
 from tests.helpers.rails import (
     MODEL,
     change_job,
@@ -96,67 +95,6 @@ def test_policies_are_ordered(job: om.RailJob) -> None:
     assert late <= slower + 1e-12
     stopping = simulate_rails(change_job(job, switching="all-stop"), "on-demand").step_s
     assert stopping >= none - 1e-12
-
-
-@relaxed
-@given(served_jobs(), POLICIES)
-def test_operations_keep_their_order(job: om.RailJob, policy: Any) -> None:
-    found, given_ = simulate_rails(job, policy), job.events()
-    start, end = found.start_s[given_.part], found.end_s[given_.part]
-    assert (start[given_.after] >= end[given_.before] - 1e-12).all()
-    assert (end - start >= given_.duration_s - 1e-12).all()
-
-
-@relaxed
-@example(  # other ports change after those of a phase, and before it begins
-    om.RailJob(
-        parallelism=om.Parallelism(dp=2, pp=2, order=("dp", "tp", "pp", "cp")),
-        network=om.RailNetwork(gpus_per_server=1, port_bytes_per_s=1e8, delay_s=0.1),
-        workload=om.Workload(
-            model=om.TransformerModel(
-                layers=4, hidden=64, heads=4, sequence=32, vocabulary=100, ffn=128
-            ),
-            batch=4,
-            peak_flops_per_s=1e9,
-        ),
-    ),
-    "on-demand",
-)
-@given(single_jobs(), POLICIES)
-def test_phases_keep_their_order(job: om.RailJob, policy: Any) -> None:
-    found, step = simulate_rails(job, policy), job.step()
-    for k, phase in enumerate(job.phases()):
-        for first, last in zip(phase.first, phase.last, strict=True):
-            inside = np.arange(first, last + 1)
-            inside = inside[step.rail[inside] == phase.rail]
-            assert (found.start_s[inside] >= found.ready_s[k] - 1e-12).all()
-        if phase.position and found.switched[k]:
-            assert found.begun_s[k] >= found.end_s[job.phases()[k - 1].last].max() - 1e-12
-
-
-def slopes(job: om.RailJob, policy: Any) -> list[int]:
-    """Count the switches that a step waits for, between kinks, from short to long delays."""
-    top = 2 * simulate_rails(job, policy, delay_s=0.0).step_s
-    found: list[int] = []
-    for delay in np.geomspace(1e-4 * top, top, 16):
-        low, high = (
-            simulate_rails(job, policy, delay_s=d).step_s for d in (delay, delay * 1.0001)
-        )
-        slope = (high - low) / (delay * 0.0001)
-        if abs(slope - round(slope)) < 1e-3 and (not found or found[-1] != round(slope)):
-            found.append(round(slope))
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dp", [2, 4, 8][: examples(1, plain=1)])
-def test_the_counts_of_exposed_switches(dp: int) -> None:
-    model = om.TransformerModel(
-        layers=64, hidden=8192, heads=64, sequence=4096, vocabulary=32000, ffn=28672
-    )
-    job = make_job(gpus_per_server=8, dp=dp, tp=8, pp=4, model=model, batch=256, one_stream=True)
-    assert [count for count in slopes(job, "on-demand") if not 6 < count < 10] == [6, 10]
-    assert [count for count in slopes(job, "provisioned") if not 6 < count < 10] == [3, 6, 10]
 
 
 def test_all_stop_stops_what_goes_on() -> None:

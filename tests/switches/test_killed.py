@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
 @needs_redis
 def test_nothing_is_lost_by_kills() -> None:
-    kills = str(examples(6, plain=6))
+    kills = str(examples(3, plain=3))
     command = [sys.executable, "-m", "tests.helpers.killed_players", kills, "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
