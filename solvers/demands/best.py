@@ -149,9 +149,9 @@ def _search_and_prove(
     # An answer that is proved, interrupted or without a schedule leaves CP-SAT nothing to do.
     if solution.limit not in (Limit.TIME, Limit.EXHAUSTED) or solution.objective is None:
         return solution
-    if limits.time_s is not None:
-        limits = replace(limits, time_s=max(0.0, limits.time_s - clock.elapsed_s))
-    proved = prove_by_slot_counts(problem, solution, limits, rng, on_event)
+    proved = prove_by_slot_counts(problem, solution, clock, rng, on_event)
     if limits.time_s is None and "bound_by" in proved.stats:
         return solution
-    return proved
+
+    # Where models get too large, more time would have led the search on, but not the models.
+    return replace(proved, limit=Limit.TIME) if proved.limit is Limit.MEMORY else proved

@@ -9,7 +9,7 @@ at most. A *line* is a source or a destination with all its entries.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count, islice, pairwise, takewhile
+from itertools import count, pairwise, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,9 @@ from optmatch.problems import Demand
 from optmatch.solvers.cpsat import Outcome
 from optmatch.solvers.demands.configuration import certify
 from optmatch.solvers.demands.plane_model import MOST_PORTS, finish_small
-from optmatch.solvers.demands.plans import Plan, only_demanded, read_plan, tidy, trim
+from optmatch.solvers.demands.plans import Plan, read_plan, trim
 from optmatch.solvers.demands.portfolio import yield_plans
-from optmatch.solvers.demands.scheduling import adapt_plan, former_plan, solve_demand
-from optmatch.solvers.demands.tasks import CoverTask
+from optmatch.solvers.demands.scheduling import former_plan, solve_demand
 from optmatch.solvers.exact_models import Asked, ExactModel, draw_seed, refute_in_turn
 from optmatch.solvers.frame import ROUNDING, conclude, stoppable
 
@@ -177,42 +176,51 @@ def solve_makespan(
     """
     holds_permutations = problem.fabric.graph is None and not problem.fabric.bidirectional
     has_one_plane = problem.planes == 1 and problem.packet_share == 0
-    if holds_permutations and has_one_plane and problem.switching == "all-stop":
-        return _MakespanSearch(problem, limits, rng, on_event, start).run()
+    is_plain = holds_permutations and has_one_plane and problem.switching == "all-stop"
 
     # No exact model for these: plans of the search, with the bound of the problem.
-    if not holds_permutations or problem.fabric.n_ports > MOST_PORTS:
+    if not is_plain and (not holds_permutations or problem.fabric.n_ports > MOST_PORTS):
         return solve_demand(problem, limits, rng, on_event, "ilp", yield_plans, start=start)
 
-    # Half of the time for plans from rules, the rest for the model of all planes.
+    # A few plans of quick rules, of which a former plan leaves less to find: the exact models then
+    # look for better ones alone. The model of all planes takes long, and has half of the time.
     clock = limits.start()
-    half_s = None if limits.time_s is None else limits.time_s / 2
-    few = replace(limits.at_most(_FEW_STARTS), time_s=half_s)
-    start = solve_demand(problem, few, rng, on_event, "ilp", yield_plans, start=start)
-    if start.limit is Limit.INTERRUPTED:
-        return start
-    return finish_small(problem, start, clock, rng, on_event)
+    few = limits.at_most(_WARM_STARTS if is_plain and start is None else _FEW_STARTS)
+    if not is_plain and limits.time_s is not None:
+        few = replace(few, time_s=limits.time_s / 2)
+    solution = solve_demand(problem, few, rng, on_event, "ilp", yield_plans, start=start)
+    if solution.limit in (None, Limit.INTERRUPTED) or solution.objective is None:
+        return solution
+    if is_plain:
+        return prove_by_slot_counts(problem, solution, clock, rng, on_event)
+    return finish_small(problem, solution, clock, rng, on_event)
 
 
 def prove_by_slot_counts(
-    problem: Demand,
-    solution: Solution,
-    limits: Limits,
-    rng: np.random.Generator,
-    on_event: OnEvent,
+    problem: Demand, solution: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Solution:
     """Improve on a schedule by exact models of all numbers of slots, or prove it the best.
 
     `solution` has the schedule, and the result keeps the name of its method.
     """
-    search = _MakespanSearch(problem, limits, rng, on_event, None)
-    search.best = former_plan(problem, solution)
-    proved = search.run()
-
-    # Where models get too large, more time would have led the search on, but not the models.
-    limit = Limit.TIME if proved.limit is Limit.MEMORY else proved.limit
-    stats = {**solution.stats, **proved.stats}
-    return replace(proved, method=solution.method, limit=limit, stats=stats)
+    search = _MakespanSearch(problem, solution, clock, rng, on_event)
+    with stoppable() as stop:
+        stop.limit = search.refute_slot_counts()
+    best = search.best
+    stats = {**solution.stats, "slots": len(best.ticks)}
+    if search.by_search:
+        stats["bound_by"] = "cp-sat"
+    proved = conclude(
+        problem,
+        solution.method,
+        best.cost(search.delay) * problem.tick_s,
+        max(problem.lower_bound(), search.bound * problem.tick_s),
+        stop.limit,
+        rtol=ROUNDING,
+        schedule=problem.schedule(best.matchings, best.ticks),
+        stats=stats,
+    )
+    return certify(proved, clock)
 
 
 class _MakespanSearch:
@@ -229,7 +237,7 @@ class _MakespanSearch:
     fewest
         The most entries of a line: there are at least so many slots.
     best
-        The best plan; None at first.
+        The best plan, at first that of the solution with which the search begins.
     bound
         No plan takes less, in ticks with delays.
     by_search
@@ -239,21 +247,23 @@ class _MakespanSearch:
     def __init__(
         self,
         problem: Demand,
-        limits: Limits,
+        solution: Solution,
+        clock: Clock,
         rng: np.random.Generator,
         on_event: OnEvent,
-        start: Solution | None,
     ) -> None:
-        """Prepare the search for the shortest plan of a demand, and start its clock.
+        """Prepare the search for a shorter plan than that of a solution of a demand.
 
         The search goes through the numbers of slots that a plan may have; the busiest lines give
-        first lower bounds. `start` is a solution to begin with, None without one.
+        first lower bounds.
         """
+        best = former_plan(problem, solution)
+        assert best is not None  # the solution has a schedule
         self.problem = problem
+        self.best: Plan = best
+        self.clock = clock
         self.rng = rng
         self.on_event = on_event
-        self.start = start
-        self.clock: Clock = limits.start()
         self.demand = problem.ticks
         self.delay = problem.delay_ticks
         self.shortest = problem.min_slot_ticks
@@ -263,19 +273,12 @@ class _MakespanSearch:
         lines = np.concatenate([self.demand, self.demand.T])
         self.busiest = int(lines.sum(axis=1).max())
         self.fewest = int((lines > 0).sum(axis=1).max())
-        self.best: Plan | None = None
         self.bound = round(problem.lower_bound() / problem.tick_s)
         self.by_search = False
 
-    def _least_ticks(self) -> float:
-        """Return the time of the best plan in ticks, infinite without one."""
-        return np.inf if self.best is None else self.best.cost(self.delay)
-
-    def _take(self, plan: Plan) -> None:
-        """Keep a plan that serves the demand if it is better than the best one."""
-        if plan.cost(self.delay) < self._least_ticks():
-            self.best = plan
-            self.on_event(NewBest(plan.cost(self.delay) * self.problem.tick_s))
+    def _least_ticks(self) -> int:
+        """Return the time of the best plan in ticks."""
+        return self.best.cost(self.delay)
 
     def _lift(self, bound: int) -> None:
         """Raise the bound to what CP-SAT has proved, if that is more."""
@@ -283,42 +286,6 @@ class _MakespanSearch:
             self.bound = bound
             self.by_search = True
             self.on_event(Bound(bound * self.problem.tick_s))
-
-    def run(self) -> Solution:
-        """Search until a limit, from ``self.best`` if it is set, and certify what is found."""
-        with stoppable() as stop:
-            if self.best is None:
-                self.warm_start()
-            stop.limit = self.refute_slot_counts()
-        return certify(self.conclude(stop.limit), self.clock)
-
-    def warm_start(self) -> None:
-        """Find a first good plan by quick rules; the exact models then look for better ones alone.
-
-        The plan of a former solution (``self.start``), repaired for this demand, is tried first if
-        there is one. Then come `_WARM_STARTS` plans of quick rules, or `_FEW_STARTS` after a
-        former plan, and no more than the limit of iterations allows. With a limit of time these
-        are the plans with which the method `best` begins, so that `best` in more time has them as
-        well. The search ends early when the best plan meets the lower bound, or when the time is
-        up.
-        """
-        deadline = self.clock.deadline_s
-        task = CoverTask.of(self.demand, self.delay, self.shortest)._replace(deadline=deadline)
-
-        # A former plan leaves less to find, so few plans follow it.
-        n_starts = _WARM_STARTS
-        former = former_plan(self.problem, self.start)
-        if former is not None:
-            n_starts = _FEW_STARTS
-            self._take(only_demanded(adapt_plan(self.problem, former), self.demand, self.shortest))
-            task = task._replace(former=self.best)
-        n_plans = self.clock.limits.at_most(n_starts).iterations
-
-        # A rule may use circuits without demand and slots longer than needed; both are cut off.
-        for plan in islice(yield_plans(task), n_plans):
-            self._take(tidy(only_demanded(plan, self.demand, self.shortest)))
-            if self._least_ticks() <= self.bound or self.clock.remaining_s <= 0:
-                return
 
     def refute_slot_counts(self) -> Limit | None:
         """Ask CP-SAT for each number of slots, in rising order, whether a plan is better.
@@ -330,9 +297,6 @@ class _MakespanSearch:
         (`_lift_beyond`). The search ends when that alone is no less than the cost of the best
         plan: the result is None, and else the limit that was met before.
         """
-        if self.best is None:
-            return Limit.EXHAUSTED
-
         # With more slots than these, delays and the busiest line alone take as long as the best
         # plan so far.
         slot_counts = takewhile(
@@ -345,12 +309,13 @@ class _MakespanSearch:
             # where all are. Its `answer` is the better plan that was found, its `outcome` the
             # run of CP-SAT, None if a limit came before it.
             if verdict.count is None:
-                self._lift(int(self._least_ticks()))
+                self._lift(self._least_ticks())
                 return None
             if verdict.outcome is None:
                 return verdict.limit
             if verdict.answer is not None:
-                self._take(trim(verdict.answer, self.demand, self.shortest))
+                self.best = trim(verdict.answer, self.demand, self.shortest)
+                self.on_event(NewBest(self._least_ticks() * self.problem.tick_s))
 
             # A limit ended the run: even with a better plan this number of slots stays open.
             if not verdict.outcome.optimal:
@@ -382,28 +347,6 @@ class _MakespanSearch:
             return Limit.MEMORY
         if circuits > _WRITTEN_PER_S * self.clock.remaining_s:
             return Limit.TIME
-        most = int(self._least_ticks()) - 1 - slots * self.delay
+        most = self._least_ticks() - 1 - slots * self.delay
         model = SlotModel(self.demand, slots, shortest=self.shortest, most=most)
         return model, model.solve(self.clock, self.on_event, seed=draw_seed(self.rng))
-
-    def conclude(self, limit: Limit | None) -> Solution:
-        """Make a solution of the best plan and of the bound that is proved; `limit` ended it."""
-        tick_s = self.problem.tick_s
-        best = self.best
-        stats: dict[str, object] = {"bound_by": "cp-sat"} if self.by_search else {}
-        bound = max(self.problem.lower_bound(), self.bound * tick_s)
-
-        # The function `conclude` of `solvers.frame`, which all solvers share, makes a solution of
-        # the parts; it is not this method. Without a plan the search was interrupted early.
-        if best is None:
-            return conclude(self.problem, "ilp", None, bound, limit, stats=stats)
-        return conclude(
-            self.problem,
-            "ilp",
-            best.cost(self.delay) * tick_s,
-            bound,
-            limit,
-            rtol=ROUNDING,
-            schedule=self.problem.schedule(best.matchings, best.ticks),
-            stats=stats | {"slots": len(best.ticks)},
-        )
