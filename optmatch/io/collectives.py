@@ -19,6 +19,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -39,13 +40,6 @@ class Slot(NamedTuple):
     buffer: str
     """``"i"`` input, ``"o"`` output, ``"s"`` scratch."""
     first_unit: int
-
-
-class LocalCopy(NamedTuple):
-    """A copy within a rank, of so many units from one place to another."""
-
-    source: Slot
-    target: Slot
     n_units: int
 
 
@@ -59,7 +53,6 @@ class Send(NamedTuple):
     """Where the source has it."""
     written: Slot
     """Where the target puts it."""
-    n_units: int
     is_added: bool
     """Whether it is added to what is there, and does not take its place."""
     sum: Slot | None
@@ -103,7 +96,9 @@ class Layout:
         self.rows = np.hstack([self.plan.sends, places])
         """Rows of sends: round, source, target, chunk, kind, from and into which place."""
         self.is_all_to_all = problem.operation == "all-to-all"
-        self.is_uneven = self.is_all_to_all and problem.demand_bytes is not None
+        is_uneven = self.is_all_to_all and problem.demand_bytes is not None
+        self.collective = _UNEVEN if is_uneven else problem.operation
+        """The operation, by the keys of the names that a runtime has for it."""
 
         chunk_bytes = self.plan.chunk_bytes
         self.units = np.ones(len(chunk_bytes), dtype=np.int64)
@@ -115,7 +110,7 @@ class Layout:
             self.units = np.tile(part_units, len(chunk_bytes))
             self.rows[:, 3] = self.rows[:, 3] * len(parts) + part_of_send.reshape(-1)
             self.rows = self.rows[self.units[self.rows[:, 3]] > 0]
-        elif self.is_uneven:
+        elif is_uneven:
             # Chunks of 4, 6 and 8 bytes are 2, 3 and 4 units.
             whole_bytes = np.rint(chunk_bytes).astype(np.int64)
             if (whole_bytes != chunk_bytes).any():
@@ -136,37 +131,38 @@ class Layout:
     def _new_slot(self, rank: int, chunk: int, place: int) -> Slot:
         """Choose where a rank has a chunk: in its input, output or scratch."""
         n_ranks = self.problem.n_ranks
+        n_units = int(self.units[chunk])
         if place != SUM:
-            return self.reserve_scratch(rank, int(self.units[chunk]))
+            return self.reserve_scratch(rank, n_units)
         first_unit = int(self.first_unit[chunk])
         if not self.is_all_to_all:
             is_in_output = self.problem.operation in ("all-gather", "broadcast")
-            return Slot("o" if is_in_output else "i", first_unit)
+            return Slot("o" if is_in_output else "i", first_unit, n_units)
         # Blocks lie in the input by destination, and in the output by source.
         blocks = self._block_units()
         n_parts = len(self.units) // n_ranks**2
         source, destination = divmod(chunk // n_parts, n_ranks)
         if rank == source:
-            return Slot("i", first_unit - int(blocks[:source].sum()))
+            return Slot("i", first_unit - int(blocks[:source].sum()), n_units)
         if rank == destination:
             first_unit -= int(blocks.reshape(-1)[: source * n_ranks + destination].sum())
-            return Slot("o", first_unit + int(blocks[:source, destination].sum()))
-        return self.reserve_scratch(rank, int(self.units[chunk]))
+            first_unit += int(blocks[:source, destination].sum())
+            return Slot("o", first_unit, n_units)
+        return self.reserve_scratch(rank, n_units)
 
     def _block_units(self) -> IntArray:
         """Return ``blocks[source, target]``: the units of each block of an all-to-all."""
         n_ranks = self.problem.n_ranks
-        blocks: IntArray = self.units.reshape(n_ranks, n_ranks, -1).sum(axis=2)
-        return blocks
+        return np.asarray(self.units.reshape(n_ranks, n_ranks, -1).sum(axis=2))
 
     def reserve_scratch(self, rank: int, n_units: int) -> Slot:
         """Return a new place in the scratch buffer of a rank."""
         first_unit = self.scratch[rank]
         self.scratch[rank] += n_units
-        return Slot("s", first_unit)
+        return Slot("s", first_unit, n_units)
 
-    def first_copies(self, rank: int) -> list[LocalCopy]:
-        """List what a rank copies within its buffers before the first round.
+    def first_copies(self, rank: int) -> list[tuple[Slot, Slot]]:
+        """List what a rank copies within its buffers before the first round: from where to where.
 
         In an all-to-all this is its own block, from its input to its output, if it has one. Of
         chunks that it sends on as they were at first, it keeps a copy beside the sum.
@@ -176,15 +172,11 @@ class Layout:
             n_units = int(blocks[rank, rank])
             if not n_units:
                 return []
-            source = Slot("i", int(blocks[rank, :rank].sum()))
-            return [LocalCopy(source, Slot("o", int(blocks[:rank, rank].sum())), n_units)]
+            source = Slot("i", int(blocks[rank, :rank].sum()), n_units)
+            return [(source, Slot("o", int(blocks[:rank, rank].sum()), n_units))]
         is_own = (self.rows[:, 1] == rank) & (self.rows[:, 5] == OWN)
         return [
-            LocalCopy(
-                self.find_slot(rank, chunk),
-                self.find_slot(rank, chunk, OWN),
-                int(self.units[chunk]),
-            )
+            (self.find_slot(rank, chunk), self.find_slot(rank, chunk, OWN))
             for chunk in np.unique(self.rows[is_own, 3]).tolist()
         ]
 
@@ -216,7 +208,6 @@ class Layout:
                         target,
                         read=self.find_slot(source, chunk, from_place),
                         written=written,
-                        n_units=int(self.units[chunk]),
                         is_added=kind == REDUCE or (target, written) in replaced,
                         sum=self.find_slot(target, chunk) if kind == KEEP else None,
                     )
@@ -264,9 +255,7 @@ class _Dialect(NamedTuple):
     """What a runtime takes."""
 
     names: Mapping[str, str]
-    """Its names of collectives, by our names of operations."""
-    name_of_uneven: str
-    """Its name of an all-to-all of blocks of different sizes."""
+    """Its names of collectives, by our names of operations, and of an uneven all-to-all."""
     most_steps: int
     """Steps of a thread block."""
     most_blocks: int
@@ -277,20 +266,21 @@ class _Dialect(NamedTuple):
     """Whether it wants to be told that a program may have two buffers."""
 
 
+_UNEVEN = "uneven all-to-all"
 _NAMES = {
     "all-reduce": "allreduce",
     "all-gather": "allgather",
     "reduce-scatter": "reduce_scatter",
     "all-to-all": "alltoall",
     "broadcast": "broadcast",
+    _UNEVEN: "custom",
 }
-_NAMES_OF_NCCL = {**_NAMES, "reduce-scatter": "reducescatter"}
+_NAMES_OF_NCCL = {**_NAMES, "reduce-scatter": "reducescatter", _UNEVEN: "alltoallv"}
 
 _DIALECTS = {
-    "msccl": _Dialect(_NAMES, "custom", most_steps=256, most_blocks=216),
+    "msccl": _Dialect(_NAMES, most_steps=256, most_blocks=216),
     "msccl-executor-nccl": _Dialect(
         _NAMES_OF_NCCL,
-        "alltoallv",
         most_steps=64,
         most_blocks=1024,
         most_nodes=4095,
@@ -298,7 +288,6 @@ _DIALECTS = {
     ),
     "rccl": _Dialect(
         _NAMES_OF_NCCL,
-        "alltoallv",
         most_steps=64,
         most_blocks=64,
         most_nodes=4095,
@@ -344,14 +333,15 @@ class _Gpu:
         self,
         channel: _Channel,
         kind: str,
-        copy: LocalCopy,
+        source: Slot,
+        target: Slot,
         waits_for: Sequence[_StepNumber],
     ) -> _StepNumber:
         """Append one operation to a program of MSCCL, as one or several steps of its file.
 
         `channel` tells the thread block, `kind` what the step does ("s" sends, "r" receives, "rrc"
-        receives and adds, "re" adds, "cpy" copies), and `copy` the places and the number of units.
-        The result is the last step, for which others may wait.
+        receives and adds, "re" adds, "cpy" copies), and `source` and `target` the places, of equal
+        size. The result is the last step, for which others may wait.
 
         A thread block is a list of steps that run in order; each channel to a peer has one. A step
         of the file waits for at most one step of another block, and moves a limited number of
@@ -367,41 +357,40 @@ class _Gpu:
             self.steps[other.block][other.step]["hasdep"] = 1
         *earlier_steps, last_wait = other_steps or [_NO_STEP]
         for other in earlier_steps:
-            nothing = LocalCopy(copy.source, copy.target, 1)
-            self._append(block, "nop", nothing, other)
+            self._append(block, "nop", source._replace(n_units=1), target, other)
         # Only the first part has to wait.
-        for first_unit in range(0, copy.n_units, _MOST_UNITS):
-            part = LocalCopy(
-                Slot(copy.source.buffer, copy.source.first_unit + first_unit),
-                Slot(copy.target.buffer, copy.target.first_unit + first_unit),
-                min(copy.n_units - first_unit, _MOST_UNITS),
-            )
-            self._append(block, kind, part, last_wait)
+        for first_unit in range(0, source.n_units, _MOST_UNITS):
+            n_units = min(source.n_units - first_unit, _MOST_UNITS)
+            source_part = Slot(source.buffer, source.first_unit + first_unit, n_units)
+            target_part = Slot(target.buffer, target.first_unit + first_unit, n_units)
+            self._append(block, kind, source_part, target_part, last_wait)
             last_wait = _NO_STEP
         return _StepNumber(block, len(self.steps[block]) - 1)
 
-    def write(self, channel: _Channel, kind: str, copy: LocalCopy) -> None:
+    def write(self, channel: _Channel, kind: str, source: Slot, target: Slot) -> None:
         """Append an operation that writes a slot, as `add_step` does.
 
         It waits for the reads of the slot and for the write before it.
         """
-        waits_for = self.readers.pop(copy.target, [])
-        if copy.target in self.last_writer:
-            waits_for.append(self.last_writer[copy.target])
-        self.last_writer[copy.target] = self.add_step(channel, kind, copy, waits_for)
+        waits_for = self.readers.pop(target, [])
+        if target in self.last_writer:
+            waits_for.append(self.last_writer[target])
+        self.last_writer[target] = self.add_step(channel, kind, source, target, waits_for)
 
-    def _append(self, block: int, kind: str, copy: LocalCopy, waits_for: _StepNumber) -> None:
-        """Append one step of MSCCL to a thread block."""
+    def _append(
+        self, block: int, kind: str, source: Slot, target: Slot, waits_for: _StepNumber
+    ) -> None:
+        """Append one step of MSCCL to a thread block, as large as its source."""
         # Attributes of the XML; hasdep is set when another step waits for this one.
         self.steps[block].append(
             {
                 "s": len(self.steps[block]),
                 "type": kind,
-                "srcbuf": copy.source.buffer,
-                "srcoff": copy.source.first_unit,
-                "dstbuf": copy.target.buffer,
-                "dstoff": copy.target.first_unit,
-                "cnt": copy.n_units,
+                "srcbuf": source.buffer,
+                "srcoff": source.first_unit,
+                "dstbuf": target.buffer,
+                "dstoff": target.first_unit,
+                "cnt": source.n_units,
                 "depid": waits_for.block,
                 "deps": waits_for.step,
                 "hasdep": 0,
@@ -425,19 +414,19 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
     layout = Layout("MSCCL", solution)
     gpus = [_Gpu() for _ in range(layout.problem.n_ranks)]
     for rank, gpu in enumerate(gpus):
-        for copy in layout.first_copies(rank):
-            step = gpu.add_step(_Channel("copy", -1), "cpy", copy, [])
-            gpu.readers[copy.source].append(step)
-            gpu.last_writer[copy.target] = step
+        for source, target in layout.first_copies(rank):
+            step = gpu.add_step(_Channel("copy", -1), "cpy", source, target, [])
+            gpu.readers[source].append(step)
+            gpu.last_writer[target] = step
     for sends in layout.rounds():
         # All reads of a round come before its writes: what is sent is what was there before.
         reads = []
         # A read waits for the step that wrote its slot.
         for send in sends:
             gpu = gpus[send.source]
-            copy = LocalCopy(send.read, send.read, send.n_units)
             waits_for = [gpu.last_writer[send.read]] if send.read in gpu.last_writer else []
-            step = gpu.add_step(_Channel("send", send.target), "s", copy, waits_for)
+            channel = _Channel("send", send.target)
+            step = gpu.add_step(channel, "s", send.read, send.read, waits_for)
             reads.append((gpu, send.read, step))
         for gpu, slot, step in reads:
             gpu.readers[slot].append(step)
@@ -446,10 +435,9 @@ def write_msccl(solution: Solution, dialect: str = "msccl") -> str:
         for send in sends:
             gpu = gpus[send.target]
             channel = _Channel("recv", send.source)
-            copy = LocalCopy(send.written, send.written, send.n_units)
-            gpu.write(channel, "rrc" if send.is_added else "r", copy)
+            gpu.write(channel, "rrc" if send.is_added else "r", send.written, send.written)
             if send.sum is not None:
-                gpu.write(channel, "re", LocalCopy(send.written, send.sum, send.n_units))
+                gpu.write(channel, "re", send.written, send.sum)
 
     # The runtime may not hold the program.
     limits = _DIALECTS[dialect]
@@ -488,11 +476,9 @@ def _format_program(layout: Layout, gpus: Sequence[_Gpu], dialect: _Dialect) -> 
         "nchannels": -(-(n_ranks - 1) // _PEERS_PER_CHANNEL),
         "nchunksperloop": max(max(units) for units in buffer_units),
         "ngpus": n_ranks,
-        "coll": dialect.names[problem.operation],
+        "coll": dialect.names[layout.collective],
         "inplace": int(is_in_place),
     }
-    if layout.is_uneven:
-        attributes["coll"] = dialect.name_of_uneven
     if dialect.has_outofplace:
         attributes["outofplace"] = int(not is_in_place)
     attributes |= {"minBytes": 0, "maxBytes": MOST_BYTES}
@@ -521,11 +507,10 @@ def _channel_number(rank: int, channel: _Channel, n_ranks: int) -> int:
     """Return the channel of a thread block, which is the same at both of its ends."""
     if channel.role == "copy":
         return 0
-    if channel.role == "send":
-        distance = (channel.peer - rank) % n_ranks
-    else:
-        distance = (rank - channel.peer) % n_ranks
-    return (distance - 1) // _PEERS_PER_CHANNEL
+    distance = channel.peer - rank
+    if channel.role == "recv":
+        distance = -distance
+    return (distance % n_ranks - 1) // _PEERS_PER_CHANNEL
 
 
 def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
@@ -546,14 +531,6 @@ _RESERVED_OPERATIONS = 4
 """Operations of a thread block that wait for the block before, and release the next one."""
 
 
-class _RemoteEnd(NamedTuple):
-    """A place in a buffer of another rank."""
-
-    rank: int
-    slot: Slot
-    n_units: int
-
-
 class Operation(NamedTuple):
     """An operation of a rank, before its channels and remote buffers have numbers."""
 
@@ -561,12 +538,12 @@ class Operation(NamedTuple):
     """MSCCL++'s name: ``put``, ``signal``, ``wait``, ``flush``, ``copy``, ``re`` or ``nop``."""
     peers: tuple[int, ...] = ()
     """The ranks at the other ends of its channels, in their order."""
-    sources: tuple[tuple[Slot, int], ...] = ()
-    """Places of its own rank that it reads, with their units."""
-    target: tuple[Slot, int] | None = None
-    """The place of its own rank that it writes, with its units."""
-    remote_ends: tuple[_RemoteEnd, ...] = ()
-    """Places of `peers` that it writes, or that it flushes, in the order of `peers`."""
+    sources: tuple[Slot, ...] = ()
+    """Places of its own rank that it reads."""
+    target: Slot | None = None
+    """The place of its own rank that it writes."""
+    remote_slots: tuple[Slot, ...] = ()
+    """The place that it writes or flushes at each of `peers`; none where it does neither."""
 
 
 _NOTHING = Operation("nop")
@@ -600,10 +577,9 @@ def write_mscclpp(solution: Solution) -> str:
             "scratch_chunks": layout.scratch[rank],
         }
         gpus.append(buffers | _format_rank(_cut_into_blocks(rank, programs[rank])))
-    collective = _NAMES_OF_NCCL[layout.problem.operation]  # an uneven all-to-all ends in ``v``
     tree = {
         "name": f"optmatch-{layout.problem.operation}",
-        "collective": f"{collective}v" if layout.is_uneven else collective,
+        "collective": _NAMES_OF_NCCL[layout.collective],
         "protocol": "Simple",
         "inplace": not layout.is_all_to_all,
         "reuse_resources": False,
@@ -619,15 +595,13 @@ def _begin_program(layout: Layout, rank: int, rounds: Sequence[Sequence[Send]]) 
     and waits for those that it will send to.
     """
     pairs = {(send.source, send.target) for sends in rounds for send in sends}
-    sources = sorted(source for source, target in pairs if target == rank)
-    targets = sorted(target for source, target in pairs if source == rank)
+    senders = sorted(sender for sender, receiver in pairs if receiver == rank)
+    receivers = sorted(receiver for sender, receiver in pairs if sender == rank)
     program = []
-    for copy in layout.first_copies(rank):
-        source = (copy.source, copy.n_units)
-        target = (copy.target, copy.n_units)
+    for source, target in layout.first_copies(rank):
         program.append(Operation("copy", sources=(source,), target=target))
-    program += _notify("signal", sources)
-    program += _notify("wait", targets)
+    program += _notify("signal", senders)
+    program += _notify("wait", receivers)
     program.append(_NOTHING)
     return program
 
@@ -652,31 +626,26 @@ def _add_round(
     # For each rank: what it puts elsewhere, what it does afterwards with data in scratch, and from
     # whom data comes. Places that are filled in this round count from the next one on.
     n_ranks = len(programs)
-    puts: list[list[tuple[Slot, _RemoteEnd]]] = [[] for _ in range(n_ranks)]
+    puts: list[list[Send]] = [[] for _ in range(n_ranks)]
     local_operations: list[list[Operation]] = [[] for _ in range(n_ranks)]
     sources_of_rank: list[set[int]] = [set() for _ in range(n_ranks)]
     newly_filled = set()
     for send in sends:
         landing = send.written
-        target = (send.written, send.n_units)
         local = local_operations[send.target]
         if (send.target, send.written) in filled or send.is_added:
             # The data at this place may still be wanted: what comes goes to scratch first.
-            landing = layout.reserve_scratch(send.target, send.n_units)
-            arrived = (landing, send.n_units)
+            landing = layout.reserve_scratch(send.target, send.written.n_units)
             if send.is_added:
-                local.append(Operation("re", sources=(target, arrived), target=target))
+                local.append(Operation("re", sources=(send.written, landing), target=send.written))
             else:
-                local.append(Operation("copy", sources=(arrived,), target=target))
+                local.append(Operation("copy", sources=(landing,), target=send.written))
         # The sender puts its chunk where it lands: at its place, or in scratch.
         newly_filled.add((send.target, send.written))
         sources_of_rank[send.target].add(send.source)
-        puts[send.source].append((send.read, _RemoteEnd(send.target, landing, send.n_units)))
+        puts[send.source].append(send._replace(written=landing))
         if send.sum is not None:
-            sum_end = (send.sum, send.n_units)
-            local.append(
-                Operation("re", sources=(sum_end, (landing, send.n_units)), target=sum_end)
-            )
+            local.append(Operation("re", sources=(send.sum, landing), target=send.sum))
     filled |= newly_filled
 
     # `_NOTHING` lets the threads of a block wait for each other: before what has come is used, and
@@ -690,11 +659,11 @@ def _add_round(
             program.append(_NOTHING)
 
 
-def _put(puts: Sequence[tuple[Slot, _RemoteEnd]]) -> Iterator[Operation]:
+def _put(puts: Sequence[Send]) -> Iterator[Operation]:
     """Put data into buffers of other ranks, tell them, and wait until all is done.
 
-    ``puts`` are pairs of where data are here and where they go. One operation puts to
-    `MOST_AT_ONCE` ends at most; then each peer is signalled, and flushed, once.
+    Each of the `puts` is written where it lands. One operation puts to `MOST_AT_ONCE` places at
+    most; then each peer is signalled, and flushed, once.
     """
     if not puts:
         return
@@ -702,19 +671,19 @@ def _put(puts: Sequence[tuple[Slot, _RemoteEnd]]) -> Iterator[Operation]:
         part = puts[first : first + MOST_AT_ONCE]
         yield Operation(
             name="put",
-            peers=tuple(remote_end.rank for _, remote_end in part),
-            sources=tuple((slot, remote_end.n_units) for slot, remote_end in part),
-            remote_ends=tuple(remote_end for _, remote_end in part),
+            peers=tuple(put.target for put in part),
+            sources=tuple(put.read for put in part),
+            remote_slots=tuple(put.written for put in part),
         )
-    end_of_peer = {remote_end.rank: remote_end for _, remote_end in puts}
-    peers = sorted(end_of_peer)
+    slot_of_peer = {put.target: put.written for put in puts}
+    peers = sorted(slot_of_peer)
     yield _NOTHING
     yield from _notify("signal", peers)
     # The executor of MSCCL++ 0.9 counts the channels of a flush by its outputs: without any it
     # would not wait, and data could change before they are sent.
     for operation in _notify("flush", peers):
-        ends = tuple(end_of_peer[peer] for peer in operation.peers)
-        yield operation._replace(remote_ends=ends)
+        slots = tuple(slot_of_peer[peer] for peer in operation.peers)
+        yield operation._replace(remote_slots=slots)
 
 
 def _filled_at_first(layout: Layout) -> set[tuple[int, Slot]]:
@@ -742,41 +711,36 @@ def _notify(name: str, peers: Sequence[int]) -> Iterator[Operation]:
         yield Operation(name, peers=tuple(peers[first : first + MOST_AT_ONCE]))
 
 
-@dataclass
-class _Block:
-    """The operations of a thread block, and what they reach."""
-
-    operations: list[Operation] = field(default_factory=list)
-    peers: set[int] = field(default_factory=set)
-    remote_buffers: set[tuple[int, str]] = field(default_factory=set)
-    """Rank and buffer."""
-
-    def has_room_for(self, operation: Operation) -> bool:
-        """Tell whether one more operation is within the limits of a thread block."""
-        if len(self.operations) >= MOST_OPERATIONS - _RESERVED_OPERATIONS:
-            return False
-        n_peers = len(self.peers.union(operation.peers))
-        n_buffers = len(self.remote_buffers | _remote_buffers(operation))
-        return max(n_peers, n_buffers) <= _MOST_PEERS
-
-    def append(self, operation: Operation) -> None:
-        """Add an operation."""
-        self.operations.append(operation)
-        self.peers |= set(operation.peers)
-        self.remote_buffers |= _remote_buffers(operation)
+def _peers_of(operations: Iterable[Operation]) -> list[int]:
+    """List the ranks at the other ends of operations, ascending."""
+    return sorted({peer for operation in operations for peer in operation.peers})
 
 
-def _remote_buffers(operation: Operation) -> set[tuple[int, str]]:
-    """Return rank and buffer of the places of others that an operation writes."""
-    return {(end.rank, end.slot.buffer) for end in operation.remote_ends}
+def _remote_buffers_of(operations: Iterable[Operation]) -> list[tuple[int, str]]:
+    """List rank and buffer of the places of others that operations write, ascending."""
+    return sorted(
+        {
+            (peer, slot.buffer)
+            for operation in operations
+            for peer, slot in zip(operation.peers, operation.remote_slots, strict=False)
+        }
+    )
 
 
-def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[_Block]:
+def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[list[Operation]]:
     """Cut the operations of a rank into thread blocks, each as full as it may be."""
-    blocks = [_Block()]
+    blocks: list[list[Operation]] = [[]]
+    peers: set[int] = set()
+    buffers: set[tuple[int, str]] = set()
     for operation in program:
-        if not blocks[-1].has_room_for(operation):
-            blocks.append(_Block())
+        # What the last block reaches with this operation, or a new block without the others.
+        peers.update(_peers_of([operation]))
+        buffers.update(_remote_buffers_of([operation]))
+        is_full = len(blocks[-1]) >= MOST_OPERATIONS - _RESERVED_OPERATIONS
+        if is_full or max(len(peers), len(buffers)) > _MOST_PEERS:
+            blocks.append([])
+            peers = set(_peers_of([operation]))
+            buffers = set(_remote_buffers_of([operation]))
         blocks[-1].append(operation)
     most_blocks = _MOST_SEMAPHORES + 1
     if len(blocks) > most_blocks:
@@ -785,24 +749,23 @@ def _cut_into_blocks(rank: int, program: Iterable[Operation]) -> list[_Block]:
     return blocks
 
 
-def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
+def _format_rank(blocks: Sequence[Sequence[Operation]]) -> dict[str, Any]:
     """Return the entries of a rank in the plan: its thread blocks, channels and remote buffers.
 
     Thread blocks number their own peers and remote buffers, and refer to those of the rank.
     """
-    peers = sorted(set[int]().union(*(block.peers for block in blocks)))
-    buffers = sorted(set[tuple[int, str]]().union(*(block.remote_buffers for block in blocks)))
+    operations = [operation for block in blocks for operation in block]
+    peers = _peers_of(operations)
+    buffers = _remote_buffers_of(operations)
     threadblocks = []
     for number, block in enumerate(blocks):
-        own_peers = sorted(block.peers)
-        own_buffers = sorted(block.remote_buffers)
         channels = {
             "channel_type": "port",
-            "channel_ids": [peers.index(peer) for peer in own_peers],
+            "channel_ids": [peers.index(peer) for peer in _peers_of(block)],
         }
         references = {
             "access_channel_type": "port",
-            "remote_buffer_ids": [buffers.index(buffer) for buffer in own_buffers],
+            "remote_buffer_ids": [buffers.index(buffer) for buffer in _remote_buffers_of(block)],
         }
         threadblocks.append(
             {
@@ -824,15 +787,17 @@ def _format_rank(blocks: Sequence[_Block]) -> dict[str, Any]:
     }
 
 
-def _format_operations(block: _Block, number: int, n_blocks: int) -> list[dict[str, Any]]:
+def _format_operations(
+    block: Sequence[Operation], number: int, n_blocks: int
+) -> list[dict[str, Any]]:
     """Return the operations of a thread block for JSON, between those of its semaphores.
 
     All blocks but the first one wait for the semaphore of the block before them, and all but the
     last one release their own. A `nop` keeps the operations of a block from passing these.
     """
-    peers = sorted(block.peers)
-    buffers = sorted(block.remote_buffers)
-    operations = [_format_operation(operation, peers, buffers) for operation in block.operations]
+    peers = _peers_of(block)
+    buffers = _remote_buffers_of(block)
+    operations = [_format_operation(operation, peers, buffers) for operation in block]
     nothing: dict[str, Any] = {"name": "nop"}
     if number > 0:
         acquire = {"name": "sem_acquire", "semaphore_ids": [number - 1]}
@@ -849,13 +814,13 @@ def _format_operation(
     """Return an operation for JSON, with the numbers that its thread block gives to peers.
 
     `peers` and `buffers` are those of the thread block: their places there are the ids of channels
-    and buffers. The buffer of a remote end is named by (rank, buffer).
+    and buffers. A buffer of another rank is named by (rank, buffer).
     """
     entry: dict[str, Any] = {"name": operation.name}
     if operation.sources:
-        entry["src_buff"] = [_local_end(slot, n_units) for slot, n_units in operation.sources]
+        entry["src_buff"] = list(map(_local_end, operation.sources))
     if operation.target is not None:
-        entry["dst_buff"] = [_local_end(*operation.target)]
+        entry["dst_buff"] = [_local_end(operation.target)]
 
     # Ranks at the other end, and where data land there, have numbers of the thread block.
     if operation.name == "re":
@@ -863,44 +828,21 @@ def _format_operation(
     if operation.peers:
         entry["channel_type"] = "port"
         entry["channel_ids"] = [peers.index(peer) for peer in operation.peers]
-    if operation.remote_ends:
+    if operation.remote_slots:
         entry["dst_buff"] = [
             {
-                "buffer_id": buffers.index((end.rank, end.slot.buffer)),
-                "index": end.slot.first_unit,
-                "size": end.n_units,
+                "buffer_id": buffers.index((peer, slot.buffer)),
+                "index": slot.first_unit,
+                "size": slot.n_units,
             }
-            for end in operation.remote_ends
+            for peer, slot in zip(operation.peers, operation.remote_slots, strict=True)
         ]
     return entry
 
 
-def _local_end(slot: Slot, n_units: int) -> dict[str, Any]:
+def _local_end(slot: Slot) -> dict[str, Any]:
     """Return a place of the own rank, as the plan has it."""
-    return {"type": slot.buffer, "index": slot.first_unit, "size": n_units}
-
-
-@dataclass
-class _RankTrace:
-    """The nodes of a rank, while they are made round by round."""
-
-    nodes: list[Node] = field(default_factory=list)
-    round_: int = -1
-    """The last round in which the rank took part."""
-    nodes_of_round: list[int] = field(default_factory=list)
-    """The nodes of that round."""
-    nodes_before: list[int] = field(default_factory=list)
-    """The nodes of the round before it, for which all nodes of that round wait."""
-
-    def append(self, round_: int, kind: int, attributes: dict[str, bool | int | str]) -> None:
-        """Add a node of a round, which waits for all nodes of the last round before it."""
-        if round_ != self.round_:
-            self.round_ = round_
-            self.nodes_before = self.nodes_of_round
-            self.nodes_of_round = []
-        number = len(self.nodes)
-        self.nodes.append(Node(number, kind, f"round {round_}", self.nodes_before, 0, attributes))
-        self.nodes_of_round = [*self.nodes_of_round, number]
+    return {"type": slot.buffer, "index": slot.first_unit, "size": slot.n_units}
 
 
 def write_traces(solution: Solution) -> dict[str, bytes]:
@@ -908,19 +850,29 @@ def write_traces(solution: Solution) -> dict[str, bytes]:
     # All that a rank sends to another one in a round is one message, whose tag is the round.
     plan = plan_of(solution)
     n_ranks = plan.circuits.shape[2]
-    traces = [_RankTrace() for _ in range(n_ranks)]
-    pairs, pair_of_send = np.unique(plan.sends[:, :3], axis=0, return_inverse=True)
-    bytes_of_pair = np.bincount(pair_of_send.reshape(-1), weights=plan.sent_bytes)
-    for (round_, source, target), size_bytes in zip(
-        pairs.tolist(), bytes_of_pair.tolist(), strict=True
-    ):
-        attributes: dict[str, bool | int | str] = {
-            "is_cpu_op": False,
-            "comm_size": math.ceil(size_bytes),
-            "comm_tag": round_,
-            "comm_src": source,
-            "comm_dst": target,
-        }
-        traces[source].append(round_, SEND, attributes)
-        traces[target].append(round_, RECEIVE, attributes)
-    return {f".{rank}.et": trace_bytes(trace.nodes) for rank, trace in enumerate(traces)}
+    messages, message_of_send = np.unique(plan.sends[:, :3], axis=0, return_inverse=True)
+    bytes_of_message = np.bincount(message_of_send.reshape(-1), weights=plan.sent_bytes)
+
+    # The nodes of a rank in a round wait for all nodes of the last round before in which it took
+    # part.
+    traces: list[list[Node]] = [[] for _ in range(n_ranks)]
+    last_nodes: list[list[int]] = [[] for _ in range(n_ranks)]
+    rows = zip(messages.tolist(), bytes_of_message.tolist(), strict=True)
+    for round_, rows_of_round in groupby(rows, key=lambda row: row[0][0]):
+        lengths_before = list(map(len, traces))
+        for (_, source, target), size_bytes in rows_of_round:
+            attributes: dict[str, bool | int | str] = {
+                "is_cpu_op": False,
+                "comm_size": math.ceil(size_bytes),
+                "comm_tag": round_,
+                "comm_src": source,
+                "comm_dst": target,
+            }
+            for rank, kind in ((source, SEND), (target, RECEIVE)):
+                number = len(traces[rank])
+                name = f"round {round_}"
+                traces[rank].append(Node(number, kind, name, last_nodes[rank], 0, attributes))
+        for rank, nodes in enumerate(traces):
+            if len(nodes) > lengths_before[rank]:
+                last_nodes[rank] = list(range(lengths_before[rank], len(nodes)))
+    return {f".{rank}.et": trace_bytes(nodes) for rank, nodes in enumerate(traces)}
