@@ -57,13 +57,6 @@ class Runs:
     iterates: ClassVar[bool] = True
     own_stats: ClassVar[frozenset[str]] = frozenset()
 
-    @classmethod
-    def may_be_exact(cls) -> bool:
-        """Tell whether the method, or any of that name, can prove optimality."""
-        if isinstance(cls.method, Method):
-            return cls.method.exact
-        return any(method.exact for method in all_methods() if method.name == cls.method)
-
     def _method(self) -> Method:
         """Return the method under test.
 
@@ -118,10 +111,6 @@ class Runs:
             run = _record_run(self, copy, 0)
             _SECOND_RUNS[key] = run._replace(printed="".join(capfd.readouterr()))
         return _SECOND_RUNS[key]
-
-    def _best(self, problem: Any) -> Score | None:
-        """Search exhaustively, once for all methods that are run on the same tiny problem."""
-        return _ask(type(self).oracle, problem)
 
     def _each(self, problems: Problems, check: Callable[[Any], Any]) -> None:
         """Run a check on each of some problems, the same ones in every run of the suite.
@@ -234,6 +223,7 @@ def _random_states() -> tuple[object, bytes]:
 
 @cache
 def _ask(oracle: Callable[[Any], Score | None], problem: Problem) -> Score | None:
+    """Search exhaustively, once for all methods that are run on the same tiny problem."""
     return oracle(problem)
 
 
@@ -282,13 +272,9 @@ def solve_all(method: Method, problems: Sequence[Problem], limits: Limits) -> li
     return [method.run(problem, limits, np.random.default_rng(0), ignore) for problem in problems]
 
 
-def solve_there(method: Method, problems: Sequence[Problem], limits: Limits) -> list[Solution]:
-    """Solve them in a spawned process, which all tests share."""
-    return _another_process().apply(solve_all, (method, problems, limits))
-
-
 @cache
 def _another_process() -> Pool:
+    """Spawn a process, which all tests share."""
     pool = get_context("spawn").Pool(1)
     atexit.register(pool.terminate)
     return pool
@@ -307,8 +293,12 @@ def rank(solution: Solution) -> tuple[float, ...]:
         return ()
     if fewest_slots(solution.problem) is not None and solution.schedule is not None:
         return float(solution.schedule.n_slots), solution.objective
-    levels = solution.objective
-    return levels if isinstance(levels, tuple) else (levels,)
+    return _levels(solution.objective)
+
+
+def _bests(events: Sequence[Event]) -> list[Score]:
+    """Return the objectives of better answers, in the order in which they were told."""
+    return [event.objective for event in events if isinstance(event, NewBest)]
 
 
 _STATS = {name: get_origin(hint) or hint for name, hint in get_type_hints(Stats).items()}
@@ -380,16 +370,16 @@ class SolverContract(Runs):
         """No answer is better than the problem's bound; `Solution` checks the claimed bound."""
         solution = self._answer(problem)
         if solution.objective is not None:
-            assert not _beats(solution.objective, problem.lower_bound())
+            assert not beats(solution.objective, problem.lower_bound())
 
     @on_each_tiny
-    def test_tiny_problems_agree_with_brute_force(self, problem: Problem) -> None:
+    def test_tiny_problems_agree_with_brute_force(self, problem: Any) -> None:
         """Answers to tiny problems agree with an exhaustive search.
 
         They are never better than the best one, as good where the method says optimal, and there
         is none where it says infeasible.
         """
-        best = self._best(problem)
+        best = _ask(type(self).oracle, problem)
         solution = self._answer(problem)
         if solution.status is Status.INFEASIBLE:
             assert best is None
@@ -399,24 +389,11 @@ class SolverContract(Runs):
         n_slots = solution.schedule.n_slots if solution.schedule is not None else fewest
         if best is None or (fewest is not None and n_slots != fewest):
             return
-        assert not _beats(best, solution.lower_bound)
+        assert not beats(best, solution.lower_bound)
         if solution.objective is not None:
-            assert not _beats(solution.objective, best)
+            assert not beats(solution.objective, best)
         if solution.status is Status.OPTIMAL:
             assert solution.objective == pytest.approx(best, rel=RTOL)
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Take the test of exact methods from classes whose method is not exact.
-
-        Parameters
-        ----------
-        **options
-            Keyword arguments of the class statement, for classes further up.
-        """
-        super().__init_subclass__(**options)
-        if hasattr(cls, "method") and not cls.may_be_exact():
-            # pytest has nothing to collect then, and nothing to skip.
-            setattr(cls, "test_an_exact_method_settles_tiny_problems", None)  # noqa: B010
 
     @on_each_tiny
     def test_an_exact_method_settles_tiny_problems(self, problem: Problem) -> None:
@@ -488,7 +465,7 @@ class SolverContract(Runs):
                 rank_now = rank(solution)
                 if rank_with_fewer:
                     assert rank_now
-                    assert not _beats(rank_with_fewer, rank_now)
+                    assert not beats(rank_with_fewer, rank_now)
                 rank_with_fewer = rank_now
 
         self._each(self.problems, check)
@@ -501,6 +478,23 @@ class SolverContract(Runs):
         assert solution.limit in (None, Limit.TIME)
         assert verify(problem, solution).valid
 
+    def _interrupt(self, problem: Problem, *, n_bests: int) -> tuple[Solution, list[Event]]:
+        """Interrupt a run as Ctrl-C does; return its solution, and what it told until then.
+
+        The interrupt comes with its first event once so many better answers were told.
+        """
+        events: list[Event] = []
+
+        def interrupt(event: Event) -> None:
+            events.append(event)
+            if len(_bests(events)) >= n_bests:
+                raise KeyboardInterrupt
+
+        try:
+            return self._solve(problem, on_event=interrupt), events
+        except KeyboardInterrupt:
+            pytest.fail("the interrupt came through", pytrace=False)
+
     def test_ctrl_c_keeps_the_best(self) -> None:
         """An interrupt at the first event ends the run, which returns the best answer so far.
 
@@ -512,16 +506,7 @@ class SolverContract(Runs):
 
         def check(problem: Problem) -> None:
             """Interrupt the solve of a problem at its first event, and look at what it returns."""
-            events: list[Event] = []
-
-            def interrupt(event: Event) -> None:
-                events.append(event)
-                raise KeyboardInterrupt
-
-            try:
-                solution = self._solve(problem, on_event=interrupt)
-            except KeyboardInterrupt:
-                pytest.fail("the interrupt came through", pytrace=False)
+            solution, events = self._interrupt(problem, n_bests=0)
             assert verify(problem, solution).valid
 
             # A method that reports nothing was not interrupted.
@@ -529,45 +514,26 @@ class SolverContract(Runs):
                 interrupted_problems.append(problem)
                 is_proved = solution.status in _PROVED
                 assert is_proved or solution.limit is Limit.INTERRUPTED
-            if any(isinstance(event, NewBest) for event in events):
+            if _bests(events):
                 assert solution.status in (Status.OPTIMAL, Status.FEASIBLE)
 
         self._each(self.problems, check)
         assert interrupted_problems, "no run reported any event, so none could be interrupted"
 
-    def test_ctrl_c_keeps_what_was_told(self) -> None:
+    @on_each
+    def test_ctrl_c_keeps_what_was_told(self, problem: Problem) -> None:
         """A run that is interrupted as it tells of a best returns an answer that is as good.
 
         The first and the last best are tried: a method that tells before it keeps loses the last.
         """
-
-        def check(problem: Problem) -> None:
-            """Interrupt a run at its first better answer, and another at its last one."""
-            events = self._first_run(problem).events
-            n_bests = sum(isinstance(event, NewBest) for event in events)
-            if n_bests:
-                for number in sorted({1, n_bests}):
-                    self._check_interrupt_at_best(problem, number)
-
-        self._each(self.problems, check)
-
-    def _check_interrupt_at_best(self, problem: Problem, number: int) -> None:
-        """Interrupt a run at its better answer of this number, counted from 1.
-
-        The solution must be as good.
-        """
-        bests: list[Score] = []
-
-        def interrupt(event: Event) -> None:
-            if isinstance(event, NewBest):
-                bests.append(event.objective)
-            if len(bests) >= number:
-                raise KeyboardInterrupt
-
-        solution = self._solve(problem, on_event=interrupt)
-        if bests:
-            assert solution.objective is not None
-            assert not _beats(bests[-1], solution.objective)
+        n_bests = len(_bests(self._first_run(problem).events))
+        if not n_bests:
+            return
+        for number in sorted({1, n_bests}):
+            solution, events = self._interrupt(problem, n_bests=number)
+            if _bests(events):
+                assert solution.objective is not None
+                assert not beats(_bests(events)[-1], solution.objective)
 
     # -- what it depends on ----------------------------------------------------------------------
 
@@ -601,7 +567,8 @@ class SolverContract(Runs):
 
         # Later problems are larger; a few of them are enough.
         sample = problems[-3:]
-        solutions_of_process = solve_there(self._method(), sample, self.limits)
+        arguments = (self._method(), sample, self.limits)
+        solutions_of_process = _another_process().apply(solve_all, arguments)
         for problem, solution in zip(sample, solutions_of_process, strict=True):
             assert essence(solution) == essence(self._answer(problem))
 
@@ -666,7 +633,7 @@ class SolverContract(Runs):
         """
         solution = self._answer(problem)
         events = self._first_run(problem).events
-        bests = [event.objective for event in events if isinstance(event, NewBest)]
+        bests = _bests(events)
         bounds = [event.lower_bound for event in events if isinstance(event, Bound)]
         assert bests == sorted(set(bests), reverse=True)
         assert bounds == sorted(set(bounds))
@@ -678,7 +645,7 @@ class SolverContract(Runs):
             if bests:
                 assert bests[-1] == pytest.approx(solution.objective, rel=RTOL)
             if bounds:
-                assert not _beats(solution.objective, bounds[-1])
+                assert not beats(solution.objective, bounds[-1])
 
         for event in events:
             if isinstance(event, Tick):
@@ -686,18 +653,16 @@ class SolverContract(Runs):
                 assert 0 <= event.done <= (event.total or event.done)
 
 
-def _beats(score: Score, other: Score) -> bool:
+def _levels(score: Score) -> tuple[float, ...]:
+    return score if isinstance(score, tuple) else (score,)
+
+
+def beats(score: Score, other: Score) -> bool:
     """Tell whether a score is lower, and so better, than another, by more than rounding.
 
     The first level of two tuples that differs decides; one tuple alone meets a bound of an
     infeasible problem, which is infinite.
     """
-    if isinstance(score, tuple) and isinstance(other, tuple):
-        # The first level that differs decides.
-        for level, other_level in zip(score, other, strict=True):
-            if level != other_level:
-                return _beats(level, other_level)
-        return False
-    if isinstance(score, tuple) or isinstance(other, tuple):  # a bound that is infinite
-        return bool(other == math.inf)
-    return bool(score < other - RTOL * abs(other))
+    pairs = zip(_levels(score), _levels(other), strict=False)
+    level, other_level = next((pair for pair in pairs if pair[0] != pair[1]), (0.0, 0.0))
+    return level < other_level and not math.isclose(level, other_level, rel_tol=RTOL)

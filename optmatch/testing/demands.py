@@ -15,8 +15,6 @@ from optmatch.fabrics import UNREACHED, Fabric, HexMesh, IdealSwitch
 from optmatch.model import InputError
 from optmatch.problems import Demand
 
-Matrix = NDArray[np.int64]
-
 _TINY: tuple[Fabric, ...] = (
     *(IdealSwitch(n) for n in (3, 2, 1)),
     HexMesh(1, 2, ports=[0, 1, 3, 10]),
@@ -120,80 +118,47 @@ def best_demand(problem: Demand, realisable: Sequence[Sequence[int]] | None) -> 
         raise InputError("brute force is for all-stop demands on one plane, without packets")
     n_ports = problem.fabric.n_ports
 
-    # Each matching becomes a matrix of 0 and 1, which can be taken off a demand.
+    # Each matching becomes a matrix that is true where it has a circuit.
     rows = list(permutations(range(n_ports))) if realisable is None else realisable
-    matchings = []
-    for row in rows:
-        matching = np.zeros((n_ports, n_ports), dtype=np.int64)
-        for source, destination in enumerate(row):
-            if destination >= 0:
-                matching[source, destination] = 1
-        matchings.append(matching)
-    if problem.objective == "matchings":
-        return float(_fewest_matchings(problem.ticks, matchings))
-    completion_ticks = _shortest_completion(
-        problem.ticks,
-        matchings,
-        delay_ticks=problem.delay_ticks,
-        min_slot_ticks=problem.min_slot_ticks,
-    )
-    return completion_ticks * problem.tick_s
+    matchings = [np.equal.outer(row, np.arange(n_ports)) for row in rows]
+    cost = _cheapest_sequence(problem, matchings)
+    return float(cost) if problem.objective == "matchings" else cost * problem.tick_s
 
 
-def _shortest_completion(
-    ticks: Matrix, matchings: Sequence[Matrix], *, delay_ticks: int, min_slot_ticks: int
-) -> int:
-    """Find the shortest schedule by Dijkstra's algorithm; states are the demand that is left.
+def _cheapest_sequence(problem: Demand, matchings: Sequence[NDArray[np.bool_]]) -> int:
+    """Find the cheapest sequence of matchings that serves a demand, by Dijkstra's algorithm.
 
-    ``ticks[source, destination]`` is how many ticks a circuit needs for the demand. The result is
-    in ticks, too, with a delay before each slot, which lasts `min_slot_ticks` at least. A matching
-    is a matrix with 1 for each circuit.
+    States are the demand that is left, in ticks. A slot costs its delay and its duration. With the
+    objective ``"matchings"`` each costs 1, and the sum of all is the demand exactly. A matching is
+    true at ``[source, destination]`` for each circuit.
     """
-    n_ports = len(ticks)
-    queue = [(0, tuple(ticks.ravel().tolist()))]
+    is_exact = problem.objective == "matchings"
+    n_ports = problem.fabric.n_ports
+    queue = [(0, tuple(problem.ticks.ravel().tolist()))]
     done = set()
     while queue:
-        time, state = heapq.heappop(queue)
+        cost, state = heapq.heappop(queue)
         if not any(state):
-            return time
+            return cost
         if state in done:
             continue
         done.add(state)
 
-        # A slot lasts at most as long as one of its circuits has something to send.
+        # A slot lasts at most as long as one of its circuits has something to send, and one of an
+        # exact sum as long as all have.
         remaining = np.array(state, dtype=np.int64).reshape(n_ports, n_ports)
         for matching in matchings:
-            longest = int((remaining * matching).max())
-            if longest == 0:
+            sent = remaining[matching]
+            if not sent.any():
                 continue
-            for duration in range(min_slot_ticks, max(longest, min_slot_ticks) + 1):
+            shortest = problem.min_slot_ticks
+            durations = range(shortest, max(int(sent.max()), shortest) + 1)
+            if is_exact:
+                durations = range(1, int(sent.min()) + 1)
+            for duration in durations:
                 after = np.maximum(remaining - duration * matching, 0)
                 next_state = tuple(after.ravel().tolist())
+                slot_cost = 1 if is_exact else problem.delay_ticks + duration
                 if next_state not in done:
-                    heapq.heappush(queue, (time + delay_ticks + duration, next_state))
+                    heapq.heappush(queue, (cost + slot_cost, next_state))
     raise InputError("demand between ports that no matching connects")
-
-
-def _fewest_matchings(ticks: Matrix, matchings: Sequence[Matrix]) -> int:
-    """Find the fewest weighted matchings whose sum is a matrix, by breadth-first search.
-
-    Each step takes one matching off, a matrix with 1 for each circuit, with every weight that
-    leaves nothing negative. The search does not end if no sum is the matrix.
-    """
-    n_ports = len(ticks)
-    states = {tuple(ticks.ravel().tolist())}
-    n_steps = 0
-
-    # In each step every state loses every matching with every weight that it allows.
-    while not any(sum(state) == 0 for state in states):
-        next_states = set()
-        for state in states:
-            remaining = np.array(state, dtype=np.int64).reshape(n_ports, n_ports)
-            for matching in matchings:
-                largest_weight = int(remaining[matching == 1].min())
-                for weight in range(1, largest_weight + 1):
-                    after = remaining - weight * matching
-                    next_states.add(tuple(after.ravel().tolist()))
-        states = next_states
-        n_steps += 1
-    return n_steps

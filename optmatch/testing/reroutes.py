@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from optmatch.fabrics import Benes, Fabric, HexMesh, RackFabric, SquareMesh, units_of
+from optmatch.fabrics.light import trace
 from optmatch.model import FREE
 from optmatch.problems import Reroute
 
@@ -76,13 +76,14 @@ def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
         int(terminal): port for port, terminal in enumerate(fabric.destination_terminals)
     }
     link_of_terminal = fabric.graph.links.of_terminal
+    light = trace(fabric.graph, states[None], fabric.source_terminals[None])
     circuits: list[tuple[int, int]] = []
     used_links: set[int] = set()
     lit_cells: set[int] = set()
     for source in rng.permutation(fabric.n_ports).tolist():
-        first_terminal = int(fabric.source_terminals[source])
-        entered, last_terminal = follow(fabric.graph, states, first_terminal)
-        links = [*link_of_terminal[entered].tolist(), int(link_of_terminal[last_terminal])]
+        entered = light.entered[light.beam == source]
+        last_terminal = int(light.arrived[0, source])
+        links = link_of_terminal[[*entered, last_terminal]].tolist()
 
         # A circuit ends at another port, and passes no link twice and none of another circuit.
         destination = port_of_terminal.get(last_terminal, source)
@@ -91,7 +92,7 @@ def draw_state(fabric: Any, rng: np.random.Generator) -> Reroute:
         if destination != source and is_possible and rng.random() < 0.7:
             circuits.append((source, destination))
             used_links.update(links)
-            lit_cells.update(terminal // 4 for terminal in entered)
+            lit_cells.update((entered // 4).tolist())
 
     # Some of the cells without light are free.
     for cell in set(range(fabric.n_cells)) - lit_cells:
@@ -221,32 +222,3 @@ def fail_something(state: Reroute, rng: np.random.Generator) -> Reroute:
         part = cells.pop() if kind in _CELL_FAULTS else int(rng.integers(n_parts[kind]))
         failed_parts[kind] = tuple({*failed_parts.get(kind, ()), part})
     return replace(state, **failed_parts)  # type: ignore[arg-type]
-
-
-def follow(graph: Any, states: NDArray[np.int8], start: int) -> tuple[list[int], int]:
-    """Follow light through cells from a free terminal to another one.
-
-    Parameters
-    ----------
-    graph
-        The cells and how they are joined.
-    states : array, shape (cells,)
-        The state of each cell.
-    start
-        The terminal at which the light enters.
-
-    Returns
-    -------
-    entered : list of int
-        The terminals at which it enters a cell, in order.
-    last_terminal : int
-        The terminal at which it leaves the fabric.
-    """
-    entered = []
-    terminal = start
-    last_terminal = -1
-    while terminal >= 0:
-        entered.append(terminal)
-        last_terminal = int(graph.exits[terminal, states[terminal // 4]])
-        terminal = int(graph.mate[last_terminal])  # -1 where nothing is joined
-    return entered, last_terminal

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
+from optmatch.fabrics.light import trace
 from optmatch.model import BAR, InputError
 from optmatch.problems import AllToAll, Routing
 
@@ -162,20 +163,11 @@ def _trace_every_state(fabric: Fabric) -> Traces:
         bar_cells=np.zeros(shape, dtype=np.int32),
     )
     for source, terminal in enumerate(fabric.source_terminals):
-        # Each step takes the light through one cell, in all states in which it is still inside.
-        inside = np.arange(n_states)
-        entered = np.full(n_states, terminal)
-        while len(inside):
-            cell_state = states[inside, entered // 4]
-            left = graph.exits[entered, cell_state]
-
-            # The exits of a stuck cell are those of its state. Bar joins terminals that are both
-            # the first or both the second at their end of the cell.
-            is_bar = (left ^ entered) & 1 == BAR
-            traces.cells[inside, source] += 1
-            traces.bar_cells[inside, source] += is_bar
-            traces.destination[inside, source] = port_of_terminal[left]
-            goes_on = graph.mate[left] >= 0
-            inside = inside[goes_on]
-            entered = graph.mate[left[goes_on]]
+        # The exits of a stuck cell are those of its state. Bar joins terminals that are both the
+        # first or both the second at their end of the cell.
+        light = trace(graph, states, np.full((n_states, 1), terminal))
+        is_bar = (light.left ^ light.entered) & 1 == BAR
+        traces.cells[:, source] = np.bincount(light.slot, minlength=n_states)
+        traces.bar_cells[:, source] = np.bincount(light.slot[is_bar], minlength=n_states)
+        traces.destination[:, source] = port_of_terminal[light.arrived[:, 0]]
     return traces

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import optmatch as om
 from optmatch.kinds import find_method
 from optmatch.model import NewBest
 from optmatch.testing import SolverContract
+from optmatch.testing.contract import beats
 
 PROBLEM = om.Demand.from_matrix([[0, 3, 1], [2, 0, 2], [0, 1, 0]], delay_s=1.0)
 GOOD = find_method("solstice", PROBLEM)
@@ -115,6 +117,14 @@ def test_another_trajectory_is_noticed(capfd: pytest.CaptureFixture[str]) -> Non
 
     with pytest.raises(AssertionError):
         Contract().test_one_seed_one_trajectory(capfd)
+
+
+def test_an_answer_beats_the_bound_of_a_problem_that_has_none() -> None:
+    """Only a problem without an answer has an infinite bound, so that any answer is noticed."""
+    assert beats(5.0, math.inf)
+    assert beats((0, 3), math.inf)
+    assert not beats(math.inf, math.inf)
+    assert not beats((0, 3), -math.inf)
 
 
 def test_a_good_method_passes(capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optmatch.fabrics.light import Light, trace
 from optmatch.problems import Reroute
-from optmatch.testing.reroutes import follow
 
 
 def best_reroute(problem: Reroute) -> tuple[int, ...] | None:
@@ -24,15 +24,21 @@ def best_reroute(problem: Reroute) -> tuple[int, ...] | None:
         states = (code >> np.arange(fabric.n_cells) & 1).astype(np.int8)
         if any(states[cell] != state for cell, state in problem.stuck.items()):
             continue
+        light = trace(fabric.graph, states[None], fabric.source_terminals[None])
         for handover in permutations(problem.live_spares, len(problem.lost)):
-            levels = _levels(problem, states, now, dict(zip(problem.lost, handover, strict=True)))
+            after = dict(zip(problem.lost, handover, strict=True))
+            levels = _levels(problem, states, light, now, after)
             if levels is not None and (best is None or levels < best):
                 best = levels
     return best
 
 
 def _levels(
-    problem: Reroute, states: NDArray[np.int8], now: NDArray[np.int8], after: dict[int, int]
+    problem: Reroute,
+    states: NDArray[np.int8],
+    light: Light,
+    now: NDArray[np.int8],
+    after: dict[int, int],
 ) -> tuple[int, ...] | None:
     """Return the costs of ending in these states; None if they do not hold the circuits."""
     fabric: Any = problem.fabric
@@ -42,8 +48,9 @@ def _levels(
     ways = []
     for circuit, ends in enumerate(problem.circuits.tolist()):
         source, destination = (after.get(port, port) for port in ends)
-        way, left = follow(fabric.graph, states, int(fabric.source_terminals[source]))
-        links = [*link_of[way].tolist(), int(link_of[left])]
+        way = light.entered[light.beam == source].tolist()
+        left = int(light.arrived[0, source])
+        links = link_of[[*way, left]].tolist()
         broken = any(terminal // 4 in problem.dead_cells for terminal in way)
         if left != fabric.destination_terminals[destination] or broken:
             return None
