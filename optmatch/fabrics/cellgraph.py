@@ -90,8 +90,11 @@ class CellGraph(Value):
 
     def __post_init__(self) -> None:
         """Check the arrays of a mesh of cells (2 x 2 switches), and make them read-only."""
-        self._freeze(1, np.int32, "mate", "perimeter")
-        self._freeze(3, np.float64, "ends")
+        self._set(
+            mate=frozen("mate", self.mate, 1, np.int32),
+            perimeter=frozen("perimeter", self.perimeter, 1, np.int32),
+            ends=frozen("ends", self.ends, 3, np.float64),
+        )
         mate = self.mate
         ends = self.ends
         if len(mate) % 4 or ends.shape != (len(mate) // 4, 2, 2):

@@ -174,14 +174,14 @@ EXPORTERS: dict[str, Exporter] = {
     "netlist": Exporter(
         "netlist of sax and of ours, cell states as settings, a file for each slot",
         (),
-        gdsfactory.write_netlist,
+        partial(gdsfactory.write_slots, gdsfactory.netlist_tree),
         cells=True,
         options=_CELL_NAMES,
     ),
     "gdsfactory": Exporter(
         "layout for gf.read.from_yaml, cell states under info, a file for each slot",
         (),
-        gdsfactory.write_layout,
+        partial(gdsfactory.write_slots, gdsfactory.layout_tree),
         cells=True,
         options=_CELL_NAMES,
     ),

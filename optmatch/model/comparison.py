@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model.declarations import Value
-from optmatch.model.numbers import read_only, real_array
+from optmatch.model.numbers import frozen, read_only, real_array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,11 +49,12 @@ class FabricRow(Value):
 
     def __post_init__(self) -> None:
         """Make the arrays read-only; all have an entry for each circuit."""
-        self._freeze(1, np.int32, "route_cells")
-        self._freeze(1, np.float64, "insertion_loss_db")
-        # Infinite without leaks.
-        ratio = real_array("signal_to_crosstalk_db", self.signal_to_crosstalk_db)
-        self._set(signal_to_crosstalk_db=read_only(ratio))
+        ratios_db = real_array("signal_to_crosstalk_db", self.signal_to_crosstalk_db)
+        self._set(
+            route_cells=frozen("route_cells", self.route_cells, 1, np.int32),
+            insertion_loss_db=frozen("insertion_loss_db", self.insertion_loss_db, 1, np.float64),
+            signal_to_crosstalk_db=read_only(ratios_db),  # infinite without leaks
+        )
 
     @property
     def worst_route_cells(self) -> int | None:

@@ -592,10 +592,6 @@ class Value:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _freeze(self, ndim: int, dtype: type[np.generic], *names: str) -> None:
-        """Put read-only arrays in place of fields, see `frozen`."""
-        self._set(**{name: frozen(name, getattr(self, name), ndim, dtype) for name in names})
-
     def _key(self) -> tuple[Any, ...]:
         return (type(self), *(_hashable(value) for value in self._state().values()))
 

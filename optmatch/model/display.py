@@ -110,6 +110,14 @@ def view_of_solution(solution: Any) -> Any:
     return view_of_solution(solution)
 
 
+def describe_question(problem: Any) -> str:
+    """Return the kind of a problem and its switch, such as ``routing on benes 8, 8 ports``."""
+    fabric = problem.fabric
+    if fabric is None:
+        return str(problem.kind)
+    return f"{problem.kind} on {fabric.title}, {fabric.n_ports} ports"
+
+
 def figures_of(problem: Any, answer: Any) -> dict[str, str]:
     """Return what an answer comes to beside its objective, by name; nothing without an answer.
 
@@ -182,15 +190,11 @@ class Displayed(Value):
         no answer is below 274 cells
         """
         problem: Any = self
-        fabric = problem.fabric
-        question = problem.kind
-        if fabric is not None:
-            question += f" on {fabric.title}, {fabric.n_ports} ports"
         bound = problem.lower_bound()
         claim = "nothing answers it"
         if is_known(bound):
             claim = f"no answer is below {write_score(bound, unit_of(problem))}"
-        return f"{question}\n{claim}"
+        return f"{describe_question(problem)}\n{claim}"
 
     def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
         """Return a figure of matplotlib that shows what is asked.

@@ -9,7 +9,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, get_args
 
 from optmatch.model.declarations import Amount, FrozenMap, Index, Value, brief, check_fields
-from optmatch.model.display import dataframe, figures_of, titled, view_of_solution
+from optmatch.model.display import (
+    dataframe,
+    describe_question,
+    figures_of,
+    titled,
+    view_of_solution,
+)
 from optmatch.model.errors import InputError
 from optmatch.model.numbers import integer
 from optmatch.model.problem import (
@@ -316,10 +322,7 @@ class Solution(Value, Generic[Answer]):
         optimal: objective 44 cells, lower bound 44 cells (counting)
         slots: 1
         """
-        question = self.problem.kind
-        fabric = self.problem.fabric
-        if fabric is not None:
-            question += f" on {fabric.title}, {fabric.n_ports} ports"
+        question = describe_question(self.problem)
         lines = [f"{question}, by {self.method}", self._summarize_claim()]
 
         # Properties of the answer, or why there is none.

@@ -26,6 +26,7 @@ from optmatch.model import (
     Tick,
     Value,
     VerificationError,
+    frozen,
     ignore,
     integer,
     schedule_of,
@@ -197,9 +198,13 @@ class YieldStudy(Value, Study):
     time_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._freeze(2, np.int64, "broken", "lost", "open_")
-        self._freeze(2, np.int8, "alone")
-        self._set(how=FrozenMap(self.how))
+        self._set(
+            broken=frozen("broken", self.broken, 2, np.int64),
+            lost=frozen("lost", self.lost, 2, np.int64),
+            open_=frozen("open_", self.open_, 2, np.int64),
+            alone=frozen("alone", self.alone, 2, np.int8),
+            how=FrozenMap(self.how),
+        )
 
     @property
     def name(self) -> str:

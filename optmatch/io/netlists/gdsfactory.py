@@ -432,25 +432,13 @@ def layout_tree(
     return tree
 
 
-def write_netlist(solution: Solution, **names: Any) -> str | dict[str, str]:
-    """Write each slot of a schedule as a netlist, with cell states as settings of the cells.
-
-    The text is JSON, which is YAML too; of several slots there is one for each ending of a file.
-    """
-    return _write_slots(solution, netlist_tree, names)
-
-
-def write_layout(solution: Solution, **names: Any) -> str | dict[str, str]:
-    """Write each slot of a schedule as a layout that gdsfactory builds, see `layout_tree`."""
-    return _write_slots(solution, layout_tree, names)
-
-
-def _write_slots(
-    solution: Solution, make_tree: Callable[..., dict[str, Any]], names: Mapping[str, Any]
+def write_slots(
+    make_tree: Callable[..., dict[str, Any]], solution: Solution, **names: Any
 ) -> str | dict[str, str]:
-    """Write the fabric with the cell states of each slot.
+    """Write the fabric with the cell states of each slot, as `netlist_tree` or `layout_tree`.
 
-    Several texts by endings as ``".0.yml"``.
+    The text is JSON, which is YAML too; of several slots there is one for each ending of a file,
+    such as ``".0.yml"``.
     """
     states = stated_cells(solution)
     fabric = solution.problem.fabric
