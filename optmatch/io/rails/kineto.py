@@ -526,20 +526,6 @@ _MESSAGE = re.compile(r"nccl:(?:send|recv) \d+(?:->|<-)(?P<peer>\d+)")
 """The annotation of a message: places in the group, ``nccl:send 0->1``."""
 
 
-class _Kernel(NamedTuple):
-    """What ran on the device, and where it was launched."""
-
-    activity: Activity
-    has_nccl_name: bool
-    """Whether it is a kernel of NCCL by its name, and communicates."""
-    external_ids: tuple[int, ...]
-    """The numbers that join it to a call: its own, and that of its launch."""
-    thread: str
-    """The thread of the launch; empty if the trace does not have it."""
-    launch_us: float
-    """When it was launched, in microseconds."""
-
-
 def read_nccl_calls(
     recording: Recording, events: TraceEvents, by_role: EventsByRole, skipped: list[str] | None
 ) -> None:
@@ -554,52 +540,34 @@ def read_nccl_calls(
     GPU ran; if none is found, while the processor called. One that does not tell its kind, size or
     group counts as computation where it may be skipped.
     """
-    # The calls are those of records, if any record has arguments, else those of annotations.
-    # ``external_ids[event]`` is the number that joins a call to its kernels.
-    all_kernels = _read_kernels(recording, events, by_role)
-    kernels = [kernel for kernel in all_kernels if kernel.has_nccl_name]
-    has_arguments = any(
-        _COLLECTIVE_NAME in events.arguments(record.event) for record in by_role.records
-    )
-    if has_arguments:
+    # The calls are those of records, if any record has arguments, else those of annotations. A
+    # common external id joins a record to its kernels; in old traces a kernel has its correlation
+    # as external id, which joins it to no annotation.
+    calls = by_role.nccl_annotations
+    read_call = _read_annotation
+    call_of_external_id: dict[int, int] = {}
+    if any(_COLLECTIVE_NAME in events.arguments(record.event) for record in by_role.records):
         calls = by_role.records
-        external_ids = {
-            call.event: events.link_number(call.event, "External id") for call in calls
-        }
         read_call = _read_record
         for call in calls:
             take(RECORD, events.arguments(call.event), f"/traceEvents/{call.event}")
-        linked_events = {number for number in external_ids.values() if number is not None}
-        kernels += [
-            kernel
-            for kernel in all_kernels
-            if not kernel.has_nccl_name and linked_events.intersection(kernel.external_ids)
-        ]
-    else:
-        # In old traces a kernel has its correlation as external id, which joins it to no call.
-        calls = by_role.nccl_annotations
-        external_ids = {}
-        read_call = _read_annotation
-        if kernels and not calls:
-            # Kernels whose calls the trace does not tell are refused, or taken as computation.
-            rule = (
-                f"{len(kernels)} kernels of NCCL, and neither records of their calls nor"
-                " annotations nccl:...: PyTorch from 2.2 on records each call with its size"
-            )
-            if skipped is None:
-                raise FormatError(rule, where="/traceEvents")
-            skipped.append(f"{recording.path}: {rule}: taken as computation")
-            recording.computing += [kernel.activity for kernel in kernels]
+            number = events.link_number(call.event, "External id")
+            if number is not None:
+                call_of_external_id[number] = call.event
 
-    # What is no communication by its links or its name is computation.
-    talking_events = {kernel.activity.event for kernel in kernels}
-    recording.talking += [kernel.activity for kernel in kernels]
-    recording.computing += [
-        kernel.activity for kernel in all_kernels if kernel.activity.event not in talking_events
-    ]
+    # Kernels whose calls the trace does not tell are refused, or taken as computation.
+    kernels_of_call = _assign_kernels(recording, events, by_role, calls, call_of_external_id)
+    if recording.talking and not calls:
+        rule = (
+            f"{len(recording.talking)} kernels of NCCL, and neither records of their calls nor"
+            " annotations nccl:...: PyTorch from 2.2 on records each call with its size"
+        )
+        if skipped is None:
+            raise FormatError(rule, where="/traceEvents")
+        skipped.append(f"{recording.path}: {rule}: taken as computation")
+        recording.computing += recording.talking
 
     # A call that cannot be read is an error or, with `skipped`, its kernels count as computation.
-    kernels_of_call = _assign_kernels(calls, external_ids, kernels, events)
     for call in calls:
         own_kernels = kernels_of_call[call.event]
         try:
@@ -623,45 +591,18 @@ def read_nccl_calls(
         recording.calls.append(communication)
 
 
-def _read_kernels(
-    recording: Recording, events: TraceEvents, by_role: EventsByRole
-) -> list[_Kernel]:
-    """Return the kernels of the device by begin, each with the place of its launch on the host.
-
-    Copies of memory are added to ``recording.computing`` instead. A kernel whose launch the trace
-    lacks has no thread, and 0 as the time of its launch.
-    """
-    kernels = []
-    for span in by_role.device:
-        if span.memory:
-            recording.computing.append(span)
-            continue
-
-        # A common correlation joins a kernel to its launch on the host.
-        thread = ""
-        launch_us = 0.0
-        numbers = [events.link_number(span.event, "External id")]
-        correlation = events.link_number(span.event, "correlation")
-        if correlation in by_role.launches:
-            launch = by_role.launches[correlation]
-            thread = events.thread(launch)
-            launch_us = events.time_us(launch, "ts")
-            numbers.append(events.link_number(launch, "External id"))
-        external_ids = tuple(number for number in numbers if number is not None)
-        has_nccl_name = _NCCL_KERNEL.match(events.text(span.event, "name")) is not None
-        kernels.append(_Kernel(span, has_nccl_name, external_ids, thread, launch_us))
-    return kernels
-
-
 def _assign_kernels(
-    calls: Sequence[Activity],
-    external_id_of_call: Mapping[int, int | None],
-    kernels: Iterable[_Kernel],
+    recording: Recording,
     events: TraceEvents,
+    by_role: EventsByRole,
+    calls: Sequence[Activity],
+    call_of_external_id: dict[int, int],
 ) -> dict[int, list[Activity]]:
-    """Find the kernels of each call of NCCL, by the event of the call; empty if none is found.
+    """Split what ran on the device, and find the kernels of each call of NCCL, by its event.
 
-    ``external_id_of_call[event]`` is the number that PyTorch gives to a call, None for none.
+    A kernel that is linked to a call, or has the name of one of NCCL, is added to
+    ``recording.talking``, and all else to ``recording.computing``. A call may have no kernel.
+    ``call_of_external_id[number]`` is the event of the call to which PyTorch gave this number.
 
     1. A kernel belongs to the call with the same external id as it or its launch,
     2. else to the call of the same thread during which it was launched.
@@ -669,42 +610,45 @@ def _assign_kernels(
        the record of a batch: messages that are sent together share one kernel, which their batch
        launches after all of them.
     """
-    # Calls by external id, and calls by thread, sorted by begin.
-    call_of_external_id = {
-        number: event for event, number in external_id_of_call.items() if number is not None
-    }
     calls_of_thread = defaultdict[str, list[Activity]](list)
     for call in calls:
         calls_of_thread[events.thread(call.event)].append(call)
 
-    # Rules 1 and 2. Kernels that belong to no call are kept by thread, with the time of launch.
+    # Kernels of no call, or of a batch, are kept by thread, with the time of launch.
     kernels_of_call: dict[int, list[Activity]] = {call.event: [] for call in calls}
     free_kernels = defaultdict[str, list[tuple[float, Activity]]](list)
-    for kernel in kernels:
+    for span in by_role.device:
+        # Rule 1. A common correlation joins a kernel to its launch on the host.
+        launch = None
+        linked_events = [span.event]
+        correlation = events.link_number(span.event, "correlation")
+        if correlation in by_role.launches:
+            launch = by_role.launches[correlation]
+            linked_events.append(launch)
         call_event = None
-        for number in kernel.external_ids:
-            call_event = call_of_external_id.get(number, call_event)
-        if call_event is None and kernel.thread:
-            # The last call of the thread that has begun at the launch, if it still lasts then.
-            calls_around = calls_of_thread[kernel.thread]
-            place = (
-                bisect_right(calls_around, kernel.launch_us, key=lambda call: call.start_us) - 1
-            )
-            if place >= 0 and kernel.launch_us <= calls_around[place].end_us:
-                call_event = calls_around[place].event
+        for event in linked_events:
+            number = events.link_number(event, "External id")
+            if number in call_of_external_id:
+                call_event = call_of_external_id[number]
+        is_of_nccl = _NCCL_KERNEL.match(events.text(span.event, "name")) is not None
+        if span.memory or not (is_of_nccl or call_event is not None):
+            recording.computing.append(span)
+            continue
+        recording.talking.append(span)
 
-        # A batch of messages has one kernel, which is no one call's.
+        # Rule 2. Without its launch, a kernel of a batch is launched where its record stands.
+        if launch is None:
+            launch = call_event
+        elif call_event is None:
+            call_event = _find_call_around(calls_of_thread[events.thread(launch)], events, launch)
         is_batch = False
         if call_event is not None:
             is_batch = events.arguments(call_event).get(_COLLECTIVE_NAME) in _BATCHES
         if call_event is not None and not is_batch:
-            kernels_of_call[call_event].append(kernel.activity)
-        elif kernel.thread:
-            free_kernels[kernel.thread].append((kernel.launch_us, kernel.activity))
-        elif call_event is not None:
-            # Without its launch, a kernel of a batch is launched where its record stands.
-            launch_us = events.time_us(call_event, "ts")
-            free_kernels[events.thread(call_event)].append((launch_us, kernel.activity))
+            kernels_of_call[call_event].append(span)
+        elif launch is not None:
+            launch_us = events.time_us(launch, "ts")
+            free_kernels[events.thread(launch)].append((launch_us, span))
 
     # Rule 3: the first kernel of the thread that was launched after the call began.
     for waiting_kernels in free_kernels.values():
@@ -717,6 +661,18 @@ def _assign_kernels(
         if place < len(waiting_kernels):
             kernels_of_call[call.event] = [waiting_kernels[place][1]]
     return kernels_of_call
+
+
+def _find_call_around(calls: Sequence[Activity], events: TraceEvents, launch: int) -> int | None:
+    """Return the last of the calls of a thread, by begin, that has begun at a launch.
+
+    It is None if there is none, or if it has ended by then.
+    """
+    launch_us = events.time_us(launch, "ts")
+    n_begun = bisect_right(calls, launch_us, key=lambda call: call.start_us)
+    if n_begun == 0 or calls[n_begun - 1].end_us < launch_us:
+        return None
+    return calls[n_begun - 1].event
 
 
 def _read_record(events: TraceEvents, span: Activity) -> Call | None:
