@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -154,66 +155,21 @@ def trace_events(solution: Solution) -> str:
     return f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n]}}\n'
 
 
-class _Tracks:
-    """The processes and threads of a trace of events; each gets its number when it is new.
+def _name_track(span: Span) -> tuple[str, str]:
+    """Return the names of the process and the thread that show an event.
 
-    Numbers are kept by the name of a process (`_pid_of_process`), and by those of process and
-    thread (`_tid_of_thread`).
+    There is a process for each rank, switch or port; and a thread for what a rank computes, for
+    each of its groups, and of messages for each other rank and direction.
     """
-
-    def __init__(self) -> None:
-        """Begin without processes and threads; `place` adds those that events need."""
-        self._pid_of_process: dict[str, int] = {}
-        self._tid_of_thread: dict[tuple[str, str], int] = {}
-        self._busy_until_ns: dict[tuple[str, str], list[int]] = {}
-        """For each track, when the last event ends on its thread and on those beside it."""
-
-    def place(
-        self, span: Span, start_ns: int, end_ns: int
-    ) -> tuple[dict[str, int], list[dict[str, Any]]]:
-        """Choose process and thread of an event, so that no events of a thread overlap.
-
-        `start_ns` and `end_ns` are the times of the event in nanoseconds. There is a process for
-        each rank, switch or port; and a thread for what a rank computes, for each of its groups,
-        and of messages for each other rank and direction. An event that would overlap another one
-        on the thread "tp" goes to "tp (2)", or "tp (3)" if that is in use, too. Returns the keys
-        ``pid`` and ``tid`` of the event, and the events that name process and thread, if they are
-        new.
-        """
-        process = f"rank {span.rank}"
-        thread = "compute"
-        if span.what == "reconfiguration":
-            process = span.switch
-            thread = "reconfigurations"
-        elif span.what == "circuit":
-            process = f"port {span.port_name}"
-            thread = span.switch
-        elif span.group:
-            peer = f", {span.name} {span.peer}" if span.peer != "" else ""
-            thread = f"{span.group}{peer}"
-
-        named = []
-        if process not in self._pid_of_process:
-            pid = len(self._pid_of_process) + 1
-            self._pid_of_process[process] = pid
-            named.append(_name_event("process_name", pid, 0, process))
-            named.append(_name_event("process_sort_index", pid, 0, pid))
-        pid = self._pid_of_process[process]
-
-        # ``busy_until_ns[place]`` is when the last event ends on the thread itself (place 0) and
-        # on those beside it. The first one that is free at the begin of the event is taken, else
-        # a new one is added.
-        busy_until_ns = self._busy_until_ns.setdefault((process, thread), [])
-        free = [place for place, until_ns in enumerate(busy_until_ns) if until_ns <= start_ns]
-        place = free[0] if free else len(busy_until_ns)
-        busy_until_ns[place : place + 1] = [end_ns]
-        if place > 0:
-            thread = f"{thread} ({place + 1})"
-        if (process, thread) not in self._tid_of_thread:
-            tid = len(self._tid_of_thread) + 1
-            self._tid_of_thread[process, thread] = tid
-            named.append(_name_event("thread_name", pid, tid, thread))
-        return {"pid": pid, "tid": self._tid_of_thread[process, thread]}, named
+    if span.what == "reconfiguration":
+        return span.switch, "reconfigurations"
+    if span.what == "circuit":
+        return f"port {span.port_name}", span.switch
+    process = f"rank {span.rank}"
+    if not span.group:
+        return process, "compute"
+    peer = f", {span.name} {span.peer}" if span.peer != "" else ""
+    return process, f"{span.group}{peer}"
 
 
 _Message = tuple[object, object, str | int]
@@ -224,18 +180,34 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
     """Yield a solution as the events of a trace that viewers such as Perfetto show.
 
     Slices ("ph": "X", with begin "ts" and duration "dur" in microseconds) come in the order of
-    `spans`; before the first slice of a track comes an event that names the track. An arrow from
-    each send to its receive, two events, comes at last.
+    `spans`, then the names of their processes and threads, and at last the arrows from each send
+    to its receive, two events each.
     """
-    # Times become whole nanoseconds first, so that what ends when something begins stays so.
-    tracks = _Tracks()
-    sends: dict[_Message, list[dict[str, Any]]] = {}
-    receives: dict[_Message, list[dict[str, Any]]] = {}
+    # Processes and threads are numbered in the order in which they are needed. Times become whole
+    # nanoseconds first, so that what ends when something begins stays so.
+    pid_of_process: dict[str, int] = {}
+    tid_of_thread: dict[tuple[str, str], int] = {}
+    busy_until_ns = defaultdict[tuple[str, str], list[int]](list)
+    sends = defaultdict[_Message, list[dict[str, Any]]](list)
+    receives = defaultdict[_Message, list[dict[str, Any]]](list)
     for span in spans(solution):
         start_ns = round(span.start_s * _NS_PER_S)
         end_ns = round(span.end_s * _NS_PER_S)
-        track, named = tracks.place(span, start_ns, end_ns)
-        yield from named
+        process, thread = _name_track(span)
+
+        # ``busy_ns[place]`` is when the last event ends on the thread itself (place 0) and on
+        # those beside it, "tp (2)" and "tp (3)". The first one that is free at the begin of the
+        # event is taken, else a new one is added.
+        busy_ns = busy_until_ns[process, thread]
+        free = [place for place, until_ns in enumerate(busy_ns) if until_ns <= start_ns]
+        place = min(free, default=len(busy_ns))
+        busy_ns[place : place + 1] = [end_ns]
+        if place > 0:
+            thread = f"{thread} ({place + 1})"
+        track = {
+            "pid": pid_of_process.setdefault(process, len(pid_of_process) + 1),
+            "tid": tid_of_thread.setdefault((process, thread), len(tid_of_thread) + 1),
+        }
         arguments: dict[str, Any] = {
             "group": span.group,
             "switch": span.switch,
@@ -253,15 +225,21 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
         }
         if span.name == "send":
             arrow_start = {**track, "ts": _microseconds(start_ns)}
-            sends.setdefault((span.rank, span.peer, span.group), []).append(arrow_start)
+            sends[span.rank, span.peer, span.group].append(arrow_start)
         elif span.name == "recv":
             arrow_end = {**track, "ts": _microseconds(end_ns)}
-            receives.setdefault((span.peer, span.rank, span.group), []).append(arrow_end)
+            receives[span.peer, span.rank, span.group].append(arrow_end)
+
+    for process, pid in pid_of_process.items():
+        yield _name_event("process_name", pid, 0, process)
+        yield _name_event("process_sort_index", pid, 0, pid)
+    for (process, thread), tid in tid_of_thread.items():
+        yield _name_event("thread_name", pid_of_process[process], tid, thread)
 
     # The k-th send between two ranks of a group belongs to the k-th receive.
     number = 0
     for message, starts in sends.items():
-        for start, end in zip(starts, receives.get(message, []), strict=False):
+        for start, end in zip(starts, receives[message], strict=False):
             number += 1
             arrow = {"id": number, "name": "message", "cat": "message"}
             yield {"ph": "s", **arrow, **start}
