@@ -16,7 +16,7 @@ import numpy as np
 from optmatch.problems.rails.training.arrays import copy_ranges
 from optmatch.problems.rails.training.layout import coordinates, list_stages
 from optmatch.problems.rails.training.parallelism import DEGREES, Parallelism
-from optmatch.problems.rails.training.step import RECV, SEND, Group, Step
+from optmatch.problems.rails.training.step import Group, Step
 
 
 class Operation(NamedTuple):
@@ -52,8 +52,6 @@ def place_programs(
     one communication, and get the same number in the column `match`; a message leads to the rank
     of the same pipeline at the other stage.
     """
-    _check_messages(programs)
-
     # `rows` are all programs one after the other. A rank has a copy of the ``n_rows[rank]`` rows
     # from ``first_row[rank]`` on, those of its stage. Columns are copied one after another, and
     # are no wider than they have to be: a step may have 40 million operations.
@@ -133,20 +131,3 @@ def place_programs(
         dep_start=dep_start,
         dep=dep,
     )
-
-
-def _check_messages(programs: Sequence[Sequence[Operation]]) -> None:
-    """Assert that each message is sent once and received once.
-
-    ``programs[stage]`` are the operations of a stage of the pipeline.
-    """
-    ends: dict[int, Counter[tuple[int, int, int, float]]] = {SEND: Counter(), RECV: Counter()}
-    for stage, program in enumerate(programs):
-        for operation in program:
-            if operation.toward >= 0:
-                way = (stage, operation.toward)
-                if operation.kind == RECV:
-                    way = (operation.toward, stage)
-                ends[operation.kind][*way, operation.tag, operation.size_bytes] += 1
-    assert ends[SEND] == ends[RECV]
-    assert max(ends[SEND].values(), default=1) == 1

@@ -10,7 +10,7 @@ none.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from optmatch.problems.rails.training.layout import count_members
@@ -56,18 +56,18 @@ def build_step(
         for stage in range(split.pp)
     ]
 
-    # By stage all messages that it will receive; of each sender in the order in which it sends.
-    sent: dict[int, list[_Message]] = {stage: [] for stage in range(split.pp)}
+    # The messages between two stages, in the order in which they are sent.
+    sent = defaultdict[tuple[int, int], deque[_Message]](deque)
     for stage, order in enumerate(passes):
         for one_pass in order:
             message = _find_message(split, stage, one_pass, batches, leaves=True)
             if message is not None:
-                sent[message.destination].append(message)
+                sent[stage, message.toward].append(message)
 
     # One program for each stage. Its communications are then cut into those inside servers and
     # those over rails, and the programs are copied to the ranks.
     programs = [
-        _Program(split, workload, workload.model, stage, order, sent[stage]).operations
+        _Program(split, workload, workload.model, stage, order, sent).operations
         for stage, order in enumerate(passes)
     ]
     return place_programs(split, groups, span_rails(programs, groups, spanning))
@@ -78,16 +78,12 @@ _EFFORT: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
 
 
 class _Message(NamedTuple):
-    """The bytes that a part of the model gives to the next one, or to the one before.
+    """The bytes that a part of the model gives to the next one, or to the one before."""
 
-    They go from the stage `source` to the stage `destination`. The number `tag` is the same at
-    both ends, and that of no other message between the same stages.
-    """
-
-    source: int
-    """The stage that sends the message."""
-    destination: int
+    toward: int
+    """The stage at the other end."""
     tag: int
+    """The same at both ends, and of no other message between the same stages."""
 
 
 def _find_message(
@@ -95,30 +91,25 @@ def _find_message(
 ) -> _Message | None:
     """Find the message of a pass that leaves a stage, or else the one that comes in.
 
-    Tags are unique between two stages. `batches` is the number of micro-batches. Weights (W) need
-    no message, nor do parts whose neighbour is at the same stage.
+    `batches` is the number of micro-batches. Weights (W) need no message, nor do parts whose
+    neighbour is at the same stage, nor both ends of the model.
     """
     if one_pass.kind == "W":
         return None
 
-    # A part has two boundaries: boundary `low` is between the parts low and low + 1. Forward the
-    # pass leaves over the second one, backward over the first; the model has none outside.
+    # Forward a pass leaves to the next part and comes from the one before, backward the reverse.
     is_forward = one_pass.kind == "F"
-    low = find_part(split.schedule, split.pp, stage, one_pass.part)
-    if leaves != is_forward:
-        low -= 1
-    if not 0 <= low < split.n_parts - 1:
+    where = find_part(split.schedule, split.pp, stage, one_pass.part)
+    neighbour = where + 1 if leaves == is_forward else where - 1
+    if not 0 <= neighbour < split.n_parts:
         return None
-    low_stage = find_stage(split.schedule, split.pp, low, one_pass.part)
-    high_stage = find_stage(split.schedule, split.pp, low + 1, one_pass.part)
-    if low_stage == high_stage:
+    toward = find_stage(split.schedule, split.pp, neighbour, one_pass.part)
+    if toward == stage:
         return None
 
-    # Two tags for each boundary and micro-batch: forward and backward.
-    tag = (low * batches + one_pass.batch) * 2
-    if is_forward:
-        return _Message(low_stage, high_stage, tag)
-    return _Message(high_stage, low_stage, tag + 1)
+    # Two tags for each pair of neighbours and micro-batch: forward, and one more for backward.
+    tag = 2 * (min(where, neighbour) * batches + one_pass.batch)
+    return _Message(toward, tag + (not is_forward))
 
 
 class _Program:
@@ -136,8 +127,9 @@ class _Program:
         The stage.
     passes
         Its passes, in order.
-    incoming
-        All messages that it receives; those of each sender in the order in which it sends them.
+    sent
+        ``sent[source, destination]``: the messages between two stages, in the order in which they
+        are sent; those that the stage receives are taken out.
     """
 
     def __init__(
@@ -147,21 +139,21 @@ class _Program:
         model: TransformerModel,
         stage: int,
         passes: Sequence[Pass],
-        incoming: Sequence[_Message],
+        sent: Mapping[tuple[int, int], deque[_Message]],
     ) -> None:
-        """Write the program of a stage: all passes, then the update of weights.
-
-        `incoming` are the messages that it receives, those of each sender in the order in which
-        they are sent.
-        """
-        # The settings: sizes in bytes and seconds, the layers of each part of the whole model, and
-        # the number of micro-batches.
+        """Write the program of a stage: all passes, then the update of weights."""
+        # The settings: sizes in bytes and seconds, the number of micro-batches, the layers of each
+        # part of the whole model, and the numbers of the parts of this stage in it.
         self.split = split
         self.workload = workload
         self.stage = stage
         self.sizes = Sizes(split, workload, model)
         self.layers_of = split.stage_layers or (model.layers // split.n_parts,) * split.n_parts
         self.micro_batches = workload.count_micro_batches(split.dp)
+        self.parts = [
+            find_part(split.schedule, split.pp, stage, part)
+            for part in range(split.parts_per_rank)
+        ]
 
         # The program so far, and what its next operations have to wait for. Operations are named
         # by their numbers in `operations`; an empty tuple or list says that there is none. `last`
@@ -170,40 +162,27 @@ class _Program:
         self.last_computation: tuple[int, ...] = ()
         self.last: tuple[int, ...] = ()  # operations that the next computation waits for
         self.waiting: list[int] = []  # gathers of weights that it waits for, too
-        self.gathered: list[tuple[int, ...]] = []  # `last` before each layer so far, for FSDP
+        self.before_layer: tuple[int, ...] = ()  # `last` before the layer before, for FSDP
         self.arrived: tuple[int, ...] = ()  # messages for the next computation
         self.last_communication: tuple[int, ...] = ()  # kept only if there is one stream
         self.exchanged: tuple[int, ...] = ()  # the last exchange of gradients
         self.pending = 0  # layers whose gradients wait for a bucket
 
-        # A stage receives the messages of each sender in the order in which they are sent.
+        # ``left[part]`` counts the passes that still make gradients of weights of the part: the
+        # last of them exchanges these gradients.
+        self.left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
+
+        self.sent = sent
         self.received: dict[int, int] = {}  # the operation that receives a message, by its tag
-        self.incoming: dict[int, deque[_Message]] = defaultdict(deque)
-        for message in incoming:
-            self.incoming[message.source].append(message)
 
         # All passes are written, one after the other; with overlap a forward pass and the backward
-        # pass after it are written together. ``left[part]`` counts the passes that still make
-        # gradients of weights of the part: the last of them exchanges these gradients.
-        left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
+        # pass after it are written together.
         todo = deque(passes)
         while todo:
             side_by_side = [todo.popleft()]
             if split.overlap and todo and (side_by_side[0].kind, todo[0].kind) == ("F", "B"):
                 side_by_side.append(todo.popleft())
-
-            # A turn is a generator that writes one pass: it yields True where the other one may go
-            # on, and ends with the pass.
-            turns = []
-            for one_pass in side_by_side:
-                if one_pass.kind in "BW":
-                    left[one_pass.part] -= 1
-                if one_pass.kind == "F":
-                    turns.append(self._forward(one_pass))
-                else:
-                    is_last = left[one_pass.part] == 0
-                    turns.append(self._backward(one_pass, is_last=is_last))
-            self._run(side_by_side, turns)
+            self._write_passes(side_by_side)
 
         # The optimiser runs once the gradients of all copies of the weights are summed.
         if split.schedule == "dualpipe":
@@ -214,33 +193,33 @@ class _Program:
         # by layer (`_sync`: dense weights and those of experts), and at both ends of the model
         # those of the vocabulary (`_exchange`: of one family of groups).
         if split.zero_stage in (1, 2):
-            for part in range(split.parts_per_rank):
-                for _ in range(self.layers_of[self._where(part)]):
+            for where in self.parts:
+                for _ in range(self.layers_of[where]):
                     self._sync(ALL_GATHER, updated)
-                if self._where(part) in (0, split.n_parts - 1):
+                if where in (0, split.n_parts - 1):
                     self._exchange(ALL_GATHER, "dp", self.sizes.words, updated)
 
-    def _where(self, part: int) -> int:
-        """Return the number of a part of this stage in the whole model."""
-        return find_part(self.split.schedule, self.split.pp, self.stage, part)
+    def _write_passes(self, passes: Sequence[Pass]) -> None:
+        """Write passes side by side, the backward pass first, or a single one.
 
-    def _run(self, passes: Sequence[Pass], turns: Sequence[Iterator[bool]]) -> None:
-        """Write passes side by side, the backward pass first.
-
-        ``turns[k]`` writes ``passes[k]``: it goes on until it yields, then the next one has its
-        turn. Without overlap there is a single pass.
+        A pass is written by a generator, which goes on until it yields; then the next pass has its
+        turn. The message of a pass is sent when all are through, but for that of a backward pass
+        without overlap, which sends it by itself.
         """
-        # Without overlap there is one pass, which is written to its end and sends by itself.
-        if not self.split.overlap:
-            for _ in turns[0]:
-                pass
-            return
-
         # An entry of the queue is a pass that is not yet through: its number, the operations that
         # its next one waits for (`last`), and messages that it waits for (`arrived`). These two
-        # are put back before the pass goes on. The backward pass, which is the last, begins.
-        # `next` returns True where a pass yields, and False when it has ended.
-        waiting = deque((k, (), ()) for k in reversed(range(len(passes))))
+        # are put back before the pass goes on. The backward pass, which is the last, begins. With
+        # overlap a pass does not wait for the passes before it.
+        overlap = self.split.overlap
+        turns = []
+        for one_pass in passes:
+            write = self._forward if one_pass.kind == "F" else self._backward
+            turns.append(write(one_pass))
+        last = () if overlap else self.last
+        waiting = deque((k, last, self.arrived) for k in reversed(range(len(passes))))
+
+        # `next` returns True where a pass yields, and False when it has ended: ``ends[k]`` is then
+        # the last operation of pass k.
         ends: dict[int, tuple[int, ...]] = {}
         while waiting:
             k, self.last, self.arrived = waiting.popleft()
@@ -248,42 +227,40 @@ class _Program:
                 waiting.append((k, self.last, self.arrived))
             else:
                 ends[k] = self.last
-
-        # All passes are through, and ``ends[k]`` is the last operation of pass k.
         for k, one_pass in enumerate(passes):
-            self._send(one_pass, ends[k])
+            if overlap or one_pass.kind == "F":
+                self._send(one_pass, ends[k])
 
     def _forward(self, one_pass: Pass) -> Iterator[bool]:
-        """Write a forward pass layer by layer; it yields True where another pass may go on.
-
-        Its message is sent at the end, or with overlap by `_run`, when both passes are written.
-        """
+        """Write a forward pass layer by layer; it yields True where another pass may go on."""
         self._receive(one_pass)
-        for _ in range(self.layers_of[self._where(one_pass.part)]):
+        where = self.parts[one_pass.part]
+        for _ in range(self.layers_of[where]):
             self._gather()
-            self._context(ALL_GATHER)
+            self._communicate(ALL_GATHER, "cp", self.sizes.keys_and_values)
             yield from self._layer(1.0)  # all of the computation of a forward pass
-        if self._where(one_pass.part) == self.split.n_parts - 1:
+        if where == self.split.n_parts - 1:
             self._compute(self.sizes.head_s)
-        if not self.split.overlap:
-            self._send(one_pass, self.last)
 
-    def _backward(self, one_pass: Pass, *, is_last: bool) -> Iterator[bool]:
+    def _backward(self, one_pass: Pass) -> Iterator[bool]:
         """Write a backward pass, or its half for inputs (I) or weights (W).
 
         Gradients of weights are exchanged in the last pass that makes gradients of this part of
-        the model (`is_last`), or in all where they are sharded. With overlap it yields where a
-        forward pass goes on (`_turn_back`), and leaves its message to `_run`.
+        the model, or in all where they are sharded. With overlap it yields where a forward pass
+        goes on (`_turn_back`), and leaves its message to `_write_passes`.
         """
         # `where` is the number of the part in the whole model, and `effort` the work of this pass,
         # if a forward pass is 1. ``self.last`` are the operations that the next one waits for:
         # `_compute` and others set it. `syncs` says whether this pass exchanges gradients of
         # weights, by `kind`: where each rank keeps a shard of the optimiser's state (ZeRO), it
         # needs only that shard's sum.
-        where = self._where(one_pass.part)
+        where = self.parts[one_pass.part]
         effort = _EFFORT[one_pass.kind]
-        syncs = one_pass.kind != "I" and (is_last or self.split.zero_stage >= 2)
         overlap = self.split.overlap
+        syncs = False
+        if one_pass.kind != "I":
+            self.left[one_pass.part] -= 1
+            syncs = self.left[one_pass.part] == 0 or self.split.zero_stage >= 2
         kind = REDUCE_SCATTER if self.split.zero_stage else ALL_REDUCE
 
         # The output over the vocabulary, which only the last part of the model has, comes first.
@@ -301,7 +278,8 @@ class _Program:
             else:
                 self._gather()
                 yield from self._turn_back(effort) if overlap else self._layer(effort)
-                self._context(REDUCE_SCATTER)
+                gradients_bytes = self.sizes.keys_and_values * self.split.cp
+                self._communicate(REDUCE_SCATTER, "cp", gradients_bytes)
 
             # The message to the stage before goes as soon as its data are there, and before the
             # gradients of this layer; with one stream it goes after all gradients.
@@ -389,29 +367,28 @@ class _Program:
         beside what is sent. `effort` is 1 if they are left to a later pass, else 2.
         """
         # `halves` are the seconds of each half in a forward pass. With experts the layer begins
-        # with the gradients of tokens on their way to the experts.
+        # with the gradients of tokens on their way to the experts; without, nothing is sent there.
         sizes = self.sizes
-        has_experts = self.split.ep > 1
         halves: tuple[float, ...] = (sizes.attention_s + sizes.ffn_s,)
-        if has_experts:
+        if self.split.ep > 1:
             halves = (sizes.ffn_s, sizes.attention_s)
-            self._communicate(ALL_TO_ALL, "ep", sizes.dispatch, sizes.leaving)
+        self._communicate(ALL_TO_ALL, "ep", sizes.dispatch, sizes.leaving)
         yield True
 
         # The computation for gradients of inputs comes before what is sent, and that for
         # gradients of weights after it. A layer has two sums of activations, one in each half.
+        size = sizes.activation * (2 / len(halves))
         for number, half_s in enumerate(halves):
-            size = sizes.activation * (2 / len(halves))
+            if number > 0:
+                yield True
             self._share(size)
             self._compute(half_s)
             done = self.last
-            if has_experts and number == 0:
+            if number == 0:
                 self._communicate(ALL_TO_ALL, "ep", sizes.combine, sizes.leaving)
             self._sum(size)
             if effort > 1:
                 self._put(Operation(COMPUTE, done, duration_s=(effort - 1) * half_s))
-            if number < len(halves) - 1:
-                yield True
 
     def _share(self, size: float) -> None:
         """Gather a layer's input among tensor-parallel ranks, if they share activations."""
@@ -423,21 +400,13 @@ class _Program:
         kind = REDUCE_SCATTER if self.split.sequence_parallel else ALL_REDUCE
         self._communicate(kind, "tp", size)
 
-    def _context(self, kind: int) -> None:
-        """Gather keys and values among parts of the sequence, or scatter their gradients."""
-        size = self.sizes.keys_and_values
-        if kind == REDUCE_SCATTER:
-            size *= self.split.cp
-        self._communicate(kind, "cp", size)
-
     def _gather(self) -> None:
         """Gather the weights of a layer where each rank has a shard (ZeRO 3)."""
         # To gather for a layer waits for what came before the layer before it, so that weights of
         # two layers at most are there.
         if self.split.zero_stage == 3:
-            self.gathered.append(self.last)
-            before = self.gathered[-2] if len(self.gathered) > 1 else ()
-            self.waiting += self._sync(ALL_GATHER, after=before)
+            self.waiting += self._sync(ALL_GATHER, self.before_layer)
+            self.before_layer = self.last
 
     def _reduce(self, kind: int, *, ends: bool) -> None:
         """Exchange the gradients of layers once a bucket is full, or at the end of a pass.
@@ -463,12 +432,11 @@ class _Program:
         split = self.split
         if workload.memory_bytes_per_s is None or not workload.optimizer_bytes:
             return ()
-        parts = [self._where(part) for part in range(split.parts_per_rank)]
-        layers = sum(self.layers_of[where] for where in parts)
+        layers = sum(self.layers_of[where] for where in self.parts)
 
         # The numbers of weights that this rank updates. Both ends of the model have weights of the
         # vocabulary; where the optimiser's state is sharded, each rank updates its shard alone.
-        words = self.sizes.words * len({*parts} & {0, split.n_parts - 1})
+        words = self.sizes.words * len({*self.parts} & {0, split.n_parts - 1})
         dense = layers * self.sizes.dense + words
         sparse = layers * self.sizes.sparse
         if split.zero_stage > 0:
@@ -548,23 +516,19 @@ class _Program:
 
         # Messages up to this one are received now. It may have been received before, if it was
         # sent before one that was needed earlier.
-        queue = self.incoming[message.source]
+        queue = self.sent[message.toward, self.stage]
         while message.tag not in self.received:
-            (self.received[queue[0].tag],) = self._message(RECV, queue[0], ())
-            queue.popleft()
+            tag = queue.popleft().tag
+            receive = Operation(RECV, (), "pp", self.sizes.message, toward=message.toward, tag=tag)
+            (self.received[tag],) = self._put(receive)
         self.arrived = (self.received[message.tag],)
 
     def _send(self, one_pass: Pass, after: tuple[int, ...]) -> None:
         """Send the message of a pass."""
         message = _find_message(self.split, self.stage, one_pass, self.micro_batches, leaves=True)
         if message is not None:
-            self._message(SEND, message, after)
-
-    def _message(self, kind: int, message: _Message, after: tuple[int, ...]) -> tuple[int, ...]:
-        """Write one end of a message: `kind` is `SEND` or `RECV`."""
-        toward = message.destination if kind == SEND else message.source
-        size = self.sizes.message
-        return self._put(Operation(kind, after, "pp", size, toward=toward, tag=message.tag))
+            size = self.sizes.message
+            self._put(Operation(SEND, after, "pp", size, toward=message.toward, tag=message.tag))
 
     def _put(self, operation: Operation) -> tuple[int, ...]:
         """Append an operation to the program, and return its number as a tuple of one.

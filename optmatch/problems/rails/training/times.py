@@ -7,6 +7,7 @@ that is no ring: in each of them pairs of members exchange something.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -44,22 +45,16 @@ def find_rounds(
     Yields arrays of operations, ascending, each with the rounds that its members go through.
     Collectives that go around a ring, or that stay inside a server, are left out.
     """
-    # ``kind_of_group[group]`` is the same number for all groups with one algorithm and one number
-    # of members, and -1 for groups that go around a ring or are inside a server.
-    kinds: dict[tuple[Algorithm, int], int] = {}
-    kind_of_group = [-1] * (len(step.groups) + 1)  # the last one for what is in no group
+    # The groups with one algorithm and one number of members.
+    groups_alike = defaultdict[tuple[Algorithm, int], list[int]](list)
     for number, group in enumerate(step.groups):
         algorithm = collectives.get(group.dimension, "ring")
         if group.rail >= 0 and algorithm != "ring":
-            kind_of_group[number] = kinds.setdefault((algorithm, len(group.ranks)), len(kinds))
-    if not kinds:
-        return
+            groups_alike[algorithm, len(group.ranks)].append(number)
 
-    # An algorithm may have rounds for some kinds of operations only. Group -1, of computation,
-    # finds the last entry, which is -1 as well.
-    kind_of_operation = np.array(kind_of_group)[step.group]
-    for (algorithm, members), number in kinds.items():
-        operations = np.flatnonzero(kind_of_operation == number)
+    # An algorithm may have rounds for some kinds of operations only.
+    for (algorithm, members), groups in groups_alike.items():
+        operations = np.flatnonzero(np.isin(step.group, groups))
         for kind in np.unique(step.kind[operations]).tolist():
             rounds = list_rounds(algorithm, kind, members)
             if rounds:

@@ -173,6 +173,13 @@ def keep_their_order(job: om.RailJob) -> None:
     assert order == sent
 
 
+@settings(max_examples=15, deadline=None)
+@given(random_jobs())
+def test_derived_steps_keep_the_rules(job: om.RailJob) -> None:
+    """They are made without checks: each message has both ends, each collective all its parts."""
+    replace(job.step())
+
+
 def overlapped(**options: Any) -> om.RailJob:
     """Return a job of experts over two servers, with DualPipe and its overlap."""
     model = replace(MODEL, layers=8, experts=8, active_experts=4)
