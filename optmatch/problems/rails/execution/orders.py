@@ -66,6 +66,8 @@ class Pauses(NamedTuple):
     """``trigger[row]``: the trigger that its communication waits for."""
     cut: Ints
     """``cut[row]``: the cut at which it does."""
+    last: Ints
+    """``last[event]``: the node of its last part, the event itself or the one behind its cuts."""
 
 
 class Graph(NamedTuple):
@@ -95,19 +97,6 @@ def _pair_nodes(before: Any, after: Any, ago: Any = 0) -> NDArray[np.int32]:
     return np.stack([before, after]).astype(np.int32)[:, is_in_step]
 
 
-class _Linking(NamedTuple):
-    """The things that all rails of a plan have in common while it is linked."""
-
-    job: RailJob
-    plan: TriggerPlan
-    find: Finder
-    """Finds the operations that rows name, and names them."""
-    pauses: Pauses
-    """Where events pause."""
-    last: Ints
-    """``last[event]``: the node of its last part."""
-
-
 def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
     """Derive from the order of a plan what waits for what.
 
@@ -127,15 +116,11 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         find = Finder(job.step())
     _check_shape(job, plan)
 
-    # ``last[event]`` is the node of its last part: the event itself, or the part behind its last
-    # cut. Pairs that hold for any circuits: an event waits for the last part of another one, and
-    # each part for the part before it.
+    # Pairs that hold for any circuits: an event waits for the last part of another one, and each
+    # part for the part before it.
     pauses = _list_pauses(job, plan, find)
-    last = np.arange(len(events.part))
-    last[pauses.event] = pauses.after  # of several cuts of an event the last one is kept
-    linking = _Linking(job, plan, find, pauses, last)
     pairs = [
-        _pair_nodes(last[events.before], events.after),
+        _pair_nodes(pauses.last[events.before], events.after),
         _pair_nodes(pauses.before, pauses.after),
     ]
 
@@ -147,7 +132,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         rows = np.flatnonzero(pauses.rail == rail.rail)
         np.maximum.at(place_of_part, pauses.cut[rows], rail.place[pauses.trigger[rows]])
     places = [plan.place[events.part], place_of_part]
-    n_nodes = len(last) + len(place_of_part)
+    n_nodes = len(events.part) + len(place_of_part)
 
     # Trigger k of a rail gets the nodes `begin[k]`, which takes no time, and `begin[k] + 1`, which
     # lasts as long as its ports are dark. Both have the place of the trigger. `_link_rail` adds
@@ -160,8 +145,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
         n_nodes += 2 * n_triggers
         places.append(np.repeat(rail.place, 2))
         durations_s.append(np.tile([0.0, job.network.delay_s], n_triggers))
-        uses = list_uses(job, rail, plan.ports, plan.relays, pooled=plan.pooled)
-        rails.append(_link_rail(linking, rail, uses, begin, pairs))
+        rails.append(_link_rail(job, plan, find, pauses, rail, begin, pairs))
         begins.append(tuple(begin.tolist()))
 
     # The first of each pair has to stand before the second in the order of the plan: the graph
@@ -178,7 +162,7 @@ def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[T
     # Only the nodes that are events themselves have a first operation.
     part = np.concatenate([events.part, np.full(n_nodes - len(events.part), -1)])
     nodes = Events(events.event_of, part, before, after, np.concatenate(durations_s))
-    return replace(plan, rails=tuple(rails)), Graph(nodes, last, tuple(begins))
+    return replace(plan, rails=tuple(rails)), Graph(nodes, pauses.last, tuple(begins))
 
 
 def _time_parts(
@@ -335,7 +319,10 @@ def _list_pauses(job: RailJob, plan: TriggerPlan, find: Finder) -> Pauses:
     )
     event = cuts[:, 0].astype(np.int64)
     part = np.arange(len(event)) - np.searchsorted(event, event)
-    after = len(job.events().part) + np.arange(len(event))
+    n_events = len(job.events().part)
+    after = n_events + np.arange(len(event))
+    last = np.arange(n_events)
+    last[event] = after  # of several cuts of an event the last one is kept
     return Pauses(
         event=event,
         share=cuts[:, 1],
@@ -345,29 +332,34 @@ def _list_pauses(job: RailJob, plan: TriggerPlan, find: Finder) -> Pauses:
         rail=rail_of_row,
         trigger=trigger,
         cut=cut_of_row.reshape(-1),
+        last=last,
     )
 
 
 def _link_rail(
-    linking: _Linking, rail: RailTriggers, uses: Use, begin: Ints, pairs: list[NDArray[np.int32]]
+    job: RailJob,
+    plan: TriggerPlan,
+    find: Finder,
+    pauses: Pauses,
+    rail: RailTriggers,
+    begin: Ints,
+    pairs: list[NDArray[np.int32]],
 ) -> RailTriggers:
     """Add the pairs of nodes that follow from the use of circuits on a rail, and fill its tables.
 
-    `uses` are all sends over its ports. Trigger k is the nodes ``begin[k]``, of no time, and
-    ``begin[k] + 1``, its delay. Appends arrays of the shape (2, pairs) to `pairs`: a first node
-    that has to end before the second starts. Returns a copy of the rail with new tables `needs`,
-    `after` and `wanted`, whose columns `RailTriggers` describes.
+    Trigger k is the nodes ``begin[k]``, of no time, and ``begin[k] + 1``, its delay. Appends
+    arrays of the shape (2, pairs) to `pairs`: a first node that has to end before the second
+    starts. Returns a copy of the rail with new tables `needs`, `after` and `wanted`, whose columns
+    `RailTriggers` describes.
     """
     # `table` has all sends (operations) and triggers at each port, in the order of the plan. Its
     # pairs are (last earlier item, later item, steps between: 0 or 1), one array for each of the
     # three. An operation is a part of an event, and `Pauses` tells how events are cut into nodes.
-    job = linking.job
-    find = linking.find
     event_of = job.events().event_of
-    table = _tabulate_ports(linking, rail, uses)
+    uses = list_uses(job, rail, plan.ports, plan.relays, pooled=plan.pooled)
+    table = _tabulate_ports(job, plan, rail, uses)
 
     # ``cut_of[event, trigger]``: the cut at which an event on this rail pauses for a trigger.
-    pauses = linking.pauses
     rows = np.flatnonzero(pauses.rail == rail.rail)
     events = pauses.event[pauses.cut[rows]].tolist()
     pairs_of_rows = zip(events, pauses.trigger[rows].tolist(), strict=True)
@@ -375,7 +367,7 @@ def _link_rail(
 
     # 1. Sends of each port follow one after the other.
     send_before, send_after, ago = table.pair(use=True, after_use=True)
-    pairs.append(_pair_nodes(linking.last[event_of[send_before]], event_of[send_after], ago))
+    pairs.append(_pair_nodes(pauses.last[event_of[send_before]], event_of[send_after], ago))
 
     # 2. A trigger waits for the last part of each send before it, unless the communication pauses
     # for just this trigger: then for the part up to this pause. If an event pauses at cut 0 for
@@ -383,8 +375,8 @@ def _link_rail(
     # other triggers for part 2.
     send, trigger, ago = table.pair(use=True, after_use=False)
     send_event = event_of[send]
-    node = linking.last[send_event]
-    n_cuts = np.bincount(pauses.event, minlength=len(linking.last))
+    node = pauses.last[send_event]
+    n_cuts = np.bincount(pauses.event, minlength=len(pauses.last))
     part = n_cuts[send_event]  # the last part: an event with 2 cuts has the parts 0, 1 and 2
     for (event, k), cut in cut_of.items():
         is_cut = (send_event == event) & (trigger == k)
@@ -427,31 +419,30 @@ def _link_rail(
     # 5. ``users[trigger]`` is the first operation over its new circuits, -1 for none. A trigger on
     # demand waits for all that this operation waits for. The last column of `wanted` is the
     # trigger.
-    users = first_users(linked, linking.plan.place, find)
+    users = first_users(linked, plan.place, find)
     demanded = np.unique(rail.wanted[:, -1])
     demanded = demanded[users[demanded] >= 0]
 
     # Each row of `row` and `causes` is one thing that a first user waits for: the event before in
     # pair ``causes[k]`` of the job. Trigger ``demanded[row[k]]`` waits for its last part, too.
     row, causes = gather(job.events().after, event_of[users[demanded]])
-    pairs.append(_pair_nodes(linking.last[job.events().before[causes]], begin[demanded[row]]))
+    pairs.append(_pair_nodes(pauses.last[job.events().before[causes]], begin[demanded[row]]))
     return replace(linked, wanted=list_wanted(job, demanded, users, find))
 
 
-def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
+def _tabulate_ports(job: RailJob, plan: TriggerPlan, rail: RailTriggers, uses: Use) -> Ports:
     """List sends and triggers at each port, in the order of the plan.
 
     With pooled rails the GPUs of a server send over equal shares of each port, one share for each
     rail, and each share counts as a port of its own. Changes of ports over which nobody sends are
     left out.
     """
-    job = linking.job
     trigger, changed_port = touched(job, rail)
     used_port = uses.port
-    if linking.plan.pooled:
+    if plan.pooled:
         # With 8 rails, share 3 of port 5 is listed as port 5 * 8 + 3 = 43. The share that a GPU
         # uses is the number of its own rail.
-        rails_of_job = np.sort([each_rail.rail for each_rail in linking.plan.rails])
+        rails_of_job = np.sort([each_rail.rail for each_rail in plan.rails])
         n_shares = len(rails_of_job)
         share = np.searchsorted(rails_of_job, job.step().rail[uses.operation])
         used_port = uses.port * n_shares + share
@@ -465,7 +456,7 @@ def _tabulate_ports(linking: _Linking, rail: RailTriggers, uses: Use) -> Ports:
     trigger = trigger[is_used]
     ports = np.concatenate([used_port, changed_port[is_used]])
     items = np.concatenate([uses.operation, trigger])
-    places = np.concatenate([linking.plan.place[uses.operation], rail.place[trigger]])
+    places = np.concatenate([plan.place[uses.operation], rail.place[trigger]])
     order = np.lexsort((places, ports))
     return Ports(ports[order], order < len(used_port), items[order])
 
@@ -554,33 +545,26 @@ def _retime_rail(rail: RailTriggers, trigger_s: NDArray[np.float64]) -> RailTime
     ``trigger_s[trigger]`` is in seconds. Triggers that begin at the same time make one state. Each
     state is asked for when it starts.
     """
-    # Row s of ``rail.cell_states`` is the state after the first s triggers: `cell_rows` has the
-    # row of each state, that after its last trigger.
+    order = np.argsort(trigger_s, kind="stable")
     matchings = [rail.circuits]
-    starts_s = [0.0]
-    cell_rows = [0]
     changes = rail.split(rail.changes)
-    for trigger in np.argsort(trigger_s, kind="stable").tolist():
+    for trigger in order.tolist():
         matching = matchings[-1].copy()
         sends, receives, _ = changes[trigger].T
         matching[sends] = receives
+        matchings.append(matching)
 
-        # A trigger at the same time as the one before changes the same state further.
-        if trigger_s[trigger] == starts_s[-1] and len(matchings) > 1:
-            matchings[-1] = matching
-            cell_rows[-1] = trigger + 1
-        else:
-            matchings.append(matching)
-            starts_s.append(float(trigger_s[trigger]))
-            cell_rows.append(trigger + 1)
-
-    cell_states = None
-    if rail.cell_states is not None:
-        cell_states = rail.cell_states[cell_rows]
+    # Of triggers at the same time the last one makes the state. Row s of ``rail.cell_states`` is
+    # the state after the first s triggers.
+    is_state = np.append(True, np.diff(trigger_s[order], append=np.inf) > 0)
+    starts_s = np.append(0.0, trigger_s[order])[is_state]
+    cell_states = rail.cell_states
+    if cell_states is not None:
+        cell_states = cell_states[np.append(0, order + 1)[is_state]]
     return RailTimeline(
         rails=(rail.rail,),
-        matchings=np.array(matchings),
+        matchings=np.array(matchings)[is_state],
         cell_states=cell_states,
-        asked_s=np.array(starts_s),
-        starts_s=np.array(starts_s),
+        asked_s=starts_s,
+        starts_s=starts_s,
     )
