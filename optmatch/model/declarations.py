@@ -343,7 +343,7 @@ class Mapped:
         return isinstance(value, Mapping)
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the mapping; its keys are texts and its parts are checked."""
+        """Return a read-only copy of the mapping; its keys are texts and its parts are checked."""
         if not self.takes(value) or not all(isinstance(key, str) for key in value):
             raise InputError(
                 f"{name} = {shorten(value)}: a mapping is expected, as {{'key': value}}",
@@ -351,7 +351,7 @@ class Mapped:
             )
         for key, entry in value.items():
             self.part.check(f"{name}[{key}]", entry)
-        return value
+        return FrozenMap(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,7 +531,7 @@ def meanings_of(cls: type) -> Mapping[str, str]:
 def check_fields(value: Any) -> None:
     """Check all fields of a frozen data class, as the first step of its constructor.
 
-    Numbers become plain ones, sequences tuples, and arrays frozen copies.
+    Numbers become plain ones, sequences tuples, and arrays and mappings frozen copies.
 
     Raises
     ------

@@ -284,7 +284,6 @@ class Solution(Value, Generic[Answer]):
         optimal or a feasible solution has an answer with its objective, others have none.
         """
         check_fields(self)
-        object.__setattr__(self, "stats", FrozenMap(self.stats))
         has_answer = self.schedule is not None or self.answer is not None
         is_proved = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
 

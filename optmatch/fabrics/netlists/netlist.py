@@ -20,7 +20,7 @@ from optmatch.fabrics.netlists.flaws import (
     split_pin,
 )
 from optmatch.fabrics.netlists.layout import lay_out
-from optmatch.model import Axes, FrozenMap, GivenOrNone, InputError, check_fields, given
+from optmatch.model import Axes, GivenOrNone, InputError, check_fields, given
 
 _OURS = {"cell": CONVENTIONS["cell"]}
 
@@ -97,7 +97,6 @@ class Netlist(Fabric):
     def __post_init__(self) -> None:
         """Check that instances, connections, ports and open pins fit together."""
         check_fields(self)
-        object.__setattr__(self, "connections", FrozenMap(self.connections))
         # All flaws are told at once, since whoever mends a netlist wants to know them all.
         flaws = find_flaws(
             self.instances,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from optmatch.model import InputError, Positive, Value, check_fields, integer
+from optmatch.model import InputError, Value, integer
 from optmatch.model.declarations import FrozenMap
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.network import RailNetwork
@@ -50,23 +50,12 @@ class Preset(Value):
     paper: tuple[str, ...]
     as_run: Mapping[str, Mapping[str, Any]] = FrozenMap()
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        object.__setattr__(self, "as_run", FrozenMap(self.as_run))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Calibration(Value):
-    """The efficiency of presets as they were run, and what it was fitted to."""
-
-    efficiency: Positive
-    source: str
-
 
 _TABLES = read_tables("presets.toml")
 PRESETS = build_records(Preset, _TABLES["presets"])
 """The jobs, by name; their least replicas are in the degrees."""
-CALIBRATION = from_object(Calibration, _TABLES["calibration"], "/calibration")
+_FITTED_EFFICIENCY: float = _TABLES["calibration"]["efficiency"]
+"""The efficiency of presets as they were run; the file says what it was fitted to."""
 _SERVER = from_object(RailNetwork, _TABLES["network"], "/network")
 """The network of all presets, unless another one is given."""
 
@@ -202,7 +191,7 @@ def make_job(
         workload = replace(
             workload,
             model=model,
-            efficiency=CALIBRATION.efficiency,
+            efficiency=_FITTED_EFFICIENCY,
             **changes.get("workload", {}),
         )
     return RailJob(parallelism=parallelism, network=network or own_network, workload=workload)
