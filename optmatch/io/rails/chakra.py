@@ -15,6 +15,7 @@ import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -46,7 +47,6 @@ from optmatch.model import (
     FrozenMap,
     InputError,
     Positive,
-    SolverUnavailable,
     Value,
     naming,
 )
@@ -154,10 +154,8 @@ def node_class(text: str = "BYTES") -> Any:
     .. [1] MLCommons Chakra 1.0.0, ``schema/protobuf/et_def.proto``.
        https://github.com/mlcommons/chakra
     """
-    try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    except ImportError as exc:
-        raise SolverUnavailable("Chakra traces need protobuf: pip install protobuf") from exc
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
     file = descriptor_pb2.FileDescriptorProto(
         name="optmatch/et_def.proto", package="optmatch.chakra", syntax="proto3"
     )
@@ -323,14 +321,10 @@ def _write_node(step: Step, operation: int, first: int) -> Node:
 
 def _add_attribute(node: Any, name: str, value: bool | int | str) -> None:
     """Add an attribute, as ``"comm_size"``, to a node."""
+    field = {bool: "bool_val", str: "string_val"}.get(type(value), "int64_val")
     content: Any = value
-    if isinstance(value, bool):
-        field = "bool_val"
-    elif isinstance(value, str):
-        field = "string_val"
+    if isinstance(value, str):
         content = value.encode()
-    else:
-        field = "int64_val"
     try:
         node.attr.add(name=name.encode(), **{field: content})
     except ValueError as exc:
@@ -858,12 +852,10 @@ def decode_nodes(content: bytes, path: str, rank: int, skipped: list[str] | None
 
     # Parsed as a node, the description of the trace, which comes first, has neither number nor
     # type.
-    try:
-        description: Any = parse_length_prefixed(node_class(), stream)
-        is_description = description is not None and not (description.id or description.type)
-    except flaws:
-        is_description = False
-    if not is_description:
+    description: Any = None
+    with suppress(*flaws):
+        description = parse_length_prefixed(node_class(), stream)
+    if description is None or description.id or description.type:
         raise FormatError(
             f"byte 0: a trace begins with a description of it{describe_content(content)}",
             path=path,
@@ -1612,33 +1604,29 @@ def _resolve_peers(
     possible rank gets it, which may leave one rank for another, and so on; the others are left
     out, or refused.
     """
-    rank = messages.rank
-    hopeless: set[int] = set()
-    while True:
-        # Messages of one rank and direction are interchangeable: they get one end together.
-        unresolved = defaultdict[tuple[int, bool], list[int]](list)
-        for message in candidates:
-            if peer[message] == MISSING and message not in hopeless:
-                unresolved[int(rank[message]), bool(is_send[message])].append(message)
-        if not unresolved:
-            return
+    # Messages of one rank and direction are interchangeable: they get one end together.
+    unresolved = defaultdict[tuple[int, bool], list[int]](list)
+    for message in candidates:
+        if peer[message] == MISSING:
+            unresolved[int(messages.rank[message]), bool(is_send[message])].append(message)
 
-        # A choice is messages (`same_end`) and the ranks that are possible for them. The first
-        # choice with one rank alone is certain; without any, the first choice of all is given up.
-        choices = [
-            (same_end, _possible_peers(messages, is_send, peer, candidates, same_end[0]))
-            for same_end in unresolved.values()
-        ]
-        certain = [choice for choice in choices if len(choice[1]) == 1]
-        same_end, ranks = certain[0] if certain else choices[0]
-        if len(ranks) == 1:
-            peer[same_end] = ranks.pop()
+    # A choice is messages that get one end, and the ranks that are possible for it. The first
+    # choice with one rank alone is certain; without any, the first choice of all is given up.
+    while unresolved:
+        choices = {
+            key: _possible_peers(messages, is_send, peer, candidates, same_end[0])
+            for key, same_end in unresolved.items()
+        }
+        certain = [key for key, ranks in choices.items() if len(ranks) == 1]
+        chosen = (certain or list(choices))[0]
+        same_end = unresolved.pop(chosen)
+        if certain:
+            peer[same_end] = choices[chosen].pop()
             continue
-        listed = ", ".join(map(str, sorted(ranks))) or "none"
+        listed = ", ".join(map(str, sorted(choices[chosen]))) or "none"
         for message in same_end:
             rule = f"its other end is not told; ranks that it could be: {listed}"
             messages.skip(message, rule)
-        hopeless.update(same_end)
 
 
 def _possible_peers(

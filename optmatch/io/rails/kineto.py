@@ -1285,23 +1285,22 @@ def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None)
     tell their numbers. The k-th collective of a group at one rank belongs to the k-th at the
     others.
     """
-    numbers_of_group: dict[tuple[str, tuple[int, ...]], tuple[Recording, list[int]]] = {}
+    # The first recording of a group is compared with all others.
+    first_of_group: dict[tuple[str, tuple[int, ...]], tuple[Recording, list[int]]] = {}
     for recording in recordings:
-        numbers: dict[str, list[int]] = defaultdict(list)
-        for call in recording.calls:
-            if call.kind not in ("SEND", "RECV"):
-                numbers[call.group].append(call.sequence)
-
-        # The first recording of a group is compared with all others.
-        for name, own_numbers in numbers.items():
-            key = (name, recording.members[name])
-            first, first_numbers = numbers_of_group.setdefault(key, (recording, own_numbers))
-            common = zip(own_numbers, first_numbers, strict=False)
-            if MISSING in own_numbers or MISSING in first_numbers:
+        for name, ranks in recording.members.items():
+            numbers = [
+                call.sequence
+                for call in recording.calls
+                if call.group == name and call.kind not in ("SEND", "RECV")
+            ]
+            if not numbers or MISSING in numbers:
                 continue
+            first, first_numbers = first_of_group.setdefault((name, ranks), (recording, numbers))
+            common = zip(numbers, first_numbers, strict=False)
             if any(number != first_number for number, first_number in common):
                 rule = (
-                    f"group {name}: its first collective has the number (Seq) {own_numbers[0]}, at"
+                    f"group {name}: its first collective has the number (Seq) {numbers[0]}, at"
                     f" rank {first.rank} {first_numbers[0]}: the recordings cover different parts"
                     " of the run"
                 )

@@ -399,19 +399,18 @@ def phases_of_step(records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
     of the phases a b c b c b c b, the result is b c.
     """
     shapes = [(record.dimension, record.n_operations) for record in records]
+    number_of_shape = {shape: number for number, shape in enumerate(shapes)}
+    numbers = np.array([number_of_shape[shape] for shape in shapes])
     n_phases = len(shapes)
     for period in range(1, n_phases // 2 + 1):
-        # The longest run of phases that are equal to the phase one period later.
-        run = 0
-        longest_run = 0
-        longest_end = 0
-        for phase in range(n_phases - period):
-            run = run + 1 if shapes[phase] == shapes[phase + period] else 0
-            if run > longest_run:
-                longest_run = run
-                longest_end = phase + 1
-        if longest_run >= period and longest_run + period > n_phases // 2:
-            first = longest_end - longest_run
+        # Runs of phases that are equal to the phase one period later end at those that are not.
+        # ``runs[k]`` is the number of phases between ``ends[k]`` and ``ends[k + 1]``.
+        differing = np.flatnonzero(numbers[:-period] != numbers[period:])
+        ends = np.concatenate([[-1], differing, [n_phases - period]])
+        runs = np.diff(ends) - 1
+        longest = runs.argmax()
+        if runs[longest] >= period and runs[longest] + period > n_phases // 2:
+            first = ends[longest] + 1
             return tuple(records[first : first + period])
     raise FormatError(f"{n_phases} phases, in which no step repeats")
 
