@@ -240,17 +240,11 @@ class Finder:
         A further column has an entry for each operation, or is one number for all. The rows of the
         result are sorted, and equal ones stand once.
         """
-        step = self.step
-        rank = step.rank[operations]
-        group = step.group[operations]
-        number = self.number[operations]
-        further = [np.broadcast_to(column, len(operations)) for column in columns]
-
-        # Sorted by rank, group and number, and then by the further columns.
-        key = self._pair(rank, group) * (1 + len(self.number)) + number
-        order = np.lexsort((*further[::-1], key))
-        table = np.stack([rank, group, number, *further], axis=1)[order]
-        rows: NDArray[np.int32] = table.astype(np.int32)
+        rank = self.step.rank[operations]
+        group = self.step.group[operations]
+        named = np.broadcast_arrays(rank, group, self.number[operations], *columns)
+        table = np.stack(named, axis=1).astype(np.int32)
+        rows: NDArray[np.int32] = table[np.lexsort(table.T[::-1])]  # by the first column first
         is_new: NDArray[np.bool_] = (np.diff(rows, axis=0, prepend=-1) != 0).any(axis=1)
         return rows[is_new]
 
