@@ -497,15 +497,11 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
     n = len(number)
     keys = np.unique(ports.astype(np.int64) * n + np.tile(trigger, 3))
     port, later = np.divmod(keys, max(n, 1))
-
-    # At each port `earlier[row]` is the trigger before `later[row]`. The first trigger of a port
-    # has its last one as predecessor, that of the step before.
-    is_first = np.diff(port, prepend=-2) != 0
-    earlier = np.roll(later, 1)
-    earlier[is_first] = np.append(later[np.flatnonzero(is_first)[1:] - 1], later[-1:])
+    table = Ports(port, np.zeros(len(port), dtype=bool), later)
+    earlier, later, ago = table.pair(use=False, after_use=False)
 
     # A pair may occur at several ports: each is kept once, as ``(earlier * n + later) * 2 + ago``.
-    pair, ago = np.divmod(np.unique((earlier * n + later) * 2 + is_first), 2)
+    pair, ago = np.divmod(np.unique((earlier * n + later) * 2 + ago), 2)
     return np.stack([*np.divmod(pair, max(n, 1)), ago], axis=1)
 
 

@@ -9,7 +9,7 @@ of its parts; dependencies are numbers of operations in the program of a stage.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from optmatch.problems.rails.training.layout import RAIL, SERVER
 from optmatch.problems.rails.training.network import Spanning
@@ -29,7 +29,7 @@ _Part = tuple[int, str, float]
 
 
 def span_rails(
-    programs: Sequence[Sequence[Operation]], groups: Iterable[Group], spanning: Spanning
+    programs: Sequence[Sequence[Operation]], groups: Sequence[Group], spanning: Spanning
 ) -> list[list[Operation]]:
     """Cut communications that span servers and rails into parts inside servers and on rails.
 
@@ -44,32 +44,26 @@ def span_rails(
     """
     # By family: the members of each of its groups, which all have as many. The name of a group is
     # that of its family, a dot, and a number.
-    groups = list(groups)
     members = {group.name.partition(".")[0]: len(group.ranks) for group in groups}
     on_rails = {group.name.partition(".")[0] for group in groups if group.rail >= 0}
     if "pp" + RAIL in members:
         programs = _forward_messages(programs, members["pp" + SERVER])
 
     # On rails, operations have the size that leaves servers.
-    spanned_programs = []
-    for program in programs:
-        operations = []
-        for operation in _span_program(program, members, spanning):
-            if operation.family in on_rails:
-                leaving_bytes = operation.size_bytes * operation.leaving
-                operation = operation._replace(size_bytes=leaving_bytes)
-            operations.append(operation)
-        spanned_programs.append(operations)
-    return spanned_programs
+    return [[*_span_program(program, members, on_rails, spanning)] for program in programs]
 
 
 def _span_program(
-    program: Sequence[Operation], members: Mapping[str, int], spanning: Spanning
+    program: Sequence[Operation],
+    members: Mapping[str, int],
+    on_rails: Collection[str],
+    spanning: Spanning,
 ) -> Iterator[Operation]:
     """Cut the collectives of one program.
 
-    ``members[family]`` is the number of ranks in each group of a family, parts included. Parts
-    wait for each other if `spanning` is hierarchical; those of rings go side by side.
+    ``members[family]`` is the number of ranks in each group of a family, parts included, and
+    `on_rails` are the families on rails. Parts wait for each other if `spanning` is hierarchical;
+    those of rings go side by side.
     """
     ends: list[tuple[int, ...]] = []  # by operation of the program: the operation that ends it now
     count = 0
@@ -88,9 +82,10 @@ def _span_program(
         # by side all of them are.
         made = []
         for kind, where, size in parts:
-            yield operation._replace(
-                kind=kind, after=after, family=operation.family + where, size_bytes=size
-            )
+            family = operation.family + where
+            if family in on_rails:
+                size *= operation.leaving
+            yield operation._replace(kind=kind, after=after, family=family, size_bytes=size)
             made.append(count)
             if spanning == "hierarchical":
                 after = (count,)

@@ -201,11 +201,9 @@ class Step(_Derived):
         made = object.__new__(cls)
         for column in columns.values():
             column.flags.writeable = False
-        for column_field in fields(cls):
-            value = columns.get(column_field.name, column_field.default)
-            if column_field.name == "groups":
-                value = groups
-            object.__setattr__(made, column_field.name, value)
+        defaults = {column.name: column.default for column in fields(cls)}
+        for name, value in (defaults | columns | {"groups": groups}).items():
+            object.__setattr__(made, name, value)
         made._derive()
         return made
 
