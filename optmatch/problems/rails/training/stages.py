@@ -342,22 +342,15 @@ class _Program:
         sizes = self.sizes
         # Without experts nothing stands between the two sums of a layer: they are one operation.
         if self.split.ep == 1:
-            self._share(2 * sizes.activation)
-            self._compute(effort * (sizes.attention_s + sizes.ffn_s))
-            self._sum(2 * sizes.activation)
+            self._half(2 * sizes.activation, effort * (sizes.attention_s + sizes.ffn_s))
             yield True
             return
 
         # With experts: attention and the way to the experts, then the experts and the way back.
-        self._share(sizes.activation)
-        self._compute(effort * sizes.attention_s)
-        self._sum(sizes.activation)
+        self._half(sizes.activation, effort * sizes.attention_s)
         self._communicate(ALL_TO_ALL, "ep", sizes.dispatch, sizes.leaving)
         yield True
-        self._share(sizes.activation)
-        self._compute(effort * sizes.ffn_s)
-        self._communicate(ALL_TO_ALL, "ep", sizes.combine, sizes.leaving)
-        self._sum(sizes.activation)
+        self._half(sizes.activation, effort * sizes.ffn_s, combines=True)
         yield True
 
     def _turn_back(self, effort: float) -> Iterator[bool]:
@@ -377,27 +370,28 @@ class _Program:
 
         # The computation for gradients of inputs comes before what is sent, and that for
         # gradients of weights after it. A layer has two sums of activations, one in each half.
-        size = sizes.activation * (2 / len(halves))
         for number, half_s in enumerate(halves):
             if number > 0:
                 yield True
-            self._share(size)
-            self._compute(half_s)
-            done = self.last
-            if number == 0:
-                self._communicate(ALL_TO_ALL, "ep", sizes.combine, sizes.leaving)
-            self._sum(size)
+            self._half(sizes.activation * (2 / len(halves)), half_s, combines=number == 0)
             if effort > 1:
-                self._put(Operation(COMPUTE, done, duration_s=(effort - 1) * half_s))
+                duration_s = (effort - 1) * half_s
+                self._put(Operation(COMPUTE, self.last_computation, duration_s=duration_s))
 
-    def _share(self, size: float) -> None:
-        """Gather a layer's input among tensor-parallel ranks, if they share activations."""
+    def _half(self, size: float, duration_s: float, *, combines: bool = False) -> None:
+        """Write a half of a layer: a computation between what tensor-parallel ranks exchange.
+
+        `size` is that of the input, and of the output that is summed, in bytes. Ranks that share
+        activations gather the input, and scatter the sum. With `combines`, tokens come back from
+        their experts before the sum.
+        """
+        kind = ALL_REDUCE
         if self.split.sequence_parallel:
+            kind = REDUCE_SCATTER
             self._communicate(ALL_GATHER, "tp", size / self.split.tp)
-
-    def _sum(self, size: float) -> None:
-        """Sum a layer's output over tensor-parallel ranks."""
-        kind = REDUCE_SCATTER if self.split.sequence_parallel else ALL_REDUCE
+        self._compute(duration_s)
+        if combines:
+            self._communicate(ALL_TO_ALL, "ep", self.sizes.combine, self.sizes.leaving)
         self._communicate(kind, "tp", size)
 
     def _gather(self) -> None:

@@ -378,3 +378,12 @@ def test_a_group_on_several_rails(tmp_path: Path) -> None:
         TraceOptions(dimensions={"p": "x"})  # type: ignore[dict-item]
     with pytest.raises(om.InputError, match=r"stride = 0: must be >= 1"):
         TraceOptions(stride=0)
+
+
+def test_options_keep_what_they_were_given() -> None:
+    """They hash, and a dictionary that the caller changes afterwards changes no options."""
+    told: dict[str, Any] = {"a": "cp"}
+    options = TraceOptions(dimensions=told)
+    told["b"] = "tp"
+    assert options == TraceOptions(dimensions={"a": "cp"})
+    assert hash(options) == hash(TraceOptions(dimensions={"a": "cp"}))
