@@ -456,35 +456,6 @@ def test_complete_flows_are_forgotten_at_once() -> None:
     assert calls <= 2 * 31 + 10, "31 flows are left, and no other is looked at"
 
 
-@pytest.mark.parametrize(("size", "most_growth"), [(0.5, 1.5), (20.0, 1.1)])
-def test_queues_stay_finite_at_high_load(size: float, most_growth: float) -> None:
-    """At nine tenths of the load, the queue of the last quarter is that of the second.
-
-    Small flows have not come to the mean of their queue after 2,500 delays; after 5,000 they have.
-    """
-    ports, load, end_s = 6, 0.9, 2500.0 * max(1.0, size / 4)
-    rng = np.random.default_rng(0)
-    n_flows = int(ports * load / size * end_s)
-    when = np.sort(rng.random(n_flows) * end_s).tolist()
-    flows = list(zip(when, *rng.integers(ports, size=(2, n_flows)).tolist(), strict=True))
-    rolling = RollingSchedule(om.IdealSwitch(ports), 1.0)
-    queued: list[tuple[float, float]] = []
-    while rolling.now_s < end_s and flows:
-        slot = rolling.next_slot()
-        until = slot.end_s if slot else flows[0][0]
-        while flows and flows[0][0] <= until:
-            at, source, destination = flows.pop(0)
-            rolling.advance(at)
-            rolling.add(source, destination, size)
-        rolling.advance(until)
-        queued.append((rolling.now_s, float(rolling.queued_bytes.sum())))
-    quarters = [
-        np.mean([total for at, total in queued if k * end_s / 4 <= at < (k + 1) * end_s / 4])
-        for k in range(4)
-    ]
-    assert quarters[3] <= most_growth * quarters[1]
-
-
 def test_one_flow_is_added_as_a_matrix_of_it_would_be() -> None:
     one, other, sparse = (RollingSchedule(om.IdealSwitch(3), DELAY_S) for _ in range(3))
     matrix = np.zeros((3, 3))

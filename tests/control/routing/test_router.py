@@ -74,40 +74,10 @@ def test_every_fabric_is_routed_and_rerouted(fabric: om.Fabric) -> None:
             assert last == fabric.destination_terminals[matching[port]]
 
 
-def test_routes_are_nearly_the_shortest() -> None:
-    mesh, rng = om.HexMesh(9, 9, ports=32), np.random.default_rng(1)
-    matchings = np.array([draw(mesh, rng, idle=0.0) for _ in range(50)])
-    batch = Router(mesh, check=True).route_batch(matchings)
-    once = matchings > np.arange(32)
-    row, source = np.nonzero(once)
-    assert batch.held.all()
-    assert batch.lengths.sum() <= 1.05 * mesh.route_cells()[source, matchings[row, source]].sum()
-
-
-def test_few_cells_are_toggled() -> None:
-    """After two circuits have changed, within a tenth of an exact search, over 100 cases."""
-    rng, router = np.random.default_rng(2), Router(MESH)
-    toggles = least = 0
-    for _ in range(100):
-        before = draw(MESH, rng, idle=0.0)
-        states = np.maximum(router.route(before).states, 0)
-        a, b = rng.choice(12, 2, replace=False).tolist()
-        if before[a] == b:
-            continue
-        after = before.copy()
-        for i, j in ((a, int(before[b])), (b, int(before[a]))):
-            after[i], after[j] = j, i
-        changed = router.reroute(states, after).states
-        assert is_right(MESH, after, changed)
-        toggles += int((changed != states).sum())
-        least += fewest_toggles(MESH, states, after)
-    assert least > 100
-    assert toggles <= 1.1 * least
-
-
 @pytest.mark.parametrize(
     "fabric",
     [
+        MESH,
         om.Benes(5),
         om.SpankeBenes(5),
         om.Reck(5),
@@ -118,7 +88,7 @@ def test_few_cells_are_toggled() -> None:
     ],
     ids=str,
 )
-def test_feed_forward_fabrics_toggle_few_cells(fabric: om.Fabric) -> None:
+def test_few_cells_are_toggled(fabric: om.Fabric) -> None:
     """With idle ports and faults, within a tenth of an exact search, over 40 cases each."""
     rng, router, graph = np.random.default_rng(5), Router(fabric, check=True), fabric.graph
     assert graph is not None
