@@ -186,7 +186,7 @@ crosscheck: $(READY_TO_SOAK)
 
 # What takes long by nature: many more problems for each test of the contract of methods.
 soak: $(READY_TO_SOAK)
-	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/rivals tests/simulation tests/studies tests/verify/test_forged.py tests/verify/test_crashes.py tests/optics tests/verify/routing tests/sweeps/test_soak.py tests/commands/test_signals.py tests/test_packaging.py tests/control
+	OPTMATCH_EXAMPLES=10 $(PYTEST) -q tests/solvers tests/fabrics tests/io tests/problems tests/rivals tests/simulation tests/studies tests/verify/test_forged.py tests/verify/test_crashes.py tests/optics tests/verify/routing tests/sweeps/test_soak.py tests/sweeps/test_sweep.py tests/commands/test_signals.py tests/test_packaging.py tests/control
 
 # Inputs that no run has had before: tests/io/test_fuzzing.py has the same few each time.
 fuzz: $(READY_TO_TEST)

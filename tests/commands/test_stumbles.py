@@ -241,13 +241,6 @@ def test_the_most_ordinary_collective_goes_to_runtimes() -> None:
         assert exported(solution, "msccl") and exported(solution, "mscclpp")
 
 
-def test_islands_of_many_ranks_go_to_msccl() -> None:
-    told: dict[str, Any] = {"island": 8, "alpha_s": 1e-6, "delay_s": 1e-5}
-    solution = om.solve(om.Collective("reduce-scatter", 64, 1e8, **told), seed=0)
-    assert isinstance(solution.answer, om.CollectivePlan) and len(solution.answer.parts)
-    assert exported(solution, "msccl") and exported(solution, "mscclpp")
-
-
 def test_blocks_in_different_parts_say_that_msccl_takes_other_plans() -> None:
     demand = [[0, 9e7, 1e6, 2e6], [3e6, 0, 7e7, 1e6], [1e6, 2e6, 0, 5e6], [4e7, 1e6, 8e6, 0]]
     problem = om.Collective("all-to-all", 4, 0, demand_bytes=demand, alpha_s=1e-6, delay_s=1e-5)

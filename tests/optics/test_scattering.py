@@ -312,14 +312,3 @@ def test_without_sax_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "sax", None)
     with pytest.raises(om.SolverUnavailable, match=r"pip install 'optmatch\[crosscheck\]'"):
         SaxCircuit(om.HexMesh(1, 1).graph)
-
-
-@pytest.mark.slow
-def test_sax_as_it_is_differs_by_its_own_rounding() -> None:
-    pytest.importorskip("sax", reason="needs sax: pip install 'optmatch[crosscheck]'")
-    graph = om.HexMesh(2, 2).graph
-    cells, guides = matrices(graph, 0), np.ones(graph.links.count, dtype=complex)
-    simulated = SaxCircuit(graph, refined=False).scatter(cells, guides)
-    ours = scatter(graph, cells, guides, graph.perimeter).leaving[graph.perimeter]
-    own_error = np.abs(simulated - simulated.T).max()
-    assert np.abs(ours - simulated).max() < max(1e-12, 2 * own_error)

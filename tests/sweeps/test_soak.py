@@ -1,46 +1,18 @@
-"""Sweeps that are killed again and again; `make soak` runs them, since they take minutes."""
+"""Sweeps on Dask whose worker or scheduler is killed; `make soak` runs them: they take minutes."""
 
 import os
-import random
 import signal
 import socket
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 import optmatch as om
 from optmatch.sweeps.processes import dask_client
-from optmatch.sweeps.store import Store
 from optmatch.sweeps.sweep import ExecutorLost
-from tests.helpers.sweeps import check, command, small_tasks, start_cluster
+from tests.helpers.sweeps import check, small_tasks, start_cluster
 
 pytestmark = pytest.mark.skipif("OPTMATCH_EXAMPLES" not in os.environ, reason="for make soak")
-
-
-def test_kill_at_twenty_random_moments(tmp_path: Path) -> None:
-    store, rng = tmp_path / "a.sqlite", random.Random(0)
-    told: set[str] = set()
-    for _ in range(20):
-        with subprocess.Popen(command(store, 1000), stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for _ in range(len(told) + rng.randrange(40)):  # those of the store come first
-                told.add(process.stdout.readline().strip())
-            time.sleep(rng.random() / 50)
-            process.send_signal(signal.SIGKILL)
-        with Store(store, read_only=True) as kept:
-            assert told - {""} <= {row.key for row in kept.rows()}
-    assert len(told) < 1000
-    subprocess.run(command(store, 1000), capture_output=True, check=True)
-    check(store, 1000)
-
-
-def test_two_sweeps_that_write_at_once(tmp_path: Path) -> None:
-    store = tmp_path / "a.sqlite"
-    both = [subprocess.Popen(command(store, 500), stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [process.wait() for process in both] == [0, 0]
-    check(store, 500)
 
 
 def test_a_worker_of_dask_is_killed(tmp_path: Path) -> None:

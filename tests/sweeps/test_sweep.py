@@ -1,7 +1,9 @@
 """A sweep: each task once, whatever fails, and on from where it was killed."""
 
+import random
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +17,7 @@ import optmatch as om
 from optmatch.model import Tick
 from optmatch.sweeps.store import Store
 from optmatch.sweeps.sweep import ExecutorLost, run_task
+from tests.helpers.modes import SOAK
 from tests.helpers.sweeps import check, command
 
 PROBLEM = om.Routing(om.IdealSwitch(4), np.array([1, 0, 3, 2], np.int32))
@@ -117,17 +120,24 @@ def test_a_task_has_limits_from_outside() -> None:
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
     """Kill -9 in the middle: all rows told of are there, none is twice, all answers hold."""
-    store = tmp_path / "a.sqlite"
-    with subprocess.Popen(command(store, 60), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        told = {process.stdout.readline().strip() for _ in range(20)}
-        process.send_signal(signal.SIGKILL)
-    with Store(store, read_only=True) as kept:
-        before = {row.key for row in kept.rows()}
-    assert told <= before and len(before) < 60
-    done = subprocess.run(command(store, 60), capture_output=True, text=True, check=True)
-    assert len(set(done.stdout.split())) == len(done.stdout.split()) == 60
-    check(store, 60)
+    store, rng, told = tmp_path / "a.sqlite", random.Random(0), set[str]()
+    n_tasks, n_kills = (1000, 20) if SOAK else (60, 1)
+    for _ in range(n_kills):
+        with subprocess.Popen(
+            command(store, n_tasks), stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            for _ in range(len(told) + 20):  # those of the store come first
+                told.add(process.stdout.readline().strip())
+            if SOAK:
+                time.sleep(rng.random() / 50)
+            process.send_signal(signal.SIGKILL)
+        with Store(store, read_only=True) as kept:
+            before = {row.key for row in kept.rows()}
+        assert told <= before and len(before) < n_tasks
+    done = subprocess.run(command(store, n_tasks), capture_output=True, text=True, check=True)
+    assert len(set(done.stdout.split())) == len(done.stdout.split()) == n_tasks
+    check(store, n_tasks)
 
 
 def test_an_interrupted_solve_is_not_done() -> None:

@@ -138,17 +138,6 @@ def test_bounds_and_orders_of_the_relaxation(monkeypatch: pytest.MonkeyPatch, se
         assert due.any() or cost(order) <= 2 * found + 1e-9
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("count", [4, 15])
-def test_solver_and_verifier_count_the_same_bound(count: int, seed: int) -> None:
-    due = np.random.default_rng(seed).integers(0, 60, count).astype(float)
-    problem = coflows(5, count, seed, deadlines_s=tuple(due * (seed > 0)))
-    solution = om.solve(problem, seed=0, limits=om.Limits(iterations=20))
-    report = om.verify(problem, solution)
-    assert report.ok
-    assert report.figures["lower_bound_recomputed"] == pytest.approx(problem.lower_bound())
-
-
 def test_groups_are_kept_in_files_and_change_no_other_digest() -> None:
     problem = coflows(3, 2, 0, deadlines_s=(1, 2))
     assert loads(dumps(problem)) == problem
