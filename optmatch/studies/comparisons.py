@@ -396,61 +396,43 @@ class MethodComparison(RowsStudy[Row]):
         from optmatch.plotting.comparison import Line
 
         fields_of_numbers = self._fields_of_numbers()
-        rows_of_line: dict[tuple[str, str, str], list[Row]] = {}
+        lines: dict[tuple[str, str, str], Line] = {}
         for row in [*self, *self._between]:
             if row.name not in self._values or not isinstance(row.objective, int | float):
                 continue
 
             # Rows of a line share the method and the values of all other fields.
+            values = self._values[row.name]
             words: list[str] = []
             others: list[str] = []
-            for name, value in self._values[row.name].items():
-                if name == field:
-                    continue
-                described = others if name in fields_of_numbers else words
-                described.append(_describe_value(name, value))
-            line = (row.method, ", ".join(words), ", ".join(others))
+            for name, value in values.items():
+                if name != field:
+                    described = others if name in fields_of_numbers else words
+                    described.append(_describe_value(name, value))
+            group = (", ".join(words), ", ".join(others))
+
             # Rows in between, which were added where lines cross, belong to lines over one field
             # alone: over another field they make no lines of their own.
-            if line in rows_of_line or row not in self._between:
-                rows_of_line.setdefault(line, []).append(row)
+            key = (row.method, *group)
+            if key not in lines and row in self._between:
+                continue
+            line = lines.setdefault(key, Line(*key, values, [], [], [], {}))
+            line.values.append(values[field])
+            line.objectives.append(row.objective)
+            line.bounds.append(row.lower_bound if is_known(row.lower_bound) else np.nan)
+            if row.slots is not None:  # of all-to-alls alone: they come before the objective
+                line.slots_of[values[field]] = row.slots
 
-        # A line for each method, and the steps with all links over the same values.
-        lines = []
-        steps_of: dict[tuple[str, str], dict[Any, float]] = {}
-        fixed_of: dict[tuple[str, str], Mapping[str, Any]] = {}
-        for (method, words_of_line, others_of_line), rows in rows_of_line.items():
-            group = (words_of_line, others_of_line)
-            fixed_of[group] = self._values[rows[0].name]
-            values = [self._values[row.name][field] for row in rows]
-            objectives: list[Any] = [row.objective for row in rows]
-            bounds: list[Any] = [
-                row.lower_bound if is_known(row.lower_bound) else np.nan for row in rows
-            ]
-
-            # Only all-to-alls have slots that come before the objective.
-            slots_of = {
-                value: row.slots
-                for row, value in zip(rows, values, strict=True)
-                if row.slots is not None
-            }
-            lines.append(
-                Line(method, *group, fixed_of[group], values, objectives, bounds, slots_of)
-            )
-
-            # Steps with all links are the same by each method.
-            for row, value in zip(rows, values, strict=True):
-                if "all_links_s" in self._details.get(row.key, {}):
-                    steps_of.setdefault(group, {})[value] = self._details[row.key]["all_links_s"]
-
-        # Steps with all links have no method, and are their own bounds.
-        for group, step_of in steps_of.items():
-            unknown = [np.nan] * len(step_of)
-            steps_s = [*step_of.values()]
-            lines.append(
-                Line(_ALL_LINKS, *group, fixed_of[group], [*step_of], steps_s, unknown, {})
-            )
-        return lines
+            # Steps with all links are the same by each method, and are their own bounds.
+            step_s = self._details.get(row.key, {}).get("all_links_s")
+            if step_s is not None:
+                key = (_ALL_LINKS, *group)
+                line = lines.setdefault(key, Line(*key, values, [], [], [], {}))
+                if values[field] not in line.values:
+                    line.values.append(values[field])
+                    line.objectives.append(step_s)
+                    line.bounds.append(np.nan)
+        return sorted(lines.values(), key=lambda line: line.method == _ALL_LINKS)
 
     def conclusions(self) -> list[str]:
         """Say where lines of a variation cross, and which fields change no answer.
@@ -929,16 +911,13 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
 
     # Level by level: the fields of the record, then those of its parts, and so on.
     while level:
-        found = []
-        parts = []
-        for path, part in level:
-            for field in fields(part):
-                known_names.append(".".join([*path, field.name]))
-                value = getattr(part, field.name)
-                if is_dataclass(value):
-                    parts.append(((*path, field.name), value))
-                if field.name == first:
-                    found.append(((*path, field.name), value))
+        members = [
+            ((*path, field.name), getattr(part, field.name))
+            for path, part in level
+            for field in fields(part)
+        ]
+        known_names += [".".join(path) for path, _ in members]
+        found = [(path, value) for path, value in members if path[-1] == first]
 
         # The nearest level that has the field counts; two of them there are refused.
         if len(found) > 1:
@@ -951,7 +930,7 @@ def find_field(record: Any, name: str) -> tuple[str, ...]:
             if isinstance(value, Mapping):  # such as late_s.63, the time of rank 63
                 return (*path, *rest)
             return path + find_field(value, ".".join(rest)) if rest else path
-        level = parts
+        level = [(path, value) for path, value in members if is_dataclass(value)]
 
     # No level has it: the nearest name is proposed.
     words = {word.rpartition(".")[2]: word for word in reversed(known_names)}
