@@ -615,24 +615,19 @@ def _spread_evenly(graph: CellGraph, count: int, alternating: bool) -> list[int]
 def _has_two_classes(graph: CellGraph) -> bool:
     """Tell whether the graph of terminals that meet is bipartite: no light inside either class.
 
-    Terminals are coloured breadth-first, neighbours differently; one that gets both colours closes
-    an odd cycle.
+    That is so if no two terminals that meet are also an even number of steps apart (odd cycle).
     """
     everywhere = list(range(len(graph.perimeter)))
-    meets = ~_cannot_meet(graph, everywhere, everywhere)
-    np.fill_diagonal(meets, False)
+    meets = (~_cannot_meet(graph, everywhere, everywhere)).astype(np.float32)
+    np.fill_diagonal(meets, 0.0)
 
-    # has_colour[colour, terminal]
-    has_colour = np.zeros((2, len(everywhere)), dtype=bool)
-    for first in everywhere:
-        if has_colour[:, first].any():
-            continue
-        has_colour[0, first] = True
-        former = np.zeros_like(has_colour)
-        while (has_colour != former).any():
-            former = has_colour
-            has_colour = former | (former[::-1] @ meets)
-    return not has_colour.all(axis=0).any()
+    # even[first, second]: 1 if an even number of steps leads from one to the other, else 0.
+    even = np.eye(len(everywhere), dtype=np.float32)
+    former = np.zeros_like(even)
+    while (even != former).any():
+        former = even
+        even = np.minimum(even + meets @ even @ meets, 1.0)
+    return not (even * meets).any()
 
 
 def _exchange_terminals(
