@@ -270,10 +270,8 @@ class YieldStudy(Value, Study):
         """
         n_broken = self.broken.sum(axis=1)
         n_not_repaired = (self.lost + self.open_).sum(axis=1)
-        lower_ends = []
-        for n_lost, n_samples in zip(n_not_repaired.tolist(), n_broken.tolist(), strict=True):
-            lower_end, _ = wilson(n_lost, n_samples)
-            lower_ends.append(lower_end)
+        pairs = zip(n_not_repaired.tolist(), n_broken.tolist(), strict=True)
+        lower_ends = [wilson(n_lost, n_samples)[0] for n_lost, n_samples in pairs]
         # The last key counts first, and equal cells keep their order.
         order: list[int] = np.lexsort([-n_not_repaired, -np.array(lower_ends)]).tolist()
         return order
@@ -492,12 +490,6 @@ def study_yield(
     limit = None
 
     # A part is some samples in a row, which one call judges here or in another process.
-    def remaining_s() -> float | None:
-        """Return the seconds that are left, None without a limit."""
-        if time_limit_s is None:
-            return None
-        return started + time_limit_s - time.perf_counter()
-
     def draw_parts() -> Iterator[Part]:
         """Draw the samples, always in the same order, and hand them out in parts."""
         rng = np.random.default_rng(seed)
@@ -509,7 +501,10 @@ def study_yield(
                 numbers = rng.integers(len(kinds), size=faults).tolist()
                 pairs = zip(numbers, places, strict=True)
                 drawn.append(tuple(Fault(kinds[number], place) for number, place in pairs))
-            yield Part(solution, fixed, kinds, drawn, first, samples, remaining_s())
+            left_s = None
+            if time_limit_s is not None:
+                left_s = started + time_limit_s - time.perf_counter()
+            yield Part(solution, fixed, kinds, drawn, first, samples, left_s)
 
     # Parts come back in their order, hence a study that stops early is the first part of it.
     judged: list[_Judged] = []
