@@ -349,7 +349,13 @@ class RollingSchedule:
         with self._tally.call("add"):
             urgency = PLAIN
             if weight != 1.0 or deadline_s is not None:
-                urgency = self._urgency_of(weight, deadline_s)
+                checked_weight = form_of(Positive).check("weight", weight)
+                deadline = None
+                if deadline_s is not None:
+                    deadline = round(
+                        Fraction(repr(number("deadline_s", deadline_s))) * TICKS_PER_S
+                    )
+                urgency = Urgency(checked_weight, deadline)
             if destination is None and size_bytes is None:
                 parts = self._in_ticks(demand_bytes)
             else:
@@ -357,14 +363,6 @@ class RollingSchedule:
             self._queue.add(self._next_demand, parts, self._now, urgency)
             self._next_demand += 1
             self._plan.outdated = True
-
-    def _urgency_of(self, weight: Any, deadline_s: Any) -> Urgency:
-        """Check a weight and a deadline in seconds, and convert the deadline to ticks."""
-        checked_weight = form_of(Positive).check("weight", weight)
-        if deadline_s is None:
-            return Urgency(checked_weight)
-        deadline = round(Fraction(repr(number("deadline_s", deadline_s))) * TICKS_PER_S)
-        return Urgency(checked_weight, deadline)
 
     def take_back(self, demand_bytes: AnyMatrix) -> NDArray[np.float64]:
         """Take demand out of the queue, now, of each entry the newest first.
@@ -563,74 +561,75 @@ class RollingSchedule:
             circuits that change are up) and the end.
         """
         with self._tally.call("next_slot"):
-            return self._commit()
+            # The plane that is free first. Nothing is chosen if nothing waits beyond committed
+            # slots: ``uncommitted.left`` is what waits, in ticks by source and destination, less
+            # their service.
+            plane = int(np.argmin(self._free_tick_of_plane))
+            present_matching = self._matching_of_plane[plane]
+            uncommitted = self._uncommitted()
+            if not uncommitted.left.any():
+                self._plan.forget()
+                return None
 
-    def _commit(self) -> Slot | None:
-        """Commit the next slot of the plane that is free first; None if nothing is uncommitted.
+            # `choice` has a matching (the destination of each source, IDLE for none) and its
+            # ticks. Circuits that nothing waits for are not set up: the ports stay idle instead.
+            choice = self._choose_circuits(uncommitted, present_matching)
+            ports = np.arange(self.fabric.n_ports)
+            serves = (choice.matching != IDLE) & (uncommitted.left[ports, choice.matching] > 0)
+            useful_matching = np.where(serves, choice.matching, IDLE)
 
-        The list of committed slots changes, and what the plane holds and until when.
-        """
-        # The plane that is free first. Nothing is chosen if nothing waits beyond committed slots:
-        # ``uncommitted.left`` is what waits, in ticks by source and destination, less their
-        # service.
-        plane = int(np.argmin(self._free_tick_of_plane))
-        present_matching = self._matching_of_plane[plane]
-        uncommitted = self._uncommitted()
-        if not uncommitted.left.any():
-            self._plan.forget()
-            return None
+            # Without a change there is no delay: all circuits of use are up already. Otherwise
+            # further circuits that are up may stay, where ports are idle and that serves
+            # something.
+            is_up = (useful_matching == present_matching) | (useful_matching == IDLE)
+            goes_on = self._n_slots > 0 and bool(is_up.all())
+            if goes_on:
+                matching = present_matching.copy()
+            elif self._holds_every_matching:
+                matching = useful_matching.astype(np.int32)
+                is_free_destination = np.ones(len(matching), dtype=np.bool_)
+                is_free_destination[matching[matching != IDLE]] = False
+                can_stay = (matching == IDLE) & (present_matching != IDLE)
+                can_stay &= is_free_destination[present_matching]
+                can_stay &= uncommitted.left[ports, present_matching] > 0
+                matching[can_stay] = present_matching[can_stay]
+            else:
+                # A mesh has routes for the whole matching; without some circuits it may have none.
+                matching = choice.matching.astype(np.int32)
 
-        # `choice` has a matching (the destination of each source, IDLE for none) and its ticks.
-        # Circuits that nothing waits for are not set up: the ports stay idle instead.
-        choice = self._choose_circuits(uncommitted, present_matching)
-        ports = np.arange(self.fabric.n_ports)
-        serves = (choice.matching != IDLE) & (uncommitted.left[ports, choice.matching] > 0)
-        useful_matching = np.where(serves, choice.matching, IDLE)
+            # The slot starts when the plane is free, and has light after the delay, if there is
+            # one. `kept_circuits` carry from the start on, also while others are set up.
+            start = max(self._now, self._free_tick_of_plane[plane])
+            light = start if goes_on else start + self._delay
+            if goes_on or self._state.switching == "per-circuit":
+                kept_circuits = np.where(matching == present_matching, matching, IDLE)
+            else:
+                kept_circuits = np.full_like(matching, IDLE)
 
-        # Without a change there is no delay: all circuits of use are up already. Otherwise further
-        # circuits that are up may stay, where ports are idle and that serves something.
-        is_up = (useful_matching == present_matching) | (useful_matching == IDLE)
-        goes_on = self._n_slots > 0 and bool(is_up.all())
-        if goes_on:
-            matching = present_matching.copy()
-        elif self._holds_every_matching:
-            matching = useful_matching.astype(np.int32)
-            self._keep_useful_circuits(matching, present_matching, uncommitted)
-        else:
-            # A mesh has routes for the whole matching; without some circuits it may have none.
-            matching = choice.matching.astype(np.int32)
+            # On a mesh, cells are set with few changes from their present states. Where a cell of
+            # its route changes, a circuit does not stay.
+            cell_states = None
+            if self.fabric.n_cells:
+                before = self._cell_states_of_plane[plane].copy()
+                cell_states = self._router.reroute(before, matching).states
+                self._cell_states_of_plane[plane] = cell_states
+                both_matchings = np.stack([present_matching, matching])
+                stays = find_staying(self.fabric, both_matchings, np.stack([before, cell_states]))[
+                    1
+                ]
+                kept_circuits[~stays] = IDLE
+            committed = Committed(
+                plane, matching, kept_circuits, start, light, end=light + choice.ticks
+            )
 
-        # The slot starts when the plane is free, and has light after the delay, if there is one.
-        # `kept_circuits` carry from the start on, also while others are set up.
-        start = max(self._now, self._free_tick_of_plane[plane])
-        light = start if goes_on else start + self._delay
-        if goes_on or self._state.switching == "per-circuit":
-            kept_circuits = np.where(matching == present_matching, matching, IDLE)
-        else:
-            kept_circuits = np.full_like(matching, IDLE)
-
-        # On a mesh, cells are set with few changes from their present states. Where a cell of its
-        # route changes, a circuit does not stay.
-        cell_states = None
-        if self.fabric.n_cells:
-            before = self._cell_states_of_plane[plane].copy()
-            cell_states = self._router.reroute(before, matching).states
-            self._cell_states_of_plane[plane] = cell_states
-            both_matchings = np.stack([present_matching, matching])
-            stays = find_staying(self.fabric, both_matchings, np.stack([before, cell_states]))[1]
-            kept_circuits[~stays] = IDLE
-        committed = Committed(
-            plane, matching, kept_circuits, start, light, end=light + choice.ticks
-        )
-
-        # The plane holds the new matching until the end of the slot.
-        self._slots.append(committed)
-        self._matching_of_plane[plane] = matching
-        self._free_tick_of_plane[plane] = committed.end
-        self._n_slots += 1
-        start_s, light_s, end_s = committed.times_s
-        duration_s = choice.ticks / TICKS_PER_S
-        return Slot(matching.copy(), cell_states, start_s, light_s, end_s, plane, duration_s)
+            # The plane holds the new matching until the end of the slot.
+            self._slots.append(committed)
+            self._matching_of_plane[plane] = matching
+            self._free_tick_of_plane[plane] = committed.end
+            self._n_slots += 1
+            start_s, light_s, end_s = committed.times_s
+            duration_s = choice.ticks / TICKS_PER_S
+            return Slot(matching.copy(), cell_states, start_s, light_s, end_s, plane, duration_s)
 
     def _choose_circuits(
         self, uncommitted: Uncommitted, present_matching: NDArray[np.int32]
@@ -657,24 +656,6 @@ class RollingSchedule:
         choice = self._chooser.choose(uncommitted, present_matching, overdue.place, offers)
         return choice._replace(ticks=overdue.ticks)
 
-    def _keep_useful_circuits(
-        self,
-        matching: NDArray[np.int32],
-        present_matching: NDArray[np.int32],
-        uncommitted: Uncommitted,
-    ) -> None:
-        """Let idle ports of `matching` keep present circuits that still serve demand, in place."""
-        ports = np.arange(len(matching))
-        is_free_destination = np.ones(len(matching), dtype=np.bool_)
-        is_free_destination[matching[matching != IDLE]] = False
-
-        # A circuit stays if its source is idle in the new matching, its destination is free
-        # there, and something still waits for it.
-        can_stay = (matching == IDLE) & (present_matching != IDLE)
-        can_stay &= is_free_destination[present_matching]
-        can_stay &= uncommitted.left[ports, present_matching] > 0
-        matching[can_stay] = present_matching[can_stay]
-
     def advance(self, now_s: float) -> None:
         """Let time pass: the slots that were chosen serve the queue until the new time.
 
@@ -691,31 +672,24 @@ class RollingSchedule:
             If `now_s` is before the present.
         """
         with self._tally.call("advance"):
-            self._serve(number("now_s", now_s))
+            now_s = number("now_s", now_s)
+            now_tick = self._tick_of(now_s)
+            if now_tick < self._now:
+                raise InputError(f"now_s = {now_s:g}: before {self.now_s:g}", where="now_s")
 
-    def _serve(self, now_s: float) -> None:
-        """Move the clock, and take out of the queue what circuits and packets carry until then.
+            # A circuit carries from its first tick in the slot to the end, or to the new time.
+            for slot in self._slots:
+                for place, circuit_begin in slot.circuits():
+                    begin = max(self._now, circuit_begin)
+                    end = min(now_tick, slot.end)
+                    if end > begin:
+                        self._queue.serve(place, end - begin, begin)
 
-        Committed slots that are over by then are forgotten. InputError: the new time is before the
-        present.
-        """
-        now_tick = self._tick_of(now_s)
-        if now_tick < self._now:
-            raise InputError(f"now_s = {now_s:g}: before {self.now_s:g}", where="now_s")
-
-        # A circuit carries from its first tick in the slot to the end, or to the new time.
-        for slot in self._slots:
-            for place, circuit_begin in slot.circuits():
-                begin = max(self._now, circuit_begin)
-                end = min(now_tick, slot.end)
-                if end > begin:
-                    self._queue.serve(place, end - begin, begin)
-
-        # Packets carry the rest; circuits have gone first.
-        if self._state.packet_bytes_per_s:
-            self._send_packets(now_tick)
-        self._slots = [slot for slot in self._slots if slot.end > now_tick]
-        self._now = now_tick
+            # Packets carry the rest; circuits have gone first.
+            if self._state.packet_bytes_per_s:
+                self._send_packets(now_tick)
+            self._slots = [slot for slot in self._slots if slot.end > now_tick]
+            self._now = now_tick
 
     def figures(self) -> dict[str, Any]:
         """Return how things go, by name.
