@@ -9,6 +9,7 @@ change is sent; ``tuned`` has the measured delay.
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 import time
@@ -567,6 +568,10 @@ class _Player:
         matched = match_switches(self.plans, switch)
         self.switches = tuple(one for one in matched if one is not None)
         self.moments = _list_moments(self.plans)
+        self.n_steps: float = math.inf
+        """How many moments all rounds have together."""
+        if options.rounds is not None:
+            self.n_steps = options.rounds * len(self.moments)
         self.own_sides = [_own_sides(plan, options.only_ports) for plan in self.plans]
         """The sides that may be touched, for each switch."""
         # Only a plan that is played by its own times has durations to keep; moments of plans
@@ -712,43 +717,41 @@ class _Player:
         options = self.options
         played: list[PlayedMoment] = []
 
-        # A run that goes on begins with the moment that was being played. The first moment is
-        # prepared here, each further one while the one before it is held, if it is held.
-        round_number = 0
-        first = 0
+        # Steps are the moments of all rounds. A run that goes on begins with the moment that was
+        # being played. The first moment is prepared here, each further one while the one before it
+        # is held, if it is held.
+        step = 0
         if self.journal is not None:
-            round_number = self.journal.round
-            first = min(self.journal.moment, len(self.moments) - 1)
+            place = min(self.journal.moment, len(self.moments) - 1)
+            step = self.journal.round * len(self.moments) + place
 
         prepared: _PreparedMoment | None = None
-        while options.rounds is None or round_number < options.rounds:
-            for place in range(first, len(self.moments)):
-                if options.pace == "told" and played and options.next_slot is not None:
-                    options.next_slot()
-                if stop.is_set():
-                    return PlayReport(tuple(played), is_whole=False)
-                if prepared is None:
-                    prepared = self._prepare(round_number, place, time.monotonic())
+        while step < self.n_steps:
+            if options.pace == "told" and played and options.next_slot is not None:
+                options.next_slot()
+            if stop.is_set():
+                return PlayReport(tuple(played), is_whole=False)
+            if prepared is None:
+                prepared = self._prepare(step, time.monotonic())
 
-                # The moment is played and told, and held while the next one is prepared.
-                moment = self._play_moment(prepared)
-                played.append(moment)
-                if self.on_moment is not None:
-                    self.on_moment(moment, len(self.moments))
-                prepared = self._hold(round_number, place, stop)
-
-            first = 0
-            round_number += 1
+            # The moment is played and told, and held while the next one is prepared.
+            moment = self._play_moment(prepared)
+            played.append(moment)
+            if self.on_moment is not None:
+                self.on_moment(moment, len(self.moments))
+            prepared = self._hold(step, stop)
+            step += 1
         return PlayReport(tuple(played), is_whole=not stop.is_set())
 
-    def _prepare(self, round_number: int, place: int, due_s: float) -> _PreparedMoment:
+    def _prepare(self, step: int, due_s: float) -> _PreparedMoment:
         """Compare all switches of a moment with what they should hold, and note the moment.
 
-        The journal says what comes before it is sent, so that a crash leaves no doubt. Round and
-        place count from 0; `due_s` is when the slot before the moment is over, on the monotonic
-        clock. A circuit of ours that somebody else has changed, or has set on a port of ours, is
-        an error.
+        The journal says what comes before it is sent, so that a crash leaves no doubt. Steps count
+        the moments of all rounds from 0; `due_s` is when the slot before the moment is over, on
+        the monotonic clock. A circuit of ours that somebody else has changed, or has set on a port
+        of ours, is an error.
         """
+        round_number, place = divmod(step, len(self.moments))
         targets: dict[int, frozenset[CrossConnect]] = {}
         differences: dict[int, Difference] = {}
         for index, state in self.moments[place].state_of_switch.items():
@@ -850,18 +853,16 @@ class _Player:
                 f" {tuning.delay_s:.3g} s ({len(tuning.status_of_untuned)} circuits are not tuned)"
             )
 
-    def _hold(
-        self, round_number: int, place: int, stop: threading.Event
-    ) -> _PreparedMoment | None:
+    def _hold(self, step: int, stop: threading.Event) -> _PreparedMoment | None:
         """Hold the circuits for the time of the plan, and prepare the next moment meanwhile.
 
-        The moment is the one at `place` of the plan. Only plans that are played by their own times
-        are held here (``pace="times"``). The next moment is prepared `_PREPARE_S` seconds before
-        it is due, so that reading the switches delays nothing; None if there is none.
+        Only plans that are played by their own times are held here (``pace="times"``). The moment
+        of the next step is prepared `_PREPARE_S` seconds before it is due, so that reading the
+        switches delays nothing; None if there is none.
         """
         if self.options.pace != "times":
             return None
-        moment = self.moments[place]
+        moment = self.moments[step % len(self.moments)]
         # A slot that is stretched lasts at least as long as the switch needs for a change; moments
         # of plans without times last 0 s and are not stretched.
         hold_s = moment.hold_s
@@ -870,16 +871,9 @@ class _Player:
         end_s = time.monotonic() + hold_s
         self._pass_time(end_s - _PREPARE_S, stop)
 
-        # Without a limit of rounds no moment is the last one.
-        next_round = round_number
-        next_place = place + 1
-        if next_place == len(self.moments):
-            next_round += 1
-            next_place = 0
-        is_last = self.options.rounds is not None and next_round >= self.options.rounds
         prepared = None
-        if not is_last and not stop.is_set():
-            prepared = self._prepare(next_round, next_place, end_s)
+        if step + 1 < self.n_steps and not stop.is_set():
+            prepared = self._prepare(step + 1, end_s)
         self._pass_time(end_s, stop)
         return prepared
 
@@ -950,9 +944,9 @@ def _own_sides(plan: NamedSwitch, only_ports: Set[int] | None) -> frozenset[str]
     if only_ports is not None:
         ports = sorted(only_ports)
         # A port takes part in the plan if it sends, or receives, in any state.
-        sources = np.flatnonzero((plan.plan.matchings >= 0).any(axis=0)).tolist()
-        destinations = np.unique(plan.plan.matchings[plan.plan.matchings >= 0]).tolist()
-        outside = sorted((set(sources) | set(destinations)) - only_ports)
+        state, source = np.nonzero(plan.plan.matchings >= 0)
+        used = np.union1d(source, plan.plan.matchings[state, source]).tolist()
+        outside = sorted(set(used) - only_ports)
         if outside:
             raise InputError(
                 f"{plan.plan.name}: the plan needs port {outside[0]}, which may not be touched",
