@@ -431,20 +431,16 @@ class WiringReader:
         if kind is None:
             return True
         describes_light = bool(netlist.get("ports"))
-        return describes_light and (kind == "switch" or self._can_switch(component, ()))
+        return describes_light and (kind == "switch" or self._can_switch(component))
 
-    def _can_switch(self, component: str, within: tuple[str, ...]) -> bool:
-        """Tell whether the netlist of a component, at any depth, may have a switch in it.
-
-        `within` are the components that it lies in, which are not gone through again.
-        """
+    def _can_switch(self, component: str) -> bool:
+        """Tell whether the netlist of a component, at any depth, may have a switch in it."""
         if component not in self._switching:
             self._switching[component] = False  # a component within itself adds nothing
             kinds = set()
             for part in self._inner_components(self._library[component]):
                 kinds.add(kind_of(part, self._declared, _ASSUMED_PINS))
-                inner = part in self._library and part not in within
-                if inner and self._can_switch(part, (*within, component)):
+                if part in self._library and self._can_switch(part):
                     kinds.add("switch")
             self._switching[component] = "switch" in kinds or kinds >= {"shifter", "coupler"}
         return self._switching[component]
