@@ -253,6 +253,22 @@ def test_layouts_are_drawable(fabric: om.Fabric) -> None:
     assert np.array_equal(ends, lay_out(fabric.graph.mate))
 
 
+@pytest.mark.parametrize(
+    "fabric",
+    [om.HexMesh.smartlight(), om.SquareMesh(4, 4), om.TriangularMesh(4, 4), om.HexMesh(2, 12)],
+    ids=lambda f: str(f.type),
+)
+def test_cells_that_are_joined_are_drawn_near_each_other(fabric: om.Fabric) -> None:
+    """No two cells overlap, not even twins with the same neighbours; no join is stretched."""
+    assert fabric.graph is not None
+    mate = fabric.graph.mate
+    middle = lay_out(mate).mean(axis=1)
+    distance = np.linalg.norm(middle[:, None] - middle[None], axis=2)
+    joined = np.flatnonzero(mate >= 0)
+    assert distance[joined // 4, mate[joined] // 4].max() < 2.6
+    assert (distance + 9 * np.eye(len(middle))).min() > 1.1
+
+
 def test_placements_are_where_cells_are_drawn() -> None:
     """In their own unit, turned as they are; expressions of gdsfactory are not evaluated."""
     places = {"m1": {"x": 0, "y": 0}, "m2": {"x": 300.0, "y": 0, "rotation": 90}}
