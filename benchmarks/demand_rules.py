@@ -74,7 +74,7 @@ def main() -> None:
                     began_s = time.process_time()
                     with suppress(TimeUp):
                         deadline = counted_time() + LONGEST_S
-                        for plan in rule.load()(
+                        for plan in rule.build(
                             task._replace(deadline=deadline, useful_ticks=1.05 * least)
                         ):
                             cost = finish_plan(plan, demand).cost(delay)

@@ -129,7 +129,7 @@ def _list_direct_schedules(problem: Collective, clock: Clock) -> Iterator[list[D
         for estimate_s, rule in list_rules(Size.of(task)):
             if estimate_s > min(LONGEST_RULE_S, clock.remaining_s / 2):
                 continue
-            plans = rule.load()(task)
+            plans = rule.build(task)
             schedule = min(plans, key=lambda plan: plan.cost(task.delay), default=None)
             if schedule is not None:
                 slot_bytes = schedule.ticks.astype(np.float64) * tick_bytes

@@ -21,8 +21,6 @@ from optmatch.solvers.method import Method, Run
 from optmatch.solvers.params import DemandParams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from optmatch.solvers.demands.birkhoff import Rule as Peeling
     from optmatch.solvers.demands.tasks import Build
 
@@ -49,11 +47,11 @@ def _ilp() -> Run:
     return solve
 
 
-def _rule(name: str, load: Callable[[], Build]) -> Run:
+def _rule(name: str, build: Build) -> Run:
     """Load a rule of the registry as a method of its own."""
     from optmatch.solvers.demands.scheduling import solve_demand
 
-    return partial(solve_demand, name=name, build=load())
+    return partial(solve_demand, name=name, build=build)
 
 
 def _birkhoff(rule: Peeling) -> Run:
@@ -122,7 +120,11 @@ _METHODS = (
     ),
     *(
         Method(
-            rule.name, Demand, partial(_rule, rule.name, rule.load), rule.summary, suits=_no_groups
+            rule.name,
+            Demand,
+            partial(_rule, rule.name, rule.build),
+            rule.summary,
+            suits=_no_groups,
         )
         for rule in RULES
         if rule.summary

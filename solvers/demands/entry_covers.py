@@ -1,8 +1,16 @@
 """Greedy covers of a demand: slot by slot, a matching of greatest weight among what is left.
 
-A rule (`choices`) says what an entry weighs and how long the slot is held. RATED and COMPARED
-choose a length that serves most for its time; CRITICAL serves the lines with the most entries left
-first, and MEDIAN large entries.
+A choice, a number that kernels compare, says what an entry weighs and how long the slot is held:
+
+- ``RATED``: the length at which a slot is estimated to serve most for its time, then the heaviest
+  matching for this length. The question is that of Eclipse (Venkatakrishnan et al. 2016, doi
+  10.1145/2896377.2901479), with two terms more: an entry that is finished saves its ports a
+  delay, and busy ports count more.
+- ``COMPARED``: the same with the heaviest matchings of eight lengths; without both terms, Eclipse.
+- ``CRITICAL``: the heaviest matching that covers all lines with the most entries left, held for
+  its largest entry: as many slots as the busiest line has entries, which is the fewest (SPECTRA,
+  Liang et al. 2026, arXiv 2603.07373; Konig's theorem).
+- ``MEDIAN``: the heaviest matching, held until its median entry is served.
 
 The *worth* of an entry is the value of one tick of its service; its *value* is that of its service
 in a slot of the length that is looked at. An entry is *finished* by a slot that serves all that is
@@ -21,7 +29,6 @@ from typing import NamedTuple
 import numpy as np
 
 from optmatch.model import TimeUp, counted_time
-from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN
 from optmatch.solvers.demands.entries import (
     UNLIMITED_WORK,
     Entries,
@@ -36,6 +43,7 @@ from optmatch.solvers.demands.sorting import largest_of, sort_first
 from optmatch.solvers.demands.tasks import CoverTask
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
+RATED, COMPARED, CRITICAL, MEDIAN = range(4)
 _WORK_PER_S = 4e8
 """Entries that kernels look at in a second; on two machines 2 to 6e8."""
 _SLICE_S = 0.0003

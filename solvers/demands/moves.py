@@ -20,9 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import counted_time
-from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED
 from optmatch.solvers.demands.entries import UNLIMITED_WORK, PortVectors, port_vectors
-from optmatch.solvers.demands.entry_covers import CoverTerms, copy_entries, cover_entries
+from optmatch.solvers.demands.entry_covers import (
+    COMPARED,
+    CRITICAL,
+    MEDIAN,
+    RATED,
+    CoverTerms,
+    copy_entries,
+    cover_entries,
+)
 from optmatch.solvers.demands.plans import Plan, add_service, shorten_slots
 from optmatch.solvers.demands.sorting import largest_of, sort_first
 from optmatch.solvers.demands.tasks import CoverTask, Size

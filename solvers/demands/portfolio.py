@@ -14,18 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import TimeUp, counted_time
-from optmatch.solvers.demands import decompositions, edge_colouring, planted
-from optmatch.solvers.demands.choices import RATED
 from optmatch.solvers.demands.entries import Entries, LineSums
-from optmatch.solvers.demands.entry_covers import yield_cover
+from optmatch.solvers.demands.entry_covers import RATED, yield_cover
 from optmatch.solvers.demands.first_fit import cover_first_fit, cover_matrix_first_fit
 from optmatch.solvers.demands.moves import MoveSearch
 from optmatch.solvers.demands.plans import Plan, finish_plan, join, serve, tidy
 from optmatch.solvers.demands.rules import RULES, PlanRule
 from optmatch.solvers.demands.tasks import CoverTask, Size
 
-_LOADED = (decompositions, edge_colouring, planted)
-"""Modules of rules that are loaded with this one, so that no import counts in a time limit."""
 _GRACE_S = 0.0008
 """The first rules may prolong the work by so much, if they are estimated to take no longer."""
 _MATRIX_PORTS = 4096
@@ -198,7 +194,7 @@ def _yield_rules(task: CoverTask, size: Size, late_s: float) -> Iterator[tuple[f
                 continue
             cost: float = np.inf
             with suppress(TimeUp):
-                for raw_plan in rule.load()(trial):
+                for raw_plan in rule.build(trial):
                     plan = finish_plan(raw_plan, part, trial.shortest)
                     cost = min(cost, plan.cost(trial.delay))
             if cost >= least_cost:
@@ -269,7 +265,7 @@ def yield_plans(
 
         # Its plans, with no slot longer than the demand needs where all entries are known.
         with suppress(TimeUp):
-            for raw_plan in rule.load()(
+            for raw_plan in rule.build(
                 task._replace(deadline=rule_deadline, useful_ticks=useful_ticks)
             ):
                 plan = raw_plan

@@ -14,10 +14,16 @@ import optmatch as om
 from optmatch.model import TimeUp
 from optmatch.solvers.demands import entry_covers
 from optmatch.solvers.demands.birkhoff import decompose, stuff
-from optmatch.solvers.demands.choices import COMPARED, CRITICAL, MEDIAN, RATED
 from optmatch.solvers.demands.decompositions import hold_terms, yield_in_delays
 from optmatch.solvers.demands.entries import Entries, LineSums
-from optmatch.solvers.demands.entry_covers import CHOICES, yield_cover
+from optmatch.solvers.demands.entry_covers import (
+    CHOICES,
+    COMPARED,
+    CRITICAL,
+    MEDIAN,
+    RATED,
+    yield_cover,
+)
 from optmatch.solvers.demands.first_fit import (
     complete,
     cover_heaviest_first,

@@ -63,8 +63,8 @@ def test_a_rule_that_is_no_better_on_a_part_comes_last(monkeypatch: pytest.Monke
         yield Plan(first.matchings, np.ceil(factor * first.ticks).astype(np.int64))
 
     rules = (
-        PlanRule("long", lambda: partial(yield_first_fit, factor=2.0), lambda _: 0.02),
-        PlanRule("short", lambda: partial(yield_first_fit, factor=0.5), lambda _: 0.05),
+        PlanRule("long", partial(yield_first_fit, factor=2.0), lambda _: 0.02),
+        PlanRule("short", partial(yield_first_fit, factor=0.5), lambda _: 0.05),
     )
     monkeypatch.setattr(portfolio, "RULES", rules)
     for n, names in ((90, ["short", "long"]), (12, ["long", "short"])):
@@ -77,7 +77,7 @@ def test_a_rule_without_time_is_not_even_tried(monkeypatch: pytest.MonkeyPatch) 
     def refuse(task: CoverTask) -> Iterator[Plan]:
         raise AssertionError("it takes half a second, and there are 20 ms")
 
-    monkeypatch.setattr(portfolio, "RULES", (PlanRule("slow", lambda: refuse, lambda _: 0.5),))
+    monkeypatch.setattr(portfolio, "RULES", (PlanRule("slow", refuse, lambda _: 0.5),))
     task = work_on(90)._replace(deadline=counted_time() + 0.02)
     assert len(list(yield_plans(task, has_moves=False))) == 1
 
@@ -90,7 +90,7 @@ def test_no_rule_takes_the_time_of_all_others(monkeypatch: pytest.MonkeyPatch) -
         available_s.append(task.deadline - counted_time())
         return iter(())
 
-    rule = PlanRule("late", lambda: wait, lambda _: 0.01)
+    rule = PlanRule("late", wait, lambda _: 0.01)
     monkeypatch.setattr(portfolio, "RULES", (rule,))
     for limit_s in (10.0, 0.2):
         task = work_on(12)._replace(deadline=counted_time() + limit_s)
