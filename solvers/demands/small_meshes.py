@@ -102,7 +102,7 @@ def list_matchings(fabric: Fabric) -> Held:
     # The largest come first, so that those that are parts of others are found when they come. A
     # mesh may hold a small matching, but none of the larger ones that contain it: hence matchings
     # that leave ports idle are tried as well.
-    for pairs in sorted(_pair_up(live_ports), key=len, reverse=True):
+    for pairs in sorted(pair_up(live_ports), key=len, reverse=True):
         check_time()
 
         # A slot may leave circuits of a matching unused, so parts of a matching need no row.
@@ -130,7 +130,7 @@ def list_matchings(fabric: Fabric) -> Held:
     )
 
 
-def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
+def pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
     """Yield all ways to connect some ports in pairs, also those that leave ports out.
 
     Ports 0, 1 and 2 give four: no pair, (1, 2), (0, 1) and (0, 2).
@@ -140,10 +140,10 @@ def _pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
         return
     first = ports[0]
     later_ports = ports[1:]
-    yield from _pair_up(later_ports)
+    yield from pair_up(later_ports)
     for position, partner in enumerate(later_ports):
         remaining = later_ports[:position] + later_ports[position + 1 :]
-        for pairs in _pair_up(remaining):
+        for pairs in pair_up(remaining):
             yield ((first, partner), *pairs)
 
 

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import IDLE, Limits, Status, ignore
+from optmatch.model import Limits, Status, ignore
 from optmatch.problems import Routing
+from optmatch.solvers.demands.plans import matching_of
+from optmatch.solvers.demands.small_meshes import Pairs, pair_up
 from optmatch.solvers.routing.branch_and_price import search
 from optmatch.solvers.routing.methods import route_by_negotiation
 
@@ -69,31 +71,11 @@ def _list_matchings(fabric: Fabric) -> Iterator[NDArray[np.int32]]:
     They are all permutations, or all pairings of bidirectional ports, in which of an odd number of
     ports each stays idle in its turn.
     """
-    live: list[int] = fabric.live_ports.tolist()
-    ways: Iterable[list[tuple[int, int]]]
+    live = fabric.live_ports.tolist()
+    ways: Iterable[Pairs] = (
+        tuple(zip(live, order, strict=True)) for order in itertools.permutations(live)
+    )
     if fabric.bidirectional:
-        ways = _pair_up([*live, IDLE] if len(live) % 2 else live)
-    else:
-        ways = (list(zip(live, order, strict=True)) for order in itertools.permutations(live))
+        ways = (pairs for pairs in pair_up(tuple(live)) if len(pairs) == len(live) // 2)
     for pairs in ways:
-        # The partner of an idle port is IDLE, -1: the last entry, which is cut off.
-        matching = np.full(fabric.n_ports + 1, IDLE, dtype=np.int32)
-        for source, destination in pairs:
-            matching[source] = destination
-            if fabric.bidirectional:
-                matching[destination] = source
-        yield matching[:-1]
-
-
-def _pair_up(left: list[int]) -> Iterator[list[tuple[int, int]]]:
-    """Yield all ways to split an even number of entries into pairs.
-
-    The first entry is paired with each other one in turn: of 0, 1, 2, 3 come 01 23, 02 13, 03 12.
-    """
-    if not left:
-        yield []
-        return
-    first, *other_sources = left
-    for k, second in enumerate(other_sources):
-        for pairs in _pair_up(other_sources[:k] + other_sources[k + 1 :]):
-            yield [(first, second), *pairs]
+        yield matching_of(pairs, fabric.n_ports, is_mutual=fabric.bidirectional)
