@@ -121,9 +121,12 @@ def test_light_is_that_of_the_optics(fabric: om.Fabric, sigma: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 4])
-@pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.type)
+@pytest.mark.parametrize("fabric", FABRICS[:2], ids=lambda fabric: fabric.type)
 def test_flips_do_what_they_promise(fabric: om.Fabric, seed: int | None) -> None:
-    """In known and in unknown phases; heat of the flipped cell itself is left out."""
+    """Where light cannot come back to a cell, in known and in unknown phases.
+
+    Heat of the flipped cell itself is left out.
+    """
     problem, solution = solved(fabric, 1)
     device = replace(LEAKY, phase_error_rad=0.01, thermal_crosstalk=0.0)
     light, states = slot_light(problem, solution, device, (0.0, 3e9), seed)
