@@ -54,15 +54,6 @@ that is more. Rules take 0.2 to 1.6 times their estimates at half of the demands
 _SHARE_OF_RULE = 0.25
 """Each rule may take this part of the time that is left, whatever its estimate, which is the time
 of compiled kernels on a free machine."""
-_TRIED_PORTS = 80
-"""Demands of so many ports at least have trials of rules."""
-_DENSE = 0.2
-"""They have trials if more than this part of the pairs of ports has a demand."""
-_TRIED_S = 0.01
-"""Rules that are estimated to take longer have a trial."""
-_TRIAL_PORTS = 32
-"""A trial has so many ports (``benchmarks/demand_constants.py portfolio._TRIAL_PORTS 16 64 --ports
-96 170 --limit 0.2``)."""
 _LONGEST_RULE_S = 10.0
 """Without any limit, rules that are estimated to take longer are left out."""
 _LONGEST_MOVE_S = 1.0
@@ -162,49 +153,6 @@ def list_rules(size: Size) -> list[tuple[float, PlanRule]]:
     return sorted(estimates, key=lambda estimate: estimate[0])
 
 
-def _yield_rules(task: CoverTask, size: Size, late_s: float) -> Iterator[tuple[float, PlanRule]]:
-    """Yield rules with their estimates in seconds, the quickest first, but hopeless ones last.
-
-    A dense demand of many ports has trials: a slow rule is first tried on the demand among a few
-    of the ports, which takes a small part of its time. It comes last if its plan is no shorter
-    there than those of quicker rules: on the whole it would most likely be longer, too. A rule
-    that could not end by `late_s`, a time of `counted_time`, has no trial and is left out.
-    """
-    if task.full_matrix is None or size.n_ports < _TRIED_PORTS:
-        yield from list_rules(size)
-        return
-
-    # The part of the demand for trials: that of a few ports which are drawn.
-    ports = np.random.default_rng(0).permutation(size.n_ports)[:_TRIAL_PORTS]
-    part = np.ascontiguousarray(task.full_matrix[np.ix_(ports, ports)])
-    if np.count_nonzero(part) <= _DENSE * part.size:
-        yield from list_rules(size)
-        return
-
-    # The plan of a rule has to be shorter than those of first fit and of quicker rules.
-    trial = CoverTask.of(part, task.delay, task.shortest)._replace(deadline=late_s)
-    least_cost: float = cover_first_fit(trial.entries, trial.lines, trial.shortest).cost(
-        trial.delay
-    )
-    last: list[tuple[float, PlanRule]] = []
-    for estimate_s, rule in list_rules(size):
-        # Quick rules come at once: a trial would take as long.
-        if estimate_s > _TRIED_S:
-            if counted_time() + estimate_s / rule.overrun > late_s:
-                continue
-            cost: float = np.inf
-            with suppress(TimeUp):
-                for raw_plan in rule.build(trial):
-                    plan = finish_plan(raw_plan, part, trial.shortest)
-                    cost = min(cost, plan.cost(trial.delay))
-            if cost >= least_cost:
-                last.append((estimate_s, rule))
-                continue
-            least_cost = cost
-        yield estimate_s, rule
-    yield from last
-
-
 def yield_plans(
     task: CoverTask, *, first: Plan | None = None, has_moves: bool = True
 ) -> Iterator[Plan]:
@@ -231,7 +179,7 @@ def yield_plans(
     late = task.deadline - _FINISH_S_PER_PLACE * first.matchings.size
     late_rules = max(late, began_s + _GRACE_S) if is_timed else np.inf
     moves = _yield_moves(task._replace(deadline=late), size, plans)
-    for estimate_s, rule in _yield_rules(task, size, late_rules):
+    for estimate_s, rule in list_rules(size):
         is_too_long = not is_timed and estimate_s > _LONGEST_RULE_S
         if is_too_long or (rule.needs_matrix and task.full_matrix is None):
             continue

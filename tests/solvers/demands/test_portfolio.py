@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import optmatch as om
 from optmatch.model import counted_time
 from optmatch.solvers.demands import portfolio
-from optmatch.solvers.demands.first_fit import cover_heaviest_first
 from optmatch.solvers.demands.plans import Plan, serve
 from optmatch.solvers.demands.portfolio import list_rules, yield_plans
 from optmatch.solvers.demands.rules import RULES, PlanRule
@@ -55,25 +53,7 @@ def test_rules_come_by_their_estimates() -> None:
     assert len(estimates) == sum(rule.estimate_s is not None for rule in RULES)
 
 
-def test_a_rule_that_is_no_better_on_a_part_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where most of many ports have a demand, a rule is tried before it takes long."""
-
-    def yield_first_fit(task: CoverTask, factor: float) -> Iterator[Plan]:
-        first = cover_heaviest_first(task.demand)
-        yield Plan(first.matchings, np.ceil(factor * first.ticks).astype(np.int64))
-
-    rules = (
-        PlanRule("long", partial(yield_first_fit, factor=2.0), lambda _: 0.02),
-        PlanRule("short", partial(yield_first_fit, factor=0.5), lambda _: 0.05),
-    )
-    monkeypatch.setattr(portfolio, "RULES", rules)
-    for n, names in ((90, ["short", "long"]), (12, ["long", "short"])):
-        task = work_on(n)
-        found = portfolio._yield_rules(task, Size.of(task), np.inf)
-        assert [rule.name for _, rule in found] == names
-
-
-def test_a_rule_without_time_is_not_even_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_without_time_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(task: CoverTask) -> Iterator[Plan]:
         raise AssertionError("it takes half a second, and there are 20 ms")
 
