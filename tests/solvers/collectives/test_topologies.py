@@ -19,7 +19,7 @@ from optmatch.solvers.collectives.offers import Offer
 from optmatch.solvers.collectives.plans import Laid
 from optmatch.solvers.collectives.spreading import CircuitSequence, list_gather_offers, spread
 from optmatch.solvers.collectives.sums import list_turned_torus_offers
-from optmatch.solvers.collectives.topologies import list_topologies, split_into_matchings
+from optmatch.solvers.collectives.topologies import list_topologies
 from tests.helpers.collectives import compute
 from tests.helpers.modes import examples, nightly_only
 
@@ -64,15 +64,6 @@ def test_a_duplex_ring_of_an_odd_number_joins_ports_of_different_numbers() -> No
     ports = solution.schedule.matchings[0]
     assert (ports[ports] == np.arange(10)).all()
     assert (ports % 2 != np.arange(10) % 2).any()
-
-
-def test_a_regular_graph_is_split_into_matchings() -> None:
-    rng = np.random.default_rng(5)
-    target = np.array([rng.permutation(9) for _ in range(4)])
-    peer = split_into_matchings(np.tile(np.arange(9), 4), target.reshape(-1), 4)
-    for row in peer:
-        assert sorted(row.tolist()) == list(range(9))
-    assert (np.sort(peer, axis=0) == np.sort(target, axis=0)).all()
 
 
 def test_large_kautz_graphs_are_split_at_once() -> None:
