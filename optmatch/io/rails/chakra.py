@@ -430,13 +430,11 @@ def _spell_as_protobuf(entry: dict[str, Any], *, as_text: bool) -> dict[str, Any
         present = [key for key in spellings if key in entry]
         if len(present) > 1:
             raise FormatError(f"{' and '.join(present)} are the same key: one of them is expected")
-        if not present:
-            continue
-        value = entry[present[0]]
-        if field == "type" and value in NODE_TYPES:
-            value = NODE_TYPES.index(value)
-        _check_whole(present[0], value, as_text=as_text)
-        node[field] = value
+        for key in present:
+            node[field] = entry[key]
+            if field == "type" and entry[key] in NODE_TYPES:
+                node[field] = NODE_TYPES.index(entry[key])
+            _check_whole(key, node[field], as_text=as_text)
 
     # Names of groups are texts, dimensions true or false, and all others whole numbers. Of an
     # attribute that is there twice, the one in the list counts.
@@ -1113,8 +1111,7 @@ def read_step(
     """
     nodes = read_traces(siblings(prefix), skipped=skipped)
     members = {} if groups is None else read_groups(groups, n_ranks=len(nodes.path_of_rank))
-    step = step_of(nodes, members, options or TraceOptions())
-    return replace(step, skipped=tuple(skipped)) if skipped else step
+    return step_of(nodes, members, options or TraceOptions())
 
 
 def step_of(nodes: Nodes, groups: Members, options: TraceOptions) -> Step:
@@ -1137,12 +1134,20 @@ def step_of(nodes: Nodes, groups: Members, options: TraceOptions) -> Step:
     return step
 
 
+class _UsedGroup(NamedTuple):
+    """A group that operations of a step use."""
+
+    number: int
+    ranks: tuple[int, ...]
+    first: int
+    """The first operation that uses it."""
+
+
 class _Draft:
     """The operations of all ranks, one for each node, before they are a step.
 
     Columns have shape (operations,), in the order of `nodes`, in which each node stands behind
-    those that it waits for; `MISSING` (-1) stands for what is not known. ``group_ranks[group]``
-    are the ranks of a group.
+    those that it waits for; `MISSING` (-1) stands for what is not known.
     """
 
     def __init__(self, nodes: Nodes, groups: Members, options: TraceOptions) -> None:
@@ -1154,17 +1159,14 @@ class _Draft:
         self.nodes = nodes
         self.members = groups
         self.options = options
-        self.number_of_group: dict[str, int] = {}
-        """The place in `group_ranks` of each group that operations use."""
-        self.group_ranks: list[tuple[int, ...]] = []
-        self.first_of_group: list[int] = []
-        """The first operation that uses each group."""
+        self.groups: dict[str, _UsedGroup] = {}
+        """The groups that operations use, by their names, in the order of their numbers."""
 
         n_operations = len(nodes.rank)
         self.kind = np.full(n_operations, COMPUTE_OPERATION, dtype=np.int64)
         """A place in `OPERATIONS`."""
         self.group = np.full(n_operations, MISSING)
-        """A place in `group_ranks`."""
+        """The number of a group."""
         self.peer = np.full(n_operations, MISSING)
         """The other rank of a message."""
         self.match = np.full(n_operations, MISSING)
@@ -1177,12 +1179,10 @@ class _Draft:
         trace has measured counts only where the collective becomes computation."""
 
     def find_group(self, name: str, ranks: Sequence[int], operation: int) -> int:
-        """Return the place of the group of an operation; a new one is added with these ranks."""
-        if name not in self.number_of_group:
-            self.number_of_group[name] = len(self.group_ranks)
-            self.group_ranks.append(tuple(ranks))
-            self.first_of_group.append(operation)
-        return self.number_of_group[name]
+        """Return the number of the group of an operation; a new one is added with these ranks."""
+        if name not in self.groups:
+            self.groups[name] = _UsedGroup(len(self.groups), tuple(ranks), operation)
+        return self.groups[name].number
 
     def match_collectives(self) -> None:
         """Find which operations of different ranks are parts of the same collective.
@@ -1201,15 +1201,15 @@ class _Draft:
             group = self.find_group(name, ranks, first)
             operations_of_rank[group][int(nodes.rank[first])] = operations
 
-        for name, group in self.number_of_group.items():
-            ranks = self.group_ranks[group]
-            columns = [operations_of_rank[group].get(rank, _NO_NODES) for rank in ranks]
+        for name, used in self.groups.items():
+            operations_of = operations_of_rank[used.number]
+            columns = [operations_of.get(rank, _NO_NODES) for rank in used.ranks]
             # If one rank has 10 and another 8, the last 2 of the first rank have no counterpart.
             # They become computation that lasts as long as the trace says, or are refused where
             # nothing may be left out; the rank that has most of them names them.
             longest = max(columns, key=len)
             n_common = min(map(len, columns))
-            for rank, operations in zip(ranks, columns, strict=True):
+            for rank, operations in zip(used.ranks, columns, strict=True):
                 for operation in longest[len(operations) :].tolist():
                     nodes.skip(
                         operation, f"group {name}: rank {rank} has no part in this collective"
@@ -1242,7 +1242,7 @@ class _Draft:
                 )
 
             self.kind[table] = _KIND_OF_COLLECTIVE[collective]
-            self.group[table] = group
+            self.group[table] = used.number
             self.size_bytes[table] = size_bytes
             self.match[table] = self.n_matches + np.arange(n_common)
             self.n_matches += n_common
@@ -1272,7 +1272,7 @@ class _Draft:
         self.kind[both_ends] = np.where(messages.kind[paired] == SEND, SEND_OPERATION, RECV)
 
         # Messages do not share a group with collectives, as they are communication of a pipeline.
-        groups_of_collectives = set(self.number_of_group)
+        groups_of_collectives = set(self.groups)
         for message in paired.tolist():
             operation = int(operations[message])
             group = groups[message]
@@ -1320,6 +1320,7 @@ class _Draft:
             match=self.match.astype(np.int32),
             dep_start=np.searchsorted(nodes.child, np.arange(len(nodes.rank) + 1)),
             dep=nodes.parent,
+            skipped=tuple(nodes.skipped or ()),
         )
 
     def _make_groups(self) -> list[Group]:
@@ -1335,38 +1336,37 @@ class _Draft:
         has_all_to_alls = set(np.unique(self.group[self.kind == ALL_TO_ALL]).tolist())
         groups: list[Group] = []
         group_of_rank: dict[tuple[str, bool, int], Group] = {}
-        for name, number in self.number_of_group.items():
-            ranks = self.group_ranks[number]
-            rail = self.options.rail(ranks)
+        for name, used in self.groups.items():
+            rail = self.options.rail(used.ranks)
             if rail is None:
                 raise self.nodes.fail(
-                    self.first_of_group[number],
+                    used.first,
                     f"group {name}: its ranks are on several rails and several servers, with"
                     f" {self.options.gpus_per_server} GPUs in a server (--gpus-per-server) whose"
                     f" ranks are {self.options.stride} apart (--stride)",
                 )
 
             # What a group does tells its dimension, unless the options or the trace do.
-            if number in has_messages:
+            if used.number in has_messages:
                 guess = "pp"
-            elif number in has_all_to_alls:
+            elif used.number in has_all_to_alls:
                 guess = "ep"
             else:
                 guess = "tp" if rail < 0 else "dp"
             told = self.options.dimensions.get(name, self.nodes.described_groups.get(name))
             dimension = cast(Dimension, told if told in DIMENSIONS else guess)
-            group = Group(name, dimension, ranks, rail)
+            group = Group(name, dimension, used.ranks, rail)
             groups.append(group)
 
             # Groups of one dimension either have the same ranks or none in common. Those of a
             # pipeline may be pairs of neighbours, which overlap.
             if dimension == "pp":
                 continue
-            for rank in ranks:
+            for rank in used.ranks:
                 other = group_of_rank.setdefault((dimension, rail < 0, rank), group)
-                if set(other.ranks) != set(ranks):
+                if set(other.ranks) != set(used.ranks):
                     raise self.nodes.fail(
-                        self.first_of_group[number],
+                        used.first,
                         f"rank {rank} is in the groups {other.name} and {name}, both {dimension}:"
                         f" tell the dimension of one of them (--dimension {name}=cp)",
                     )

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -630,6 +630,8 @@ def _assign_kernels(
             number = events.link_number(event, "External id")
             if number in call_of_external_id:
                 call_event = call_of_external_id[number]
+
+        # What is no communication by its links or its name is computation.
         is_of_nccl = _NCCL_KERNEL.match(events.text(span.event, "name")) is not None
         if span.memory or not (is_of_nccl or call_event is not None):
             recording.computing.append(span)
@@ -1120,8 +1122,7 @@ def read_kineto_step(
     """
     recordings = _read_all_ranks(paths, groups, skipped)
     nodes, members = make_nodes(recordings, skipped)
-    step = step_of(nodes, members, options or TraceOptions())
-    return replace(step, skipped=tuple(skipped)) if skipped else step
+    return step_of(nodes, members, options or TraceOptions())
 
 
 def read_kineto_demand(
@@ -1296,6 +1297,8 @@ def _check_sequences(recordings: Sequence[Recording], skipped: list[str] | None)
             ]
             if not numbers or MISSING in numbers:
                 continue
+
+            # Both count from the same number, as far as both go.
             first, first_numbers = first_of_group.setdefault((name, ranks), (recording, numbers))
             common = zip(numbers, first_numbers, strict=False)
             if any(number != first_number for number, first_number in common):

@@ -208,6 +208,8 @@ def _events(solution: Solution) -> Iterator[dict[str, Any]]:
             "pid": pid_of_process.setdefault(process, len(pid_of_process) + 1),
             "tid": tid_of_thread.setdefault((process, thread), len(tid_of_thread) + 1),
         }
+
+        # Arguments that do not apply are left out.
         arguments: dict[str, Any] = {
             "group": span.group,
             "switch": span.switch,
