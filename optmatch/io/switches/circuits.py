@@ -406,7 +406,7 @@ def read_port_tables(
     name = path_name(path)
     rows_of_switch: dict[str, dict[int, PortSides]] = {}
     with naming(name):
-        records = list(csv_records(read_bytes(path), name, COLUMNS, needed=COLUMNS[1:4]))
+        records = csv_records(read_bytes(path), name, COLUMNS, needed=COLUMNS[1:4])
         has_names = all(row.get("port", "") in names for _, _, row in records)
         for place, _, row in records:
             port_text = row.get("port", "")

@@ -75,6 +75,9 @@ class RackNodes:
         The output of its tail at which a fibre begins, and the input of its head at which it ends.
     n_chip_ports
         How many inputs and outputs of a server are ports of chips.
+    first_node
+        The first node that holds anything: a server, or where light does not pass servers the
+        first inter-rack switch.
     """
 
     def __init__(self, rack: RackFabric) -> None:
@@ -91,6 +94,7 @@ class RackNodes:
         self.head_of_fibre: NDArray[np.int64] = heads.astype(np.int64)
         n_nodes = rack.n_servers + rack.n_rack_switches
         self.n_chip_ports = rack.chips_per_server * rack.ports_per_chip
+        self.first_node = 0 if rack.through else rack.n_servers
         first_place = np.where(np.arange(n_nodes) < rack.n_servers, self.n_chip_ports, 0)
         self.input_of_fibre: NDArray[np.int64] = first_place[heads] + rank_in_group(heads)
         self.output_of_fibre: NDArray[np.int64] = first_place[tails] + rank_in_group(tails)
@@ -107,26 +111,23 @@ class RackNodes:
         # As many fibres arrive at a switch as leave it, so that those that leave count its ports.
         leaving = np.bincount(self.tail_of_fibre, minlength=rack.n_servers)
         labels_of_node: dict[str, tuple[str, ...]] = {}
-        if rack.through:
-            for server in range(rack.n_servers):
-                fibres = int(leaving[server])
-                first_chip = server * rack.chips_per_server
-                labels = [
-                    *(
-                        f"chip {chip} port {port}"
-                        for chip in range(first_chip, first_chip + rack.chips_per_server)
-                        for port in range(rack.ports_per_chip)
-                    ),
-                    *(f"fibre place {place}" for place in range(fibres)),
-                ]
-                labels_of_node[f"server {server}"] = tuple(labels)
+        for server in range(self.first_node, rack.n_servers):
+            first_chip = server * rack.chips_per_server
+            labels_of_node[f"server {server}"] = (
+                *(
+                    f"chip {chip} port {port}"
+                    for chip in range(first_chip, first_chip + rack.chips_per_server)
+                    for port in range(rack.ports_per_chip)
+                ),
+                *(f"fibre place {place}" for place in range(leaving[server])),
+            )
 
         # An inter-rack switch has the low and the high end of each rack in turn.
         for switch, (axis, first, second) in enumerate(rack.rack_switches.tolist()):
-            fibres = int(leaving[rack.n_servers + switch])
             name = f"inter-rack switch {switch} ({AXES[axis]} {first} {second})"
             labels_of_node[name] = tuple(
-                f"rack {k // 2} {('low', 'high')[k % 2]}" for k in range(fibres)
+                f"rack {k // 2} {('low', 'high')[k % 2]}"
+                for k in range(leaving[rack.n_servers + switch])
             )
         return labels_of_node
 
@@ -142,7 +143,6 @@ class RackNodes:
         join the two ports, one after the other, are an `InputError`.
         """
         through = self.rack.through
-        first_node = 0 if through else self.rack.n_servers
         name = f"the circuit from port {source_port} to port {destination_port}"
 
         # `node` and `entry` are where the light is: at first a port of a chip at its server, then
@@ -158,7 +158,7 @@ class RackNodes:
                     raise InputError(
                         f"{name}: fibre {fibre} does not begin {begin}", where="fibres"
                     )
-                yield node - first_node, entry, int(self.output_of_fibre[fibre])
+                yield node - self.first_node, entry, int(self.output_of_fibre[fibre])
             node = int(self.head_of_fibre[fibre])
             entry = int(self.input_of_fibre[fibre])
 
@@ -176,12 +176,9 @@ class RackNodes:
         `node` is its place in `label_nodes`, and `place` counts chips first, then fibres: those
         that arrive at inputs, or leave at outputs.
         """
-        rack = self.rack
-        is_server = rack.through and node < rack.n_servers
-        if is_server and place < self.n_chip_ports:
+        graph_node = node + self.first_node
+        if graph_node < self.rack.n_servers and place < self.n_chip_ports:
             return RackPart("port", node * self.n_chip_ports + place)
-        # Nodes of the racks begin with the servers even where light does not pass them.
-        graph_node = node if rack.through else node + rack.n_servers
         is_there = (self.tail_of_fibre == graph_node) & (self.output_of_fibre == place)
         if is_input:
             is_there = (self.head_of_fibre == graph_node) & (self.input_of_fibre == place)
