@@ -55,12 +55,10 @@ class Level:
 
     def reason_to_pass(self, name: str) -> str | None:
         """Return why a name may be passed over; None if it is not known to be harmless."""
-        if name in self.harmless:
-            return self.harmless[name]
-        for pattern, reason in self.harmless.items():
-            if "*" in pattern and fnmatchcase(name, pattern):
-                return reason
-        return None
+        fitting = (
+            reason for pattern, reason in self.harmless.items() if fnmatchcase(name, pattern)
+        )
+        return self.harmless.get(name) or next(fitting, None)
 
 
 @dataclass(slots=True)
@@ -72,7 +70,6 @@ class _Account:
     """The fate of each name, by its level and the name, in the order in which they were met."""
     warnings: list[str] = field(default_factory=list)
     """Sentences on what is not understood, with what is assumed in its place."""
-    _known: dict[str, set[str]] = field(default_factory=dict)
     _unknown: dict[str, tuple[Level, dict[str, str]]] = field(default_factory=dict)
 
     def take(self, level: Level, names: Iterable[str], where: str = "") -> None:
@@ -92,9 +89,8 @@ class _Account:
         FormatError
             If a name is unknown, and the level assumes nothing in its place.
         """
-        known_names = self._known.setdefault(level.what, set())
         for name in names:
-            if name in known_names:
+            if (level.what, name) in self.fates:
                 continue
 
             # A name is used, passed over for a reason, assumed to say nothing, or refused.
@@ -111,7 +107,6 @@ class _Account:
                 raise FormatError(
                     f"unknown {level.what} {name!r}: known are {listed}", where=where
                 )
-            known_names.add(name)
 
     def assume(self, sentence: str) -> None:
         """Say what is not understood, and what is assumed in its place; once for each sentence."""

@@ -105,11 +105,8 @@ class Heater(Value):
 
     @property
     def largest_turn_rad(self) -> float:
-        """By how much the largest voltage turns the phase."""
-        largest_v = self.largest_volts
-        if math.isinf(largest_v):
-            return math.inf
-        return self.turn_rad(largest_v)
+        """By how much the largest voltage turns the phase; infinite without a limit."""
+        return self.turn_rad(self.largest_volts)
 
     def turn_rad(self, volts: float) -> float:
         """Return by how much a voltage in V turns the phase, in rad, from that without voltage.

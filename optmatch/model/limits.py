@@ -63,10 +63,7 @@ class Stopwatch:
     def running_block(self) -> UncountedBlock | None:
         """Return the block that holds the stopwatch now, the innermost one; None if it runs."""
         # Another thread may end the last block at any moment, so the list is read once.
-        innermost = self._open[-1:]
-        if not innermost:
-            return None
-        return innermost[0]
+        return next(reversed(self._open), None)
 
     def hold(self, block: UncountedBlock) -> None:
         """Let no time count until `release`; blocks may overlap."""
