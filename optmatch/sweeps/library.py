@@ -309,9 +309,8 @@ def _merge_best(best: Record | None, solution: Solution) -> Record | None:
     # A problem without an answer has no objective and no bound: only a stronger proof is better.
     is_infeasible = solution.status is Status.INFEASIBLE
     was_infeasible = best.status == Status.INFEASIBLE.value
-    if is_infeasible and not was_infeasible:
-        return _make_record(solution, None, solution.method)
-    if is_infeasible and best.proof == "search" and solution.proof != "search":
+    is_stronger = best.proof == "search" and solution.proof != "search"
+    if is_infeasible and (is_stronger or not was_infeasible):
         return _make_record(solution, None, solution.method)
     if is_infeasible or was_infeasible:
         return best

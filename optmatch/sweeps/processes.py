@@ -234,7 +234,6 @@ class Processes(Executor):
             share = [cores[(first + j) % len(cores)] for j in range(n_cores_each)]
             thread = threading.Thread(target=self._serve_calls, args=(share,), daemon=True)
             self._threads.append(thread)
-        for thread in self._threads:
             thread.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

@@ -232,20 +232,14 @@ def compare_rows(labelled_rows: Iterable[tuple[str, Row]]) -> _Ratios:
         if not scores:
             continue  # proved to be infeasible, or too hard for all
         best = min(scores)
-        qualities = [_score_ratio(row.score, best) for _, row in contest]
+        rated = [(label, row, _score_ratio(row.score, best)) for label, row in contest]
 
         # Times compare among the methods that have found the best objective.
-        shortest_s = min(
-            row.time_s
-            for (_, row), quality in zip(contest, qualities, strict=True)
-            if quality == 1.0
-        )
+        shortest_s = min(row.time_s for _, row, quality in rated if quality == 1.0)
 
         # Fewer slots of an all-to-all are better, whatever the ratio of objectives is.
-        places = [
-            (row.slots or 0, quality) for (_, row), quality in zip(contest, qualities, strict=True)
-        ]
-        for (label, row), quality in zip(contest, qualities, strict=True):
+        places = [(row.slots or 0, quality) for _, row, quality in rated]
+        for (label, row, quality), place in zip(rated, places, strict=True):
             ratios.quality[label].append(quality)
             if quality != 1.0:
                 time_ratio = math.inf
@@ -257,7 +251,6 @@ def compare_rows(labelled_rows: Iterable[tuple[str, Row]]) -> _Ratios:
 
             # Equal methods share the mean of their places: two best ones are both at 1.5.
             if row.objective is not None:
-                place = (row.slots or 0, quality)
                 n_better = sum(other < place for other in places)
                 n_equal = places.count(place)
                 ratios.rank[label].append(1 + n_better + (n_equal - 1) / 2)

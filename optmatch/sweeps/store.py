@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -82,7 +81,8 @@ class Task(Value):
 
     def options(self) -> str:
         """Return the limits that are set, as JSON."""
-        return _limits_as_json(self.limits)
+        limits_set = {name: value for name, value in asdict(self.limits).items() if value}
+        return json.dumps(limits_set, sort_keys=True)
 
     def key(self, problem_sha256: str = "") -> str:
         """Return the key of this task in a store: a digest of all that determines its result.
@@ -100,13 +100,6 @@ class Task(Value):
         """
         sha256 = problem_sha256 or problem_digest(self.problem)
         return key_of(sha256, self.method or "", self.seed, self.options(), __version__)
-
-
-@lru_cache
-def _limits_as_json(limits: Limits) -> str:
-    """Return the limits that are set, as JSON. Many tasks share the same limits."""
-    limits_set = {name: value for name, value in asdict(limits).items() if value}
-    return json.dumps(limits_set, sort_keys=True)
 
 
 def key_of(*parts: str | int) -> str:

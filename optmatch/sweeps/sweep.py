@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -279,13 +279,9 @@ def _memory_limit(max_growth_bytes: int | None) -> Iterator[None]:
     import resource
 
     # A line of the file reads `VmData:    12345 kB`, of 1024 bytes each.
-    data_kib = 0
-    for line in status_file.read_text().splitlines():
-        if line.startswith("VmData"):
-            data_kib = int(line.split()[1])
-
+    data_kib = re.findall(r"^VmData:\s*(\d+)", status_file.read_text(), re.MULTILINE)
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
-    new_limit = data_kib * 1024 + max_growth_bytes
+    new_limit = sum(map(int, data_kib)) * 1024 + max_growth_bytes
     resource.setrlimit(resource.RLIMIT_DATA, (new_limit, hard_limit))
     try:
         yield
@@ -388,15 +384,14 @@ def _check_row(row: Row, problem: Problem) -> tuple[Verdict, str]:
 DEFAULT = "default"
 """Stands for the default method of a kind."""
 
-# The keys of a spec, each with the types that it may have.
-_TYPES_OF_KEY: dict[str, tuple[type, ...]] = {
-    "problems": (list,),
-    "generate": (list,),
-    "methods": (list, dict),
-    "seeds": (int, list),
-    "limits": (dict,),
+# The keys of a spec, each with what it may hold.
+_FORM_OF_KEY = {
+    "problems": form_of(Sequence[Any]),
+    "generate": form_of(Sequence[Any]),
+    "methods": form_of(Sequence[Any] | Mapping[str, Any]),
+    "seeds": form_of(int | Sequence[int]),
+    "limits": form_of(Mapping[str, Any]),
 }
-_WORD_OF_TYPE = {list: "a list", dict: "a table", int: "a whole number"}
 
 
 def read_spec(path: str | os.PathLike[str], generate: Callable[[str], Problem]) -> list[Task]:
@@ -444,12 +439,9 @@ def _read_tasks(
     # Everything is checked before the first problem is read, which may take long: first that the
     # keys are known and their values of the right types.
     for key, value in tree.items():
-        types = _TYPES_OF_KEY.get(key)
-        if types is None:
-            raise InputError(_unknown_name(key, list(_TYPES_OF_KEY)), where=key)
-        if not isinstance(value, types):
-            allowed = " or ".join(_WORD_OF_TYPE[allowed_type] for allowed_type in types)
-            raise InputError(f"{key} = {value!r}: {allowed} is expected", where=key)
+        if key not in _FORM_OF_KEY:
+            raise InputError(_unknown_name(key, list(_FORM_OF_KEY)), where=key)
+        _FORM_OF_KEY[key].check(key, value)
 
     methods = tree.get("methods", [DEFAULT])
     _check_methods(methods)

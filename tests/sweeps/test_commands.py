@@ -88,6 +88,8 @@ def test_a_file_may_have_the_marks_of_a_pattern_in_its_name(tmp_path: Path, name
         ("problems = 3", "problems = 3: a list is expected"),
         ('problems = ["none-*.json"]', r"problems\[0\]: 'none-\*.json': no such file"),
         ("seeds = 3", "no tasks"),
+        ("seeds = true", "seeds = True: a whole number or a list is expected"),
+        ("seeds = [0, 1.5]", r"seeds\[1\] = 1.5: not a whole number"),
         ("[limits]\ntime = 3", "limits/time: unknown key 'time': known are"),
         ("[limits]\ntime_s = -3", "time_s = -3"),
         ("[[generate]]\nsize = [1]", r"generate\[0\]: a table with a command"),
