@@ -9,8 +9,9 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,11 +66,7 @@ def _write(entry: Any, keep_ndim: int | None) -> Any:
     # What is no record is plain, or a collection of records.
     if isinstance(entry, np.ndarray) and keep_ndim is not None and entry.ndim >= keep_ndim:
         return entry
-    if isinstance(entry, Mapping):
-        return {str(key): _write(part, keep_ndim) for key, part in entry.items()}
-    if isinstance(entry, tuple | list):
-        return [_write(part, keep_ndim) for part in entry]
-    return plain(entry)
+    return plain(entry, partial(_write, keep_ndim=keep_ndim))
 
 
 def check_format(tree: Any, where: str, *formats: str) -> str:

@@ -1292,13 +1292,12 @@ def read_market(content: bytes, path: str) -> Any:
     with ``%`` are comments, and the first other line has the sizes. `content` is the file, and
     `path` its name in errors.
     """
-    numbered = enumerate(decode(content, path).split("\n"), start=1)
-    lines = [(f"{path}:{number}", line) for number, line in numbered if line.strip()]
+    rows = split_words(content, path)
 
     # The first line is such as ``%%MatrixMarket matrix coordinate real general``. Kinds of
     # matrices that are no demand are refused.
     place = f"{path}:1"
-    words = (lines[0][1] if lines else "").lower().split()
+    words = [word.lower() for row in rows[:1] for word in row.fields]
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
         raise FormatError(f"not Matrix Market: {_HEADER} is expected", path=place)
     layout, field, symmetry = words[2:]
@@ -1310,9 +1309,9 @@ def read_market(content: bytes, path: str) -> Any:
         raise FormatError(f"{layout} {field}: {_HEADER} is expected", path=place)
 
     # The line of sizes has rows, columns, and of coordinates the number of entries.
-    body = [(place, line.split()) for place, line in lines[1:] if line.lstrip()[:1] != "%"]
+    body = [row for row in rows[1:] if not row.fields[0].startswith("%")]
     if not body:
-        raise FormatError("the line with the size is missing", path=f"{path}:{len(lines) + 1}")
+        raise FormatError("the line with the size is missing", path=f"{path}:{len(rows) + 1}")
     unit = stated_unit(content, path)
     if unit is not BYTES:
         raise FormatError(f"the entries are in {unit.text}: bytes are expected", path=path)
@@ -1354,7 +1353,7 @@ def read_market(content: bytes, path: str) -> Any:
 
 
 def _read_coordinates(
-    lines: Sequence[tuple[str, list[str]]],
+    lines: Sequence[Row],
     shape: tuple[int, int],
     is_pattern: bool,
     is_symmetric: bool,
@@ -1362,8 +1361,8 @@ def _read_coordinates(
 ) -> Any:
     """Read entries by row and column, both from 1; of a symmetric matrix one half.
 
-    A line is its place and its words: row, column and value; entries of a pattern have no value,
-    and are 1. Entries that occur twice add up, as the format wants it. The result is a sparse
+    A line has the words row, column and value; entries of a pattern have no value, and are 1.
+    Entries that occur twice add up, as the format wants it. The result is a sparse
     matrix of this `shape`.
     """
     n_words = 2 if is_pattern else 3

@@ -512,12 +512,13 @@ def _is_half(text: Any) -> bool:
     return isinstance(text, str) and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, write: Callable[[Any], Any] | None = None) -> Any:
     """Turn numbers, texts, arrays, and mappings and sequences of these into JSON types.
 
     Numbers that are not finite become strings, and -0.0 becomes 0.0, so that equal content has
-    equal text.
+    equal text. Entries of mappings and sequences are those of `write`; plain ones if it is None.
     """
+    write = write or plain
     if isinstance(value, np.ndarray) and value.dtype.kind in "if" and np.isfinite(value).all():
         return (value + 0).tolist()  # -0.0 and 0.0: one content
     if isinstance(value, np.ndarray | np.generic):
@@ -527,9 +528,9 @@ def plain(value: Any) -> Any:
 
     # Collections become those of JSON, entry by entry.
     if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
+        return {str(key): write(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return list(map(write, value))
     if value is None or isinstance(value, bool | int | str):
         return value
     raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -285,7 +285,8 @@ def netlist_tree(
     else:
         cell_names = [f"cell{cell}" for cell in range(graph.n_cells)]
     cells = _make_valid(cell_names)
-    ports = _make_valid([name for name, _ in _list_ports(fabric)])
+    port_names = [name for name, _ in _list_ports(fabric)]
+    ports = _make_valid(port_names)
     terminal_of_port = [terminal for _, terminal in _list_ports(fabric)]
 
     def pin(terminal: int) -> str:
@@ -327,7 +328,7 @@ def netlist_tree(
             "cell_length": 1.0,
             "open_pins": [pin(t) for t, other in enumerate(mate) if other < 0 and t not in used],
             **_list_changed("cell_names", cells, cell_names),
-            **_list_changed("port_names", ports, [name for name, _ in _list_ports(fabric)]),
+            **_list_changed("port_names", ports, port_names),
             **directions,
         },
     }
