@@ -4,12 +4,13 @@ Shifts and routes are chosen together. In configuration c rank r sends to rank r
 block for the rank o places onward takes j_c(o) hops in configuration c, with
 o = j_1 g_1 + ... + j_K g_K. All ranks do the same, so each circuit of a configuration carries as
 much, and a rank sends as many blocks as there are hops to all offsets: least for shortest paths.
-`list_shifts` looks for the shifts whose paths are shortest, by hill climbing.
+`list_shifts` looks for the shifts whose paths are shortest, by local search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -28,18 +29,25 @@ from optmatch.solvers.collectives.rounds import (
 )
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
-RESTARTS = 40
-"""Climbs for one number of configurations; fewer where each is long. Measured with 64 and 96
-ranks, 3 to 10 configurations and three seeds: half as many end with up to 0.8 % more hops, twice
-as many with up to 0.7 % less."""
-TRIED = 8
-"""Numbers of configurations that are tried, and shifts for each whose rounds are counted."""
 FAR = 1 << 30
 """The distance of an offset that no path reaches."""
-STEPS_PER_S = 10_000_000
-"""Steps of a climb in one sweep for which a second is needed, as it takes several sweeps."""
-CLIMB_STEPS = 40_000_000
-"""Steps of all climbs for one number of configurations, in one sweep of each: about a second."""
+TRIED = 8
+"""Numbers of configurations that are tried, and shifts for each whose rounds are counted."""
+MOST_TIMES = (FAR, 2, 1)
+"""How often a path may take a shift, one after another: paths of more hops need fewer rounds where
+each takes a shift once. Without a limit of 1 the least time is up to 4 % longer."""
+STEPS_PER_S = 100_000_000
+"""Steps of the paths to all offsets, for which each of them compares all pairs of shifts."""
+RANDOM_SETS = 8
+"""Random sets of shifts with which local searches begin, at most. With half and twice of it
+all-to-alls of 24 to 100 ranks are equal within 0.4 % on average; with 2 some take 2 % longer."""
+MOST_EXCHANGES = 1_000
+"""The most exchanges of shifts that one local search tries. With half of it all-to-alls of 24 to
+100 ranks over several ports take 0.7 % longer, those over one port as long as with all of it."""
+EXCHANGE_EFFORT = 1_500_000
+"""Sums of an offset and a shift that one local search looks at, about 8 ms."""
+RANDOM_EFFORT = 6_000_000
+"""The same for all searches that begin with random sets."""
 
 
 def split_rounds(n: int, n_configurations: int) -> tuple[int, ...]:
@@ -90,194 +98,181 @@ class Circulant(NamedTuple):
 
 
 @inner_kernel
-def relax(distance, shift, least):
-    """Update the fewest hops to all offsets for circuits that lead some places further.
+def count_terms(shifts, two_way, work):
+    """Add up of how many shifts each offset is a sum, at least; `FAR` if some is no sum.
 
-    ``distance[offset]`` are the fewest hops without the new circuits, and ``least[offset]``
-    receives those with them (both may be one array); offsets count modulo n. A path may take the
-    new circuits, which lead `shift` places onward, any number of times.
-
-    Example with n = 6 and shift 2: the hops lead along the cycles 0 2 4 0 and 1 3 5 1. If offset 0
-    takes 0 hops, offset 2 takes 1 and offset 4 takes 2.
+    Breadth-first search from offset 0, modulo the number n of offsets. With 8 offsets and the
+    shifts 1 and 3 the result is 1 + 2 + 1 + 2 + 3 + 2 + 3 = 14. Two-way shifts can be subtracted,
+    too. `work`, shape (2, n), is scratch.
     """
-    n = len(distance)
-    for offset in range(n):
-        least[offset] = distance[offset]
-    # There are gcd(shift, n) cycles of equal length. Going along a cycle, each offset has at most
-    # one hop more than the offset before. A cycle has no beginning, so it is gone round twice: the
-    # offset with the fewest hops is met in the first turn, and then told to all others.
-    cycles = np.gcd(shift, n)
-    for start in range(cycles):
-        offset = start
-        for _ in range(2 * (n // cycles)):  # one round finds the least, one covers all
-            following = offset + shift
-            following -= n if following >= n else 0
-            if least[offset] + 1 < least[following]:
-                least[following] = least[offset] + 1
-            offset = following
+    distance = work[0]
+    queue = work[1]
+    distance[:] = FAR
+    distance[0] = 0
+    queue[0] = 0
+    n_reached = 1
+    place = 0
+    n_terms = 0
+
+    # Each offset that is reached leads to those that are one shift away.
+    while place < n_reached:
+        offset = queue[place]
+        place += 1
+        n_terms += distance[offset]
+        for shift in shifts:
+            for step in (shift, -shift):
+                following = (offset + step) % len(distance)
+                if distance[following] == FAR and (step > 0 or two_way):
+                    distance[following] = distance[offset] + 1
+                    queue[n_reached] = following
+                    n_reached += 1
+    return n_terms if n_reached == len(distance) else FAR
 
 
 @kernel
-def climb(shifts, n, work):
-    """Replace one shift after another by the best one, until none can be replaced.
+def exchange_shifts(shifts, two_way, draws, work):
+    """Exchange shifts for others as long as offsets become sums of no more terms.
 
-    Changes `shifts` in place, and returns the sum over all offsets of the fewest hops with them
-    (hill climbing). ``work[row, offset]`` is scratch of two rows: the hops without one of the
-    shifts, and those with another one in its place. Trying all shifts once takes O(k^2 n + k n^2)
-    steps for k shifts.
-
-    Example: n = 6 and the shifts 1 and 3. The offsets 1 and 3 take 1 hop, 2 and 4 take 2, and 5
-    takes 3: 9 hops together.
+    Local search: the rows of `draws` are exchanges to try, the place of a shift in `shifts` and
+    one less than another shift for it. One is taken back if all offsets together need more terms.
+    Changes `shifts`; `work` is scratch of `count_terms`, whose result for them is returned.
     """
-    # The shifts are looked at in turn, until none of them has been replaced in a whole turn. At
-    # first every sum of hops is better than `best_hops`, so that shift 0 gets its sum at least.
-    count = len(shifts)
-    best_hops = FAR * n
-    n_unchanged = 0  # how many shifts in a row stayed as they were
-    k = 0
-    while n_unchanged < count:
-        # work[0]: the hops to all offsets by the other shifts alone.
-        work[0, :] = FAR
-        work[0, 0] = 0
-        for other in range(count):
-            if other != k:
-                relax(work[0], shifts[other], work[0])
-        # Each shift in place of shift k is tried; the sum of hops over all offsets decides.
-        best_shift = shifts[k]
-        hops = best_hops
-        for shift in range(1, n):
-            # work[1]: the hops to all offsets with this shift beside the others.
-            relax(work[0], shift, work[1])
-            total = 0
-            for offset in range(n):
-                total += work[1, offset]
-            if total < hops:
-                best_shift = shift
-                hops = total
-        n_unchanged = 0 if hops < best_hops else n_unchanged + 1
-        shifts[k] = best_shift
-        best_hops = hops
-        k = (k + 1) % count
-    return best_hops
+    least = count_terms(shifts, two_way, work)
+    for number in range(len(draws)):
+        place = draws[number, 0]
+        before = shifts[place]
+        shifts[place] = draws[number, 1] + 1
+        n_terms = count_terms(shifts, two_way, work)
+        if n_terms <= least:
+            least = n_terms
+        else:
+            shifts[place] = before
+    return least
 
 
-@kernel
-def fill(distance, shift, max_hops, least, taken):
-    """Write the fewest hops to all offsets with one shift more, used `max_hops` times at most.
+def list_power_shifts(n: int, k: int, *, two_way: bool) -> list[IntArray]:
+    """List sets of k shifts, or of all, that are powers of a base and reach all ranks in few hops.
 
-    ``distance[offset]`` are the fewest hops without the shift, `FAR` where there is no path.
-    ``least[offset]`` receives those with it, and ``taken[offset]`` how many of them are hops of
-    the shift. O(n max_hops) steps.
-
-    Example: n = 4, and at first only offset 0 is reached. With the shift 1 and two hops at most
-    the offsets 0, 1 and 2 take 0, 1 and 2 hops, and offset 3 stays out of reach.
+    The best base is near the k-th root of the largest shift; twice that root if shifts can be
+    subtracted, too. The bases next to it are tried as well: each set has the powers of a base up
+    to the largest shift, and then the smallest numbers that are not in it yet.
     """
-    n = len(distance)
-    for offset in range(n):
-        least[offset] = distance[offset]
-        taken[offset] = 0
-        offset_before = offset
-        # The path to the offset ends with so many hops of the shift.
-        for times in range(1, max_hops + 1):
-            offset_before -= shift
-            offset_before += n if offset_before < 0 else 0
-            if distance[offset_before] + times < least[offset]:
-                least[offset] = distance[offset_before] + times
-                taken[offset] = times
+    largest = n // 2 if two_way else n - 1
+    best_base = max(2, round((2 if two_way else 1) * largest ** (1 / k)))
+    shift_sets = list[IntArray]()
+    for base in range(max(2, best_base - 1), best_base + 2):
+        shifts = np.unique([base**power for power in range(k) if base**power <= largest])
+        others = np.setdiff1d(np.arange(1, largest + 1), shifts)[: k - len(shifts)]
+        shift_sets.append(np.sort(np.concatenate([shifts, others])))
+    return shift_sets
 
 
-def list_shifts(n: int, k: int, clock: Clock) -> list[IntArray]:
+def list_shifts(n: int, k: int, clock: Clock, *, two_way: bool = False) -> list[IntArray]:
     """List sets of k shifts that reach all ranks in few hops; the set of fewest hops first.
 
-    Over circuits of shift s all ranks send s places onward (modulo n). The sum of the hops over
-    all offsets is to be small. Each set is the end of a hill climb, which replaces one shift after
-    another by the best one. The first climb begins with 1 and products of small factors, such as
-    1, 4 and 12, the others with random shifts. No climb begins after the end of `clock`.
+    Over circuits of shift s all ranks send s places onward (modulo n), and back as well if they
+    are two-way. The sum of the hops over all offsets is to be small. Each set is the end of a
+    local search, which exchanges one shift for another as long as that does no harm. It begins
+    with powers of a base, such as 1, 4 and 16, or, where the effort is small, with random shifts.
+    No search begins after the end of `clock`.
     """
     rng = np.random.default_rng(0)
-    # Each climb takes about k n^2 steps in a sweep, so few are made where that is much.
+    largest = n // 2 if two_way else n - 1
+    n_exchanges = max(1, min(MOST_EXCHANGES, EXCHANGE_EFFORT // (n * k)))
+    n_random_sets = min(RANDOM_SETS, RANDOM_EFFORT // (n * k * n_exchanges))
+    starts = list_power_shifts(n, k, two_way=two_way)
+    starts += [np.append(1, rng.integers(1, largest + 1, k - 1)) for _ in range(n_random_sets)]
+
+    # Exchanges are drawn: rows of a place in the set, and a number from 0 for the shift that is
+    # one more.
     work = np.empty((2, n), dtype=np.int64)
     hops_of_shifts: dict[tuple[int, ...], int] = {}
-    for restart in range(max(2, min(RESTARTS, CLIMB_STEPS // (k * n * n)))):
+    for shifts in starts:
         if clock.exceeded(0) is not None:
             break
-        shifts = rng.integers(1, max(2, n), size=k)
-        if restart == 0:
-            # The mixed radix: 1, then products of 1 + the rounds of the configurations before.
-            # Where these are fewer than k the remaining shifts stay random.
-            radices = np.cumprod([1, *(1 + rounds for rounds in split_rounds(n, k))])[:-1]
-            shifts[: len(radices)] = radices
-        else:
-            shifts[0] = 1  # all offsets can be reached from the beginning on
-        hops = int(climb(shifts, n, work))
-        hops_of_shifts.setdefault(tuple(sorted(shifts.tolist())), hops)
-    order = sorted(hops_of_shifts, key=lambda shifts: hops_of_shifts[shifts])
-    return [np.array(shifts) for shifts in order]
+        draws = rng.integers([len(shifts), largest], size=(n_exchanges, 2))
+        hops = exchange_shifts(shifts, two_way, draws, work)
+        hops_of_shifts[tuple(sorted(shifts.tolist()))] = hops
+    return [np.array(shifts) for shifts in sorted(hops_of_shifts, key=hops_of_shifts.__getitem__)]
 
 
-def route(n: int, shifts: IntArray, max_hops: IntArray | None = None) -> Circulant:
-    """Return shortest paths to all offsets, with ``max_hops[configuration]`` hops at most in each.
+@kernel
+def count_shifts(shifts, most_times, exponents, distance, loads):
+    """Write every offset from 1 to n - 1 as a sum of the fewest shifts, modulo n.
+
+    ``shifts[k]`` is how many places onward circuits lead, and is taken `most_times` at most in one
+    sum. Writes ``exponents[offset, k]``, how often shift k is taken for an offset,
+    ``distance[offset]``, the number of terms (`FAR` for offsets that are no sum), and
+    ``loads[k]``, how often all offsets together take shift k. Returns the most terms of an offset,
+    `FAR` if some offset is found to be no sum.
+
+    With shifts 1 and 3 for 8 ranks, 2 is 1 + 1, 4 is 1 + 3, and 5 is 1 + 1 + 3. If several sums
+    are shortest, one with shifts that are taken less often is chosen. Breadth-first search from
+    offset 0: first all sums of one term, then those of two, and so on.
+    """
+    n, n_shifts = exponents.shape
+    distance[:] = FAR
+    exponents[:, :] = 0
+    loads[:] = 0
+    distance[0] = 0
+    n_known = 1
+    hops = 0
+    while n_known < n:
+        hops += 1
+        n_before = n_known
+        for offset in range(n):
+            # Offsets that are no sum of fewer shifts are looked for as sums of `hops` of them: the
+            # sum of an offset that has one term less (`offset_before`), and one shift more. The
+            # load of a sum is how often the busiest shift in it would be taken by all offsets
+            # until now; the last shift of the sum with the least load is `best`.
+            if distance[offset] < FAR:
+                continue
+            best = -1
+            best_load = 0
+            for k in range(n_shifts):
+                offset_before = (offset - shifts[k]) % n
+                is_sum = distance[offset_before] == hops - 1
+                if not is_sum or exponents[offset_before, k] >= most_times:
+                    continue
+                load = loads[k] + 1
+                for term in range(n_shifts):
+                    if exponents[offset_before, term] > 0:
+                        load = max(load, loads[term] + exponents[offset_before, term])
+                if best < 0 or load < best_load:
+                    best = k
+                    best_load = load
+            # Each shift is taken as often as by the offset before, the last one once more.
+            if best >= 0:
+                offset_before = (offset - shifts[best]) % n
+                for term in range(n_shifts):
+                    exponents[offset, term] = exponents[offset_before, term]
+                exponents[offset, best] += 1
+                for term in range(n_shifts):
+                    loads[term] += exponents[offset, term]
+                distance[offset] = hops
+                n_known += 1
+        if n_known == n_before:
+            return FAR
+    return hops
+
+
+def route(n: int, shifts: IntArray, most_times: int = FAR) -> Circulant:
+    """Return short paths to all offsets, which take each shift `most_times` at most.
+
+    Of shortest paths those are chosen by which all shifts are taken about equally often.
 
     Example: 8 ranks and the shifts 1, 2 and 4. The path to offset 5 takes shift 1 once and shift 4
     once; its exponents are 1, 0 and 1.
 
     ``shifts[configuration]`` tells how many places onward each rank sends in a configuration.
-    ``max_hops[configuration]`` is the most hops of a block in it; without limits if it is None.
     Raises `InputError` if some offset is out of reach.
     """
-    # Dynamic programming over configurations: after each of them the fewest hops to all offsets.
-    # taken[configuration, offset]: the hops in it, of the best path over it and those before.
-    taken = np.zeros((len(shifts), n), dtype=np.int64)
-    distance = np.full(n, FAR)
-    distance[0] = 0
-    for config, shift in enumerate(shifts.tolist()):
-        least = np.empty_like(distance)
-        limit = n - 1 if max_hops is None else int(max_hops[config])
-        fill(distance, shift, limit, least, taken[config])
-        distance = least
-    if distance.max() >= FAR:
+    exponents = np.empty((n, len(shifts)), dtype=np.int64)
+    distance = np.empty(n, dtype=np.int64)
+    loads = np.empty(len(shifts), dtype=np.int64)
+    if count_shifts(shifts, most_times, exponents, distance, loads) >= FAR:
         raise InputError("shifts do not reach every rank")
-
-    # The path to an offset ends with its hops in the last configuration, and so on backwards:
-    # `offset` is where the paths to all offsets are before the hops that are known by then.
-    exponents = np.zeros((n, len(shifts)), dtype=np.int64)
-    offset = np.arange(n)
-    for config in reversed(range(len(shifts))):
-        exponents[:, config] = taken[config, offset]
-        offset = (offset - exponents[:, config] * shifts[config]) % n
     return Circulant(shifts, exponents)
-
-
-def trim(circulant: Circulant, problem: Collective) -> Circulant:
-    """Give up rounds of an all-to-all by letting data take more hops, as long as that saves time.
-
-    A configuration stays for as many rounds as the most hops that a block makes in it. If every
-    block makes one hop less there, a round is saved; blocks then need other hops elsewhere.
-
-    The round that saves most time is given up first, then the best one of those that are left, and
-    so on, until no round saves any time (steepest descent). Changes of circuits stay.
-    """
-    n = len(circulant.exponents)
-    while True:
-        best: Circulant | None = None
-        best_s = circulant.time_s(problem)
-        for config in np.flatnonzero(circulant.rounds):
-            # `max_hops`, a new array, is the most hops of a block by configuration: one less than
-            # now in this one, as many as now in all others. If some blocks have no way then, this
-            # is no choice.
-            max_hops = circulant.rounds
-            max_hops[config] -= 1
-            try:
-                shorter = route(n, circulant.shifts, max_hops)
-            except InputError:
-                continue
-            seconds = shorter.time_s(problem)
-            if seconds < best_s:
-                best = shorter
-                best_s = seconds
-        if best is None:
-            return circulant
-        circulant = best
 
 
 def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
@@ -325,15 +320,18 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
         for k, hops in zip(counts.tolist(), distances(n), strict=False)
     ]
     # Then other shifts: the numbers of configurations by ascending bounds, as long as one may be
-    # faster than the best time, and if there is time for the hill climbs that choose the shifts.
+    # faster than the best time, and if there is time for the paths over so many shifts.
     for k in counts[np.argsort(bounds_s, kind="stable")][:TRIED].tolist():
         if bounds_s[k - 1] >= best_s:
             break
-        if k * n * n / STEPS_PER_S > clock.remaining_s:
+        if k * k * n > STEPS_PER_S * clock.remaining_s:
             is_whole = False
             continue
-        for shifts in list_shifts(n, k, clock)[:TRIED]:
-            circulant = trim(route(n, shifts), problem)
+        for shifts, most_times in product(list_shifts(n, k, clock)[:TRIED], MOST_TIMES):
+            try:
+                circulant = route(n, shifts, most_times)
+            except InputError:  # fewer sums do not reach all ranks
+                continue
             seconds = circulant.time_s(problem)
             if seconds < best_s and _is_affordable(circulant, clock):
                 best = circulant

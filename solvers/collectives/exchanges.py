@@ -20,10 +20,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import Clock, TimeUp
+from optmatch.model import Clock, InputError, TimeUp
 from optmatch.problems import Collective
 from optmatch.problems.collectives.plan import COPY
-from optmatch.solvers.collectives.circulant import Circulant, list_knodel_shifts
+from optmatch.solvers.collectives.circulant import (
+    Circulant,
+    list_knodel_shifts,
+    list_power_shifts,
+    list_shifts,
+    route,
+)
 from optmatch.solvers.collectives.level_routes import (
     LEVEL,
     LevelRoutes,
@@ -60,21 +66,12 @@ from optmatch.solvers.collectives.topologies import (
     lay_circulant,
     list_topologies,
 )
-from optmatch.solvers.kernels.decorators import inner_kernel, kernel
+from optmatch.solvers.kernels.decorators import kernel
 
 MOST_CONFIGURATIONS = 12
 """Numbers of configurations of circulants that are tried."""
 SHIFT_SETS = 4
 """Results of local searches of shifts whose rounds are counted, those with the fewest terms."""
-RANDOM_SETS = 8
-"""Random sets of shifts with which local searches begin, at most. With half and twice of it
-all-to-alls of 24 to 100 ranks are equal within 0.4 % on average; with 2 some take 2 % longer."""
-MOST_EXCHANGES = 600
-"""The most exchanges of shifts that one local search tries. With half of it all-to-alls of 24 to
-100 ranks take 0.6 % longer, with twice of it 0.7 % less, for half as much work more."""
-EXCHANGE_EFFORT = 3_000_000
-"""Sums of an offset and a shift that one local search looks at, and all that begin with random
-sets, about 15 ms."""
 PAIR_COUNTS = 16
 """Numbers of rounds of pairs that are tried, from the fewest to half of the ranks. With half of it
 all-to-alls of 64 to 1,024 ranks take up to 1.9 % longer, with twice of it up to 0.9 % less."""
@@ -146,8 +143,8 @@ def _lay_static(
     In a first plan all blocks take shortest ways, those of an all-gather. It is the answer if it
     takes little more than `target_s`, the seconds of a plan whose circuits all carry the same
     bytes. Else better ways are searched, as long as `clock` has time: on which blocks may wait or
-    make a detour, in as many rounds, and in one round more; and, if all blocks are alike, in about
-    twice as many rounds, each circuit with so few whole blocks as counting allows.
+    make a detour, in as many rounds; and, if all blocks are alike, in about twice as many rounds,
+    each circuit with so few whole blocks as counting allows.
 
     ``distance[destination, rank]`` is the fewest hops from a rank to a destination.
     """
@@ -165,10 +162,8 @@ def _lay_static(
     # circuit, which is much where circuits carry few of them. Blocks that are alike are therefore
     # also counted: no circuit may carry more than a given number.
     peer = topology.peer
-    for more_rounds in (0, 1):
-        if best.time_s <= target_s * LEVEL:
-            return best
-        peer_by_round = np.repeat(peer[None], n_rounds + more_rounds, axis=0)
+    if best.time_s > target_s * LEVEL:
+        peer_by_round = np.repeat(peer[None], n_rounds, axis=0)
         routes = find_level_routes(problem, peer_by_round, distance, clock)
         best = _keep_faster(problem, topology, best, routes)
     if problem.demand_bytes is None and best.time_s > target_s * LEVEL:
@@ -213,64 +208,6 @@ def _lay_blocks(problem: Collective, topology: Topology, rounds: Rounds) -> Laid
     return lay(problem, Rounds(in_one_round, n * n, [topology.peer], links=links))
 
 
-@kernel
-def count_shifts(shifts, exponents, distance, loads):
-    """Write every offset from 1 to n - 1 as a sum of the fewest shifts, modulo n.
-
-    ``shifts[k]`` is how many places onward the circuits of a lane lead. Writes
-    ``exponents[offset, k]``, how often shift k is taken for an offset, ``distance[offset]``, the
-    number of terms (`FAR` for offsets that are no sum), and ``loads[k]``, how often all offsets
-    together take shift k. Returns the most terms of an offset, `FAR` if some offset is no sum.
-
-    With shifts 1 and 3 for 8 ranks, 2 is 1 + 1, 4 is 1 + 3, and 5 is 1 + 1 + 3. If several sums
-    are shortest, one with shifts that are taken less often is chosen. Breadth-first search from
-    offset 0: first all sums of one term, then those of two, and so on.
-    """
-    n, n_shifts = exponents.shape
-    distance[:] = FAR
-    exponents[:, :] = 0
-    loads[:] = 0
-    distance[0] = 0
-    n_known = 1
-    hops = 0
-    while n_known < n:
-        hops += 1
-        n_before = n_known
-        for offset in range(n):
-            # Offsets that are no sum of fewer shifts are looked for as sums of `hops` of them: the
-            # sum of an offset that has one term less (`offset_before`), and one shift more. The
-            # load of a sum is how often the busiest shift in it would be taken by all offsets
-            # until now; the last shift of the sum with the least load is `best`.
-            if distance[offset] < FAR:
-                continue
-            best = -1
-            best_load = 0
-            for k in range(n_shifts):
-                offset_before = (offset - shifts[k]) % n
-                if distance[offset_before] != hops - 1:
-                    continue
-                load = loads[k] + 1
-                for term in range(n_shifts):
-                    if exponents[offset_before, term] > 0:
-                        load = max(load, loads[term] + exponents[offset_before, term])
-                if best < 0 or load < best_load:
-                    best = k
-                    best_load = load
-            # Each shift is taken as often as by the offset before, the last one once more.
-            if best >= 0:
-                offset_before = (offset - shifts[best]) % n
-                for term in range(n_shifts):
-                    exponents[offset, term] = exponents[offset_before, term]
-                exponents[offset, best] += 1
-                for term in range(n_shifts):
-                    loads[term] += exponents[offset, term]
-                distance[offset] = hops
-                n_known += 1
-        if n_known == n_before:
-            return FAR
-    return hops
-
-
 def list_changing_offers(
     problem: Collective, clock: Clock, below_s: float
 ) -> Iterator[Offer[Laid]]:
@@ -280,9 +217,9 @@ def list_changing_offers(
     to go 11 places onward go 1 + 2 in the first circulant, and 8 in the second one.
 
     For each number of circulants, sets of shifts are chosen first, such as 1, 2, 4 and 8. They are
-    then divided among the circulants: into (1, 2) and (4, 8), or into (1, 4) and (2, 8). Each
-    choice is one offer. The list ends when the changes alone take `below_s` seconds, or when the
-    time of `clock` is over.
+    then divided among the circulants in their order, into (1, 2) and (4, 8); each is one offer.
+    The list ends when the changes alone take `below_s` seconds, or when the time of `clock` is
+    over.
     """
     # With a port for every other rank, circuits that change are of no use.
     n = problem.n_ranks
@@ -311,23 +248,18 @@ def list_changing_offers(
         if changes_s >= below_s or is_time_over:
             return
         for shifts in _list_shift_sets(problem, n_circulants * n_shifts, clock):
-            # Groups of shifts, one for each circulant: shifts that follow each other, as (1, 2)
-            # and (4, 8), or of several circulants also those far from each other, (1, 4), (2, 8).
-            neighbours = shifts.reshape(n_circulants, n_shifts)
-            mixed = shifts.reshape(n_shifts, n_circulants).T
-            for groups in [neighbours, mixed][: min(n_circulants, 2)]:
-                try:
-                    receipts = _route_offsets(problem, groups, clock)
-                except TimeUp:
-                    has_skipped = True
-                    continue
-                if receipts is not None:
-                    yield Offer(
-                        seconds=receipts.seconds(problem, problem.size_bytes / n),
-                        n_sends=receipts.n_stored_rows,
-                        name=f"{n_circulants} circulants",
-                        build=partial(_lay_routes, problem, receipts),
-                    )
+            try:
+                receipts = _route_offsets(problem, shifts.reshape(n_circulants, n_shifts), clock)
+            except TimeUp:
+                has_skipped = True
+                continue
+            if receipts is not None:
+                yield Offer(
+                    seconds=receipts.seconds(problem, problem.size_bytes / n),
+                    n_sends=receipts.n_stored_rows,
+                    name=f"{n_circulants} circulants",
+                    build=partial(_lay_routes, problem, receipts),
+                )
     if has_skipped:
         raise TimeUp("no time for circulants of many hops")
 
@@ -449,109 +381,25 @@ def _lay_groups(problem: Collective, groups: IntArray) -> Laid:
 
 
 def _list_shift_sets(problem: Collective, size: int, clock: Clock) -> Iterator[IntArray]:
-    """List sets of numbers whose sums of few terms reach all of 1 to n - 1, modulo n.
+    """List sets of `size` shifts whose sums of few terms reach all of 1 to n - 1, modulo n.
 
-    The numbers are *shifts*: how many places onward circuits lead. A two-way circuit leads back as
-    well, so its shift can be subtracted, too, and is n / 2 at most. Two kinds of sets are listed:
-    powers of a base, such as 1, 4 and 16; and what a local search makes of these, and of random
-    sets. Each set has `size` shifts, ascending.
+    The circuits of a shift lead so many places onward; two-way ones also lead back, so that their
+    shifts are n / 2 at most. Powers of a base come first, such as 1, 4 and 16, then what a local
+    search makes of these and of random sets.
     """
     n = problem.n_ranks
     largest = n // 2 if problem.two_way else n - 1
+    if size <= largest:
+        yield from list_power_shifts(n, size, two_way=problem.two_way)
+        yield from list_shifts(n, size, clock, two_way=problem.two_way)[:SHIFT_SETS]
+        return
 
     # If there are fewer shifts than `size`, some stand in the set once more than others, in turn
     # each of them: of the shifts 1, 2 and 3 the sets of four are (1, 1, 2, 3), (1, 2, 2, 3) and
     # (1, 2, 3, 3). If all can stand there equally often, there is one set.
-    if size > largest:
-        n_sets = largest if size % largest else 1
-        for n_behind in range(n_sets):  # so many shifts are put behind the others
-            yield np.sort(np.resize(np.roll(np.arange(1, largest + 1), -n_behind), size))
-        return
-
-    # The best base is near the size-th root of the largest number; twice that root if shifts can
-    # be subtracted, too. The bases next to it are tried as well: each set has the powers of a base
-    # up to the largest number, and then the smallest numbers that are not in it yet.
-    best_base = max(2, round((2 if problem.two_way else 1) * largest ** (1 / size)))
-    starts = list[IntArray]()
-    for base in range(max(2, best_base - 1), best_base + 2):
-        shifts = np.unique([base**k for k in range(size) if base**k <= largest])
-        others = np.setdiff1d(np.arange(1, largest + 1), shifts)[: size - len(shifts)]
-        starts.append(np.sort(np.concatenate([shifts, others])))
-    yield from starts
-
-    # Local searches begin with these sets, and with random ones where the effort is small.
-    rng = np.random.default_rng(0)
-    n_exchanges = max(1, min(MOST_EXCHANGES, EXCHANGE_EFFORT // (n * size)))
-    n_random_sets = min(RANDOM_SETS, EXCHANGE_EFFORT // (n * size * n_exchanges))
-    starts += [rng.permutation(largest)[:size] + 1 for _ in range(n_random_sets)]
-
-    # Each search exchanges shifts of its set by draws: rows of a place in the set, and a number
-    # from 0 for the shift that is one more. The best sets that come out are listed, those with the
-    # fewest terms of all sums first. No search begins after the end of `clock`.
-    work = np.empty((2, n), dtype=np.int64)
-    n_terms_of: dict[tuple[int, ...], int] = {}
-    for start in starts:
-        if clock.exceeded(0) is not None:
-            break
-        draws = rng.integers([size, largest], size=(n_exchanges, 2))
-        shifts = start.copy()
-        n_terms = exchange_shifts(shifts, problem.two_way, draws, work)
-        n_terms_of[tuple(sorted(shifts.tolist()))] = n_terms
-    for best_shifts in sorted(n_terms_of, key=n_terms_of.__getitem__)[:SHIFT_SETS]:
-        yield np.array(best_shifts)
-
-
-@inner_kernel
-def count_terms(shifts, two_way, work):
-    """Add up of how many shifts each offset is a sum, at least; `FAR` if some is no sum.
-
-    Breadth-first search from offset 0, modulo the number n of offsets. With 8 offsets and the
-    shifts 1 and 3 the result is 1 + 2 + 1 + 2 + 3 + 2 + 3 = 14. Two-way shifts can be subtracted,
-    too. `work`, shape (2, n), is scratch.
-    """
-    distance = work[0]
-    queue = work[1]
-    distance[:] = FAR
-    distance[0] = 0
-    queue[0] = 0
-    n_reached = 1
-    place = 0
-    n_terms = 0
-
-    # Each offset that is reached leads to those that are one shift away.
-    while place < n_reached:
-        offset = queue[place]
-        place += 1
-        n_terms += distance[offset]
-        for shift in shifts:
-            for step in (shift, -shift):
-                following = (offset + step) % len(distance)
-                if distance[following] == FAR and (step > 0 or two_way):
-                    distance[following] = distance[offset] + 1
-                    queue[n_reached] = following
-                    n_reached += 1
-    return n_terms if n_reached == len(distance) else FAR
-
-
-@kernel
-def exchange_shifts(shifts, two_way, draws, work):
-    """Exchange shifts for others as long as offsets become sums of no more terms.
-
-    Local search: the rows of `draws` are exchanges to try, the place of a shift in `shifts` and
-    one less than another shift for it. One is taken back if all offsets together need more terms.
-    Changes `shifts`; `work` is scratch of `count_terms`, whose result for them is returned.
-    """
-    least = count_terms(shifts, two_way, work)
-    for number in range(len(draws)):
-        place = draws[number, 0]
-        before = shifts[place]
-        shifts[place] = draws[number, 1] + 1
-        n_terms = count_terms(shifts, two_way, work)
-        if n_terms <= least:
-            least = n_terms
-        else:
-            shifts[place] = before
-    return least
+    n_sets = largest if size % largest else 1
+    for n_behind in range(n_sets):  # so many shifts are put behind the others
+        yield np.sort(np.resize(np.roll(np.arange(1, largest + 1), -n_behind), size))
 
 
 def _route_offsets(
@@ -578,20 +426,16 @@ def _route_offsets(
     if len({len(topology.shifts) for topology in topologies}) > 1:
         return None
 
-    # exponents[offset, k]: how often the data of this offset take shift k, of all shifts of all
-    # configurations in a row.
     shifts = np.array([topology.shifts for topology in topologies])
-    n_configs, lanes = shifts.shape
-    exponents = np.empty((n, shifts.size), dtype=np.int64)
-    loads_of_shifts = np.empty(shifts.size, dtype=np.int64)
-    distance = np.empty(n, dtype=np.int64)
-    if count_shifts(shifts.reshape(-1), exponents, distance, loads_of_shifts) >= FAR:
+    try:
+        routes = route(n, shifts.reshape(-1))
+    except InputError:
         return None
-
-    if clock is not None and not is_affordable(int(distance.sum()), clock, reserve=RESERVE):
+    if clock is not None and not is_affordable(routes.hops, clock, reserve=RESERVE):
         raise TimeUp(f"no time for the hops over {len(groups)} circulants")
-    sequence = CircuitSequence.of(topologies)
-    return _receive_offsets(sequence, exponents.reshape(n, n_configs, lanes))
+    return _receive_offsets(
+        CircuitSequence.of(topologies), routes.exponents.reshape(n, *shifts.shape)
+    )
 
 
 def _receive_offsets(sequence: CircuitSequence, exponents: NDArray[np.integer[Any]]) -> Receipts:
