@@ -12,7 +12,6 @@ tree is the number of a rank counted from the root.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
@@ -316,22 +315,13 @@ def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]
 
     The circuits of *bit* b pair ranks whose binary numbers differ in digit b alone: for bit 1,
     ranks 0 and 2, 1 and 3, 4 and 6, and so on. Data that have gone over the circuits of every bit,
-    in any order, are at all ranks. Each lane has the circuits of one bit at a time.
-
-    Example: 8 ranks with two lanes, hence the bits 0, 1 and 2. Circuits go through a row of this
-    table from left to right, and then begin again. The digits are the bits of lane 0 and lane 1::
-
-        configuration       0    1    2
-        lanes alike         00   11   22
-        bits dealt in turn  01   20   12
-
-    In the first row data get over all bits within three configurations, in the second within two.
+    in any order, are at all ranks. All lanes have the circuits of one bit at a time, and after the
+    last bit the first one comes again.
 
     One-way circuits of ranks that are no power of two lead 2^b places onward instead, around the
     ring of all ranks. Yields about how many rounds a piece takes to all ranks, and the circuits.
     """
     n = problem.n_ranks
-    lanes = problem.lanes
     n_bits = (n - 1).bit_length()
     if n < 3:
         return
@@ -345,21 +335,9 @@ def _list_changing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]
         else:
             peer_of_bit.append((ranks + (1 << bit)) % n)
 
-    # An order, bits[configuration, lane], is a row of the table above. Bits that are dealt in turn
-    # begin again after `period` configurations.
-    orders = [np.repeat(np.arange(n_bits)[:, None], lanes, axis=1)]
-    if 1 < lanes < n_bits:
-        period = n_bits // math.gcd(n_bits, lanes)
-        orders.append(np.arange(period * lanes).reshape(period, lanes) % n_bits)
-
-    # A piece has to go over the circuits of all bits. If the lanes of a configuration have k
-    # different bits, that takes n_bits / k configurations, each of which stays for `held` rounds.
-    for bits in orders:
-        peer = np.array(peer_of_bit)[bits]
-        depth = math.ceil(n_bits / len(np.unique(bits[0])))
-        for held in (1, 2, 4) if problem.delay_s else (1,):
-            sequence = CircuitSequence("hypercube", peer, (held,) * len(peer), repeats=True)
-            yield depth * held, sequence
+    # A piece has to go over the circuits of all bits, one in each round.
+    peer = np.repeat(np.array(peer_of_bit)[:, None], problem.lanes, axis=1)
+    yield n_bits, CircuitSequence("hypercube", peer, (1,) * n_bits, repeats=True)
 
 
 def _list_growing(problem: Collective) -> Iterator[tuple[int, CircuitSequence]]:
