@@ -128,13 +128,14 @@ class SplitSearch:
     def run(self) -> Laid | None:
         """Search for a fast plan of the all-to-all, and return the best one.
 
-        New sequences come first: all short ones if there are few ranks, else greedy ones. Then
+        If there are few ranks all short sequences are tried. Else greedy ones come first, and then
         local search takes the first change of the best of them that makes it faster, until none
         does. The result is None if no sequence has paths for all data, or time was too short.
         """
         # The first stage.
+        has_few = self.problem.n_ranks <= FEW
         first_sequences = self._list_greedy_sequences()
-        if self.problem.n_ranks <= FEW:
+        if has_few:
             first_sequences = self._list_short_sequences()
         for sequence in first_sequences:
             if not self._may_go_on():
@@ -143,7 +144,7 @@ class SplitSearch:
 
         # The second stage: `any` stops at the first change that is faster, and the search goes on
         # from that.
-        is_better = True
+        is_better = not has_few
         while is_better and self.best is not None and self._may_go_on():
             is_better = any(
                 self._may_go_on() and self._try(changed) for changed in self._change(self.best)
@@ -305,7 +306,18 @@ class SplitSearch:
         The caller has to time each sequence before it takes the next one: it puts the seconds into
         ``self.routed``, from which the best ones are taken here.
         """
-        choices = self._list_all_circuits()
+        # Choices are all sets of circuits ``peer[lane, rank]`` that the ranks can have in a round;
+        # a rank that transmits to itself has none. Two ranks that transmit to nobody could still
+        # transmit to each other, so such sets are left out. All lanes have the same circuits, but
+        # perhaps in those of the start.
+        ranks = np.arange(self.problem.n_ranks)
+        permuted = [np.array(permutation) for permutation in permutations(range(len(ranks)))]
+        maximal = [peer for peer in permuted if (peer == ranks).sum() < 2]
+        choices = [np.repeat(peer[None], self.problem.lanes, axis=0) for peer in maximal]
+        if not isinstance(self.problem.start, str):
+            first_peer = self.problem.start.astype(np.int64)
+            choices.append(np.where(first_peer < 0, ranks, first_peer))
+
         for n_rounds in (1, 2, 3):
             for rounds in product(choices, repeat=n_rounds):
                 yield np.array(rounds)
@@ -318,69 +330,25 @@ class SplitSearch:
                 for turn, peer_of_lane in product(range(n_rounds + 1), choices):
                     yield np.insert(sequence, turn, peer_of_lane, axis=0)
 
-    def _list_all_circuits(self) -> list[IntArray]:
-        """List all sets of circuits that few ranks can have in a round.
-
-        The result ``peer[lane, rank]`` tells to whom a rank transmits; itself stands for nobody.
-        """
-        n = self.problem.n_ranks
-        ranks = np.arange(n)
-        # Two ranks that transmit to nobody could still transmit to each other, so such sets are
-        # left out. All lanes have the same circuits, but perhaps in those of the start.
-        permuted = [np.array(permutation) for permutation in permutations(range(n))]
-        maximal = [peer for peer in permuted if (peer == ranks).sum() < 2]
-        circuits = [np.repeat(peer[None], self.problem.lanes, axis=0) for peer in maximal]
-        if not isinstance(self.problem.start, str):
-            first_peer = self.problem.start.astype(np.int64)
-            circuits.append(np.where(first_peer < 0, ranks, first_peer))
-        return circuits
-
     def _change(self, best: _Routed) -> Iterator[Sequence]:
-        """Yield what the local search tries next: other circuits for rounds, the best bet first.
+        """Yield what the local search tries next: changes of the sequence `best`.
 
-        Few ranks try all circuits of a round; more of them only those which the dual prices say
-        are worth most. `best` is the sequence that is changed, with its prices.
+        First the circuits of one lane in one round are those which the dual prices say are worth
+        most, then one round is left out; the shortest rounds come first.
         """
-        n_ranks = self.problem.n_ranks
-        lanes = self.problem.lanes
-        n_rounds = len(best.sequence)
-
-        # First other circuits in one round (of more than a few ranks in one lane of it), then one
-        # round less, then one round more; where a round is changed or left out, the shortest ones
-        # come first. Of few ranks `choices` are the same for all rounds.
         shortest_first = np.argsort(best.loads, kind="stable").tolist()
-        choices: list[IntArray] = []
-        if n_ranks <= FEW:
-            choices = self._list_all_circuits()
         for turn in shortest_first:
-            # Choices are arrays ``peer[lane, rank]`` for the round.
-            if n_ranks > FEW:
-                worthiest = self._choose_worthiest_circuits(best, turn)
-                choices = [best.sequence[turn].copy() for _ in range(lanes)]
-                for lane, peer_of_lane in enumerate(choices):
-                    peer_of_lane[lane] = worthiest
-            for peer_of_lane in choices:
+            worthiest = self._choose_worthiest_circuits(best, turn)
+            for lane in range(self.problem.lanes):
                 changed = best.sequence.copy()
-                changed[turn] = peer_of_lane
+                changed[turn, lane] = worthiest
                 yield changed
-        if n_rounds > 1:
+        if len(best.sequence) > 1:
             for turn in shortest_first:
                 yield np.delete(best.sequence, turn, axis=0)
 
-        # The new round comes before each round, and after the last one.
-        for turn in range(n_rounds + 1):
-            if n_ranks > FEW:
-                worthiest = self._choose_worthiest_circuits(best, turn)
-                choices = [np.repeat(worthiest[None], lanes, axis=0)]
-            for peer_of_lane in choices:
-                yield np.insert(best.sequence, turn, peer_of_lane, axis=0)
-
-        # And the circuits of one round for one round longer.
-        for turn in range(n_rounds):
-            yield np.insert(best.sequence, turn, best.sequence[turn], axis=0)
-
     def _choose_worthiest_circuits(self, best: _Routed, turn: int) -> IntArray:
-        """Choose circuits for one more round, or for other ones in a round, that would save most.
+        """Choose the circuits that would save most in one round.
 
         A circuit from u to v in round `turn` would let a block of worth w go at the price of its
         path to u before this round, and from v on after it: it saves w less both, 2 for a worth of
