@@ -118,7 +118,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
     # A candidate is its time in seconds, its number and the plan. The number stands second, so
     # that equal times keep their order, and plans are not compared.
     candidates: list[tuple[float, int, _Plan]] = []
-    limits: set[Limit] = set()  # those for which some plan was left out
+    left_out_s: list[float] = []  # the efforts of plans that were left out
     fewest_sends = math.inf
     for plan in _list_plans(problem, clock):
         effort_s = _effort_s(problem, plan)
@@ -131,11 +131,11 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
             candidates.append((_time_s(problem, plan), len(candidates), plan))
             fewest_sends = min(fewest_sends, n_sends)
         else:
-            limits.add(_limit_of_effort(effort_s))
+            left_out_s.append(effort_s)
         # The search ends when the time left is just about enough to lay out the best plan.
         best_effort_s = _effort_s(problem, min(candidates)[-1])
         if len(plan.waves) > 1 and best_effort_s > clock.remaining_s:
-            limits.add(_limit_of_effort(best_effort_s))
+            left_out_s.append(best_effort_s)
             break
 
     # Until here waves are equal, or fall. Linear programmes choose better sizes, but take long, so
@@ -145,15 +145,21 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
     for plan in fastest:
         best_effort_s = _effort_s(problem, best)
         if best_effort_s > clock.remaining_s:
-            limits.add(_limit_of_effort(best_effort_s))
+            left_out_s.append(best_effort_s)
             break
         if _bound_all_sizes_s(problem, plan) >= _time_s(problem, best):
             continue  # no sizes make it faster than the best one
         resized = _optimise_wave_sizes(problem, plan)
         if _time_s(problem, resized) < _time_s(problem, best):
             best = resized
-    # Where both were short, a longer search would already find more.
-    limit = next((limit for limit in (Limit.TIME, Limit.MEMORY) if limit in limits), None)
+
+    # The effort is infinite where memory is short. Where time was short for another plan, a longer
+    # search would already find more.
+    limit: Limit | None = None
+    if any(math.isfinite(effort_s) for effort_s in left_out_s):
+        limit = Limit.TIME
+    elif left_out_s:
+        limit = Limit.MEMORY
     return _lay_on_ranks(problem, best), limit
 
 
@@ -187,13 +193,6 @@ def _effort_s(problem: Collective, plan: _Plan) -> float:
     if any(problem.flow.adds):
         n_sends *= SENDS_OF_A_SUM
     return n_sends / SENDS_PER_S
-
-
-def _limit_of_effort(effort_s: float) -> Limit:
-    """Return the limit for which a plan is left out that takes so many seconds to lay out."""
-    if math.isinf(effort_s):
-        return Limit.MEMORY
-    return Limit.TIME
 
 
 def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
