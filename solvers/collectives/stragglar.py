@@ -128,12 +128,16 @@ def choose_runs(n_active: int, surplus: int, least_third: int = 0) -> WasteCount
 
     Example: with q = 6 a surplus of 9 is ``WasteCounts(7, 1, 0)``, as 7 + 2 * 1 = 9.
     """
-    # The most doubles of each class. A double takes the chunk of class q - 2 that it wastes one
-    # round before at the latest, when it has class q - 3, from a rank that gives it. A chunk of
-    # class c is at 2^c ranks at most, so 2^(q - 3) doubles are the most; for the two younger
-    # classes it is half of that, and a quarter: 8, 4 and 2 with q = 6. The limits are lower by one
-    # or two, 7, 2 and 0: the double that has met the late rank, and its partner, have the chunk
-    # without giving it. ``1 << q >> 4`` is 2^(q - 4), and 0 if q is less than 4.
+    # The most doubles that waste each class. A double takes the chunk a round before, as one class
+    # younger, from a rank that gives it. A chunk of class c is at 2^c ranks at most. One or two of
+    # these do not give it: a double that has met the late rank, and its partner. With q = 6:
+    #
+    #     waste class     taken as class    at ranks    doubles at most
+    #     q - 2 = 4       3                 8           7
+    #     q - 3 = 3       2                 4           2
+    #     q - 4 = 2       1                 2           0
+    #
+    # ``1 << q >> 4`` is 2^(q - 4), and 0 if q is less than 4.
     most_third = max(0, (1 << n_active >> 5) - 2)
     most_second = max(0, (1 << n_active >> 4) - 2)
     for third in range(least_third, most_third + 1):
@@ -188,10 +192,13 @@ def plan_runs(n_active: int, waste: WasteCounts, n_chunks: int, *, odd: bool) ->
     # one: of each length some have just begun, and others have 1, 2, ... rounds past. A chunk is
     # taken in the round before its run, and ages by one class in each round. A run ends with class
     # q - 2, so a double with l rounds left wastes class q - 2 - l in round q - 1. With p rounds
-    # past it took the chunk p + 1 rounds before, as class q - 3 - l - p. With q = 5 and two runs
-    # of length 2 in each round there are four doubles: two take class 1 in round 2 (p = 1, l = 0),
-    # and two take class 1 in round 3 (p = 0, l = 1). A run of length l + p + 1 has number l + p in
-    # `n_runs_of_length`.
+    # past it took the chunk p + 1 rounds before, as class q - 3 - l - p. A run of length l + p + 1
+    # has number l + p in `n_runs_of_length`. With q = 5, and two runs of length 2 that begin in
+    # each round:
+    #
+    #     round                           2          3          4 = q - 1    5
+    #     doubles 0 and 1, p = 1, l = 0   take 1     waste 2    waste 3
+    #     doubles 2 and 3, p = 0, l = 1              take 1     waste 2      waste 3
     n_runs_of_length = waste.n_runs_of_length
     waiting = iter(doubles)
     for rounds_left in range(len(n_runs_of_length)):
@@ -493,8 +500,8 @@ and a chunk that is not there has 0."""
 class Double(NamedTuple):
     """A rank with two active chunks, by class.
 
-    In the ramp (rounds before q) class q - 1 stands for no chunk, and later class q does: a double
-    ``Double(1, 3)`` with q = 4 holds the oldest chunk and one that spreads for its second round.
+    In the ramp (rounds before q) class q - 1 stands for no chunk. Later a double ``Double(1, 3)``
+    with q = 4 holds the oldest chunk and one that spreads for its second round.
     """
 
     young: int
@@ -536,6 +543,8 @@ class DoublesStep(NamedTuple):
     debts: tuple[int, ...]
     """One entry for each swap: the class, a round later, of the young chunk that the partner of
     the double got. In that round the partner gives it to the rank that pays the debt."""
+    budgets: Budgets = ()
+    """The budgets after the round; none while a step is put together."""
 
 
 class DoublesSearch:
@@ -601,8 +610,8 @@ class DoublesSearch:
             return None
 
         # The first list of moves that leads to the end is taken.
-        for step, budgets_after in self._list_steps(round_, doubles, budgets, debts):
-            later_moves = self._extend(round_ + 1, step.doubles, budgets_after, step.debts)
+        for step in self._list_steps(round_, doubles, budgets, debts):
+            later_moves = self._extend(round_ + 1, step.doubles, step.budgets, step.debts)
             if later_moves is not None:
                 return [*later_moves, step.moves]
         self.failed.add(state)
@@ -610,7 +619,7 @@ class DoublesSearch:
 
     def _list_steps(
         self, round_: int, doubles: tuple[Double, ...], budgets: Budgets, debts: tuple[int, ...]
-    ) -> list[tuple[DoublesStep, Budgets]]:
+    ) -> list[DoublesStep]:
         """List what all doubles together may do in one round, the most promising choice first.
 
         The moves of several doubles limit each other:
@@ -622,7 +631,7 @@ class DoublesSearch:
 
         `_add_option` checks the first rule as each double is added, and that doubles waste no more
         of a class than its budget. `_budgets_after` checks the others once all have a move.
-        Returns pairs of a step and the budgets after it; none if no moves fit together.
+        There are none if no moves fit together.
         """
         # Go through the doubles one by one. After each of them, `partial_steps` are all
         # combinations of the moves of the doubles until then that break no rule so far. At first
@@ -642,28 +651,25 @@ class DoublesSearch:
             partial_steps = longer_steps
 
         # Keep the combinations that also meet the rules for all doubles together.
-        allowed: list[tuple[DoublesStep, Budgets]] = []
+        allowed: list[DoublesStep] = []
         for step in partial_steps:
             budgets_after = self._budgets_after(round_, step, doubles, budgets, debts)
             if budgets_after is not None:
-                allowed.append((step, budgets_after))
+                allowed.append(step._replace(budgets=budgets_after))
 
         # The least score comes first, and False is less than True. Steps in which a double meets
         # the late rank (`EXCHANGE`) come first, then those in which one faces the absent rank
         # (`LOSE`), as every double has to do so once before the end; then those with few swaps.
-        # Chance decides among equals.
-        tie_breaks = self.rng.random(len(allowed))
-        scores = [
-            (
+        # Chance decides among equals, which keep the order in which they are drawn.
+        order = np.argsort(self.rng.random(len(allowed))).tolist()
+        return sorted(
+            (allowed[number] for number in order),
+            key=lambda step: (
                 EXCHANGE not in step.moves,
                 LOSE not in step.moves,
                 step.moves.count(SWAP),
-                tie_breaks[number],
-            )
-            for number, (step, _) in enumerate(allowed)
-        ]
-        order = sorted(range(len(allowed)), key=scores.__getitem__)
-        return [allowed[number] for number in order]
+            ),
+        )
 
     def _list_options(self, round_: int, double: Double) -> list[_Option]:
         """List what one double can do in the round `round_`.
@@ -681,7 +687,7 @@ class DoublesSearch:
         n_active = self.q
         young = double.young
         if double.old < n_active - 1:
-            aged = self._age(double, round_, (young, double.old))
+            aged = self._age(double, (young, double.old))
             options = [
                 _Option(SEND + young, double.old, aged),
                 _Option(SEND + double.old, young, aged),
@@ -697,7 +703,7 @@ class DoublesSearch:
         # Else it holds the oldest chunk; before round q the oldest class stands for an empty
         # place, and the double moves as if it gave a chunk. A double with two empty places in
         # round q - 1 gets one chunk at most in this round, but needs two after it.
-        no_chunk = self._class_without_chunk(round_)
+        no_chunk = n_active - 1
         wasted = young
         if young == no_chunk:
             wasted = NO_WASTE
@@ -712,42 +718,33 @@ class DoublesSearch:
         last_copied_class = round_ - self.n_chunks
         takes = [taken for taken in range(min(round_, n_active - 1)) if taken != young]
         takes = takes[:1] + [taken for taken in takes[1:] if taken > last_copied_class]
-        options = [
-            _Option(taken, wasted, self._age(double, round_, (young, taken))) for taken in takes
-        ]
+        options = [_Option(taken, wasted, self._age(double, (young, taken))) for taken in takes]
 
         # It may meet the late rank once. The new chunk is younger than class 0 in this round, so
         # that it has class 0 when all classes have grown by one.
         if not double.met and round_ < self.n_chunks:
             younger_than_newest = -1
-            aged = self._age(double, round_, (young, younger_than_newest))
+            aged = self._age(double, (young, younger_than_newest))
             options.append(_Option(EXCHANGE, wasted, aged._replace(met=True)))
         # Or it swaps: it gives its young chunk for one of class q - 2, the oldest a round later.
         if round_ >= n_active and young <= n_active - 3:
-            options.append(
-                _Option(SWAP, NO_WASTE, self._age(double, round_, (young, n_active - 2)))
-            )
+            options.append(_Option(SWAP, NO_WASTE, self._age(double, (young, n_active - 2))))
 
         # In the ramp it may also take nothing, and may give its young chunk meanwhile.
         if round_ < n_active - 1:
-            aged = self._age(double, round_, (young, no_chunk))
+            aged = self._age(double, (young, no_chunk))
             options.append(_Option(IDLE, wasted, aged))
             if young != no_chunk:
                 options.append(_Option(SEND + young, NO_WASTE, aged))
         return options
 
-    def _class_without_chunk(self, round_: int) -> int:
-        """Return the number that stands for an empty place among the classes of a double."""
-        return self.q - 1 if round_ < self.q else self.q
-
-    def _age(self, double: Double, round_: int, kept: tuple[int, int]) -> Double:
+    def _age(self, double: Double, kept: tuple[int, int]) -> Double:
         """Return what a rank with two chunks holds in the next round, when these are older.
 
-        `kept` are the classes that they have in the round `round_`, -1 for a chunk that is new, or
-        the number of an empty place, which stays: 0 and 2 become 1 and 3, -1 and 2 become 0 and 3.
+        `kept` are the classes that they have now, -1 for a chunk that is new, or q - 1 for an
+        empty place, which stays: 0 and 2 become 1 and 3, -1 and 2 become 0 and 3.
         """
-        no_chunk = self._class_without_chunk(round_)
-        classes = [c if c == no_chunk else c + 1 for c in kept]
+        classes = [min(class_ + 1, self.q - 1) for class_ in kept]
         return Double(min(classes), max(classes), double.met, double.lost)
 
     def _add_option(

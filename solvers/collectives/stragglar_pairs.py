@@ -79,10 +79,10 @@ class Ranks(NamedTuple):
     taken: NDArray[np.int64]
     """Whether a rank has a partner in this round already: 1 or 0."""
     bucket: NDArray[np.int64]
-    """``bucket[class, place]``, shape (q + 2, ranks): the ranks that give the chunk of a class.
-    The last two rows are scratch of `_pair_rest`."""
+    """``bucket[class, place]``, shape (q + 1, ranks): the ranks that give the chunk of a class.
+    The last row is scratch of `_pair_rest`."""
     size: NDArray[np.int64]
-    """``size[class]``, shape (q + 2,): how many ranks a bucket has."""
+    """``size[class]``, shape (q + 1,): how many ranks a bucket has."""
 
 
 class SendLog(NamedTuple):
@@ -122,8 +122,8 @@ def new_ranks(n_active: int, n_ranks: int) -> Ranks:
         gives=of_ranks.copy(),
         mate=of_ranks.copy(),
         taken=of_ranks.copy(),
-        bucket=np.empty((n_active + 2, n_ranks), dtype=np.int64),
-        size=np.empty(n_active + 2, dtype=np.int64),
+        bucket=np.empty((n_active + 1, n_ranks), dtype=np.int64),
+        size=np.empty(n_active + 1, dtype=np.int64),
     )
 
 
@@ -399,41 +399,33 @@ def _pair_rest(n_active, ranks):
     ranks 1 and 2 take class 1.
 
     `n_active` is q: classes are 0 to q - 1. Writes ``ranks.mate`` of the receivers, and uses the
-    two last rows of ``ranks.bucket`` and ``ranks.size`` as scratch. Ends early with False if a
-    giver finds no receiver.
+    last row of ``ranks.bucket`` and ``ranks.size`` as scratch. Ends early with False if a giver
+    finds no receiver.
     """
     bucket = ranks.bucket
     size = ranks.size
     oldest_class = n_active - 1
 
-    # Free receivers are kept in two stacks, in the buckets behind those of the classes: ranks that
-    # have met the late rank, and those that have not. ``bucket[stack, size[stack] - 1]`` is taken
-    # first.
-    not_met = n_active
-    has_met = n_active + 1
-    size[n_active:] = 0
-    for index in range(size[oldest_class]):
-        rank = bucket[oldest_class, index]
-        if not ranks.taken[rank]:
-            stack = not_met
-            if ranks.met[rank]:
-                stack = has_met
-            bucket[stack, size[stack]] = rank
-            size[stack] += 1
+    # Free receivers are a stack, behind the buckets of the classes: ranks that have met the late
+    # rank, and on top of them those that have not. ``bucket[stack, size[stack] - 1]`` is the top.
+    stack = n_active
+    size[stack] = 0
+    for has_met in (1, 0):
+        for index in range(size[oldest_class]):
+            rank = bucket[oldest_class, index]
+            if not ranks.taken[rank] and ranks.met[rank] == has_met:
+                bucket[stack, size[stack]] = rank
+                size[stack] += 1
 
+    # Chunks of old classes first.
     for given_class in range(oldest_class - 1, -1, -1):
         for index in range(size[given_class]):
             giver = bucket[given_class, index]
-            if ranks.taken[giver]:
-                continue
-            # Receivers that have not met the late rank come first.
-            stack = not_met
-            if size[not_met] == 0:
-                stack = has_met
-            if size[stack] == 0:
-                return False
-            size[stack] -= 1
-            ranks.mate[bucket[stack, size[stack]]] = giver
+            if not ranks.taken[giver]:
+                if size[stack] == 0:
+                    return False
+                size[stack] -= 1
+                ranks.mate[bucket[stack, size[stack]]] = giver
     return True
 
 
@@ -446,8 +438,16 @@ def _exchange_chunks(this_round, lacks, log, ranks):
     the sender has it. After the exchange a rank holds the younger chunks, which it may give in
     later rounds; it keeps the data of the oldest one, but does not give them any more.
 
-    Example: rank 3 holds the oldest chunk 5, its partner 8 holds chunk 7. After the exchange both
-    have both chunks, and both hold chunk 7, as chunk 5 stops spreading.
+    Example with q = 4, round 9, whose oldest chunk is 5. Rank 3 holds chunk 5, its partner 8 holds
+    chunk 7. After the exchange both have both chunks, and both hold chunk 7, as chunk 5 stops
+    spreading. In a swap in the same round double 0 and its partner 4 hold less than they have, and
+    rank 4 gets chunk 5 a round later (`_repay`) from rank 9, which holds the oldest chunk then::
+
+                                      double 0    rank 4     rank 9
+        before the swap, holds        5 and 7     6
+        after the swap, holds         6 and 7     6 and 7    6
+        is owed                                   5
+        after the repayment, holds                7          7
     """
     last_chunk = lacks.shape[0] - 1
     oldest = this_round.number - this_round.n_active
@@ -493,8 +493,8 @@ def lay(n_active, moves, orders, log, lacks, ranks):
 
     `n_active` is q, and ``moves[round, double]`` the plan of the doubles, by the constants of this
     module: `SWAP`, or 1 to take a chunk of class 1. The other ranks differ only by their order:
-    ``orders[k]`` lists all ranks but the late one, in the order in which they
-    are looked at in the rounds k, k + len(orders), and so on. Returns the number of sends, which
+    ``orders[k]`` lists all ranks but the late one, in the order in which they are looked at in the
+    rounds k, k + len(orders), and so on. Returns the number of sends, which
     are the first rows of ``log.rows``; -1, and ends early, if in some round not all ranks find a
     partner.
 
