@@ -86,7 +86,6 @@ from optmatch.solvers.collectives.sums import (
     choose_torus,
     choose_torus_within,
     join,
-    last_circuits,
     list_torus_rounds,
     sum_up,
 )
@@ -322,28 +321,28 @@ def _find_composed(problem: Collective, clock: Clock, below_s: float) -> FoundPl
     if scatter.lower_bound() + gather.lower_bound() < below_s:
         scatters = _try_all(scatter, clock).plans
 
-    # A cut is what two plans must have in common to be joined, such as the number of chunks.
-    for cut in sorted({_cut_of(plan) for plan in scatters.values()}):
-        first = _fastest({name: plan for name, plan in scatters.items() if _cut_of(plan) == cut})
-        circuits = last_circuits(first, problem.planes)
-        gathers = _try_all(replace(gather, start=circuits), clock).plans
-        gathers = {name: plan for name, plan in gathers.items() if _cut_of(plan) == cut}
-        if gathers:
-            plans.append(join(problem, first.plan, _fastest(gathers).plan))
+    # The gather begins with the circuits with which the scatter ends.
+    for cut, first in sorted(_list_fastest_of_cuts(scatters).items()):
+        gathers = _try_all(replace(gather, start=first.plan.circuits[-1]), clock).plans
+        second = _list_fastest_of_cuts(gathers).get(cut)
+        if second is not None:
+            plans.append(join(problem, first.plan, second.plan))
     best = min(plans, key=lambda laid: laid.time_s, default=None)
     return FoundPlan(best, {})
 
 
-def _cut_of(plan: FoundPlan) -> tuple[bool, int, int]:
-    """Return what two plans must have in common to be joined one behind the other.
+def _list_fastest_of_cuts(plans: dict[str, FoundPlan]) -> dict[tuple[int, int], Laid]:
+    """List the fastest plan of each *cut*: the number of chunks, and of the ranks that store them.
 
-    These are whether planes change circuits by themselves (no ``held_s``), the number of chunks,
-    and the number of ranks whose chunks are stored.
+    Plans with the same cut can be joined one behind the other. Planes that change circuits by
+    themselves (no ``held_s``) are left out: an all-reduce over them is planned as a whole.
     """
-    if plan.laid is None:
-        return False, 0, 0
-    laid = plan.laid
-    return laid.held_s is None, len(laid.plan.chunk_bytes), laid.plan.stored_ranks
+    fastest: dict[tuple[int, int], Laid] = {}
+    for laid in (plan.laid for plan in plans.values()):
+        if laid is not None and laid.held_s is not None:
+            cut = len(laid.plan.chunk_bytes), laid.plan.stored_ranks
+            fastest[cut] = min(laid, fastest.get(cut, laid), key=lambda either: either.time_s)
+    return fastest
 
 
 def _find_planned(

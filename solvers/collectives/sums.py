@@ -64,7 +64,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -148,9 +148,10 @@ def _list_factors(number: int, largest: int) -> list[int]:
 class _TorusChooser:
     """The dynamic programme of `choose_torus`: the fastest sides for what is left of a torus.
 
-    A state is a pair of numbers: `places`, the product of the sides that are still to be chosen,
-    and `chunks`, the number of equal parts into which the sides before have cut the buffer. The
-    best sides of a state are found once; `passed_of` and `sides_of` remember them.
+    A state has three parts: `places`, the product of the sides that are still to be chosen;
+    `chunks`, the number of equal parts into which the sides before have cut the buffer; and
+    `may_cut`, whether sides to come may cut them further, or are all passed. The best sides of a
+    state are found once; `sides_of` remembers them.
 
     The seconds of `Sides` are those of the sides in them, with a delay for each use of a side: a
     scattered side is used twice, before and after all sides inside it, and a passed side once.
@@ -170,7 +171,6 @@ class _TorusChooser:
         self.problem = problem
         self.chunk_limit = chunk_limit
         self.longest_side = 2 if problem.two_way else problem.n_ranks  # two-way rings have 2 ranks
-        self.passed_of = cache(self.choose_passed)
         self.sides_of = cache(self.choose_sides)
 
     def sending_s(self, n_rounds: int, chunks: int) -> float:
@@ -178,34 +178,25 @@ class _TorusChooser:
         chunk_bytes = float(chunk_sizes(self.problem, chunks)[0])
         return seconds_of(self.problem, n_rounds, n_rounds * chunk_bytes / self.problem.lanes)
 
-    def choose_passed(self, places: int, chunks: int) -> Sides:
-        """Choose the fastest passed sides whose product is `places`.
-
-        A passed side of q places has q - 1 rounds, in each of which a rank sends one chunk.
-        """
-        if places == 1:
-            return Sides(0.0)
-        options = []
-        for side in _list_factors(places, self.longest_side):
-            inner = self.passed_of(places // side, chunks)
-            seconds = inner.seconds + self.problem.delay_s + self.sending_s(side - 1, chunks)
-            options.append(Sides(seconds, passed=(side, *inner.passed)))
-        return min(options)  # of the fewest seconds, the first field
-
-    def choose_sides(self, places: int, chunks: int) -> Sides:
-        """Choose the fastest sides of all kinds whose product is `places`; they may cut chunks."""
-        # Without places left the side before is the innermost one, and it was scattered. It is
+    def choose_sides(self, places: int, chunks: int, may_cut: bool = True) -> Sides:
+        """Choose the fastest sides for a state."""
+        # Without places left the side before is the innermost one. If it was scattered, it is
         # counted with two delays, but its gather follows its scatter on the same circuits: one
         # delay is given back.
         if places == 1:
-            return Sides(-self.problem.delay_s)
+            return Sides(-self.problem.delay_s * may_cut)
 
-        # Passed sides take all places that are left.
-        options = [self.passed_of(places, chunks)]
+        options = []
         for side in _list_factors(places, self.longest_side):
+            # Passed: over q places in q - 1 rounds, in each of which a rank sends one chunk.
+            # Passed sides alone may follow.
+            inner = self.sides_of(places // side, chunks, False)
+            seconds = inner.seconds + self.problem.delay_s + self.sending_s(side - 1, chunks)
+            options.append(Sides(seconds, passed=(side, *inner.passed)))
+
             # Scattered: over q places in q - 1 rounds before all sides inside, and gathered in as
             # many rounds after them. Each round carries a q-th part of the chunk.
-            if chunks * side <= self.chunk_limit:
+            if may_cut and chunks * side <= self.chunk_limit:
                 inner = self.sides_of(places // side, chunks * side)
                 turns_s = self.sending_s(side - 1, chunks * side)
                 seconds = inner.seconds + 2 * (self.problem.delay_s + turns_s)
@@ -216,14 +207,14 @@ class _TorusChooser:
             # 2. Passed sides alone may follow. With them its circuits are set up twice: they come
             # back for the gather.
             for windows in _list_factors(side, min(self.longest_side, side - 1)):
-                if chunks * windows > self.chunk_limit:
+                if not may_cut or chunks * windows > self.chunk_limit:
                     continue
-                inner = self.passed_of(places // side, chunks * windows)
+                inner = self.sides_of(places // side, chunks * windows, False)
                 n_changes = 1 if places == side else 2
                 turns_s = self.sending_s(side + windows - 2, chunks * windows)
                 seconds = inner.seconds + n_changes * self.problem.delay_s + turns_s
                 options.append(inner._replace(seconds=seconds, windowed=(side, windows)))
-        return min(options)
+        return min(options)  # of the fewest seconds, the first field
 
 
 def choose_torus_within(problem: Collective, most_sends: float) -> Sides:
@@ -536,27 +527,6 @@ def sum_up(gathered: Laid) -> Laid:
     return Laid(summed, gathered.held_s)
 
 
-def last_circuits(laid: Laid, planes: int) -> Any:
-    """Return the circuits that are there when a plan ends.
-
-    Returns ``peer[lane, rank]``, -1 if a port is dark. `planes` is the number of switches.
-    """
-    # All planes change their circuits together, unless the plan has no held seconds: then each
-    # plane changes them by itself, and some rounds leave it out.
-    plan = laid.plan
-    if laid.held_s is not None:
-        return plan.circuits[-1]
-    # ``shares_bytes[round, plane]`` is 0 where a round leaves a plane out, and the lanes of
-    # ``circuits[round, lane, rank]`` are those of plane 0, then of plane 1, and so on. Rounds
-    # ascend, so the last round in which a plane has a share overwrites earlier ones.
-    n_rounds, _, n = plan.circuits.shape
-    circuits_of_plane = plan.circuits.reshape(n_rounds, planes, -1, n)
-    last = np.full(circuits_of_plane.shape[1:], IDLE, dtype=np.int32)
-    for round_, plane in np.argwhere(plan.shares_bytes > 0).tolist():
-        last[plane] = circuits_of_plane[round_, plane]
-    return last.reshape(-1, n)
-
-
 def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> Laid:
     """Make one plan of an all-reduce from a plan of its reduce-scatter and one of its all-gather.
 
@@ -567,26 +537,6 @@ def join(problem: Collective, first: CollectivePlan, second: CollectivePlan) -> 
     """
     rounds = one_after_another(Rounds.of_plan(first), Rounds.of_plan(second))
     circuits = np.concatenate([first.circuits, second.circuits]).astype(np.int64)
-
-    # Planes that change circuits by themselves have an epoch for each round, and times and shares
-    # of shape (rounds, planes), which other plans leave empty. The second plan begins when the
-    # first one ends, hence its times are later by that; times of planes that a round does not use
-    # stay 0. Late ranks are ready by the end of the first plan, so that all rounds of the second
-    # one count as late.
-    if first.shares_bytes.size:
-        is_used = second.shares_bytes > 0
-        joined = replace(
-            first,
-            sends=rounds.sends,
-            circuits=circuits,
-            epoch_of_round=np.arange(len(circuits)),
-            shares_bytes=np.concatenate([first.shares_bytes, second.shares_bytes]),
-            start_s=np.concatenate([first.start_s, second.start_s + first.time_s * is_used]),
-            end_s=np.concatenate([first.end_s, second.end_s + first.time_s * is_used]),
-            time_s=first.time_s + second.time_s,
-            n_rounds_late=first.n_rounds_late + second.n_rounds * bool(problem.late_s),
-        )
-        return Laid(joined)
 
     # If the second plan begins with the circuits that the first one ends with, they are one epoch:
     # consecutive rounds over the same circuits.
