@@ -2,8 +2,8 @@
 
 One-way circuits: circulants, generalised de Bruijn and Kautz graphs (Imase and Itoh 1981, 1983).
 Two-way circuits: paths, circulants with both directions of each shift, complete graphs between few
-ranks, de Bruijn graphs without directions, and random regular graphs, whose diameter is close to
-the least that the degree allows (Bollobas and de la Vega 1982).
+ranks, and random regular graphs, whose diameter is close to the least that the degree allows
+(Bollobas and de la Vega 1982).
 
 A few hundred exchanges of the ends of two circuits of a random graph often take one round more off
 its diameter (local search for the order/degree problem): with 64 ranks and four two-way ports it
@@ -63,7 +63,7 @@ def list_topologies(problem: Collective, clock: Clock | None = None) -> Iterator
     are joined directly. Otherwise there are
 
     - circulants: rank r is joined to r + s for each of some numbers s, the *shifts*;
-    - for two-way circuits also a path, random regular graphs, and graphs of de Bruijn and Kautz;
+    - for two-way circuits also a path, and random regular graphs;
     - for one-way circuits with two ports or more, graphs of de Bruijn and Kautz, and a random
       regular graph;
     - the circuits at the start of the problem, if it names them: they cost no change.
@@ -122,8 +122,6 @@ def _list_other_graphs(problem: Collective, clock: Clock | None) -> Iterator[Top
     if problem.two_way:
         yield _lay_path(problem)
         yield from _lay_regular_graphs(problem)
-        for name in FAMILIES:
-            yield lay_family(problem, problem.lanes // 2, name)
     elif 1 < problem.lanes < problem.n_ranks - 1:
         families = [lay_family(problem, problem.lanes, name) for name in FAMILIES]
         yield from families
