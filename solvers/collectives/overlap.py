@@ -2,8 +2,8 @@
 
 After SWOT (Wu et al. 2025, arXiv:2510.19322), with the state of each plane by itself: its released
 model compares neighbouring steps only, so that planes send over circuits that they do not have.
-The planes that take part in each step are found by beam search and local search, their shares by
-a linear programme. Small cases are proved by a mixed-integer programme.
+The planes that take part in each step are found by beam search, their shares by a linear
+programme. Small cases are proved by a mixed-integer programme.
 
 Words that are used here:
 
@@ -128,9 +128,9 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
 def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, float]:
     """Share the work of each step among the planes, so that the last step ends early.
 
-    Beam search proposes which planes take part in which steps, a linear programme finds the best
-    shares for each proposal, and local search lets single planes join or leave steps. At least the
-    first proposal, all planes in all steps, is timed, however short the time of `clock` is.
+    Beam search proposes which planes take part in which steps, and a linear programme finds the
+    best shares for each proposal. At least the first proposal, all planes in all steps, is timed,
+    however short the time of `clock` is.
 
     Returns the best shares and a lower bound in seconds of the time of any shares. The bound is 0
     unless `prove` asks for a mixed-integer programme and the case is small enough; it may also
@@ -153,25 +153,8 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
         if candidate.time_s < best.time_s * (1 - 1e-12):
             best = candidate
 
-    # Local search: for each pair of a step and a plane the plane joins the step if it takes no
-    # part in it, or leaves it if others take part, and all work is shared out anew. A change that
-    # is faster is kept at once, until no pair has any. The search may solve as many programmes
-    # again as the candidates might, `tries`, and ends at a limit of the clock. ``exceeded(1)``
-    # names the limit that is met once the first candidate, one iteration, has been timed: with a
-    # limit of one iteration neither this search nor the proof begins.
-    is_improved = True
-    while is_improved and clock.exceeded(1) is None:
-        is_improved = False
-        for step, plane in np.ndindex(best.share_s.shape):
-            used = best.share_s > 0
-            used[step, plane] = not used[step, plane]
-            if used[step].any() and tries > 0 and clock.exceeded(1) is None:
-                tries -= 1
-                candidate = _balance(steps, used)
-                if candidate.time_s < best.time_s * (1 - 1e-9):
-                    best = candidate
-                    is_improved = True
-
+    # ``exceeded(1)`` names the limit that is met once the first candidate, one iteration, has been
+    # timed: with a limit of one iteration no proof begins.
     # A proof may find better shares, too. The lower bound is the time of the best shares once it
     # has come so near.
     bound_s = 0.0
