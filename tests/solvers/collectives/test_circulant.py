@@ -71,6 +71,14 @@ def test_the_search_finds_the_best_shifts_of_few_ranks(n: int, k: int) -> None:
     )
 
 
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 9])
+def test_more_shifts_than_there_are_are_all_of_them(n: int) -> None:
+    """The rest of uneven all-to-alls of few ranks asks for some more."""
+    best, *others = list_shifts(n, n + 2, Limits().start())
+    assert set(best.tolist()) == set(range(1, n))
+    assert all(route(n, shifts).hops >= n - 1 == route(n, best).hops for shifts in others)
+
+
 @compiled_only
 @pytest.mark.parametrize(("k", "bar"), [(2, 436), (3, 266), (4, 209), (6, 159), (12, 115)])
 def test_hops_of_64_ranks(k: int, bar: int) -> None:
