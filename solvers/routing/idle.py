@@ -9,7 +9,7 @@ comes in from outside: :math:`(I - A) x = b`, one sparse system for each setting
 adjoint system :math:`(I - A)^T y = r` has for each terminal the amplitude that light from there
 brings to a receiver. Both are solved with the same factors. The change that flipping one cell
 would make at every receiver is then estimated to the first order: light that comes back to the
-cell is left out, since each setting that is tried is solved exactly. On 26 meshes and Benes
+cell is left out, since each setting that is tried is solved exactly. On 25 meshes and Benes
 networks circuits were disturbed as little with it, at nearly twice the time.
 
 Light of one source interferes with itself. Where all phases are known, the system is complex and
