@@ -41,10 +41,7 @@ _STARTS = 8
 """Negotiations for each slot."""
 
 _PLANNING = 0.5
-"""The part of the time after which planning ends, if the plan has the fewest slots by then.
-
-Fewer slots go before the objective: a plan of more slots is searched on for the whole time.
-"""
+"""The part of the time after which planning for few cells ends, if there is a plan by then."""
 
 _SEARCH = 0.9
 """The part of the time in which plans are drawn anew; the rest is for the order of the slots."""
@@ -63,8 +60,12 @@ def plan_and_reroute(
     The method `plan` counts cells, which is all where cells are alike. On a chip of known cells
     its short routes leave room for the worst circuit. Then each slot is routed anew for the
     objective: the worst loss or crosstalk of any slot, the sum of heater powers, or the cells,
-    with the power among ties. Planning takes about half of the time; `options` are handed to it.
-    In the time that is left slots are drawn and routed anew, ``stats["plans"]`` times in all.
+    with the power among ties. `options` are handed to the planning, which has all the time without
+    a plan of the fewest slots. In the time that is left slots are drawn and routed anew,
+    ``stats["plans"]`` times in all, and the best answer is kept. What is done first does not
+    depend on the time limit, so more time is not worse: with a limit the first planning ends at
+    its first plan, and each further one may take as long as everything before it. For few cells
+    there is one planning, in half of the time.
     OPTIMAL only with the fewest slots and an objective at the bound of the problem.
     """
     if problem.cells is None:
@@ -76,7 +77,12 @@ def plan_and_reroute(
     waiting = problem.delay_s == "cells"
     delay_s: Any = 0.0 if waiting else problem.delay_s
     plain = replace(problem, objective="total-cells", cells=None, delay_s=delay_s)
-    planned = _plan_slots(partial(plan, **options), plain, limits, rng)
+    planning_s = 0.0
+    if limits.time_s is None:
+        planning_s = math.inf
+    elif problem.objective == "total-cells":
+        planning_s = _PLANNING * limits.time_s
+    planned = _plan_slots(partial(plan, **options), plain, limits, rng, planning_s)
 
     # For few cells the plan is the answer, but for ties and for the order of its slots. Among
     # routes of equally many cells those of less power are taken, unless they also decide how long
@@ -94,7 +100,7 @@ def plan_and_reroute(
         stats = dict(planned.stats)
         stats.pop("worst_route_cells", None)
         return replace(planned, problem=problem, lower_bound=bound, stats=stats)
-    best = _reroute_slots(problem, planned, clock, rng, on_event)
+    best = _reroute_slots(problem, planned, clock, rng, on_event, math.inf)
 
     # Random restarts: as long as a plan like the last one fits the time, new slots are drawn and
     # routed, also where the first ones follow a construction. The best answer is kept.
@@ -105,13 +111,17 @@ def plan_and_reroute(
         if rest_s <= clock.elapsed_s - begin_s:
             break
         begin_s = clock.elapsed_s
-        planned = _plan_slots(redraw, plain, Limits(time_s=rest_s), rng)
+        planned = _plan_slots(redraw, plain, Limits(time_s=rest_s), rng, begin_s)
         n_plans += 1
         if planned.schedule is None:  # also after Ctrl-C, which ends the search
             best = replace(best, limit=planned.limit)
         else:
             planned = replace(planned, method=best.method)
-            best = unite(best, _reroute_slots(problem, planned, clock, rng, on_event))
+            cutoff: Any = best.objective
+            if planned.schedule.n_slots < best.schedule.n_slots:
+                cutoff = math.inf
+            newer = _reroute_slots(problem, planned, clock, rng, on_event, cutoff)
+            best = unite(best, newer)
     if best.limit is Limit.EXHAUSTED and limits.time_s is not None:
         best = replace(best, limit=Limit.TIME)
     best = replace(best, stats={**best.stats, "plans": n_plans})
@@ -119,10 +129,10 @@ def plan_and_reroute(
 
 
 def _plan_slots(
-    plan: Run, problem: AllToAll, limits: Limits, rng: np.random.Generator
+    plan: Run, problem: AllToAll, limits: Limits, rng: np.random.Generator, planning_s: float
 ) -> Solution:
-    """Plan slots for few cells in half of the time, if they are the fewest then."""
-    planning_end = PlanningEnd(limits.start())
+    """Plan slots for few cells, for at most `planning_s` if there is a plan by then."""
+    planning_end = PlanningEnd(limits.start(), planning_s)
     planned = plan(problem, limits, rng, planning_end)
     if planning_end.has_ended and planned.limit is not None:
         planned = replace(planned, limit=Limit.TIME)
@@ -130,12 +140,19 @@ def _plan_slots(
 
 
 def _reroute_slots(
-    problem: AllToAll, planned: Solution, clock: Clock, rng: np.random.Generator, on_event: OnEvent
+    problem: AllToAll,
+    planned: Solution,
+    clock: Clock,
+    rng: np.random.Generator,
+    on_event: OnEvent,
+    cutoff: float,
 ) -> Solution:
-    """Route each slot of a plan anew for the objective of the problem, until the time is up.
+    """Route each slot of a plan anew for the objective of the problem, the worst slot first.
 
     The matchings of `planned` stay; its objective and bound are cells, and say nothing here. A
-    slot keeps its states unless new ones are as good or better.
+    slot keeps its states unless new ones are as good or better. The end comes when the time is up,
+    or where the worst slot decides and one stays at `cutoff` or above, the objective of a known
+    answer: the others cannot make up for it.
     """
     # ``states[slot, cell]``, and ``values[slot]``: the objective of each slot.
     schedule: Any = planned.schedule
@@ -148,16 +165,19 @@ def _reroute_slots(
     limit: Limit | None = planned.limit if planned.limit is not Limit.GAP else None
     starts = Limits(iterations=_STARTS, time_s=clock.limits.time_s)
     try:
-        for slot, matching in enumerate(schedule.matchings):
-            on_event(Tick("relieve", slot, len(states)))
+        for done, slot in enumerate(np.argsort(values)[::-1].tolist()):
+            on_event(Tick("relieve", done, len(states)))
             if clock.remaining_s <= 0:
-                continue
+                break
+            matching = schedule.matchings[slot]
             better: Any = route_by_negotiation(
                 _slot(problem, matching), limits_left(starts, clock), rng, ignore
             )
             if better.schedule is not None and better.objective <= values[slot]:
                 states[slot] = better.schedule.cell_states[0]
                 values[slot] = better.objective
+            if problem.objective != "power-mw" and values[slot] >= cutoff:
+                break
     except (KeyboardInterrupt, TimeUp) as stop:
         limit = limit_of(stop)
 
@@ -185,11 +205,10 @@ def _reroute_slots(
 class PlanningEnd:
     """A listener that ends the planning of slots in time for their routes to be chosen anew."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Listen to a search; planning has half of the time of its `clock`, or no limit."""
-        time_s = clock.limits.time_s
+    def __init__(self, clock: Clock, planning_s: float) -> None:
+        """Listen to a search, which has so many seconds of its `clock` for planning."""
         self._clock = clock
-        self._planning_s = math.inf if time_s is None else _PLANNING * time_s
+        self._planning_s = planning_s
         self._has_plan = False
         self.has_ended = False
         """Whether it has ended the planning: then nobody has pressed Ctrl-C."""
