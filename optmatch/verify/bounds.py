@@ -89,11 +89,12 @@ def check_solution(
     findings.figures["lower_bound_checked"] = checked
     check_support(solution, checked, findings, floor=floor)
 
-    # The objective can be compared only if the replay has set it.
-    if replayed:
+    # The objective can be compared only if the replay has set it. It is infinite if the answer
+    # leaves something undone, which is a violation of its own.
+    if replayed and findings.figures["objective"] != math.inf:
         _check_objective(solution, findings)
     elif answered:
-        findings.skipped.append("objective: nothing could be replayed")
+        findings.skipped.append("objective: this answer has none to compare it with")
     else:
         findings.notes.append(f"status {solution.status.value}: there is no answer to check")
         findings.expect("who has an answer says so", "objective", solution.objective, None)

@@ -35,6 +35,20 @@ def test_only_several_planes_have_numbers(planes: int, place: str) -> None:
     assert om.verify(problem, answer).violations[0].where == place
 
 
+@pytest.mark.parametrize(
+    "asked", [{}, {"objective": "weighted-completion-s", "groups": [[-1, 0], [1, -1]]}]
+)
+def test_what_is_not_served_is_one_violation(asked: dict[str, Any]) -> None:
+    """The objective is infinite then, of which the objective and the bound once complained too."""
+    problem = om.Demand.from_matrix([[0, 3], [2, 0]], delay_s=1.0, **asked)
+    solution = om.solve(problem, seed=0)
+    report = om.verify(problem, replace(solution, schedule=problem.schedule([[1, -1]], [3])))
+    (violation,) = report.violations
+    assert violation.rule == "all demand is served" and not report.valid
+    (skipped,) = report.skipped
+    assert skipped == "objective: this answer has none to compare it with"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_both_line_bounds_agree(seed: int) -> None:
     rng = np.random.default_rng(seed)
