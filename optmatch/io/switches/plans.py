@@ -610,7 +610,7 @@ def write_sonic_configs(
                 place += f".slot-{state:03}"
             if from_slot is None:
                 circuits = switch.circuits(state)
-                config = sonic.write_config(circuits, switch.ports, switch.dead_ports)
+                config = sonic.write_config(circuits, switch.ports, switch.dark_ports(state))
                 files[f"{place}.json"] = config
             else:
                 change = switch.change(before, state)

@@ -385,6 +385,17 @@ def test_failed_ports_of_chips_are_blocked_at_their_servers() -> None:
         assert found == (sides if f".server-{server}." in name else []), name
 
 
+def test_a_failed_port_is_blocked_once_it_has_no_circuit() -> None:
+    """The configuration of the state before once blocked the port and had its circuit, too."""
+    switch = om.IdealSwitch(4)
+    problem = om.Reroute(switch, [[0, 1]], spares=(2, 3), failed_ports=(1,))
+    texts = files_of(om.solve(problem, seed=0), "sonic-ocs")
+    configs = [json.loads(text) for _, text in sorted(texts.items())]
+    has_circuit = [any("2B" in name for name in tree["OCS_CROSS_CONNECT"]) for tree in configs]
+    is_blocked = [tree["OCS_PORT"]["2B"]["state"] == "force_blocked" for tree in configs]
+    assert has_circuit[0] and is_blocked == [not held for held in has_circuit]
+
+
 def test_commands_name_circuits_of_modules() -> None:
     circuits = (CrossConnect("1-1A", "1-5B"), CrossConnect("2-2A", "1-6B"))
     (line,) = command_lines(difference_between((), circuits))
