@@ -22,7 +22,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import BAR, CROSS, FREE, InputError, Value, frozen, integer, read_only
+from optmatch.model import (
+    BAR,
+    CROSS,
+    FREE,
+    InputError,
+    Value,
+    brief_tuple,
+    frozen,
+    integer,
+    read_only,
+)
 from optmatch.model.numbers import check_length, refuse_entries
 
 TERMINAL_NAMES = ("a1", "a2", "b1", "b2")
@@ -35,6 +45,7 @@ DEAD = 2
 """The entry of `CellGraph.stuck` for a cell that carries no light."""
 
 
+@brief_tuple
 class Links(NamedTuple):
     """The numbering of the waveguides of a cell graph."""
 

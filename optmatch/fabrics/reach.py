@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.fabrics.cellgraph import CellGraph
-from optmatch.model import check_size, check_time, read_only
+from optmatch.model import brief_tuple, check_size, check_time, read_only
 
 MOST_AT_ONCE = 1 << 22
 """The most terminals, over all sources together, that one walk looks at."""
 
 
+@brief_tuple
 class Walks(NamedTuple):
     """Shortest walks from some terminals to everywhere."""
 

@@ -13,6 +13,7 @@ from .declarations import (
     Range as Range,
     Rate as Rate,
     Value as Value,
+    brief_tuple as brief_tuple,
     check_fields as check_fields,
     given as given,
 )

@@ -37,6 +37,7 @@ from optmatch.model.errors import InputError
 from optmatch.model.numbers import frozen, integer, is_array, number, plain_array
 
 _Entry = TypeVar("_Entry", bound=np.generic)
+_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 if TYPE_CHECKING:
     _Given = TypeVar("_Given")
     _Kept = TypeVar("_Kept")
@@ -661,10 +662,32 @@ def brief(value: Any) -> str:
     return f"{type(value).__name__}(...)" if is_long and isinstance(value, Value) else text
 
 
-def brief_tuple(record: Any) -> str:
-    """Return the representation of a NamedTuple, with its fields in short."""
-    parts = [f"{name}={brief(value)}" for name, value in record._asdict().items()]
-    return f"{type(record).__name__}({', '.join(parts)})"
+def brief_tuple(cls: type[_Tuple]) -> type[_Tuple]:
+    """Let a NamedTuple of arrays show itself in short: large arrays by type and shape.
+
+    Parameters
+    ----------
+    cls
+        The class, which is changed.
+
+    Returns
+    -------
+    type
+        The same class.
+
+    Examples
+    --------
+    >>> from optmatch.fabrics import Links
+    >>> Links(np.zeros((9, 8), np.int32), count=3)
+    Links(of_terminal=<int32 9 x 8>, count=3)
+    """
+
+    def show(record: Any) -> str:
+        parts = [f"{name}={brief(value)}" for name, value in record._asdict().items()]
+        return f"{type(record).__name__}({', '.join(parts)})"
+
+    cls.__repr__ = show  # type: ignore[method-assign]
+    return cls
 
 
 def _hashable(value: Any) -> Any:

@@ -16,6 +16,7 @@ from optmatch.model.declarations import (
     GivenOrNone,
     Range,
     Value,
+    brief_tuple,
     check_fields,
     given,
 )
@@ -35,6 +36,7 @@ FREE = -1
 Switching = Literal["all-stop", "per-circuit"]
 
 
+@brief_tuple
 class PlannedSlot(NamedTuple):
     """One slot of a schedule, as iterating over the schedule yields it."""
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Solution, write_amount
+from optmatch.model import InputError, Solution, brief_tuple, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     Axes,
@@ -27,6 +27,7 @@ _COPIES = 1
 """The task of a rank in a round: 0 if it receives nothing, 1 copies, 2 adds data to its own."""
 
 
+@brief_tuple
 class RoundsData(NamedTuple):
     """A cell for each rank and round."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Score
+from optmatch.model import InputError, Score, brief_tuple
 from optmatch.model.comparison import FabricRow
 from optmatch.model.problem import split_unit, write_amount
 from optmatch.plotting import palette
@@ -115,6 +115,7 @@ def _add_legend(ax: Axes, font_size: float, *, has_room: bool) -> None:
         ax.legend(fontsize=font_size, frameon=False)
 
 
+@brief_tuple
 class CostsData(NamedTuple):
     """Curves by design: a row for each of `DESIGNS`, a column for each size."""
 
@@ -196,6 +197,7 @@ _LOSS_LABEL = "insertion loss, dB\n(diamond: the worst circuit)"
 _RATIO_LABEL = "signal to crosstalk, dB\n(diamond: the worst)"
 
 
+@brief_tuple
 class FabricsData(NamedTuple):
     """Fabrics by rising worst loss; those that route nothing come last."""
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optmatch.model import InputError, Solution, frozen, scale_of, write_amount
+from optmatch.model import InputError, Solution, brief_tuple, frozen, scale_of, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     MOST_BLOCKS,
@@ -34,6 +34,7 @@ _PATTERNS = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo", "++")
 """Of destinations 0 to 7, 8 to 15, and so on."""
 
 
+@brief_tuple
 class GanttData(NamedTuple):
     """The circuits of a demand's schedule as bars; one entry for each circuit and slot."""
 

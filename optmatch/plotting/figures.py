@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import Fabric
-from optmatch.model import FREE, IDLE, InputError
+from optmatch.model import FREE, IDLE, InputError, brief_tuple
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     MOST_ROWS,
@@ -354,6 +354,7 @@ def draw_schedule(shown: Drawable, slot: int | None = None, ax: Axes | None = No
 _COLOURS = "cividis"  # even in lightness, and for readers who do not see red or green
 
 
+@brief_tuple
 class HeatData(NamedTuple):
     """A fabric with a figure for each cell."""
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Solution, write_amount
+from optmatch.model import InputError, Solution, brief_tuple, write_amount
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import Axes, Figure, axes_of, figure_of
 from optmatch.plotting.scenes import LOWER_HALF, UPPER_HALF, WHOLE_ROW, BarLook, draw_rows
@@ -57,6 +57,7 @@ class Run(Protocol):
         """When the last operation ends."""
 
 
+@brief_tuple
 class RailGanttData(NamedTuple):
     """Bars; one entry for each operation or reconfiguration of the ranks that are shown."""
 

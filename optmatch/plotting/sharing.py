@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optmatch.model import InputError, Solution
+from optmatch.model import InputError, Solution, brief_tuple
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import Axes, Figure, figure_of
 from optmatch.plotting.figures import range_of
@@ -19,6 +19,7 @@ from optmatch.plotting.viewer import pack_bars, scene
 from optmatch.problems import Assignment, PortSharing
 
 
+@brief_tuple
 class SharesData(NamedTuple):
     """A bar for each job, first served first."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
-from optmatch.model import Solution
+from optmatch.model import Solution, brief_tuple
 from optmatch.plotting import palette
 from optmatch.plotting.drawing import (
     Axes,
@@ -28,6 +28,7 @@ GAP = 0.8
 """Between two layers of servers."""
 
 
+@brief_tuple
 class SliceData(NamedTuple):
     """The racks that a slice lies in, each layer by layer from left to right."""
 

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import CellGraph, Fabric
 from optmatch.fabrics.light import trace_circuits
-from optmatch.model import FREE, IDLE, InputError, Problem, Schedule, Solution, integer
+from optmatch.model import (
+    FREE,
+    IDLE,
+    InputError,
+    Problem,
+    Schedule,
+    Solution,
+    brief_tuple,
+    integer,
+)
 from optmatch.plotting import palette
 
 INSET = 0.18
@@ -51,6 +60,7 @@ class PortMark(NamedTuple):
     """The unit normal of the boundary: the name stands further out in this direction."""
 
 
+@brief_tuple
 class MeshData(NamedTuple):
     """The drawing of a fabric without any light; lengths in cells."""
 
@@ -271,6 +281,7 @@ Asked = TypeVar("Asked", bound=Problem)
 Found = TypeVar("Found")
 
 
+@brief_tuple
 class CircuitData(NamedTuple):
     """One circuit of a slot."""
 
@@ -290,6 +301,7 @@ Drawable = Solution | tuple[Fabric, Schedule] | tuple[Fabric, Schedule, NDArray[
 each port, whose colour it keeps through several states (`keep_colours`)."""
 
 
+@brief_tuple
 class SlotData(NamedTuple):
     """One slot of a schedule."""
 
@@ -316,6 +328,7 @@ class SlotData(NamedTuple):
         return int((self.states != FREE).sum())
 
 
+@brief_tuple
 class TogglesData(NamedTuple):
     """Which cells change state from slot to slot, if a free cell keeps its last state."""
 
@@ -331,6 +344,7 @@ class TogglesData(NamedTuple):
         return counts
 
 
+@brief_tuple
 class ScheduleData(NamedTuple):
     """Figures of all slots, for charts over time; each array has one entry for each slot."""
 

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,19 @@ def test_plans_of_schedulers_are_shown_in_short() -> None:
     matrix = np.random.default_rng(0).random((64, 64))
     for plan in (om.schedule(matrix, delay_s=0.5), om.decompose(matrix, fill=True)):
         assert len(repr(plan)) < 300 and "<int32" in repr(plan)
+
+
+def test_all_public_records_of_arrays_are_shown_in_short() -> None:
+    """`print` of what a router or a schedule returns once filled a page with numbers."""
+    names = ("control", "fabrics", "model", "optics", "plotting", "problems", "simulation")
+    rooms = [import_module(f"optmatch.{name}") for name in names]
+    values = [getattr(room, name) for room in rooms for name in room.__all__]
+    records = [value for value in values if hasattr(value, "_fields")]
+    of_arrays = [cls for cls in records if re.search("NDArray|Points", str(cls.__annotations__))]
+    assert len(of_arrays) > 20
+    for cls in of_arrays:
+        record = cls._make(np.zeros((99, 9)) for _ in cls._fields)
+        assert repr(record).count("<float64 99 x 9>") == len(cls._fields), cls
 
 
 def test_a_mapping_of_ports_is_told_what_to_write() -> None:

@@ -13,10 +13,11 @@ from optmatch.control.demands.rolling_state import TICKS_PER_S
 from optmatch.control.figures import Call
 from optmatch.fabrics import Fabric, IdealSwitch
 from optmatch.io.matrices import FlowList
-from optmatch.model import InputError
+from optmatch.model import InputError, brief_tuple
 from optmatch.model.schedule import Switching
 
 
+@brief_tuple
 class FlowReplay(NamedTuple):
     """The completion times of flows that a rolling schedule has served."""
 

@@ -33,7 +33,7 @@ from optmatch.control.routing.router import Router
 from optmatch.fabrics import Fabric, Fault, Faulty
 from optmatch.fabrics.cellgraph import check_parts
 from optmatch.fabrics.fabric import find_staying
-from optmatch.model import FREE, IDLE, InputError, OptMatchError, integer, number
+from optmatch.model import FREE, IDLE, InputError, OptMatchError, brief_tuple, integer, number
 from optmatch.model.declarations import LONGEST_S, Positive, form_of
 from optmatch.model.schedule import Switching
 from optmatch.problems import Demand
@@ -50,6 +50,7 @@ _MOST_DELAYS = 2**53 - 1
 """A flow takes so many delays at most, which a float64 tells exactly, as in `Demand`."""
 
 
+@brief_tuple
 class Slot(NamedTuple):
     """A slot that is committed."""
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.fabrics import IdealSwitch
-from optmatch.model import InputError, check_size, counted_time, frozen, number
-from optmatch.model.declarations import Range, brief_tuple, form_of
+from optmatch.model import InputError, brief_tuple, check_size, counted_time, frozen, number
+from optmatch.model.declarations import Range, form_of
 from optmatch.model.schedule import check_matchings
 from optmatch.problems import Demand
 from optmatch.problems.demands.matrices import (
@@ -42,6 +42,7 @@ _UNIT_BITS = 52
 all sums are below 2**52 units, which floats tell exactly."""
 
 
+@brief_tuple
 class Permutations(NamedTuple):
     """A matrix as a weighted sum of permutations."""
 
@@ -49,10 +50,6 @@ class Permutations(NamedTuple):
     """``permutations[term, row] = column``."""
     weights: NDArray[np.int64] | NDArray[np.float64]
     """``weights[term]`` > 0, of the type of the matrix."""
-
-    def __repr__(self) -> str:
-        """Return the fields, large arrays by their shape."""
-        return brief_tuple(self)
 
     def rest_of(self, matrix: AnyMatrix) -> NDArray[np.float64]:
         """Return what is left of a matrix over the sum of these terms; < 0 where the sum is more.
@@ -81,6 +78,7 @@ class Permutations(NamedTuple):
         return unserved
 
 
+@brief_tuple
 class Slots(NamedTuple):
     """A schedule as arrays."""
 
@@ -94,10 +92,6 @@ class Slots(NamedTuple):
     """No schedule is complete earlier."""
     names: tuple[str, ...] | None = None
     """What the ports are called: the labels of a DataFrame or a graph; None if they have none."""
-
-    def __repr__(self) -> str:
-        """Return the fields, large arrays by their shape."""
-        return brief_tuple(self)
 
 
 def decompose(

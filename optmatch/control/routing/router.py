@@ -28,6 +28,7 @@ from optmatch.model import (
     Solution,
     Status,
     VerificationError,
+    brief_tuple,
     frozen,
     integer,
     read_only,
@@ -56,6 +57,7 @@ _NO_MATCHING = -1
 _WRONG_STATES = -3
 
 
+@brief_tuple
 class Routed(NamedTuple):
     """Cell states of a matching, and the routes through them."""
 
@@ -68,6 +70,7 @@ class Routed(NamedTuple):
     circuit between bidirectional ones."""
 
 
+@brief_tuple
 class RoutedBatch(NamedTuple):
     """Cell states of many matchings."""
 

@@ -28,6 +28,7 @@ from optmatch.model import (
     Index,
     InputError,
     Schedule,
+    brief_tuple,
     check_fields,
     check_size,
     integer,
@@ -37,6 +38,7 @@ from optmatch.model import (
 AXES = ("x", "y", "z")
 
 
+@brief_tuple
 class RouteLengths(NamedTuple):
     """The length of the shortest route between each two units; arrays of shape (units, units)."""
 

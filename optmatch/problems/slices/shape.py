@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.wiring import number_of
-from optmatch.model import Axes, Count, Index, InputError, Value, integer, read_only
+from optmatch.model import Axes, Count, Index, InputError, Value, brief_tuple, integer, read_only
 from optmatch.model.declarations import Positive, Range, form_of
 from optmatch.model.numbers import check_length
 
 Shape = tuple[Count, Count, Count]
 
 
+@brief_tuple
 class SliceShape(NamedTuple):
     """The slots of a slice, one server each, and its circuits; arrays are read-only."""
 
