@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from optmatch.commands.demands.generate import read_numbers, with_names
 from optmatch.commands.shared.options import (
     FABRIC_NAMES,
     FILE_OPTIONS,
@@ -20,11 +21,14 @@ from optmatch.commands.shared.options import (
     read_seconds,
     take,
     with_options,
+    without_none,
     write_problem,
 )
+from optmatch.fabrics import IdealSwitch
 from optmatch.problems import Collective
 from optmatch.problems.collectives.fields import OPERATIONS
 from optmatch.problems.collectives.problem import STARTS
+from optmatch.problems.demands.matrices import plain_matrix
 
 _SIZES = ("n_ranks", FieldOption("size_bytes", "--bytes"))
 _TYPED = {
@@ -68,24 +72,24 @@ def collective(
     # late. The other `options` are those of the switch, of type `type_`, and fields of the
     # problem, by name.
     shape = take(options, FABRIC_NAMES)
-    stated_sizes = [options["n_ranks"], options["size_bytes"]]
-    if matrix is None:
-        if None in stated_sizes:
-            raise click.UsageError("--ranks and --bytes, or --matrix")
-    else:
-        from optmatch.io import read_matrix
+    if {options["n_ranks"] is None, options["size_bytes"] is None} != {matrix is not None}:
+        raise click.UsageError("either --ranks and --bytes, or --matrix")
+    rank_names = None
+    if matrix is not None:
+        numbers, rank_names = read_numbers(
+            matrix, traces=(), layout_options={}, groups=None, lenient=False, unit=None
+        )
+        demand_bytes = plain_matrix(numbers, "matrix").entries
+        options.update(n_ranks=len(demand_bytes), size_bytes=0.0, demand_bytes=demand_bytes)
 
-        if stated_sizes != [None, None]:
-            raise click.UsageError("--ranks and --bytes: not with --matrix")
-        demand_bytes = read_matrix(matrix)
-        options["n_ranks"] = len(demand_bytes)
-        options["size_bytes"] = 0.0
-        options["demand_bytes"] = demand_bytes
-    fabric = build_fabric(type_, shape) if type_ else None
-    problem = Collective(
-        ports=ports_per_rank,
-        late_s=dict(late_s or ()),
-        fabric=fabric,  # type: ignore[arg-type]
-        **options,
-    )
-    write_problem(problem, output, force)
+    # The ports have the names of their ranks in the file. Each of several ports of a rank has its
+    # number behind that.
+    fabric = None
+    if type_ or without_none(shape):
+        fabric = build_fabric(type_ or "ideal-switch", shape)
+    if rank_names is not None:
+        endings = [f".{port}" for port in range(ports_per_rank)] if ports_per_rank > 1 else [""]
+        port_names = tuple(rank + ending for rank in rank_names for ending in endings)
+        fabric = with_names(fabric or IdealSwitch(len(port_names)), port_names)
+    options.update(ports=ports_per_rank, late_s=dict(late_s or ()), fabric=fabric)
+    write_problem(Collective(**options), output, force)

@@ -66,9 +66,13 @@ def port_sharing(
         pool = read_resources(resource_table)
         requests = read_jobs(job_table, pool)
     else:
-        rng = np.random.default_rng(seed)
         pool, requests = draw_shares(
-            resources, jobs, rng, attributes=attributes, levels=levels, load=load
+            resources,
+            jobs,
+            np.random.default_rng(seed),
+            attributes=attributes,
+            levels=levels,
+            load=load,
         )
     if all_or_nothing:
         requests = replace(requests, all_or_nothing=np.ones(requests.n_jobs, dtype=np.int8))

@@ -8,6 +8,7 @@ import pytest
 import optmatch as om
 from optmatch.commands.shared.options import draw_ports
 from optmatch.fabrics import SmartLightMesh
+from optmatch.io.switches.plans import list_planned_switches
 from optmatch.model import CellDevice
 from tests.helpers.command import (
     call,
@@ -149,9 +150,35 @@ def test_an_uneven_all_to_all_comes_from_a_matrix(tmp_path: Path) -> None:
     wrong = call(
         "generate", "collective", "all-to-all", "--matrix", matrix, "--ranks", "3", code=2
     )
-    assert "not with --matrix" in wrong.stderr
+    assert "either --ranks and --bytes, or --matrix" in wrong.stderr
     wrong = call("generate", "collective", "all-to-all", "--ranks", "3", code=2)
     assert "--ranks and --bytes, or --matrix" in wrong.stderr
+
+
+@pytest.mark.parametrize(("n_ports", "first"), [(1, "b"), (2, "b.0")])
+def test_ranks_have_the_names_that_the_matrix_gives_them(
+    tmp_path: Path, n_ports: int, first: str
+) -> None:
+    """They were lost, and exports called ranks by their numbers."""
+    matrix, path = tmp_path / "bytes.csv", tmp_path / "uneven.json"
+    matrix.write_text("from,b,a,c\nb,0,6,0\na,0,0,2\nc,1,1,0\n")
+    options = ["--matrix", matrix, "--ports-per-rank", n_ports, "--size", 3 * n_ports + 1]
+    call("generate", "collective", "all-to-all", *map(str, options), "-o", path)
+    problem: Any = om.load(path)
+    assert problem.demand.tolist() == [[0, 6, 0], [0, 0, 2], [1, 1, 0]]
+    assert problem.fabric.labels[0] == first
+    assert problem.fabric.labels[-1] == str(3 * n_ports)
+    for switch in list_planned_switches(om.solve(problem, seed=0)):
+        assert switch.labels[0] == first
+
+
+def test_a_size_alone_is_that_of_an_ideal_switch(tmp_path: Path) -> None:
+    """It was passed over without `--fabric`."""
+    path = tmp_path / "gather.json"
+    sizes = "--ranks 4 --bytes 1e6 --size 9"
+    call("generate", "collective", "all-gather", *sizes.split(), "-o", path)
+    problem: Any = om.load(path)
+    assert problem.fabric == om.IdealSwitch(9)
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,9 @@ def demand(
         if parameters:
             flag = min(parameters).replace("_", "-")
             raise click.UsageError(f"--{flag}: only with --model")
-        demand_bytes, port_names = _read(matrix, files, layout_options, groups, lenient, unit)
+        demand_bytes, port_names = read_numbers(
+            matrix, files, layout_options, groups, lenient, unit
+        )
     else:
         demand_bytes = _draw(model, fabric, rng, parameters)
         # Solstice draws seconds of a circuit, which are bytes at the rate of one.
@@ -204,7 +206,7 @@ def demand(
     if fabric is None:
         options["names"] = port_names
     elif port_names is not None:
-        fabric = _with_names(fabric, port_names)
+        fabric = with_names(fabric, port_names)
 
     if drop_ports:
         demand_bytes = _drop_ports(demand_bytes, fabric, options, drop_ports)
@@ -256,7 +258,7 @@ def _drop_ports(
     return kept_bytes
 
 
-def _read(
+def read_numbers(
     matrix: str | None,
     traces: tuple[str, ...],
     layout_options: dict[str, Any],
@@ -303,7 +305,7 @@ def _read(
     return demand_bytes, port_names
 
 
-def _with_names(fabric: Fabric, names: tuple[str, ...]) -> Fabric:
+def with_names(fabric: Fabric, names: tuple[str, ...]) -> Fabric:
     """Give the names of a file to the first ports of a switch, if it has none of its own.
 
     Other fabrics have names of their own, and stderr says that those of the file are not used.

@@ -269,6 +269,9 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
         ]
         return _rack_switches(problem.fabric, [lit])
 
+    fabric: Fabric | None = getattr(problem, "fabric", None)
+    has_names = fabric is not None and fabric.labels != tuple(map(str, range(fabric.n_ports)))
+
     # A collective that changes all planes at once says which rounds use which circuits, but not
     # when a round ends, unless it sends nothing or has given steps, and no circuits of ours.
     if (
@@ -287,6 +290,8 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
             for rank in range(problem.n_ranks)
             for lane in range(n_ports)
         )
+        if has_names:
+            rank_labels = problem.fabric.labels[: len(rank_labels)]
         switches = []
         for plane in range(problem.planes):
             # circuits[epoch, lane, rank] is the rank that this lane leads to, on the same lane; as
@@ -300,8 +305,6 @@ def list_planned_switches(solution: Solution) -> tuple[PlannedSwitch, ...]:
 
     # All others have a time for each state.
     timed_switches = topologies(solution).switches
-    fabric: Fabric | None = problem.fabric
-    has_names = fabric is not None and fabric.labels != tuple(map(str, range(fabric.n_ports)))
     planned = []
     for switch in timed_switches:
         # A port has its name in the fabric. Without names it has the name of its node, and which
