@@ -59,9 +59,11 @@ class Study(ABC):
     def written_rows(self) -> list[list[str]]:
         """Write the first table in words: its titles, then its rows, with units.
 
-        Columns that only explain others are left out; `explanations` has them.
+        Columns that only explain others, and methods that a problem does not suit, are left out;
+        `explanations` has them. If no row is left, all are there.
         """
-        return write_table(next(iter(self.tables.values())))
+        rows = next(iter(self.tables.values()))
+        return write_table([row for row in rows if row.get("status") != "refused"] or rows)
 
     def explanations(self) -> list[str]:
         """Say why rows of the first table have no answer, each reason of a method once."""

@@ -256,9 +256,22 @@ def test_plans_of_schedulers_are_shown_in_short() -> None:
         assert len(repr(plan)) < 300 and "<int32" in repr(plan)
 
 
+def test_methods_that_suit_no_problem_are_said_once_and_have_no_rows() -> None:
+    """Of 30 problems there were 30 rows that said "refused"."""
+    problems = [om.Demand.from_matrix([[0, n], [1, 0]], delay_s=1.0) for n in range(1, 9)]
+    study = om.compare_methods(problems, ["eclipse", "greedy"])
+    assert [row.status for row in study].count("refused") == 8
+    assert {row[2] for row in study.written_rows()[1:]} == {"eclipse"}
+    (line,) = study.explanations()
+    assert "greedy: " in line and "does not accept demand problems" in line
+    assert line.endswith("(and 7 more)")
+    refused_alone = om.compare_methods(problems, ["greedy"])
+    assert len(refused_alone.written_rows()) == 9
+
+
 def test_all_public_records_of_arrays_are_shown_in_short() -> None:
     """`print` of what a router or a schedule returns once filled a page with numbers."""
-    names = ("control", "fabrics", "model", "optics", "plotting", "problems", "simulation")
+    names = ("control", "fabrics", "model", "optics", "plotting", "problems")
     rooms = [import_module(f"optmatch.{name}") for name in names]
     values = [getattr(room, name) for room in rooms for name in room.__all__]
     records = [value for value in values if hasattr(value, "_fields")]
