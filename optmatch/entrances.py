@@ -278,7 +278,7 @@ class _MethodSequence(Generic[Answer]):
 
         # A former answer that fits this problem is the best so far, and perhaps the last word.
         first_method, *followers = self.methods
-        best = None if start is None else _take_up(self.problem, start, first_method.name)
+        best = None if start is None else take_up(self.problem, start, first_method.name)
         if best is not None and best.status is Status.OPTIMAL:
             return best
         if start is not None and start.problem == self.problem:
@@ -442,7 +442,7 @@ class _MethodSequence(Generic[Answer]):
         return Solution(problem=self.problem, status=Status.UNKNOWN, limit=limit, method="")
 
 
-def _take_up(
+def take_up(
     problem: Problem[Answer], start: Solution[Any], method: str
 ) -> Solution[Answer] | None:
     """Return a former answer as a solution of this problem, if it answers it unchanged.

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optmatch.control.routing.router import settle_free_cells
-from optmatch.entrances import solve
+from optmatch.entrances import solve, take_up
 from optmatch.fabrics import Fabric, FeedForward
 from optmatch.fabrics.waveguides import measure_area, measure_waveguides
-from optmatch.kinds import check_method_name, fitting_methods
+from optmatch.kinds import check_method_name, find_method, fitting_methods
 from optmatch.model import (
     CELL_FIELDS,
     CellDevice,
@@ -43,10 +43,11 @@ from optmatch.model.numbers import list_entries, plain_array
 from optmatch.model.problem import split_unit, unit_of, write_amount
 from optmatch.optics import measure_optics
 from optmatch.problems import Routing
+from optmatch.solvers.frame import unite
 from optmatch.studies.outcome import Row as TableRow, RowsStudy
 from optmatch.sweeps.processes import Submits
 from optmatch.sweeps.reports import compare_rows
-from optmatch.sweeps.store import REFUSED, Row, Task
+from optmatch.sweeps.store import REFUSED, Row, Task, row_of
 from optmatch.sweeps.sweep import DEFAULT, sweep
 from optmatch.verify.routing.replay import count_toggles
 
@@ -766,7 +767,8 @@ def vary(
         of cells, as ``"cells.bar_loss_db"``, is that of all cells, and those that are of one
         device follow ``"cells.device.bar_loss_db"``.
     methods
-        Names of methods; None for the default one.
+        Names of methods; None for the default one. An answer of a search for the next value is
+        taken if it is valid and better: a plan for a delay of 1 ms is one for 100 us.
     seed
         The seed of the random numbers of each solve.
     time_limit_s
@@ -876,6 +878,8 @@ def _solve_in_order(
             row_of_key[row.key] = row
     except KeyboardInterrupt:
         complete = False
+    if values is not None:
+        _hand_on_answers(tasks, row_of_key)
     rows = [replace(row_of_key[t.key()], name=t.name) for t in tasks if t.key() in row_of_key]
     units = {task.name: unit_of(task.problem) for task in tasks}
 
@@ -896,6 +900,35 @@ def _solve_in_order(
         if step_s is not None:
             details[result.key] = {"all_links_s": step_s}
     return MethodComparison(rows, complete=complete, units=units, values=values, details=details)
+
+
+def _hand_on_answers(tasks: Sequence[Task], row_of_key: dict[str, Row]) -> None:
+    """Give a row of `row_of_key` the answer for a neighbouring value, if it is valid and better.
+
+    `tasks` are in the order of the values. Answers of each method that can start from one go from
+    the last value towards the first, then back. A plan of rails for a delay of 1 ms, for example,
+    is one for 100 us.
+    """
+    places_of_method: dict[str | None, list[int]] = {}
+    for place, task in enumerate(tasks):
+        row = row_of_key.get(task.key())
+        if row is not None and row.done and find_method(row.method, task.problem).warm:
+            places_of_method.setdefault(task.method, []).append(place)
+    for places in places_of_method.values():
+        for giver, taker in (*pairwise(places[::-1]), *pairwise(places)):
+            given: Any = row_of_key[tasks[giver].key()]
+            taken: Any = row_of_key[tasks[taker].key()]
+            if None in (given.objective, taken.objective) or given.score >= taken.score:
+                continue
+            problem = tasks[taker].problem
+            answer = take_up(problem, given.solution(tasks[giver].problem), taken.method)
+            if answer is None:
+                continue
+            united = unite(taken.solution(problem), answer)
+            united = replace(united, proof=taken.proof, time_s=taken.time_s)
+            better: Any = row_of(tasks[taker], united)
+            if better.score < taken.score:
+                row_of_key[taken.key] = better
 
 
 def find_field(record: Any, name: str) -> tuple[str, ...]:
