@@ -31,7 +31,7 @@ from optmatch.problems import AllToAll, Routing
 from optmatch.solvers.all_to_all.factorise import solve as redraw
 from optmatch.solvers.all_to_all.packing import PACKING
 from optmatch.solvers.all_to_all.slot_order import order_slots
-from optmatch.solvers.frame import limit_of, unite
+from optmatch.solvers.frame import limit_of, stoppable, unite
 from optmatch.solvers.method import Run
 from optmatch.solvers.routing.methods import route_by_negotiation
 from optmatch.solvers.routing.negotiation import limits_left, near_enough
@@ -154,6 +154,12 @@ def _reroute_slots(
     or where the worst slot decides and one stays at `cutoff` or above, the objective of a known
     answer: the others cannot make up for it.
     """
+    # For less power, routes of as many cells come first: most of it is saved within moments.
+    worst_decides = problem.objective != "power-mw"
+    if not worst_decides:
+        with stoppable():
+            planned = save_power_among_ties(problem, planned)
+
     # ``states[slot, cell]``, and ``values[slot]``: the objective of each slot.
     schedule: Any = planned.schedule
     states = schedule.cell_states.copy()
@@ -176,7 +182,7 @@ def _reroute_slots(
             if better.schedule is not None and better.objective <= values[slot]:
                 states[slot] = better.schedule.cell_states[0]
                 values[slot] = better.objective
-            if problem.objective != "power-mw" and values[slot] >= cutoff:
+            if worst_decides and values[slot] >= cutoff:
                 break
     except (KeyboardInterrupt, TimeUp) as stop:
         limit = limit_of(stop)
