@@ -62,7 +62,7 @@ def test_steps_do_not_rise_as_delays_fall(monkeypatch: pytest.MonkeyPatch) -> No
     """
     slow = om.solve(JOB.with_delay(2.0), "on-demand", seed=0)
 
-    def miss_plans(tasks: list[Task], **options: Any) -> Iterator[Any]:
+    def miss_plans(tasks: list[Any], **options: Any) -> Iterator[Any]:
         for row, task in zip(sweep(tasks, **options), tasks, strict=True):
             is_short = task.problem.network.delay_s < 0.5
             missed = take_up(task.problem, slow, "prefetch") if is_short else None
