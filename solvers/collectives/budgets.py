@@ -18,7 +18,15 @@ import numpy as np
 from optmatch.model import IDLE, Clock, Limits, ignore, uncounted
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.solvers.collectives.plans import Laid
-from optmatch.solvers.collectives.rounds import BoolArray, FloatArray, IntArray, unroll_circuits
+from optmatch.solvers.collectives.rounds import (
+    CHUNK,
+    DESTINATION,
+    SOURCE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    unroll_circuits,
+)
 
 _LONGEST_S = 10.0
 """How long ranks are looked for that play the roles of one plan, at most."""
@@ -26,7 +34,7 @@ _LONGEST_S = 10.0
 _RING_WORK_S = 5.0
 """The most work of CP-SAT for each threshold of a ring, in seconds as it counts them."""
 
-_MOVES = 5_000
+_MOST_MOVES = 5_000
 """The most exchanges of the tabu search for each threshold."""
 
 _TENURE_SHARE = 0.6
@@ -290,11 +298,11 @@ def _exchange_ranks(
     """Lower the worst loss of a plan by tabu search, one threshold after the other.
 
     Each threshold is the next loss below the worst one so far. It is reached when no circuit of
-    the plan is above it; one that is not reached in `_MOVES` moves ends the search, and so does
-    `bound_db`, below which no order comes. ``needed[source role, destination role]`` is 1 where
-    the plan has a circuit, ``loss_db[source rank, destination rank]`` is infinite over the budget,
-    and ``is_free[role]`` tells whether another rank may play the role. The result has the best
-    order, None if each had a circuit over its budget, and `bound_db` as it was given.
+    the plan is above it; one that is not reached in `_MOST_MOVES` moves ends the search, and so
+    does `bound_db`, below which no order comes. ``needed[source role, destination role]`` is 1
+    where the plan has a circuit, ``loss_db[source rank, destination rank]`` is infinite over the
+    budget, and ``is_free[role]`` tells whether another rank may play the role. The result has the
+    best order, None if each had a circuit over its budget, and `bound_db` as it was given.
     """
     # ``order[role]`` is the rank that plays it, at first the one of the same number.
     # `_reach_threshold` changes it, also where it fails: `best` is the order before.
@@ -331,7 +339,7 @@ def _reach_threshold(
     (min-conflicts).
 
     Changes `order`, the rank of each role, in place. Returns whether the threshold is reached;
-    False after `_MOVES` moves, or without time.
+    False after `_MOST_MOVES` moves, or without time.
     """
     above = is_above.astype(np.int64)
     np.fill_diagonal(above, 0)
@@ -344,7 +352,7 @@ def _reach_threshold(
     roles = np.arange(len(order))
     total = int(conflicts[roles, order].sum()) // 2  # circuits above; each counts at both ends
     fewest = total
-    for move in range(_MOVES):
+    for move in range(_MOST_MOVES):
         if total == 0:
             return True
         if clock.remaining_s <= 0:
@@ -430,10 +438,10 @@ def _renumber(problem: Collective, plan: CollectivePlan, rank_of_role: IntArray)
         rank, piece = np.divmod(chunk, n_chunks // n_ranks)
         new_chunk = rank_of_role[rank] * (n_chunks // n_ranks) + piece
 
-    # Columns of sends: round, source, destination, chunk, kind. Columns of links: send, from, to.
+    # Both ends of sends, and of links, whose rows are send, from and to.
     sends = plan.sends.copy()
-    sends[:, 1:3] = rank_of_role[plan.sends[:, 1:3]]
-    sends[:, 3] = new_chunk[plan.sends[:, 3]]
+    sends[:, [SOURCE, DESTINATION]] = rank_of_role[plan.sends[:, [SOURCE, DESTINATION]]]
+    sends[:, CHUNK] = new_chunk[plan.sends[:, CHUNK]]
     links = plan.links.copy()
     links[:, 1:] = rank_of_role[plan.links[:, 1:]]
     chunk_bytes = np.empty(n_chunks)

@@ -31,7 +31,7 @@ from optmatch.solvers.collectives.circulant import (
     route,
 )
 from optmatch.solvers.collectives.level_routes import (
-    LEVEL,
+    LEVEL_ENOUGH,
     LevelRoutes,
     find_fewest_blocks,
     find_level_routes,
@@ -39,7 +39,10 @@ from optmatch.solvers.collectives.level_routes import (
 from optmatch.solvers.collectives.offers import RESERVE, NotHeld, Offer
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
+    CHUNK,
+    DESTINATION,
     PORTS_OF_A_SEND,
+    SOURCE,
     IntArray,
     Rounds,
     as_rounds,
@@ -157,16 +160,16 @@ def _lay_static(
     first = make_rounds(receipts, exchanged, problem.n_ranks**2)
     best = _lay_blocks(problem, topology, first)
 
-    # Better routes, as long as the plan takes more than `LEVEL` times the time of level loads, one
-    # percent more: first routes that make loads level. These may differ by a block from circuit to
-    # circuit, which is much where circuits carry few of them. Blocks that are alike are therefore
-    # also counted: no circuit may carry more than a given number.
+    # Better routes, as long as the plan takes more than `LEVEL_ENOUGH` times the time of level
+    # loads, one percent more: first routes that make loads level. These may differ by a block from
+    # circuit to circuit, which is much where circuits carry few of them. Blocks that are alike are
+    # therefore also counted: no circuit may carry more than a given number.
     peer = topology.peer
-    if best.time_s > target_s * LEVEL:
+    if best.time_s > target_s * LEVEL_ENOUGH:
         peer_by_round = np.repeat(peer[None], n_rounds, axis=0)
         routes = find_level_routes(problem, peer_by_round, distance, clock)
         best = _keep_faster(problem, topology, best, routes)
-    if problem.demand_bytes is None and best.time_s > target_s * LEVEL:
+    if problem.demand_bytes is None and best.time_s > target_s * LEVEL_ENOUGH:
         routes = find_fewest_blocks(problem, peer, distance, best.time_s, clock)
         best = _keep_faster(problem, topology, best, routes)
     return best
@@ -195,15 +198,15 @@ def _lay_blocks(problem: Collective, topology: Topology, rounds: Rounds) -> Laid
         return lay(problem, drop_empty_sends(problem, rounds._replace(matchings=matchings)))
 
     # All hops of a block become one send in round 0; links, rows of send, from and to, say where a
-    # block of several hops goes. Columns 1 to 3 of hops are source, destination and chunk; the
-    # chunk is the block, ``source * n + destination``, and hops of a block ascend by round.
+    # block of several hops goes. The chunk of a hop is the block, ``source * n + destination``,
+    # and hops of a block ascend by round.
     hops = drop_empty_sends(problem, rounds).sends
-    by_block = hops[np.argsort(hops[:, 3], kind="stable")]
-    blocks, number, n_hops = np.unique(by_block[:, 3], return_inverse=True, return_counts=True)
+    by_block = hops[np.argsort(hops[:, CHUNK], kind="stable")]
+    blocks, number, n_hops = np.unique(by_block[:, CHUNK], return_inverse=True, return_counts=True)
     in_one_round = np.column_stack(
         [np.zeros_like(blocks), blocks // n, blocks % n, blocks, np.full(len(blocks), COPY)]
     )
-    links = np.column_stack([number.reshape(-1), by_block[:, 1:3]])
+    links = np.column_stack([number.reshape(-1), by_block[:, [SOURCE, DESTINATION]]])
     links = links[n_hops[links[:, 0]] > 1]
     return lay(problem, Rounds(in_one_round, n * n, [topology.peer], links=links))
 

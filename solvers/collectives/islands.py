@@ -39,6 +39,7 @@ from optmatch.problems.collectives.fields import DataFlow
 from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
+    ROUND,
     SENDS_OF_A_SUM,
     SENDS_PER_S,
     FloatArray,
@@ -47,18 +48,18 @@ from optmatch.solvers.collectives.rounds import (
     ranks_to_store,
 )
 
-WAVES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+WAVE_COUNTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of waves that are tried."""
-RATIO = 0.7
+WAVE_RATIO = 0.7
 """The ratio of the size of each wave to the one before, tried beside equal sizes. With equal sizes
 alone 1 GB between two islands of eight ranks takes 0.2 % longer."""
-SIZED = 32
+PLANS_RESIZED = 32
 """The number of fastest plans whose sizes of waves are optimised by a linear programme."""
-LEAST = 0.05
+LEAST_WAVE = 0.05
 """The least size of a wave in that programme, as a part of the mean size."""
 MOST_SENDS = 1 << 25
 """Plans of more sends are not laid out: they take more than six gigabytes."""
-SIMILAR = 1.75
+SIMILAR_SENDS = 1.75
 """A plan of one wave with so many times the sends of another one is never left out for it: an
 all-to-all over several hops has more sends than one over single hops, but is many times faster."""
 
@@ -91,9 +92,9 @@ class _Plan(NamedTuple):
     """What happens to the data of one island: circuits by phase, and moves."""
     waves: FloatArray
     """Sizes of waves, shape (waves,), as parts of 1."""
-    turns: list[tuple[int, IntArray]]
-    """For each pass over the scheme its kind, COPY or REDUCE, and ``turn[move, wave]``, the round
-    of each move. An all-reduce has two passes, other operations one."""
+    passes: list[tuple[int, IntArray]]
+    """For each pass over the scheme its kind, COPY or REDUCE, and ``round_of[move, wave]``, the
+    round of each move. An all-reduce has two passes, other operations one."""
     loads: FloatArray
     """``loads[medium, round, end, wave]``: blocks, if the wave were all of the data. The medium is
     `LINKS` inside islands, or `RAILS`. An end is a rank of the island as a sender, or, in the
@@ -126,7 +127,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
         n_sends = _count_sends(problem, plan)
         # Plans of one wave come first. They are timed even if there is no time to lay them out,
         # but for those with many more sends than others.
-        is_first_look = len(plan.waves) == 1 and n_sends <= SIMILAR * fewest_sends
+        is_first_look = len(plan.waves) == 1 and n_sends <= SIMILAR_SENDS * fewest_sends
         if has_time or is_first_look:
             candidates.append((_time_s(problem, plan), len(candidates), plan))
             fewest_sends = min(fewest_sends, n_sends)
@@ -140,7 +141,7 @@ def find_island_plan(problem: Collective, clock: Clock) -> tuple[Laid, Limit | N
 
     # Until here waves are equal, or fall. Linear programmes choose better sizes, but take long, so
     # only the fastest candidates get them.
-    fastest = [plan for _, _, plan in sorted(candidates)[:SIZED]]
+    fastest = [plan for _, _, plan in sorted(candidates)[:PLANS_RESIZED]]
     best = fastest[0]
     for plan in fastest:
         best_effort_s = _effort_s(problem, best)
@@ -167,7 +168,7 @@ def _count_sends(problem: Collective, plan: _Plan) -> int:
     """Return the sends of all ranks for which a plan of the data of one island stands."""
     n_rows = sum(len(move.rows) for move in plan.scheme.moves)
     islands = problem.n_islands
-    return n_rows * islands * len(plan.waves) * len(plan.turns)
+    return n_rows * islands * len(plan.waves) * len(plan.passes)
 
 
 def _ranks_to_store(problem: Collective, plan: _Plan) -> int:
@@ -211,12 +212,12 @@ def _list_plans(problem: Collective, clock: Clock) -> Iterator[_Plan]:
 
     # Without rails there is nothing that several waves could do at the same time. Each order has
     # waves of equal or of falling sizes, whichever are faster.
-    for count in WAVES:  # the number of waves
+    for count in WAVE_COUNTS:  # the number of waves
         for scheme in schemes:
             if count == 1 or scheme.shifts:
                 for wave_order in _list_wave_orders(problem.flow, scheme, count):
                     equal = _arrange(problem.flow, scheme, count, wave_order)
-                    sizes = RATIO ** np.arange(count)
+                    sizes = WAVE_RATIO ** np.arange(count)
                     falling = equal._replace(waves=sizes / sizes.sum())
                     yield min(equal, falling, key=lambda plan: _time_s(problem, plan))
 
@@ -289,7 +290,7 @@ def _optimise_wave_sizes(problem: Collective, plan: _Plan) -> _Plan:
     # vanishes. The upper bounds, 9 and 10, are far above all values.
     variables_of_part = [count, plan.n_rounds]
     goal = np.repeat([0.0, 1.0], variables_of_part)
-    lower = np.repeat([LEAST / count, 0.0], variables_of_part)
+    lower = np.repeat([LEAST_WAVE / count, 0.0], variables_of_part)
     bounds = np.column_stack([lower, goal + 9])
     result = linprog(goal, np.vstack(rows), limits, [1 - goal], [1.0], bounds=bounds)
     if result.status:  # the solver has found no solution
@@ -513,8 +514,8 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     bytes_of_wave = problem.block_bytes * plan.waves
     rows = [np.empty((0, 5), np.int64)]
     parts_of_rows = [np.empty((0, 2))]
-    for kind, turns in plan.turns:
-        for move, turn_of_wave in zip(plan.scheme.moves, turns, strict=True):
+    for kind, round_of in plan.passes:
+        for move, turn_of_wave in zip(plan.scheme.moves, round_of, strict=True):
             source, target, chunk = _ends_and_chunks(problem, move, kind, stored_ranks)
             for wave, turn in enumerate(turn_of_wave.tolist()):
                 columns = np.broadcast_arrays(turn, source, target, chunk, kind)
@@ -525,7 +526,7 @@ def _lay_on_ranks(problem: Collective, plan: _Plan) -> Laid:
     # Plans list sends by ascending rounds. A plan of one wave sends whole blocks, and needs no
     # parts.
     sends = np.concatenate(rows)
-    by_round = np.argsort(sends[:, 0], kind="stable")
+    by_round = np.argsort(sends[:, ROUND], kind="stable")
     parts = None
     if len(plan.waves) > 1:
         parts = np.concatenate(parts_of_rows)[by_round]
@@ -601,14 +602,14 @@ def _ends_and_chunks(
     return source, target, (data_island * places + owner_place) * problem.n_ranks + receiver
 
 
-SAMPLES = 300
+SHIFT_SAMPLES = 300
 """The number of sets of shifts whose phases are counted; all sets if there are no more."""
 SEARCH_STEPS = 150_000
 """Steps of the searches for phases of all sets of shifts that are tried: about 0.1 s. It limits
 the sets from 64 islands of eight ranks on."""
-COUNTED_RANKS = 1024
+RANKS_WITH_MOST_GATHERS = 1024
 """Between more ranks fewer whole gathers are made, as each lists the sends of an island."""
-COUNTED = 6
+MOST_GATHERS = 6
 """The number of sets with the fewest phases for which whole gathers are made and compared."""
 
 Row = tuple[int, int, int, int, int]
@@ -691,9 +692,9 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
     neighbours on a ring, all islands are reached in 2 phases.
 
     `count` is how many different shifts the rails of an island have, one rail for each of its
-    `places`. Many sets of shifts are tried: all, or `SAMPLES` of them if there are more. The set
-    with the fewest phases is best. Among equals it is the one whose busiest ranks send and receive
-    the fewest blocks, added up over all sets of sends that are made together.
+    `places`. Many sets of shifts are tried: all, or `SHIFT_SAMPLES` of them if there are more. The
+    set with the fewest phases is best. Among equals it is the one whose busiest ranks send and
+    receive the fewest blocks, added up over all sets of sends that are made together.
     """
     # All islands are reached at once if there are enough shifts; with one, islands form a ring.
     other_islands = range(1, islands)
@@ -705,7 +706,7 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
     # The sets are all combinations of `count` shifts, or samples: first the near islands on both
     # sides, 1, -1, 2, -2, ..., then random ones.
     shift_sets: Iterator[Shifts] = combinations(other_islands, count)
-    n_samples = min(SAMPLES, max(1, SEARCH_STEPS // (islands * count)))
+    n_samples = min(SHIFT_SAMPLES, max(1, SEARCH_STEPS // (islands * count)))
     if comb(islands - 1, count) > n_samples:
         rng = np.random.default_rng(0)
         nearest = tuple(k // 2 * (-1) ** k % islands for k in range(2, count + 2))
@@ -715,10 +716,12 @@ def _choose_gather(islands: int, places: int, count: int) -> Scheme:
         )
         shift_sets = iter([nearest, *samples])
 
-    # Whole gathers take longer to make than phases to count, so only the `COUNTED` sets with the
-    # fewest phases are made. `_share_rails` gives the shifts of a set to the rails in turn.
+    # Whole gathers take longer to make than phases to count, so only the `MOST_GATHERS` sets with
+    # the fewest phases are made. `_share_rails` gives the shifts of a set to the rails in turn.
     by_phases = sorted(shift_sets, key=lambda shifts: len(_list_phases(islands, shifts)))
-    n_counted = min(COUNTED, max(1, COUNTED * COUNTED_RANKS // (islands * places)))
+    n_counted = min(
+        MOST_GATHERS, max(1, MOST_GATHERS * RANKS_WITH_MOST_GATHERS // (islands * places))
+    )
     gathers = [
         _gather(islands, _share_rails(shifts, places)) for shifts in islice(by_phases, n_counted)
     ]
@@ -793,16 +796,19 @@ def _gather(islands: int, shifts: Shifts) -> Scheme:
         new = np.array([(island, holder_of[island, block], block) for island, block in new_blocks])
         island, holder, block = np.repeat(new, places, axis=0).T
         place = np.tile(np.arange(places), len(new))
-        copies = np.column_stack([island, holder, island, place, block])[place != holder]
+        copies = np.column_stack([island, holder, island, place, block])
         is_sent = np.zeros((islands, places, places), dtype=np.bool_)
         for from_island, from_place, _, _, sent_block in rail_rows:
             is_sent[from_island, from_place, sent_block] = True
-        is_urgent = is_sent[copies[:, 0], copies[:, 3], copies[:, 4]]
+        # The holder needs no copy.
+        is_urgent = is_sent[island, place, block] & (place != holder)
 
         # If no copy is urgent, rails wait for nothing, and copies have the round before them.
         waits.append(bool(is_urgent.any()))
         moves.append(Move(copies[is_urgent], phase, over=False))
-        moves.append(Move(copies[~is_urgent], phase, over=False, spare=waits[-1]))
+        moves.append(
+            Move(copies[~is_urgent & (place != holder)], phase, over=False, spare=waits[-1])
+        )
         moves.append(Move(rail_rows, phase, over=True))
 
         # What rails bring is there from the next phase on, at the place where its rail ends.

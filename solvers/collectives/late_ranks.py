@@ -19,6 +19,9 @@ from optmatch.problems.collectives.plan import COPY, REDUCE
 from optmatch.solvers.collectives.algorithms import list_algorithm_rounds
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import (
+    CHUNK,
+    DESTINATION,
+    SOURCE,
     BoolArray,
     IntArray,
     Rounds,
@@ -28,7 +31,7 @@ from optmatch.solvers.collectives.rounds import (
 
 MOST_LATE_ROUNDS_RANKS = 96
 """The most ranks; a round takes n^2 E p steps and a matching, so 96 ranks take some seconds."""
-PIECES = (1, 2, 3, 4, 6)
+PIECE_COUNTS = (1, 2, 3, 4, 6)
 """Pieces of the part of an owner that are tried: more fill ports sooner, and take more rounds."""
 MOST_STEPS = 400_000_000
 """Steps n^2 (E p)^2 of one number of pieces, about a second; the first number is always tried."""
@@ -47,12 +50,12 @@ def takes_several_late_ranks(problem: Collective) -> bool:
 def find_late_plan(problem: Collective, clock: Clock) -> Laid:
     """Find a fast plan of an all-reduce with several late ranks, by several cuts of data.
 
-    Each number of pieces in `PIECES` gives a plan, and the fastest one is returned. The first is
-    made whatever time is left.
+    Each number of pieces in `PIECE_COUNTS` gives a plan, and the fastest one is returned. The
+    first is made whatever time is left.
     """
     best: Laid | None = None
     n_owners = problem.n_ranks - len(problem.late_s)
-    for pieces in PIECES:
+    for pieces in PIECE_COUNTS:
         # More pieces would take too long to plan.
         if best is not None and (problem.n_ranks * n_owners * pieces) ** 2 > MOST_STEPS:
             break
@@ -83,19 +86,19 @@ def _list_late_rounds(problem: Collective, pieces: int) -> Rounds:
     before = Collective("reduce-scatter", owners, problem.size_bytes)
     block_rounds = list_algorithm_rounds(before, "ring")
 
-    # Each send of a part becomes one send for each of its pieces, in the same round; column 3 is
-    # the chunk. Piece k of owner r has the number k * owners + r, so that pieces next to each
-    # other have different owners.
+    # Each send of a part becomes one send for each of its pieces, in the same round. Piece k of
+    # owner r has the number k * owners + r, so that pieces next to each other have different
+    # owners.
     rows = np.repeat(block_rounds.sends, pieces, axis=0)
-    rows[:, 3] += owners * np.tile(np.arange(pieces), len(block_rounds.sends))
+    rows[:, CHUNK] += owners * np.tile(np.arange(pieces), len(block_rounds.sends))
 
     scatter = Rounds(rows, owners * pieces)
     rounds = one_after_another(scatter, _spread_late_data(owners, n_late, pieces))
 
     # Until here the owners are the ranks 0 ... owners - 1, and the late ranks the last ones. Now
-    # both get their numbers in the problem; columns 1 and 2 are source and destination.
+    # both get their numbers in the problem: the i-th rank that is in time is owner i.
     rank_of = np.argsort(problem.late > 0, kind="stable")
-    rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
+    rounds.sends[:, [SOURCE, DESTINATION]] = rank_of[rounds.sends[:, [SOURCE, DESTINATION]]]
     return rounds
 
 

@@ -65,7 +65,7 @@ MOST_STEPS = 400_000_000
 BLOCKS_BETWEEN_LOOKS_AT_CLOCK = 4096
 """So many blocks are rerouted before the clock is looked at again. For 1,024 ranks with four
 two-way ports they take 20 ms, and a whole sweep 5 s; each look costs microseconds."""
-LEVEL = 1.01
+LEVEL_ENOUGH = 1.01
 """Routes whose time is so near the mean of all circuits are not improved."""
 
 
@@ -405,7 +405,7 @@ choice between equals would decide alike, sweep for sweep."""
 ROUNDS_FOR_HOPS = (2, 3)
 """There are so many rounds for each hop of the farthest blocks, one after another. With one, fewer
 searches end; three let some end that two do not, and more none, for up to three times the work."""
-SLACKS = (0.0, 0.02, 0.04)
+CAPACITY_SLACKS = (0.0, 0.02, 0.04)
 """By how much the time may exceed that of level loads, one after another until a search ends."""
 MOST_LOOKS = 100_000_000
 """Looks at circuits, about a second, after which no other sweep of a search begins."""
@@ -503,7 +503,7 @@ def find_fewest_blocks(
     # 2 rounds for each hop of the farthest blocks, then with 3.
     mean_blocks = distance.sum() / np.count_nonzero(peer >= 0)
     most_hops = int(distance.max())
-    enough = [int(np.ceil(mean_blocks * (1 + slack))) for slack in SLACKS]
+    enough = [int(np.ceil(mean_blocks * (1 + slack))) for slack in CAPACITY_SLACKS]
     candidates = sorted({max(n_blocks, most_hops) for n_blocks in enough})
     for n_blocks in candidates:
         for rounds_for_hop in ROUNDS_FOR_HOPS:

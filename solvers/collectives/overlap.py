@@ -8,7 +8,7 @@ programme. Small cases are proved by a mixed-integer programme.
 Words that are used here:
 
 - a *plane* is a switch of its own, to which each rank has some ports. Planes change their circuits
-  by themselves. At first a plane may be `DARK`, without circuits, or have `ANY` circuits: those
+  by themselves. At first a plane may be `DARK`, without circuits, or have `ANY_CIRCUITS`: those
   that it needs first;
 - a *step* is a round of an algorithm: the circuits that it needs, which are its *configuration*,
   and its bytes. A step begins when the step before has ended in all planes;
@@ -24,6 +24,7 @@ first step, plane 1 can set up the circuits of the second one meanwhile: 4 s and
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,19 +34,19 @@ from optmatch.problems import Collective
 from optmatch.solvers.collectives.plans import Shares, list_circuits
 from optmatch.solvers.collectives.rounds import BoolArray, FloatArray, IntArray, Rounds, ready_s
 
-BEAM = 60
+BEAM_WIDTH = 60
 """Partial schedules that the beam search keeps after each step."""
-EFFORT = 5_000_000
+PROGRAMME_EFFORT = 5_000_000
 """Sum of the squares of sizes of linear programmes that are solved: some seconds."""
-MANY = 16
+MOST_PLANES_ONE_BY_ONE = 16
 """The most planes for which every number of first planes is tried; of more, some numbers are."""
-SMALL = 24
+MOST_PARTS_PROVED = 24
 """Up to so many pairs of a step and a plane the search for a proof is run to its end."""
-BALANCED = 8
+SCHEDULES_BALANCED = 8
 """Complete schedules of the beam search that are returned."""
 DARK = -1
 """The configuration of a plane without circuits."""
-ANY = -2
+ANY_CIRCUITS = -2
 """The configuration of a plane that begins with the circuits that are wanted first."""
 
 
@@ -65,7 +66,7 @@ class Steps(NamedTuple):
     delay_s: float
     """How long a plane takes to change its circuits."""
     held: IntArray
-    """``held[plane]``: its first configuration, `DARK`, or `ANY`."""
+    """``held[plane]``: its first configuration, `DARK`, or `ANY_CIRCUITS`."""
 
     @property
     def at_least_s(self) -> float:
@@ -90,7 +91,7 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     planes = problem.planes
     held = np.full(planes, DARK)
     if isinstance(problem.start, str) and problem.start == "free":
-        held = np.full(planes, ANY)
+        held = np.full(planes, ANY_CIRCUITS)
 
     # By step: the number of its circuits (`configuration`), the bytes of the rank that sends most,
     # and when its ranks are ready (`begin_s`).
@@ -142,9 +143,9 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
 
     # The first candidate is all planes in all steps. Others are tried as long as there is effort:
     # a linear programme takes effort by the square of its size, so that the sum of these squares
-    # is limited by `EFFORT`.
+    # is limited by `PROGRAMME_EFFORT`.
     candidates = _search_beam(steps)
-    tries = EFFORT // (candidates[0].size ** 2 + 1)
+    tries = PROGRAMME_EFFORT // (candidates[0].size ** 2 + 1)
     best = _balance(steps, candidates[0])
     for used in candidates[1 : 1 + tries]:
         if clock.remaining_s <= 0.0:
@@ -158,7 +159,7 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
     # A proof may find better shares, too. The lower bound is the time of the best shares once it
     # has come so near.
     bound_s = 0.0
-    if prove and best.share_s.size <= SMALL and clock.exceeded(1) is None:
+    if prove and best.share_s.size <= MOST_PARTS_PROVED and clock.exceeded(1) is None:
         bound_s, used = _prove_bound(steps, best, clock)
         best = min(best, _balance(steps, used), key=lambda shares: shares.time_s)
         # The search counts in floats; times that agree to six digits are the same.
@@ -171,7 +172,7 @@ class _Plane(NamedTuple):
     """The state of a plane after some steps."""
 
     held: int
-    """The configuration of its circuits, `DARK` or `ANY`."""
+    """The configuration of its circuits, `DARK` or `ANY_CIRCUITS`."""
     free_s: float
     """When it has ended its last step."""
 
@@ -190,14 +191,14 @@ class _Schedule(NamedTuple):
 def _search_beam(steps: Steps) -> list[BoolArray]:
     """Propose which planes take part in which steps, by beam search.
 
-    Returns arrays ``used[step, plane]``: all True first, then those of the `BALANCED` fastest
-    schedules. Step by step, each schedule of the steps until now is continued with one plane, with
-    two, and so on, those that can begin first; the `BEAM` best schedules of all these stay. The
-    other planes change their circuits meanwhile.
+    Returns arrays ``used[step, plane]``: all True first, then those of the `SCHEDULES_BALANCED`
+    fastest schedules. Step by step, each schedule of the steps until now is continued with one
+    plane, with two, and so on, those that can begin first; the `BEAM_WIDTH` best schedules of all
+    these stay. The other planes change their circuits meanwhile.
     """
     # Of many planes only the numbers 1, 2, 4, ... are tried, and all of them.
     counts = list(range(1, steps.planes + 1))
-    if steps.planes > MANY:
+    if steps.planes > MOST_PLANES_ONE_BY_ONE:
         counts = [min(1 << power, steps.planes) for power in range(steps.planes.bit_length() + 1)]
 
     # Begin with one schedule without steps, and add one step after the other.
@@ -211,10 +212,10 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
         for schedule in schedules:
             # When each plane can begin to send: with its circuits, after the step before, and
             # when all ranks are ready. A plane has a delay unless it holds the circuits of the
-            # step, or may have `ANY` circuits, which then are those of the step.
+            # step, or has `ANY_CIRCUITS`, which then are those of the step.
             step_s = max(schedule.time_s, float(steps.ready_s[step]))
             delays_s = [
-                steps.delay_s * (plane.held not in (configuration, ANY))
+                steps.delay_s * (plane.held not in (configuration, ANY_CIRCUITS))
                 for plane in schedule.planes
             ]
             begin_s = [
@@ -233,12 +234,12 @@ def _search_beam(steps: Steps) -> list[BoolArray]:
                 if state not in best_of_state or score < best_of_state[state][0]:
                     best_of_state[state] = (score, extended)
         ranked = sorted(best_of_state.values(), key=lambda scored: scored[0])
-        schedules = [schedule for _, schedule in ranked[:BEAM]]
+        schedules = [schedule for _, schedule in ranked[:BEAM_WIDTH]]
 
     # All planes in all steps, then the planes of the fastest schedules.
     everyone = np.ones((len(steps.work_s), steps.planes), dtype=np.bool_)
     candidates = [everyone]
-    for schedule in sorted(schedules)[:BALANCED]:  # the first field, their time, decides
+    for schedule in sorted(schedules)[:SCHEDULES_BALANCED]:  # the first field, their time, decides
         takes_part = [np.isin(np.arange(steps.planes), planes) for planes in schedule.used]
         candidates.append(np.array(takes_part).reshape(-1, steps.planes))
     return candidates
@@ -281,7 +282,7 @@ def _balance(steps: Steps, used: BoolArray) -> Shares:
     """
     amounts = used.astype(np.float64)
     unit_s = float((steps.work_s + steps.round_s).sum())
-    if 0 < used.size**2 <= EFFORT:
+    if 0 < used.size**2 <= PROGRAMME_EFFORT:
         solved = _solve_programme(steps, used, unit_s)
         # The columns are, for each pair of a step and a plane: whether it is used, its start, and
         # its share. Only the third group counts; starts are found anew.
@@ -314,7 +315,7 @@ def _prove_bound(steps: Steps, best: Shares, clock: Clock) -> tuple[float, BoolA
 
     # Each plane may take part in each step; which of them do is a choice of the programme.
     may_be_used = np.ones_like(used_by_best)
-    solved = _solve_programme(steps, may_be_used, unit_s, remaining_s=clock.remaining_s)
+    solved = _solve_programme(steps, may_be_used, unit_s, is_choice=True, most_s=clock.remaining_s)
     if solved.status == 2:  # infeasible: nothing is better than the shares that are known
         return best.time_s, used_by_best
 
@@ -345,15 +346,20 @@ class _Rows(NamedTuple):
 
 
 def _solve_programme(
-    steps: Steps, used: BoolArray, unit_s: float, remaining_s: float | None = None
+    steps: Steps,
+    used: BoolArray,
+    unit_s: float,
+    *,
+    is_choice: bool = False,
+    most_s: float = math.inf,
 ) -> Any:
     """Find how several planes should share the bytes of all steps, to end soonest.
 
     The parts are the pairs of a step and a plane that are true in ``used[step, plane]``, numbered
-    by step and then by plane. Without `remaining_s` all parts are used, which makes a linear
-    programme. With it, the seconds that are left for the search, the programme also chooses which
-    of them are: it is a mixed-integer one, in which nothing lasts longer than one unit. The unit
-    of all times is `unit_s` seconds.
+    by step and then by plane. All parts are used, which makes a linear programme; with `is_choice`
+    the programme also chooses which of them are: it is a mixed-integer one, in which nothing lasts
+    longer than one unit, and whose search may take `most_s` seconds. The unit of all times is
+    `unit_s` seconds.
 
     Returns the result of `scipy.optimize.milp`. With p parts and s steps, the columns of its `x`,
     which is None without an answer, are
@@ -367,7 +373,6 @@ def _solve_programme(
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
-    is_choice = remaining_s is not None
     step_of_part, plane_of_part = np.nonzero(used)
     n_parts = len(step_of_part)
     first_start = n_parts  # ``first_start + part`` is the column of the start of a part, and so on
@@ -446,8 +451,8 @@ def _solve_programme(
     options: dict[str, Any] = {}
     if is_choice:
         options = {"mip_rel_gap": 0.0, "node_limit": 5_000}
-    if remaining_s is not None and np.isfinite(remaining_s):
-        options["time_limit"] = max(remaining_s, 0.01)
+    if math.isfinite(most_s):
+        options["time_limit"] = max(most_s, 0.01)
 
     # Minimise the end of the last step; only the first columns have to be whole numbers.
     row, column, factor = zip(*rows.entries, strict=True)
@@ -467,7 +472,7 @@ def _solve_programme(
 
 def _first_begin_s(steps: Steps, step: int, plane: int) -> float:
     """Return when a plane that was not used before can take part in a step, in seconds."""
-    if int(steps.held[plane]) in (ANY, int(steps.configuration[step])):
+    if int(steps.held[plane]) in (ANY_CIRCUITS, int(steps.configuration[step])):
         return 0.0
     return steps.delay_s
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from optmatch.problems import Collective, CollectivePlan
 from optmatch.solvers.collectives.rounds import (
+    CHUNK,
     BoolArray,
     FloatArray,
     IntArray,
@@ -180,7 +181,7 @@ def assemble(
     # The bytes of each chunk and each send, and how long each round lasts once it has begun.
     sizes = chunk_sizes(problem, rounds.chunk_count, stored_ranks)
     n_rounds = len(epoch_of_round)
-    amounts = sizes[sends[:, 3]] if parts is None else parts[:, 1]
+    amounts = sizes[sends[:, CHUNK]] if parts is None else parts[:, 1]
     hops = _list_hops(sends, amounts, links, n_rounds)
     if stored_ranks:
         # All ranks do as the first s ranks do, so the busiest circuit is found from those alone:
@@ -281,22 +282,26 @@ def _time_rounds(
     """
     n = problem.n_ranks
     n_rounds = len(epoch_of_round)
-    turn, source, target, amount, longest = hops
     # Hops inside islands have times of their own; all others go over circuits.
     islands_s = np.zeros(n_rounds)
     if problem.island > 1:
-        inside = source // problem.island == target // problem.island
+        inside = hops.source // problem.island == hops.target // problem.island
         islands_s = _time_islands(problem, hops, inside, n_rounds)
-        turn, source, target = turn[~inside], source[~inside], target[~inside]
-        amount = amount[~inside]
+        hops = _HopLoads(
+            turn=hops.turn[~inside],
+            source=hops.source[~inside],
+            target=hops.target[~inside],
+            amount=hops.amount[~inside],
+            longest=hops.longest,
+        )
 
     # Several ports (*lanes*) may lead from one rank to the same other one; they share the bytes
     # evenly. Hops with the same round, source and target are one pair, a number (round * n +
     # source) * n + target: with n = 8, round 2 from 1 to 5 is 141. ``load[pair]`` adds up its
     # bytes, and ``n_circuits[pair]`` counts the lanes that lead from its source to its target in
     # the round.
-    pair_of_round, pair_number = _number_distinct((turn * n + source) * n + target)
-    load = np.bincount(pair_number, weights=amount, minlength=len(pair_of_round))
+    pair_of_round, pair_number = _number_distinct((hops.turn * n + hops.source) * n + hops.target)
+    load = np.bincount(pair_number, weights=hops.amount, minlength=len(pair_of_round))
     round_of_pair, pair = np.divmod(pair_of_round, n * n)
     epoch_of_pair = epoch_of_round[round_of_pair]
     source_of_pair, target_of_pair = np.divmod(pair, n)
@@ -307,7 +312,7 @@ def _time_rounds(
     np.maximum.at(busiest, round_of_pair, load / n_circuits)
 
     # A round without hops over circuits lasts as long as the links inside islands take.
-    length_s = seconds_of(problem, 1, busiest, n_hops=longest)  # of each round
+    length_s = seconds_of(problem, 1, busiest, n_hops=hops.longest)  # of each round
     if problem.island > 1:
         length_s = np.maximum(np.where(busiest > 0, length_s, 0.0), islands_s)
     return length_s

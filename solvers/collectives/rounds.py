@@ -23,6 +23,9 @@ BoolArray = NDArray[np.bool_]
 Amount = TypeVar("Amount", float, FloatArray)
 """A number, or one for each of several rounds."""
 
+ROUND, SOURCE, DESTINATION, CHUNK, KIND = range(5)
+"""The columns of sends, as in a `CollectivePlan`."""
+
 MOST_PIECES = 1024
 """Into so many pieces a buffer is cut at most."""
 MOST_SENDS = 1 << 26
@@ -99,7 +102,7 @@ class Rounds(NamedTuple):
     @property
     def n_rounds(self) -> int:
         """The number of rounds."""
-        return int(self.sends[-1, 0]) + 1 if len(self.sends) else 0
+        return int(self.sends[-1, ROUND]) + 1 if len(self.sends) else 0
 
     def partners(self, n: int) -> IntArray:
         """Tell to whom each rank sends in each round.
@@ -273,7 +276,7 @@ def one_after_another(first: Rounds, *following: Rounds) -> Rounds:
     together = first
     for second in following:
         later = second.sends.copy()
-        later[:, 0] += together.n_rounds
+        later[:, ROUND] += together.n_rounds
 
         # Circuits are stated only if both state theirs; the first column of links are sends.
         matchings = None
@@ -330,9 +333,9 @@ def drop_empty_sends(problem: Collective, rounds: Rounds) -> Rounds:
     """Leave out sends of an uneven all-to-all that have no bytes, and rounds without any."""
     if problem.demand_bytes is None:
         return rounds
-    has_bytes = problem.demand_bytes.reshape(-1)[rounds.sends[:, 3]] > 0
+    has_bytes = problem.demand_bytes.reshape(-1)[rounds.sends[:, CHUNK]] > 0
     kept = rounds.sends[has_bytes]
-    turns, new_turn = np.unique(kept[:, 0], return_inverse=True)
-    kept = np.column_stack([new_turn.reshape(-1), kept[:, 1:]])
+    turns, new_turn = np.unique(kept[:, ROUND], return_inverse=True)
+    kept[:, ROUND] = new_turn.reshape(-1)
     matchings = None if rounds.matchings is None else [rounds.matchings[turn] for turn in turns]
     return Rounds(kept, rounds.chunk_count, matchings)

@@ -34,23 +34,23 @@ from optmatch.problems.collectives.plan import COPY
 from optmatch.solvers.collectives.plans import Laid, lay
 from optmatch.solvers.collectives.rounds import FloatArray, IntArray, Rounds
 
-FEW = 4
+FEW_RANKS = 4
 """Up to so many ranks all matchings are tried in each round."""
-BEAM = 12
+BEAM_WIDTH = 12
 """Sequences of as many rounds that are made longer."""
-TRIED = 6
+LENGTHS_TRIED = 6
 """Lengths of greedy sequences."""
-DETOURS = 1.25
+DETOUR_FACTOR = 1.25
 """How many times farther blocks go than counting of hops says, in estimates of lengths."""
-SLACK = 1.4
+GREEDY_SLACK = 1.4
 """How much a greedy matching counts as carried, as a multiple of an even part of the work. It is
 more than 1, as routes later share out what is left over all configurations."""
-EFFORT = 400_000
+PATHS_OF_A_SEARCH = 400_000
 """Paths of all programmes together: some 40 s."""
-SIMPLEX = 5_000
+MOST_SIMPLEX_PATHS = 5_000
 """Up to so many paths the simplex method is faster."""
 
-DRAWN = 24
+LEAST_DRAWN_RANKS = 24
 """From so many ranks on paths are drawn by prices, as a list of them all has too many."""
 
 
@@ -114,7 +114,7 @@ class SplitSearch:
         busiest_s = max(float(self.demand_s.sum(axis=axis).max()) for axis in (0, 1))
         self.least_s = busiest_s / problem.lanes
         self.best: _Routed | None = None
-        self.effort = EFFORT
+        self.effort = PATHS_OF_A_SEARCH
 
         # Rounds without the ranks that are ready last can begin before these are.
         late = problem.late
@@ -133,7 +133,7 @@ class SplitSearch:
         does. The result is None if no sequence has paths for all data, or time was too short.
         """
         # The first stage.
-        has_few = self.problem.n_ranks <= FEW
+        has_few = self.problem.n_ranks <= FEW_RANKS
         first_sequences = self._list_greedy_sequences()
         if has_few:
             first_sequences = self._list_short_sequences()
@@ -191,7 +191,7 @@ class SplitSearch:
         routed = self._route(sequence)
         if routed is None:
             return False
-        if self.problem.n_ranks <= FEW:
+        if self.problem.n_ranks <= FEW_RANKS:
             self.routed.append((routed.time_s, sequence))
         if routed.time_s >= limit_s:
             return False
@@ -200,9 +200,9 @@ class SplitSearch:
 
     def _list_greedy_sequences(self) -> Iterator[Sequence]:
         """Yield a few greedy sequences, of the lengths that are estimated as fastest."""
-        # The `TRIED` lengths with the best estimates, in the order of the number of
+        # The `LENGTHS_TRIED` lengths with the best estimates, in the order of the number of
         # configurations.
-        best_lengths = sorted(self._estimate_lengths())[:TRIED]
+        best_lengths = sorted(self._estimate_lengths())[:LENGTHS_TRIED]
         for n_configs, held, estimate_s in sorted((k, held, s) for s, k, held in best_lengths):
             if self.best is not None and estimate_s >= self.best.time_s:
                 continue
@@ -239,9 +239,10 @@ class SplitSearch:
             hops = hops_within(n, n_configs, n_configs * held, lanes)
 
             # Too few configurations do not reach all n - 1 others; n of them always do, even where
-            # counting says less. Data go farther than counting says, by a factor of `DETOURS`.
+            # counting says less. Data go farther than counting says, by a factor of
+            # `DETOUR_FACTOR`.
             if len(hops) == n - 1 or n_configs == n:
-                load_s = max(self.least_s, DETOURS * float(work_s[: len(hops)] @ hops))
+                load_s = max(self.least_s, DETOUR_FACTOR * float(work_s[: len(hops)] @ hops))
                 fixed_s = (n_configs - 1) * self.problem.delay_s + n_configs * held * self.each_s
                 estimates.append((fixed_s + load_s, n_configs, held))
         return estimates
@@ -255,7 +256,7 @@ class SplitSearch:
         - a circuit is worth what is left of the data from its sender to its receiver. It is taken
           to carry no more of them than an even part of all work: the seconds for which the busiest
           rank sends or receives on each lane (`least_s`), over the number of configurations, times
-          `SLACK`;
+          `GREEDY_SLACK`;
         - it counts up to three times if its ranks have as much left to do as the busiest ones.
 
         The data that a chosen circuit carries are taken off those that are left.
@@ -268,7 +269,7 @@ class SplitSearch:
 
         n = self.problem.n_ranks
         lanes = self.problem.lanes
-        even_part_s = SLACK * self.least_s / n_configs
+        even_part_s = GREEDY_SLACK * self.least_s / n_configs
         left_s = self.demand_s.copy()  # left_s[source, destination]
         matchings = []
         for number in range(n_configs * lanes):
@@ -300,8 +301,8 @@ class SplitSearch:
     def _list_short_sequences(self) -> Iterator[Sequence]:
         """Yield all circuits for up to three rounds, then some for more rounds (beam search).
 
-        The `BEAM` best sequences of three rounds get a fourth round in any place, and the best of
-        four rounds a fifth one.
+        The `BEAM_WIDTH` best sequences of three rounds get a fourth round in any place, and the
+        best of four rounds a fifth one.
 
         The caller has to time each sequence before it takes the next one: it puts the seconds into
         ``self.routed``, from which the best ones are taken here.
@@ -326,7 +327,7 @@ class SplitSearch:
         for n_rounds in (3, 4):
             fastest_first = sorted(self.routed, key=lambda timed: timed[0])
             as_long = [sequence for _, sequence in fastest_first if len(sequence) == n_rounds]
-            for sequence in as_long[:BEAM]:
+            for sequence in as_long[:BEAM_WIDTH]:
                 for turn, peer_of_lane in product(range(n_rounds + 1), choices):
                     yield np.insert(sequence, turn, peer_of_lane, axis=0)
 
@@ -389,8 +390,8 @@ class SplitSearch:
         programme took for each path.
         """
         n = self.problem.n_ranks
-        if n < DRAWN:
-            paths = list_paths(self.demand_s, sequence, every=n <= FEW)
+        if n < LEAST_DRAWN_RANKS:
+            paths = list_paths(self.demand_s, sequence, every=n <= FEW_RANKS)
         else:
             paths = draw_paths(self.demand_s, sequence)
         if paths is None:
@@ -401,9 +402,10 @@ class SplitSearch:
         n_paths = len(paths.block)
         if 1.5 * n_paths * self.path_s > self.clock.remaining_s:
             return None
-        # Paths are drawn `DRAWS` times; one drawing takes as long as ten paths in the programme.
+        # Paths are drawn `PATH_DRAWS` times; one drawing takes as long as ten paths in the
+        # programme.
         began_s = self.clock.elapsed_s
-        self.effort -= n_paths + (10 * DRAWS if n >= DRAWN else 0)
+        self.effort -= n_paths + (10 * PATH_DRAWS if n >= LEAST_DRAWN_RANKS else 0)
         solved = self._solve_programme(sequence, paths)
         self.path_s = (self.clock.elapsed_s - began_s) / n_paths
         if solved.status != 0:
@@ -536,7 +538,7 @@ class SplitSearch:
             A_eq=carried,
             b_eq=self.block_s / self.least_s,
             bounds=np.column_stack([low, np.full(len(goal), np.inf)]),
-            method="highs-ds" if n_paths < SIMPLEX else "highs-ipm",
+            method="highs-ds" if n_paths < MOST_SIMPLEX_PATHS else "highs-ipm",
             options=options,
         )
 
@@ -588,13 +590,13 @@ class SplitSearch:
         return lay(problem, Rounds(sends, n * n, list(circuits), parts=parts))
 
 
-ENOUGH = 4
+ENOUGH_PATHS = 4
 """Blocks get longer paths until they have so many."""
-MOST = 1_600_000
+MOST_PATHS = 1_600_000
 """Paths that are listed at most."""
-DRAWS = 300
+PATH_DRAWS = 300
 """Times that paths are drawn."""
-KEPT = 5
+PATHS_KEPT = 5
 """How many paths of a block are kept: those that carry the most."""
 NO_LANE = -1
 """In place of a lane: a path waits in this round."""
@@ -621,12 +623,12 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
     Example: the circuit 0 -> 1 in round 0, and 1 -> 2 and 0 -> 2 in round 1. The block from 0 to 2
     has two paths: directly in round 1, or over rank 1 in both rounds.
 
-    Once a block has `ENOUGH` paths, no longer ones are listed for it, unless `every` path is
+    Once a block has `ENOUGH_PATHS` paths, no longer ones are listed for it, unless `every` path is
     wanted.
 
     ``demand_s[source, target]`` is the size of the block of each pair of ranks, as the seconds
     that one circuit takes for it. The result is None if some block has no path, or there are more
-    paths than `MOST`.
+    paths than `MOST_PATHS`.
     """
     # Blocks with data are numbered row by row: number_of_block[source, target]. The lists have an
     # array for each set of paths that is found: their blocks, the ranks at which they start, and
@@ -647,7 +649,7 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
     for length in range(1, rounds + 1):
         # Blocks that have too few paths get those of this length. Direct paths are listed for all
         # blocks.
-        enough = ENOUGH if length > 1 else 1
+        enough = ENOUGH_PATHS if length > 1 else 1
         is_open = wanted & (n_paths < enough) | (wanted & every)
         if not is_open.any():
             break
@@ -677,7 +679,7 @@ def list_paths(demand_s: FloatArray, sequence: Sequence, every: bool) -> Paths |
                 sources.append(source)
                 lanes_of_paths.append(np.tile(lane_of_round, (len(source), 1)))
         n_paths += n_new
-        if total > MOST:
+        if total > MOST_PATHS:
             return None
 
     # Every block needs a path.
@@ -707,11 +709,11 @@ def _list_hops(
 def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     """Find a few good paths of each block, which together load the circuits of a round evenly.
 
-    The method is that of Frank and Wolfe. It draws `DRAWS` times the cheapest path of every block,
-    at prices that grow exponentially with the loads of circuits. Draw k = 0, 1, ... takes over the
-    part 2 / (k + 2) of all blocks: all of them at first, then two thirds, a half, and so on.
-    ``demand_s[source, target]`` is the size of each block, as the seconds that one circuit takes
-    for it. The result is None if some block has no path.
+    The method is that of Frank and Wolfe. It draws `PATH_DRAWS` times the cheapest path of every
+    block, at prices that grow exponentially with the loads of circuits. Draw k = 0, 1, ... takes
+    over the part 2 / (k + 2) of all blocks: all of them at first, then two thirds, a half, and so
+    on. ``demand_s[source, target]`` is the size of each block, as the seconds that one circuit
+    takes for it. The result is None if some block has no path.
     """
     rounds, lanes, n = sequence.shape
     source, target = np.nonzero(demand_s)
@@ -728,14 +730,14 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     rng = np.random.default_rng(0)
     block_mark = rng.integers(1 << 62, size=n_blocks)
     lane_mark = rng.integers(1 << 62, size=(rounds, lanes))
-    names = np.tile(block_mark, (DRAWS, 1))
-    lane_of = np.full((DRAWS, rounds, n_blocks), NO_LANE, dtype=np.int16)
+    names = np.tile(block_mark, (PATH_DRAWS, 1))
+    lane_of = np.full((PATH_DRAWS, rounds, n_blocks), NO_LANE, dtype=np.int16)
 
     # Draw paths at the prices of circuits, by round, lane and sender; `loads` are the mixture of
     # all draws by then, in seconds.
     price = np.ones(sequence.shape)
     loads = np.zeros(sequence.shape)
-    for draw in range(DRAWS):
+    for draw in range(PATH_DRAWS):
         # Backwards from the targets: ``rank[block]`` is where the block is after a round. It came
         # over a circuit of the round if that made its path cheaper than the rounds before alone,
         # ``cost[turn]``, over the lane of the cheapest one, and was at the sender before.
@@ -761,7 +763,7 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
         # load of the busiest circuits, until in the end almost only the busiest one has a price.
         loads += 2 / (draw + 2) * (drawn_loads.reshape(sequence.shape) - loads)
         longest = loads.max(axis=(1, 2), keepdims=True)
-        smoothing = longest.mean() * 0.2 * 0.03 ** (draw / DRAWS)
+        smoothing = longest.mean() * 0.2 * 0.03 ** (draw / PATH_DRAWS)
         price = np.exp((loads - longest) / smoothing)
         price /= price.sum(axis=(1, 2), keepdims=True)
 
@@ -770,12 +772,12 @@ def draw_paths(demand_s: FloatArray, sequence: Sequence) -> Paths | None:
     # end. The heaviest paths of each block are kept, which come first in `order` among those of
     # the block.
     _, first, path_of_draw = np.unique(names, return_index=True, return_inverse=True)
-    draw_weight = np.arange(1, DRAWS + 1).repeat(n_blocks)
+    draw_weight = np.arange(1, PATH_DRAWS + 1).repeat(n_blocks)
     weight = np.bincount(path_of_draw.reshape(-1), draw_weight)
     first_draw, block = np.divmod(first, n_blocks)
     order = np.lexsort((-weight, block))
     place_in_block = np.arange(len(order)) - np.searchsorted(block[order], block[order])
-    kept = order[place_in_block < KEPT]
+    kept = order[place_in_block < PATHS_KEPT]
     block = block[kept]
     return _list_hops(sequence, block, source[block], lane_of[first_draw[kept], :, block])
 

@@ -77,6 +77,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import SolverError, integer
 from optmatch.problems.collectives.plan import COPY, REDUCE
+from optmatch.solvers.collectives.rounds import CHUNK, KIND, ROUND
 from optmatch.solvers.collectives.stragglar_pairs import (
     EXCHANGE,
     IDLE,
@@ -290,11 +291,11 @@ def _plan_round(
         free = free[n_begin:]
 
 
-ORDERS = 200
+ORDERS_TRIED = 200
 """Orders of equals that are tried with each plan, for odd numbers of ranks."""
 _EVEN_ORDERS = 8
 """Orders that even numbers of ranks use in turn, round by round."""
-SEEDS = 20
+SEARCH_SEEDS = 20
 """Seeds of searches for plans."""
 STORED = Path(__file__).with_name("stragglar.json")
 """Written by ``python -m tests.helpers.late_ranks``, by number of ranks: ``copies``, the sends of
@@ -325,7 +326,7 @@ def list_late_sends(n: int, seed: int = 0) -> Sends:
         rows = [(rank, rank, late_rank, rank, REDUCE) for rank in range(late_rank)]
         rows += [(rank, late_rank, rank, rank, REDUCE) for rank in range(late_rank)]
         rows += [(*copy, COPY) for copy in copies]
-        return np.array(sorted(rows, key=lambda row: row[0]), dtype=np.int32)
+        return np.array(sorted(rows, key=lambda row: row[ROUND]), dtype=np.int32)
     is_odd = n % 2 == 1
 
     # `n_ranks` counts all ranks but the late one. For odd n one more stands for the missing
@@ -343,7 +344,7 @@ def list_late_sends(n: int, seed: int = 0) -> Sends:
     # order of them will do, and a few are used in turn, round by round. For odd n the order
     # decides which chunks are missed, so many are tried, each with another order in every round.
     best: Sends | None = None
-    n_tries = ORDERS if is_odd else 1
+    n_tries = ORDERS_TRIED if is_odd else 1
     for moves in _list_plans(n, n_active):
         n_orders = len(moves) if is_odd else _EVEN_ORDERS
         for _ in range(n_tries):
@@ -361,9 +362,9 @@ def list_late_sends(n: int, seed: int = 0) -> Sends:
 
             # Chunks that ranks have missed come in rounds at the end; one such round is the least.
             sends = _add_missed_chunks(log.rows[:n_sends], lacks[:, : n - 1])
-            if best is None or sends[-1, 0] < best[-1, 0]:
+            if best is None or sends[-1, ROUND] < best[-1, ROUND]:
                 best = sends
-            if best[-1, 0] + 1 <= fewest_rounds:
+            if best[-1, ROUND] + 1 <= fewest_rounds:
                 return best
     if best is None:
         raise SolverError(f"no plan for {n} ranks")
@@ -418,7 +419,7 @@ def _list_plans(n: int, n_active: int) -> Iterator[NDArray[np.int8]]:
     # The search, with all seeds, or with one seed if the formula has given a plan. For some
     # numbers of ranks a number of doubles and a seed are stored that are known to succeed.
     known = stored()["searches"].get(str(n))
-    tries = [known] if known else searches(n, 1 if has_runs else SEEDS)
+    tries = [known] if known else searches(n, 1 if has_runs else SEARCH_SEEDS)
     for n_doubles, seed in tries:
         moves = new_search(n, n_doubles, seed).plan()
         if moves is not None:
@@ -454,13 +455,13 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
     `sends` the rank that had them first.
     """
     # ``owner_of_chunk[number]``: the name in `sends`. The two rows of a meeting (`REDUCE`) have
-    # the same chunk in column 3, so every second row is enough.
-    owner_of_chunk = sends[sends[:, 4] == REDUCE][::2, 3]
+    # the same chunk, so every second row is enough.
+    owner_of_chunk = sends[sends[:, KIND] == REDUCE][::2, CHUNK]
 
     # ``needs[rank]``: the chunks that a rank lacks. Rounds are added until no rank lacks any.
     needs = [set(np.flatnonzero(lacked).tolist()) for lacked in lacks.T]
     rows = []
-    round_ = int(sends[-1, 0])
+    round_ = int(sends[-1, ROUND])
     while any(needs):
         # One more round. No rank has a partner yet, and those that lack most come first. A chunk
         # that comes in this round can be given away from the next one on (`needs_before`).
@@ -485,7 +486,7 @@ def _add_missed_chunks(sends: Sends, lacks: NDArray[np.bool_]) -> Sends:
     return np.concatenate([sends, np.array(rows, dtype=np.int32).reshape(-1, 5)])
 
 
-NODES = 5000
+MOST_FAILED_STATES = 5000
 """States without a plan after which a search gives up; more seeds help more than more nodes."""
 
 
@@ -567,7 +568,7 @@ class DoublesSearch:
         self.rng = np.random.default_rng(seed)
         self.failed: set[tuple[object, ...]] = set()
         """States from which no plan leads to the end: a round, the sorted doubles before it, their
-        budgets, and the debts. With more than `NODES` of them the search gives up."""
+        budgets, and the debts. With more than `MOST_FAILED_STATES` of them the search gives up."""
 
     def plan(self) -> NDArray[np.int8] | None:
         """Search for ``moves[round, double]``; None if the search has found no plan."""
@@ -592,8 +593,9 @@ class DoublesSearch:
         swap of the round before, as it is in this round. Returns ``moves[double]`` of each round,
         the last round first; None if there is no plan, or if the search has given up.
 
-        States that led nowhere are added to ``self.failed``. Once these are more than `NODES`, all
-        calls return None, which ends the whole search although there may be a plan.
+        States that led nowhere are added to ``self.failed``. Once these are more than
+        `MOST_FAILED_STATES`, all calls return None, which ends the whole search although there may
+        be a plan.
 
         Example with q = 4 and two doubles: in a round with the debts ``(1,)``, a rank that got a
         chunk of class 0 in a swap gives it, now of class 1, to the rank that pays. If the moves of
@@ -606,7 +608,7 @@ class DoublesSearch:
 
         # Doubles are alike, so their order makes no difference to what can follow.
         state = (round_, tuple(sorted(doubles)), budgets, debts)
-        if state in self.failed or len(self.failed) > NODES:
+        if state in self.failed or len(self.failed) > MOST_FAILED_STATES:
             return None
 
         # The first list of moves that leads to the end is taken.

@@ -39,7 +39,7 @@ SEND = 32
 its chunk, and gives the oldest."""
 LOSE = 64
 """A move: it gives class q - 2 to the absent rank, and misses the oldest chunk."""
-NONE = -1000
+NO_CHUNK = -1000
 """In place of the number of a chunk: there is none. A rank without a chunk acts as one that holds
 the oldest chunk, as this number is below all others: it may meet the late rank, or take any."""
 
@@ -59,11 +59,12 @@ class Ranks(NamedTuple):
     """
 
     hold: NDArray[np.int64]
-    """``hold[slot, rank]``, shape (2, ranks): the numbers of the active chunks of a rank; `NONE`
-    in an empty slot, which is the second one of all ranks but doubles and ranks that swapped."""
+    """``hold[slot, rank]``, shape (2, ranks): the numbers of the active chunks of a rank;
+    `NO_CHUNK` in an empty slot, which is the second one of all ranks but doubles and ranks that
+    swapped."""
     owed: NDArray[np.int64]
     """The number of the oldest chunk that a rank did not get in the round before, since a double
-    swapped with it and gave it a younger one; else `NONE`."""
+    swapped with it and gave it a younger one; else `NO_CHUNK`."""
     met: NDArray[np.int64]
     """1 for a rank that has met the late rank, else 0."""
     missed: NDArray[np.int64]
@@ -181,8 +182,8 @@ def _sort_ranks(this_round, order, ranks):
         ranks.mate[rank] = -1
         ranks.taken[rank] = False
 
-        # A rank with one chunk gives it. An empty rank holds `NONE`, so old that it counts as the
-        # oldest class.
+        # A rank with one chunk gives it. An empty rank holds `NO_CHUNK`, so old that it counts as
+        # the oldest class.
         ranks.gives[rank] = ranks.hold[0, rank]
         given_class = min(newest - ranks.hold[0, rank], this_round.n_active - 1)
 
@@ -203,7 +204,7 @@ def _sort_ranks(this_round, order, ranks):
                 ranks.gives[rank] = newest - given_class
 
         # The absent rank gives nothing, and who is owed a chunk has a partner chosen for it.
-        if given_class >= 0 and ranks.owed[rank] == NONE and rank != this_round.absent:
+        if given_class >= 0 and ranks.owed[rank] == NO_CHUNK and rank != this_round.absent:
             ranks.bucket[given_class, ranks.size[given_class]] = rank
             ranks.size[given_class] += 1
     return late_partner
@@ -252,7 +253,7 @@ def _repay(this_round, lacks, ranks):
     last_chunk = lacks.shape[0] - 1
     for creditor in range(len(ranks.owed)):
         owed = ranks.owed[creditor]
-        if owed == NONE:
+        if owed == NO_CHUNK:
             continue
 
         # The keys of payers, of which the least is chosen: 0 for a rank that has met the late
@@ -467,11 +468,11 @@ def _exchange_chunks(this_round, lacks, log, ranks):
 
         # A rank that swapped in the last round gets the chunk that it was owed, which is not
         # active any more; both ranks then hold the chunk that it gave.
-        if ranks.owed[rank] != NONE:
+        if ranks.owed[rank] != NO_CHUNK:
             ranks.hold[0, rank] = ranks.gives[rank]
             ranks.hold[0, mate] = ranks.gives[rank]
-            ranks.hold[1, rank] = NONE
-            ranks.owed[rank] = NONE
+            ranks.hold[1, rank] = NO_CHUNK
+            ranks.owed[rank] = NO_CHUNK
             continue
 
         # The rank that gave the oldest chunk holds the one that it got in the place of that. Its
@@ -513,8 +514,8 @@ def lay(n_active, moves, orders, log, lacks, ranks):
         absent = n_ranks - 1
 
     # At first no chunk is whole, and no rank holds one.
-    ranks.hold[:] = NONE
-    ranks.owed[:] = NONE
+    ranks.hold[:] = NO_CHUNK
+    ranks.owed[:] = NO_CHUNK
     ranks.met[:] = 0
     ranks.missed[:] = 0
     log.n_written[0] = 0

@@ -74,6 +74,9 @@ from optmatch.problems.collectives.plan import COPY, KEEP, OWN, REDUCE, REPLACE,
 from optmatch.solvers.collectives.offers import RESERVE, Offer
 from optmatch.solvers.collectives.plans import Laid, assemble, lay
 from optmatch.solvers.collectives.rounds import (
+    CHUNK,
+    KIND,
+    ROUND,
     BoolArray,
     IntArray,
     Rounds,
@@ -483,7 +486,7 @@ def _lay_turned_torus(problem: Collective, places: int, n_sides: int) -> Laid:
             rounds.pass_whole_parts_on(side, np.full(n, part))
         rows_of_part.append(np.concatenate(rounds.rows))
     rows = np.concatenate(rows_of_part)
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    rows = rows[np.argsort(rows[:, ROUND], kind="stable")]
 
     # Lanes are shared out over the sides in turn; those that are left over stay dark.
     circuits = np.full((problem.lanes, n), IDLE)
@@ -507,19 +510,18 @@ def sum_up(gathered: Laid) -> Laid:
     plan = gathered.plan.spelled_out("all-gather")
     n = plan.circuits.shape[2]
     pieces = len(plan.chunk_bytes) // n
-    # The columns of sends are 0 round, 1 source, 2 destination, 3 chunk and 4 kind.
-    source, target, chunk = plan.sends[:, 1:4].astype(np.int64).T
+    _, source, target, chunk, _ = plan.sends.astype(np.int64).T
     owner, piece = np.divmod(chunk, pieces)
 
     # A chunk that comes to a rank for the first time is added to its sum, and kept to be sent on.
     # One that comes again, or had been its own, is only copied, as it must not be added twice.
     # Sends ascend by round, so the first row of a target and a chunk is the earliest send.
     sends = plan.sends.copy()
-    sends[:, 3] = piece
-    sends[:, 4] = COPY
+    sends[:, CHUNK] = piece
+    sends[:, KIND] = COPY
     _, first_arrival = np.unique(target * len(plan.chunk_bytes) + chunk, return_index=True)
-    sends[first_arrival, 4] = KEEP
-    sends[owner == target, 4] = COPY
+    sends[first_arrival, KIND] = KEEP
+    sends[owner == target, KIND] = COPY
 
     # A rank keeps the buffer of the rank d places after it at place OWN + d; its own one at OWN.
     places = np.column_stack([OWN + (owner - rank) % n for rank in (source, target)])
@@ -603,7 +605,7 @@ def _lay_ring(problem: Collective, ring: Topology, chunks: int) -> Laid:
         for hop in range((chunks - 1) // 2)
     ]
     sends = np.concatenate([*onward, *back, *copies])
-    sends = sends[np.argsort(sends[:, 0], kind="stable")]
+    sends = sends[np.argsort(sends[:, ROUND], kind="stable")]
     matchings = [ring.peer] * (n // 2 + chunks // 2)
     return lay(problem, Rounds(sends[:, :5], chunks, matchings, places=sends[:, 5:]))
 

@@ -589,7 +589,7 @@ def _in_path_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return ordered
 
 
-EFFORT = 5_000_000
+EXCHANGE_EFFORT = 5_000_000
 """Unions of sets of 64 ranks in one search, about 30 ms. With half of it the graph of 64 ranks
 and four ports still has diameter 4; with forty times of it those of 256 ranks get no better."""
 MOST_EXCHANGES = 10_000
@@ -778,7 +778,7 @@ def _find_graph(n: int, degree: int, two_way: bool, seed: int) -> bytes:
     n_words = -(-n // _BITS)
     about_diameter = 1 + int(np.log(n) / np.log(max(2, degree - two_way)))
     effort_of_exchange = n * n_words * degree * about_diameter
-    n_exchanges = min(MOST_EXCHANGES, EFFORT // effort_of_exchange)
+    n_exchanges = min(MOST_EXCHANGES, EXCHANGE_EFFORT // effort_of_exchange)
     exchanges = EndExchanges(
         lane=rng.integers(n_drawn_lanes, size=n_exchanges),
         first=rng.integers(n, size=n_exchanges),

@@ -109,7 +109,7 @@ def test_planes_beat_a_schedule_that_stops_them_all() -> None:
 
 @pytest.mark.parametrize("planes", [3, 20])
 def test_too_many_parts_are_shared_evenly(planes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap, "EFFORT", 0)
+    monkeypatch.setattr(overlap, "PROGRAMME_EFFORT", 0)
     problem = om.Collective("all-gather", 4, 1e6, alpha_s=1e-6, delay_s=1e-5, planes=planes)
     solution = om.solve(problem, "overlap", seed=0)
     assert om.verify(problem, solution).ok

@@ -160,7 +160,7 @@ def test_late_ranks_are_waited_for_while_others_send() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_drawn_paths_are_as_good_as_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Routes over five rounds are within 1 % of those with all paths."""
-    monkeypatch.setattr(split, "DRAWN", 2)
+    monkeypatch.setattr(split, "LEAST_DRAWN_RANKS", 2)
     rng = np.random.default_rng(seed)
     demand = np.round(rng.exponential(5.0, (8, 8)) ** 2)
     np.fill_diagonal(demand, 0.0)
