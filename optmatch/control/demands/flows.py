@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 Place = tuple[int, int]
 """A source and a destination port."""
 
-_NOTICE = 12
+_URGENT_DELAYS = 12
 """A flow with a deadline is urgent from so many delays before its latest start on: the slot that
 runs may last ten delays, and then its circuit has to be set up."""
 
 _LEAST_WEIGHT = 1e-12
 
-_LOOK = 8  # flows of an entry that are looked at: the cost of a slot does not grow with the queue
+_MOST_FLOWS_SEEN = 8
+"""Flows of a circuit that are looked at: the cost of a slot does not grow with the queue."""
 
 
 @dataclass(eq=False, slots=True)
@@ -209,12 +210,14 @@ class FlowQueue:
         They are due when all flows that wait then, these included, could have been served one
         after the other with a delay each.
         """
-        self.waiting[number] = Waiting(now_tick, now_tick, *urgency)
+        self.waiting[number] = Waiting(
+            added=now_tick, done=now_tick, weight=urgency.weight, deadline=urgency.deadline
+        )
 
         # `_work` has the ticks of all flows that wait, and a delay for each.
         due = now_tick + self._work + sum(ticks + self._delay for _, ticks in parts)
         for place, ticks in parts:
-            self.append(Flow(place, number, ticks, due, *urgency))
+            self.append(Flow(place, number, ticks, due, urgency.weight, urgency.deadline))
         self._close(number)
 
     def append(self, flow: Flow) -> None:
@@ -256,11 +259,11 @@ class FlowQueue:
         else:
             insort(self._not_due, flow, key=_by_due)
 
-        # The rate is that of the first `_LOOK` flows: a flow behind these does not change it. With
-        # priorities a flow may come before them.
+        # The rate is that of the first `_MOST_FLOWS_SEEN` flows: a flow behind these does not
+        # change it. With priorities a flow may come before them.
         self.left[place] = total
         self.n_flows[place] = len(flows)
-        if len(flows) <= _LOOK or self.has_priorities:
+        if len(flows) <= _MOST_FLOWS_SEEN or self.has_priorities:
             self.rate[place] = self.look(place).rate
 
     def flows(self) -> list[Flow]:
@@ -276,8 +279,8 @@ class FlowQueue:
 
         Example: flows of 3, 2 and 10 ticks wait, and `skip` is 4. The first flow is then complete,
         and the second one has 1 tick to go. Hence 11 ticks wait, the first flow is complete after
-        1, and at best there is 1 flow per tick (2 flows take 11). The rate looks at `_LOOK` flows,
-        and each counts as its weight.
+        1, and at best there is 1 flow per tick (2 flows take 11). The rate looks at
+        `_MOST_FLOWS_SEEN` flows, and each counts as its weight.
         """
         waiting_ticks = max(0, self._total.get(place, 0) - skip)
         flows = self._flows.get(place)
@@ -291,7 +294,7 @@ class FlowQueue:
         most_per_tick = 0.0
         weight_complete = 0.0
         service = ticks_passed - skip  # ticks beyond `skip` until the flow in turn is complete
-        for position in range(n_passed, min(n_passed + _LOOK, len(flows))):
+        for position in range(n_passed, min(n_passed + _MOST_FLOWS_SEEN, len(flows))):
             flow = flows[position]
             service += flow.ticks
             weight_complete += flow.weight
@@ -378,9 +381,9 @@ class FlowQueue:
     def urgent_places(self, now_tick: int) -> list[Place]:
         """Give flows with near deadlines priority, and list the circuits of those still in time.
 
-        The latest start of a flow is its deadline less its ticks and a delay. From `_NOTICE`
-        delays before it on, the flow goes before others on its circuit but due ones; it keeps this
-        place when the deadline is missed.
+        The latest start of a flow is its deadline less its ticks and a delay. From
+        `_URGENT_DELAYS` delays before it on, the flow goes before others on its circuit but due
+        ones; it keeps this place when the deadline is missed.
         """
         if not self._with_deadline:
             return []
@@ -389,7 +392,7 @@ class FlowQueue:
         for flow in self._with_deadline.values():
             assert flow.deadline is not None
             latest_start = flow.deadline - flow.ticks - self._delay
-            if not latest_start - _NOTICE * self._delay <= now_tick:
+            if not latest_start - _URGENT_DELAYS * self._delay <= now_tick:
                 continue  # there is much time yet
             if now_tick <= latest_start:
                 places.append(flow.place)

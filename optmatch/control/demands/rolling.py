@@ -436,13 +436,13 @@ class RollingSchedule:
         """
         with self._tally.call("fail", port):
             dead = self._find_working_port("port", port)
-            place = np.arange(self.fabric.n_ports)
+            new_port = np.arange(self.fabric.n_ports)
             if spare is not None:
                 free = self._find_working_port("spare", spare)
                 if free == dead:
                     raise InputError("spare is the port that has failed", where="spare")
-                place[[dead, free]] = free, dead
-            return self._move_ports(dead, place)
+                new_port[[dead, free]] = free, dead
+            return self._move_ports(dead, new_port)
 
     def _find_working_port(self, name: str, port: int | str) -> int:
         """Return the number of a port, given by number or name, that has not failed before."""
@@ -454,15 +454,15 @@ class RollingSchedule:
             )
         return number_of_port
 
-    def _move_ports(self, dead: int, place: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Go on without the port `dead`; the demand of `port` is at ``place[port]`` from now on.
+    def _move_ports(self, dead: int, new_port: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Go on without the port `dead`; ``new_port[port]`` has the demand of `port` from now on.
 
         The dead port and its spare change places; without a spare all stay where they are, and the
         bytes of the dead port are returned as lost. Circuits of committed slots do not move.
         """
-        fabric = with_moved_names(fail_ports(self.fabric, [dead]), place)
+        fabric = with_moved_names(fail_ports(self.fabric, [dead]), new_port)
         waits = self._queue.left > 0
-        spare = int(place[dead])
+        spare = int(new_port[dead])
         is_lost = np.zeros_like(waits)
         if spare == dead:
             is_lost[dead] = waits[dead]
@@ -478,7 +478,7 @@ class RollingSchedule:
         queued_bytes = self.queued_bytes
         small_bytes = max(self.delay_s, 1e-6) * self.rate_bytes_per_s
         connected_bytes = np.where((queued_bytes > 0) & ~is_lost, small_bytes, 0.0)
-        self._check_demand(connected_bytes[np.ix_(place, place)], fabric)
+        self._check_demand(connected_bytes[np.ix_(new_port, new_port)], fabric)
         lost_bytes = np.where(is_lost, queued_bytes, 0.0)
         for source, destination in np.argwhere(is_lost).tolist():
             self._queue.lose((source, destination), self._now)
@@ -486,7 +486,7 @@ class RollingSchedule:
         # The schedule begins anew from its own state, on the new fabric.
         state = self._snapshot()
         moved_flows = tuple(
-            (int(place[source]), int(place[destination]), demand, ticks, due)
+            (int(new_port[source]), int(new_port[destination]), demand, ticks, due)
             for source, destination, demand, ticks, due in state.flows
         )
         slots = tuple(
@@ -615,9 +615,9 @@ class RollingSchedule:
                 cell_states = self._router.reroute(before, matching).states
                 self._cell_states_of_plane[plane] = cell_states
                 both_matchings = np.stack([present_matching, matching])
-                stays = find_staying(self.fabric, both_matchings, np.stack([before, cell_states]))[
-                    1
-                ]
+                _, stays = find_staying(
+                    self.fabric, both_matchings, np.stack([before, cell_states])
+                )
                 kept_circuits[~stays] = IDLE
             committed = Committed(
                 plane, matching, kept_circuits, start, light, end=light + choice.ticks
@@ -651,10 +651,14 @@ class RollingSchedule:
         # all matchings.
         offers = None if self._holds_every_matching else self._plan.make(uncommitted).matchings
         if overdue is None:
-            return self._chooser.choose(uncommitted, present_matching, None, offers)
+            return self._chooser.choose(
+                uncommitted, present_matching, required=None, offers=offers
+            )
 
         # A slot for a flow that is due ends with the flow.
-        choice = self._chooser.choose(uncommitted, present_matching, overdue.place, offers)
+        choice = self._chooser.choose(
+            uncommitted, present_matching, required=overdue.place, offers=offers
+        )
         return choice._replace(ticks=overdue.ticks)
 
     def advance(self, now_s: float) -> None:

@@ -42,18 +42,18 @@ wait 31 % longer at 0.9. With a horizon of 2 or 8, waits differ by 3 % at most. 
 `_HOLD` is.
 """
 
-_STAY = 1.2
+_STAYING_FACTOR = 1.2
 """Where only circuits that change wait for the delay, a circuit that stays is worth so often as
 much."""
 
-_LONGEST = 10
+_MOST_DELAYS = 10
 """A slot is not made longer than so many delays to complete a flow: new demand does not wait long.
 With 5 or 20 mean waits differ by less than 1 %. Tuned as `_HOLD` is."""
 
 _BASE_HOLD = 1.0
 _HOLD = 0.13
 _HOLD_OF_SHORT_FLOWS = 1.45
-_GROWTH = 0.8
+_HOLD_GROWTH = 0.8
 """A slot lasts ``base + (hold + hold_of_short_flows / (1 + f)) * q**growth`` delays at least,
 where a flow takes f delays in the mean and q delays wait for a circuit. Tuned on the 24 cells of
 `benchmarks/rolling_stability.py` below overload, against the heaviest matching in slots of 5 and
@@ -63,7 +63,7 @@ flows, those of half a delay at 0.9 wait 1.4 times as long, and with a growth of
 With a base of 2, flows of 15 of these cells wait 3 % longer in the mean, and 22 % in one of them.
 """
 
-_URGENT = 10.0
+_URGENT_FACTOR = 10.0
 """A circuit is worth so often as much while a deadline of it is near and can still be met."""
 
 
@@ -164,27 +164,29 @@ class SlotChooser:
         self,
         uncommitted: Uncommitted,
         present_matching: NDArray[np.int32],
-        must: Place | None,
+        required: Place | None,
         offers: NDArray[np.int32] | None,
     ) -> SlotChoice:
-        """Choose a matching that has the circuit `must`, if any, and how many ticks it is held.
+        """Choose the matching of the next slot, and for how many ticks it is held.
 
-        `present_matching` are the circuits that are up. `offers` are the matchings there are,
-        shape (matchings, n), None for all. A matching is the destination of each source, -1 where
-        idle.
+        It has the circuit `required`, unless that is None. `present_matching` are the circuits
+        that are up. `offers` are the matchings there are, shape (matchings, n), None for all. A
+        matching is the destination of each source, -1 where idle.
         """
-        hold = self._hold(uncommitted, must)
+        hold = self._hold(uncommitted, required)
         worth = _worth_of_circuits(uncommitted, hold)
         for place in uncommitted.urgent:
-            worth[place] *= _URGENT
-        matching = self._choose_matching(uncommitted, present_matching, must, offers, worth, hold)
+            worth[place] *= _URGENT_FACTOR
+        matching = self._choose_matching(
+            uncommitted, present_matching, required, offers, worth, hold
+        )
         return SlotChoice(matching, self._choose_length(uncommitted, matching, hold))
 
     def _choose_matching(
         self,
         uncommitted: Uncommitted,
         present_matching: NDArray[np.int32],
-        must: Place | None,
+        required: Place | None,
         offers: NDArray[np.int32] | None,
         worth: NDArray[np.float64],
         hold: int,
@@ -193,17 +195,18 @@ class SlotChooser:
 
         ``present_matching[source]`` is a destination, -1 for none; with `offers`, rows like it,
         the candidate is one of these. ``worth[source, destination]`` is that of each circuit,
-        `must` is a circuit that the matching has to have, and `hold` is in ticks. The candidate is
-        the matching of greatest worth. If all circuits wait for a change (all-stop), it is taken
-        only if the gain is above the cost:
+        `required` is a circuit that the matching has to have, and `hold` is in ticks. The
+        candidate is the matching of greatest worth. If all circuits wait for a change (all-stop),
+        it is taken only if the gain is above the cost:
 
         - gain: (its worth - present worth) * horizon;
         - cost: its worth * `_CHANGE_COST` delays;
-        - horizon: the hold or, if longer, the mean flow (`_LONGEST` delays at most), and
+        - horizon: the hold or, if longer, the mean flow (`_MOST_DELAYS` delays at most), and
           `_CHANGE_HORIZON` delays more.
 
         If only circuits that change wait (per-circuit), the worth of each circuit that is up is
-        multiplied by `_STAY` instead, in `worth` itself, and the candidate is always taken.
+        multiplied by `_STAYING_FACTOR` instead, in `worth` itself, and the candidate is always
+        taken.
         """
         ports = np.arange(len(present_matching))
         still_serves = (present_matching != IDLE) & (uncommitted.left[ports, present_matching] > 0)
@@ -212,24 +215,24 @@ class SlotChooser:
         # Where only circuits that change wait, each that stays saves its own delay, and is
         # favoured one by one.
         if self._switching == "per-circuit":
-            worth[ports[still_serves], staying[still_serves]] *= _STAY
+            worth[ports[still_serves], staying[still_serves]] *= _STAYING_FACTOR
         if offers is not None:
-            allowed = offers if must is None else offers[offers[:, must[0]] == must[1]]
+            allowed = offers if required is None else offers[offers[:, required[0]] == required[1]]
             best = np.asarray(max(allowed, key=lambda row: _worth_of(row, worth)))
         else:
-            best = _heaviest_matching(worth, must)
+            best = _heaviest_matching(worth, required)
 
         # In three cases the candidate is taken without a comparison: only changed circuits wait
         # for the delay, or the present matching lacks the circuit that must be there, or it has
         # nothing to carry.
-        breaks_must = must is not None and staying[must[0]] != must[1]
-        if self._switching == "per-circuit" or breaks_must or not still_serves.any():
+        lacks_required = required is not None and staying[required[0]] != required[1]
+        if self._switching == "per-circuit" or lacks_required or not still_serves.any():
             return best
 
         # A change has to be worth the delay of all circuits, within the time for which the new
         # matching is likely to be held.
         best_worth = _worth_of(best, worth)
-        usual_flow = min(_mean_flow(uncommitted), _LONGEST * self._delay)
+        usual_flow = min(_mean_flow(uncommitted), _MOST_DELAYS * self._delay)
         horizon = max(hold, usual_flow) + _CHANGE_HORIZON * self._delay
         gain = (best_worth - _worth_of(staying, worth)) * horizon
         cost = _CHANGE_COST * self._delay * best_worth
@@ -265,20 +268,20 @@ class SlotChooser:
         ticks = max(first_complete, self._delay)
         if not self._delay:
             return min(ticks, longest)
-        return min(longest, max(hold, min(ticks, _LONGEST * self._delay)))
+        return min(longest, max(hold, min(ticks, _MOST_DELAYS * self._delay)))
 
-    def _hold(self, uncommitted: Uncommitted, must: Place | None) -> int:
+    def _hold(self, uncommitted: Uncommitted, required: Place | None) -> int:
         """Return how many ticks a slot lasts at least, if as much is left to serve.
 
         The hold grows slower than what waits for a circuit, and is longer where flows are short.
-        If the slot has to have the circuit `must`, only matchings with it are looked at.
+        If the slot has to have the circuit `required`, only matchings with it are looked at.
         """
         if not self._delay:
             return 1
 
         # How much waits is measured at the circuits of the matching for which the most waits: what
         # has to go over one port after the other counts only once.
-        matching = _heaviest_matching(uncommitted.left, must)
+        matching = _heaviest_matching(uncommitted.left, required)
         n_circuits = max(1, int(np.count_nonzero(matching != IDLE)))
         waiting_delays = _worth_of(matching, uncommitted.left) / n_circuits / self._delay
 
@@ -287,7 +290,7 @@ class SlotChooser:
         # to long ones.
         flow_delays = _mean_flow(uncommitted) / self._delay
         factor = _HOLD + _HOLD_OF_SHORT_FLOWS / (1.0 + flow_delays)
-        hold_delays = _BASE_HOLD + factor * waiting_delays**_GROWTH
+        hold_delays = _BASE_HOLD + factor * waiting_delays**_HOLD_GROWTH
 
         # Eighths of a delay, so that times are round numbers where the delay is one.
         return int(8 * hold_delays) * self._delay // 8 or 1
@@ -358,21 +361,21 @@ def _worth_of(matching: NDArray[np.int32], worth: NDArray[np.float64]) -> float:
     return float(worth[used, matching[used]].sum())
 
 
-def _heaviest_matching(worth: NDArray[np.float64], must: Place | None) -> NDArray[np.int32]:
-    """Return the matching of the greatest worth that has `must` (linear assignment problem).
+def _heaviest_matching(worth: NDArray[np.float64], required: Place | None) -> NDArray[np.int32]:
+    """Return the matching of the greatest worth that has `required` (linear assignment problem).
 
     It is -1 for ports whose circuit would be worth nothing.
     """
     from scipy.optimize import linear_sum_assignment
 
     value = worth
-    if must is not None:
+    if required is not None:
         value = worth.copy()
 
         # More than all other circuits together can be worth, so the circuit is always chosen. Not
         # more than needed: what is small beside it would be lost to rounding.
         most_worth = float(worth.max(axis=1).sum())
-        value[must] = 2.0 * most_worth if most_worth > 0 else 1.0
+        value[required] = 2.0 * most_worth if most_worth > 0 else 1.0
     rows, columns = linear_sum_assignment(value, maximize=True)
     return np.where(value[rows, columns] > 0, columns, IDLE).astype(np.int32)
 
@@ -422,7 +425,7 @@ class QueuePlan:
 
         ``present_matching[source]`` is the destination of the circuit that is up, -1 for none. A
         slot that needs no change at all comes first, then those that keep the most circuits. Only
-        `_LONGEST` delays of it are taken at most; ``self.slots`` is what is left of the plan.
+        `_MOST_DELAYS` delays of it are taken at most; ``self.slots`` is what is left of the plan.
         """
         # By slot and source port: whether its circuit has something to carry (`serves`), and
         # whether it is up already (`keeps`).
@@ -441,7 +444,7 @@ class QueuePlan:
         next_slot = int(np.lexsort((-keeps.sum(axis=1), ~goes_on))[0])
 
         # A long slot is committed in parts: what comes in between can be planned for.
-        longest = _LONGEST * self._delay or plan.ticks[next_slot]
+        longest = _MOST_DELAYS * self._delay or plan.ticks[next_slot]
         ticks = min(plan.ticks[next_slot], longest)
         ticks_left = list(plan.ticks)
         ticks_left[next_slot] -= ticks

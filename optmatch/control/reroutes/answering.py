@@ -140,8 +140,9 @@ class Snapshot(NamedTuple):
 
     record: Record
     routing: RoutingState | None
-    """None where whole racks take over, and no light is routed."""
+    """The routes of the state; None where whole racks take over, and no light is routed."""
     reach: Reach | None
+    """How far units are from each other; None where no light is routed."""
     spaces: list[RerouteSpace]
     """Workspaces that no search is in."""
     priorities: NDArray[np.int64]

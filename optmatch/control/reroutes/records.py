@@ -253,7 +253,9 @@ def take_out(record: Record, repaired: FailedParts) -> Record:
         units = state.units
         dead_fibres = {*state.failed_fibres, *record.waiting_parts.failed_fibres}
         joined_servers = find_joined_servers(units, dead_fibres.difference(repaired.failed_fibres))
-        rejoined = [u for u in record.cut_off if units.server_of_unit[u] in joined_servers]
+        rejoined = [
+            unit for unit in record.cut_off if units.server_of_unit[unit] in joined_servers
+        ]
     repaired = repaired._replace(failed_chips=(*repaired.failed_chips, *rejoined))
     after = replace(state, **subtract(state.failed, repaired)._asdict())
 
