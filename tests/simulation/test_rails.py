@@ -13,7 +13,7 @@ import optmatch as om
 from optmatch.io import dumps
 from optmatch.plotting import jitter_data
 from optmatch.problems.rails.execution.derivation import derive_triggers
-from optmatch.problems.rails.execution.orders import link, retime
+from optmatch.problems.rails.execution.orders import link_triggers, retime
 from optmatch.problems.rails.execution.plan import RailPlan
 from optmatch.problems.rails.training.step import ALL_REDUCE, COMPUTE, Group, Step
 from optmatch.simulation.rails.replay import (
@@ -223,7 +223,7 @@ def test_an_order_is_valid_with_any_times(
         collectives=job.collectives,
     )
     moved = replace(triggers, lasts_s=triggers.lasts_s * factor)
-    again = retime(other, link(other, moved)[1], moved)
+    again = retime(other, link_triggers(other, moved)[1], moved)
     assert om.verify(other, again).valid
     (step_s,) = simulate_jitter(job, plan, jitter, runs=1, seed=seed)
     assert again.step_s == pytest.approx(step_s)

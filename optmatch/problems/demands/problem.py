@@ -57,7 +57,7 @@ _log = logging.getLogger("optmatch")
 
 DemandObjective = Literal["completion-s", "matchings", "weighted-completion-s"]
 
-EXACT = 12
+EXACT_GROUPS = 12
 """The most groups whose best order in the relaxation is found; more groups are not all ordered."""
 _DAY_S = 86_400.0
 """A circuit that is busy for longer is a sign that the rate was not set."""
@@ -980,7 +980,8 @@ def order_groups(
     complete when the last machine has served it. Here a machine is a pair of lines: the ticks of
     circuits on the first line and the delays on the second one, which may be the same line.
 
-    While there are more than `EXACT` groups, the primal-dual rule of [1]_ finds the last one:
+    While there are more than `EXACT_GROUPS` groups, the primal-dual rule of [1]_ finds the last
+    one:
 
     1. Take the machine that all remaining groups need for the longest time.
     2. The last group is the one with the smallest quotient of its weight and its time there. This
@@ -1034,7 +1035,7 @@ def order_groups(
     served_together = served.sum(axis=0)  # by line, of the groups without an order
     delayed_together = delayed.sum(axis=0)
     last_first: list[int] = []
-    while len(unordered) > EXACT:
+    while len(unordered) > EXACT_GROUPS:
         # The busiest machine: a line for circuits, and one for delays, perhaps another.
         busiest_served = served_together.argmax()
         busiest_delayed = delayed_together.argmax()

@@ -22,7 +22,7 @@ _EXACT_TICKS = 2**49
 """Line sums below this survive the way to float64 seconds and back, with the rounding of a product
 and of a quotient."""
 
-_WHOLE = 2**53  # whole floats below this are exact
+_LARGEST_WHOLE = 2**53  # whole floats below this are exact
 
 _ROUNDED_TICKS = 2**40
 """Ticks in the largest line sum where no exact quantum exists: a rounding of 1e-12."""
@@ -38,7 +38,7 @@ _LARGEST = 1e305  # far from the largest number of float64
 
 _DECIMAL_DIGITS = 23  # powers of ten up to 1e22 are exact in float64
 
-_BLOCK = 8192
+_BLOCK_ROWS = 8192
 """Values that NumPy takes at once: their temporaries stay in the cache of the processor. With all
 values of 2,048 x 2,048 ports at once, scaling takes four times as long."""
 
@@ -249,7 +249,7 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
 
     No tick is longer than the delay.
     """
-    if line_s < _WHOLE * unit_s:
+    if line_s < _LARGEST_WHOLE * unit_s:
         return
     times_unit = "far too many"
     if line_s < 10**300 * unit_s:  # more than that is no float
@@ -257,8 +257,8 @@ def _check_line(name: str, unit_s: Fraction, line_s: Fraction, rate: Fraction) -
     raise InputError(
         f"the busiest port of demand_bytes takes {float(line_s):g} s at rate_bytes_per_s ="
         f" {float(rate):g}, which is {times_unit} times {name} ="
-        f" {float(unit_s):g} s: less than {_WHOLE:.3g} times is allowed (is the rate missing, or a"
-        " time in another unit?)",
+        f" {float(unit_s):g} s: less than {_LARGEST_WHOLE:.3g} times is allowed (is the rate"
+        " missing, or a time in another unit?)",
         where=name,
     )
 
@@ -364,8 +364,8 @@ def _round_up_to_quantum(
 
 def _blocks(n_values: int) -> Iterator[slice]:
     """Divide a vector into blocks that stay in the cache of the processor."""
-    for start in range(0, n_values, _BLOCK):
-        yield slice(start, start + _BLOCK)
+    for start in range(0, n_values, _BLOCK_ROWS):
+        yield slice(start, start + _BLOCK_ROWS)
 
 
 def _count_up(amount: Fraction | float, noise: float = _NOISE) -> int:
@@ -420,7 +420,7 @@ def _decimal_digits(values: NDArray[np.float64], largest: float) -> int | None:
     """
     for digits in range(_DECIMAL_DIGITS):
         power = 10.0**digits
-        if not np.rint(largest * power) < _WHOLE:
+        if not np.rint(largest * power) < _LARGEST_WHOLE:
             return None
         # Most fail at the first values.
         if _is_whole(values[:16], power) and all(
@@ -503,8 +503,8 @@ def _fraction(value: float) -> Fraction:
 _AGREEING = 1e-9
 """Sums that differ by less than this share differ by rounding."""
 
-_DIGITS = 12  # noise of decimal numbers that were added up in floats
-_ADDED = 1e-12  # noise of a line after adding up
+_MOST_DIGITS = 12  # noise of decimal numbers that were added up in floats
+_SUM_NOISE = 1e-12  # noise of a line after adding up
 
 
 def even_out(
@@ -593,9 +593,8 @@ def even_out(
         tick = quantum_s or mean / _ROUNDED_TICKS
         if delay_s and quantum_s is None:
             tick = delay_s / ceil(delay_s / tick)
-        # Lines have about one sum, which becomes a whole number of ticks; of a symmetric matrix
-        # half is rounded, and its mirror image added.
-        # Each half has half of the sum.
+        # Lines have about one sum, which becomes a whole number of ticks. Of a symmetric matrix a
+        # half with half of the sum is rounded, and its mirror image added.
         parts = 2 if symmetric else 1
         total = round(mean / tick / parts)
         rounded = _round_lines(amounts * (total / mean), total) if total else None
@@ -622,9 +621,9 @@ def _decimals(
 
     None if there is no such unit, or if the lines do not agree in it.
     """
-    for digits in range(_DIGITS + 1):
+    for digits in range(_MOST_DIGITS + 1):
         ticks = np.rint(seconds * 10.0**digits)
-        if np.abs(ticks / 10.0**digits - seconds).max() > _ADDED * mean or ticks.max() > 2**53:
+        if np.abs(ticks / 10.0**digits - seconds).max() > _SUM_NOISE * mean or ticks.max() > 2**53:
             continue
         return (10.0**-digits, ticks.astype(np.int64)) if _agree(ticks) else None
     return None

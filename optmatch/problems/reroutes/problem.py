@@ -517,11 +517,11 @@ def _find_lost_units(
 def _find_lost_racks(
     state: Reroute, failed: FailedParts, is_dead: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Do the same where no light passes chips, and whole racks replace each other.
+    """Tell which units are lost, and which take over, where whole racks replace each other.
 
-    A rack is lost if a circuit ends at a dead port of it, or passes a failed fibre of it. It takes
-    over if all its chips are spares and nothing in it has failed, also where nothing is in use.
-    Both results are by unit.
+    That is so where no light passes chips. A rack is lost if a circuit ends at a dead port of it,
+    or passes a failed fibre of it. It takes over if all its chips are spares and nothing in it has
+    failed, also where nothing is in use. Both results are by unit.
     """
     units = state.units
     per_rack = group_size(units)

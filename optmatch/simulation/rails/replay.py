@@ -14,7 +14,7 @@ from optmatch.model.declarations import form_of
 from optmatch.model.display import html_summary
 from optmatch.problems import RailJob
 from optmatch.problems.rails.execution.derivation import derive_triggers
-from optmatch.problems.rails.execution.orders import link
+from optmatch.problems.rails.execution.orders import link_triggers
 from optmatch.problems.rails.execution.plan import RailPlan, ranks_of_rails
 from optmatch.problems.rails.training.step import ALL_TO_ALL, COMPUTE
 from optmatch.problems.rails.training.times import ends_s, find_rounds, orders
@@ -362,7 +362,7 @@ def simulate_jitter(
     events = job.events()
     computations = np.flatnonzero(job.step().kind[events.part] == COMPUTE)
     if plan is not None:
-        _, graph = link(job, derive_triggers(job, plan))
+        _, graph = link_triggers(job, derive_triggers(job, plan))
         events = graph.events
 
     step_s = np.empty(runs)

@@ -131,7 +131,7 @@ def test_bounds_and_orders_of_the_relaxation(monkeypatch: pytest.MonkeyPatch, se
     order, found = order_groups(served, delayed, weights, due)
     assert cost(order) == pytest.approx(least) == found
     for exact in range(5):
-        monkeypatch.setattr(demands, "EXACT", exact)
+        monkeypatch.setattr(demands, "EXACT_GROUPS", exact)
         order, found = order_groups(served, delayed, weights, due)
         assert sorted(order) == list(range(5))
         assert found <= least + 1e-9

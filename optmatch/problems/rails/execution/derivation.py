@@ -22,10 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmatch.model import IDLE, InputError
-from optmatch.problems.rails.execution.orders import link, list_wanted
+from optmatch.problems.rails.execution.orders import link_triggers, list_wanted
 from optmatch.problems.rails.execution.plan import RailPlan, RailTimeline, ranks_of_rails
 from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
-from optmatch.problems.rails.execution.uses import Finder, Use, first_users, list_uses, touched
+from optmatch.problems.rails.execution.uses import (
+    Finder,
+    Use,
+    find_first_users,
+    list_interruptions,
+    list_uses,
+)
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.arrays import join_members, list_ranges
 from optmatch.problems.rails.training.times import ends_s
@@ -110,9 +116,10 @@ def derive_triggers(
         tries=tries,
     )
 
-    # What waits for what follows from the order alone: `link` fills the tables `after` and `needs`
-    # of each rail. Only triggers on demand, the table `wanted`, need the times of the plan.
-    linked, _ = link(job, triggers, find)
+    # What waits for what follows from the order alone: `link_triggers` fills the tables `after`
+    # and `needs` of each rail. Only triggers on demand, the table `wanted`, need the times of the
+    # plan.
+    linked, _ = link_triggers(job, triggers, find)
     return _mark_demands(job, plan, linked, changes_of_rails, find)
 
 
@@ -304,7 +311,7 @@ def _find_cuts(
     [2], True)``: trigger k leads to state k + 1.
     """
     # Trigger ``trigger[pair]`` interrupts what is sent over the transmit port ``port[pair]``.
-    trigger, port = touched(job, rail)
+    trigger, port = list_interruptions(job, rail)
     if not len(trigger):
         return {}
 
@@ -335,9 +342,9 @@ def _find_cuts(
     n_uses = np.bincount(event_of_use)
     states_of_event: dict[int, dict[float, list[int]]] = {}
     hits = zip(event_of_use[use_of_hit].tolist(), trigger_of_hit.tolist(), strict=True)
-    for event, k in hits:
+    for event, trigger_number in hits:
         states_at = states_of_event.setdefault(event, {})
-        states_at.setdefault(float(change_s[k]), []).append(k + 1)
+        states_at.setdefault(float(change_s[trigger_number]), []).append(trigger_number + 1)
     return {
         event: [
             _Cut(time_s, sorted(set(states)), len(states) == n_uses[event])
@@ -411,7 +418,7 @@ def _mark_demands(
         # trigger is marked if its first user is ready when the plan asks, if the plan asks later
         # than the old circuits are free, and if all that the first user waits for stands before
         # the trigger in the order, since nothing may wait for itself.
-        users = first_users(rail, linked.place, find)
+        users = find_first_users(rail, linked.place, find)
         event = events.event_of[users]
         asked_s = np.array([change.asked_s for change in changes])
         is_demanded = (users >= 0) & (ready_s[event] <= asked_s + slack_s)

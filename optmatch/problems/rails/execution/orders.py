@@ -33,10 +33,10 @@ from optmatch.problems.rails.execution.uses import (
     Ints,
     Ports,
     Use,
-    first_users,
-    gather,
+    find_first_users,
+    find_matches,
+    list_interruptions,
     list_uses,
-    touched,
 )
 from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.times import Events, ends_s
@@ -97,7 +97,9 @@ def _pair_nodes(before: Any, after: Any, ago: Any = 0) -> NDArray[np.int32]:
     return np.stack([before, after]).astype(np.int32)[:, is_in_step]
 
 
-def link(job: RailJob, plan: TriggerPlan, find: Finder | None = None) -> tuple[TriggerPlan, Graph]:
+def link_triggers(
+    job: RailJob, plan: TriggerPlan, find: Finder | None = None
+) -> tuple[TriggerPlan, Graph]:
     """Derive from the order of a plan what waits for what.
 
     Returns a copy of the plan with the tables `needs`, `after` and `wanted` of each rail, and the
@@ -191,7 +193,7 @@ def check_triggers(job: RailJob, plan: TriggerPlan) -> Graph:
 
     Raises `InputError` naming the first row that is absent, or that does not follow.
     """
-    linked, graph = link(job, plan)
+    linked, graph = link_triggers(job, plan)
     for number, (stated, right) in enumerate(zip(plan.rails, linked.rails, strict=True)):
         for name in ("needs", "after", "wanted"):
             _compare(f"/rails/{number}/{name}", getattr(stated, name), getattr(right, name))
@@ -378,8 +380,8 @@ def _link_rail(
     node = pauses.last[send_event]
     n_cuts = np.bincount(pauses.event, minlength=len(pauses.last))
     part = n_cuts[send_event]  # the last part: an event with 2 cuts has the parts 0, 1 and 2
-    for (event, k), cut in cut_of.items():
-        is_cut = (send_event == event) & (trigger == k)
+    for (event, paused_for), cut in cut_of.items():
+        is_cut = (send_event == event) & (trigger == paused_for)
         node[is_cut] = pauses.before[cut]
         part[is_cut] = pauses.part[cut]
     pairs.append(_pair_nodes(node, begin[trigger], ago))
@@ -393,14 +395,14 @@ def _link_rail(
 
     # Further parts wait for the triggers of their pauses: in `needs` each operation of the event
     # that sends over a port of such a trigger, in the graph the part behind the cut.
-    trigger_of_change, changed_port = touched(job, rail)
-    for (event, k), cut in cut_of.items():
+    trigger_of_change, changed_port = list_interruptions(job, rail)
+    for (event, paused_for), cut in cut_of.items():
         own_uses = np.flatnonzero(event_of[uses.operation] == event)
-        is_changed = np.isin(uses.port[own_uses], changed_port[trigger_of_change == k])
+        is_changed = np.isin(uses.port[own_uses], changed_port[trigger_of_change == paused_for])
         operations = uses.operation[own_uses[is_changed]]
         if len(operations):
-            needs.append(find.name(operations, pauses.part[cut] + 1, k + 1, 0))
-            pairs.append(_pair_nodes(begin[[k]] + 1, pauses.after[[cut]]))
+            needs.append(find.name(operations, pauses.part[cut] + 1, paused_for + 1, 0))
+            pairs.append(_pair_nodes(begin[[paused_for]] + 1, pauses.after[[cut]]))
 
     # 4. Triggers with a port in common keep their order: one begins after the other has begun, its
     # first node, or on a switch that stops as a whole after the other is up, its second node.
@@ -419,13 +421,13 @@ def _link_rail(
     # 5. ``users[trigger]`` is the first operation over its new circuits, -1 for none. A trigger on
     # demand waits for all that this operation waits for. The last column of `wanted` is the
     # trigger.
-    users = first_users(linked, plan.place, find)
+    users = find_first_users(linked, plan.place, find)
     demanded = np.unique(rail.wanted[:, -1])
     demanded = demanded[users[demanded] >= 0]
 
     # Each row of `row` and `causes` is one thing that a first user waits for: the event before in
     # pair ``causes[k]`` of the job. Trigger ``demanded[row[k]]`` waits for its last part, too.
-    row, causes = gather(job.events().after, event_of[users[demanded]])
+    row, causes = find_matches(job.events().after, event_of[users[demanded]])
     pairs.append(_pair_nodes(pauses.last[job.events().before[causes]], begin[demanded[row]]))
     return replace(linked, wanted=list_wanted(job, demanded, users, find))
 
@@ -437,7 +439,7 @@ def _tabulate_ports(job: RailJob, plan: TriggerPlan, rail: RailTriggers, uses: U
     rail, and each share counts as a port of its own. Changes of ports over which nobody sends are
     left out.
     """
-    trigger, changed_port = touched(job, rail)
+    trigger, changed_port = list_interruptions(job, rail)
     used_port = uses.port
     if plan.pooled:
         # With 8 rails, share 3 of port 5 is listed as port 5 * 8 + 3 = 43. The share that a GPU
@@ -473,7 +475,7 @@ def list_wanted(
     # Event ``event_of[operation]`` is the communication to which an operation of one rank belongs.
     # Operation ``operations[k]`` belongs to that of the first user of ``demanded[row[k]]``.
     event_of = job.events().event_of
-    row, operations = gather(event_of, event_of[users[demanded]])
+    row, operations = find_matches(event_of, event_of[users[demanded]])
     return find.name(operations, demanded[row])
 
 
@@ -508,8 +510,8 @@ def list_followers(job: RailJob, rail: RailTriggers) -> Ints:
 def retime(job: RailJob, graph: Graph, plan: TriggerPlan) -> RailPlan:
     """Work out the times of a plan anew, from its order alone, as longest paths.
 
-    Everything starts as early as the order allows. `graph` is that of the plan, as `link` builds
-    it.
+    Everything starts as early as the order allows. `graph` is that of the plan, as `link_triggers`
+    builds it.
     """
     # The longest path to each node gives its end, in seconds from the beginning of the step.
     events = job.events()

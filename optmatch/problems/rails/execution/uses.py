@@ -159,7 +159,7 @@ def list_uses(
     return Use(operation[row], live[gpu[row] * k + number].astype(np.int64))
 
 
-def touched(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
+def list_interruptions(job: RailJob, rail: RailTriggers) -> tuple[Ints, Ints]:
     """List which trigger interrupts which port.
 
     The result is two arrays: ``trigger[pair]`` interrupts the transmit port ``port[pair]``, as it
@@ -249,7 +249,7 @@ class Finder:
         return rows[is_new]
 
 
-def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> Ints:
+def find_first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> Ints:
     """Find by trigger the first operation over its new circuits in this step, -1 for none.
 
     ``place[operation]`` is its place in the order of all operations. The table ``rail.needs`` says
@@ -269,7 +269,7 @@ def first_users(rail: RailTriggers, place: NDArray[np.int32], find: Finder) -> I
     return first
 
 
-def gather(keys: NDArray[Any], values: NDArray[Any]) -> tuple[Ints, Ints]:
+def find_matches(keys: NDArray[Any], values: NDArray[Any]) -> tuple[Ints, Ints]:
     """Find all places at which values occur in an array of keys.
 
     The result is two arrays, ``row[match]`` and ``place[match]`` with ``keys[place[match]] ==

@@ -225,7 +225,7 @@ def durations_s(
     return lasts_s
 
 
-def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
+def ends_s(timed_events: Events, describe: Step | None = None) -> NDArray[np.float64]:
     """Find the ends of all events by longest paths, level by level.
 
     Raises `InputError` naming a circle of events that wait for each other, by their operations in
@@ -233,10 +233,10 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     """
     # Pairs sorted by their first event: ``after[first[k]:first[k + 1]]`` wait for event k.
     # ``waits[k]`` counts the pairs through which event k still waits.
-    n = len(given.part)
-    order = np.argsort(given.before, kind="stable")
-    after = given.after[order]
-    first = np.searchsorted(given.before[order], np.arange(n + 1))
+    n = len(timed_events.part)
+    order = np.argsort(timed_events.before, kind="stable")
+    after = timed_events.after[order]
+    first = np.searchsorted(timed_events.before[order], np.arange(n + 1))
     waits = np.bincount(after, minlength=n)
 
     # `ready` is a level of events that wait for nothing more. An end of -1 says not yet.
@@ -246,7 +246,7 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
     place = np.zeros(n, np.int64)
     while len(ready):
         check_time()
-        end[ready] = start[ready] + given.duration_s[ready]
+        end[ready] = start[ready] + timed_events.duration_s[ready]
 
         # The events that wait for this level: `reached` has an entry for each pair.
         counts = first[ready + 1] - first[ready]
@@ -263,10 +263,10 @@ def ends_s(given: Events, describe: Step | None = None) -> NDArray[np.float64]:
 
     # An event that has never been ready waits, directly or through others, for a circle.
     if (end < 0).any():
-        never_ends = end[given.before] < 0
-        before = given.before[never_ends].tolist()
-        circle = list_circle(before, given.after[never_ends].tolist())
-        parts = given.part[circle].tolist()
+        never_ends = end[timed_events.before] < 0
+        before = timed_events.before[never_ends].tolist()
+        circle = list_circle(before, timed_events.after[never_ends].tolist())
+        parts = timed_events.part[circle].tolist()
         name, *further = [describe.describe(k) if describe else f"operation {k}" for k in parts]
         ways = ", ".join(further[:8])
         if len(further) > 8:

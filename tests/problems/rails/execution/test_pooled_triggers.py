@@ -13,7 +13,7 @@ import optmatch as om
 from optmatch.io.exports import exported
 from optmatch.io.rails.triggers import read_triggers
 from optmatch.problems.rails.execution.derivation import derive_triggers
-from optmatch.problems.rails.execution.orders import check_triggers, link, retime
+from optmatch.problems.rails.execution.orders import check_triggers, link_triggers, retime
 from optmatch.simulation.rails.replay import simulate_jitter
 from optmatch.solvers.rails.pooling import plan_pooled
 from tests.helpers.modes import examples
@@ -96,11 +96,11 @@ def test_plans_that_cannot_pool_are_refused() -> None:
     triggers = derive_triggers(job, pooled_plan(job, 200))
     alone = replace(job, network=replace(job.network, change_rail_s=None))
     with pytest.raises(om.InputError, match="pooled: data change rail in jobs of a model with"):
-        link(alone, triggers)
+        link_triggers(alone, triggers)
     pause = np.array([[0, 0, 1, 1]], np.int32)
     paused = replace(triggers, pauses=pause, shares=np.array([0.5]))
     with pytest.raises(om.InputError, match="pauses: a communication over several rails"):
-        link(job, paused)
+        link_triggers(job, paused)
     own = derive_triggers(small_job(), om.solve(small_job(), "provisioned", seed=0).answer)
     with pytest.raises(om.InputError, match="pooled: data change rail"):
-        link(small_job(), replace(own, pooled=True))
+        link_triggers(small_job(), replace(own, pooled=True))

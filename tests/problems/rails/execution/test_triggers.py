@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import optmatch as om
 from optmatch.problems.rails.execution.derivation import derive_triggers
-from optmatch.problems.rails.execution.orders import check_triggers, link, retime
+from optmatch.problems.rails.execution.orders import check_triggers, link_triggers, retime
 from optmatch.problems.rails.execution.triggers import RailTriggers, TriggerPlan
 from tests.helpers.rails import MODEL, random_jobs, small_job
 
@@ -100,11 +100,11 @@ def test_an_order_that_nobody_can_keep_is_refused() -> None:
         (triggers.place + (np.arange(len(triggers.place)) == 0) * (2 * top), "stands before"),
     ):
         with pytest.raises(om.InputError, match=complaint):
-            link(job, replace(triggers, place=place))
+            link_triggers(job, replace(triggers, place=place))
     ranks = job.step().rank
     moved = triggers.place + (ranks == ranks.max()) * top
     with pytest.raises(om.InputError, match="not that of the other ranks"):
-        link(job, replace(triggers, place=moved))
+        link_triggers(job, replace(triggers, place=moved))
 
 
 def test_triggers_of_another_job_are_refused() -> None:
@@ -112,15 +112,15 @@ def test_triggers_of_another_job_are_refused() -> None:
     triggers = derive_triggers(job, plan)
     other = small_job(dp=4, delay_s=1e-4, model=MODEL)
     with pytest.raises(om.InputError, match="groups"):
-        link(other, triggers)
+        link_triggers(other, triggers)
     with pytest.raises(om.InputError, match=r"start_s.*operations"):
         derive_triggers(other, plan)
     with pytest.raises(om.InputError, match=r"rails\[0\].ranks"):
-        link(job, changed(triggers, ranks=tuple(r + 1 for r in triggers.rails[0].ranks)))
+        link_triggers(job, changed(triggers, ranks=tuple(r + 1 for r in triggers.rails[0].ranks)))
     with pytest.raises(om.InputError, match="rails: 1, the job has 2"):
-        link(job, replace(triggers, rails=triggers.rails[:1]))
+        link_triggers(job, replace(triggers, rails=triggers.rails[:1]))
     with pytest.raises(om.InputError, match="no ports on rail 0"):
-        link(job, replace(triggers, ports=np.zeros_like(triggers.ports)))
+        link_triggers(job, replace(triggers, ports=np.zeros_like(triggers.ports)))
 
 
 def test_states_are_matchings() -> None:
