@@ -31,6 +31,7 @@ from optmatch.solvers.collectives.rounds import (
     MOST_SENDS,
     IntArray,
     Rounds,
+    RoundSends,
     as_rounds,
     choose_pieces,
     chunk_sizes,
@@ -340,8 +341,8 @@ def group_of_halves(problem: Collective) -> int:
     return group if group >= 2 and fits_groups and not problem.align_bytes else 0
 
 
-def _both_halves(source: IntArray, target: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the sources, targets and chunks of whole buffers that are cut into two chunks."""
+def _both_halves(source: IntArray, target: IntArray) -> RoundSends:
+    """Return the sends of whole buffers that are cut into two chunks."""
     chunk = np.repeat(np.arange(2), len(source))
     return np.tile(source, 2), np.tile(target, 2), chunk
 

@@ -420,13 +420,10 @@ def _route_offsets(
     # Lay the circuits of each configuration. All have to fit, with as many shifts each, one for
     # each lane that is used: a two-way shift s takes two lanes, and counts as s and n - s.
     n = problem.n_ranks
-    topologies = []
-    for group in groups:
-        topology = lay_circulant(problem, tuple(group.tolist()))
-        if topology is None:
-            return None
-        topologies.append(topology)
-    if len({len(topology.shifts) for topology in topologies}) > 1:
+    laid = [lay_circulant(problem, tuple(group.tolist())) for group in groups]
+    topologies = [topology for topology in laid if topology is not None]
+    degrees = {len(topology.shifts) for topology in topologies}  # circuits of each rank
+    if len(topologies) < len(groups) or len(degrees) > 1:
         return None
 
     shifts = np.array([topology.shifts for topology in topologies])

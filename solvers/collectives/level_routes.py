@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import Clock
 from optmatch.problems import Collective
-from optmatch.solvers.collectives.rounds import FloatArray, IntArray, seconds_of
+from optmatch.solvers.collectives.rounds import FloatArray, IntArray, RoundSends, seconds_of
 from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 WAITS = -1
@@ -85,8 +85,8 @@ class RoutedBlocks(NamedTuple):
     may_go_farther: bool
     """Whether a route may take a circuit that leads farther from the destination."""
 
-    def list_sends(self, lane_of: NDArray[np.int16]) -> list[tuple[IntArray, IntArray, IntArray]]:
-        """List for each round the ranks that send, those that receive, and the chunks.
+    def list_sends(self, lane_of: NDArray[np.int16]) -> list[RoundSends]:
+        """List the sends of each round.
 
         ``lane_of[block, round]`` is the lane that a block takes, or `WAITS`; a chunk has the
         number ``source * ranks + destination``.
@@ -94,7 +94,7 @@ class RoutedBlocks(NamedTuple):
         # rank[block]: where the block is before the round.
         chunk = self.source * self.peer.shape[2] + self.destination
         rank = self.source.copy()
-        sends = list[tuple[IntArray, IntArray, IntArray]]()
+        sends = list[RoundSends]()
         for peer, lane in zip(self.peer, lane_of.T, strict=True):
             moved = np.flatnonzero(lane != WAITS)
             receiver = peer[lane[moved], rank[moved]]
@@ -351,9 +351,8 @@ def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoute
 class LevelRoutes(NamedTuple):
     """The routes of all blocks of an all-to-all in so many rounds."""
 
-    sends: list[tuple[IntArray, IntArray, IntArray]]
-    """By round arrays of senders, receivers and chunks, one entry for each send; a chunk is
-    ``source * ranks + destination``."""
+    sends: list[RoundSends]
+    """The sends of each round; a chunk is ``source * ranks + destination``."""
     busiest_bytes: float
     """The bytes of the busiest circuit of a round, the sum over all rounds."""
 
@@ -369,10 +368,10 @@ def find_level_routes(
     route for each block. ``distance[destination, rank]`` is in hops, or less. The result is None
     if there was no time for a whole sweep.
     """
+    # A block for each pair of ranks with bytes; loads are in bytes, and routes may make detours.
     demand = problem.demand
     source, destination = np.nonzero(demand)
     sizes = demand[source, destination]
-    # Loads are in bytes, and routes may make detours.
     blocks = RoutedBlocks(peer_by_round, distance, source, destination, sizes, may_go_farther=True)
     best: LevelRoutes | None = None
     for routes in list_level_routes(blocks, clock):

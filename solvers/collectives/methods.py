@@ -66,8 +66,10 @@ from optmatch.solvers.collectives.offers import NotHeld, Offer, take_best_offer,
 from optmatch.solvers.collectives.overlap import Steps, read_steps, share
 from optmatch.solvers.collectives.plans import Laid, assemble, lay, lay_shares
 from optmatch.solvers.collectives.rounds import (
+    DESTINATION,
     PORTS_OF_A_SEND,
     SENDS_PER_S,
+    SOURCE,
     Rounds,
     is_affordable,
     one_after_another,
@@ -260,10 +262,9 @@ def _find_around_late_rank(problem: Collective, clock: Clock, below_s: float) ->
     rounds = one_after_another(scatter, spread)
 
     # Both are made for rank n - 1 as the late one. Ranks are renamed by the time when they are
-    # ready, so that the latest one gets this part. Columns 1 and 2 of sends are source and
-    # destination.
+    # ready, so that the latest one gets this part.
     rank_of = np.argsort(problem.late, kind="stable")
-    rounds.sends[:, 1:3] = rank_of[rounds.sends[:, 1:3]]
+    rounds.sends[:, [SOURCE, DESTINATION]] = rank_of[rounds.sends[:, [SOURCE, DESTINATION]]]
     return FoundPlan(lay(problem, rounds), {"fewest_rounds_late": fewest_late_rounds(n)})
 
 
@@ -586,8 +587,8 @@ def _try_all(
     order = sorted(promises, key=lambda name: promises[name].order)
     affordable = [name for name in order if promises[name].effort_s <= clock.remaining_s]
     if not affordable:  # the quickest one of the first group, if it is not far too late
-        group = promises[order[0]].order[0]
-        first_group = [name for name in order if promises[name].order[0] == group]
+        group = promises[order[0]].group
+        first_group = [name for name in order if promises[name].group == group]
         quickest = min(first_group, key=lambda name: promises[name].effort_s)
         if promises[quickest].effort_s <= clock.remaining_s + GRACE_S:
             affordable = [quickest]
@@ -747,7 +748,7 @@ programmes."""
 PLANS_OF_SEARCH = {"composed": 6.0, "overlap": 12.0, "split": 60.0}
 """About how many plans a search makes: `overlap` plans all known algorithms, `composed` searches
 for two or three operations. The first programme of `split` takes as long as so many plans; its
-`EFFORT` says how long paths take."""
+`PATHS_OF_A_SEARCH` says how long paths take."""
 ROUTED_PLANS = 40.0
 """The same for blocks that are routed over pairs, in several numbers of rounds and many sweeps."""
 
@@ -767,17 +768,25 @@ class Promise(NamedTuple):
     one rank; over one port few formulas are faster."""
 
     @property
+    def group(self) -> int:
+        """Its group among the methods, of which 0 is tried first.
+
+        Group 0 are formulas that cost nothing, group 1 other formulas and searches that begin at
+        once, and group 2 other searches.
+        """
+        if self.is_formula and self.effort_s <= QUICK_S:
+            return 0
+        return 1 if self.is_formula or self.begins_at_once else 2
+
+    @property
     def order(self) -> tuple[int, float, float]:
         """The key by which methods are tried, the least first: their group, then two numbers.
 
-        Formulas that cost nothing come first, then other formulas and searches that begin at once,
-        all by the seconds of their plans; then other searches, by the seconds that they take.
+        Within the groups 0 and 1 the seconds of the plan decide, in group 2 those of the search.
         """
-        if self.is_formula and self.effort_s <= QUICK_S:
-            return 0, self.seconds, self.effort_s
-        if self.is_formula or self.begins_at_once:
-            return 1, self.seconds, self.effort_s
-        return 2, self.effort_s, self.effort_s
+        if self.group < 2:
+            return self.group, self.seconds, self.effort_s
+        return self.group, self.effort_s, self.effort_s
 
 
 class RoundCount(NamedTuple):

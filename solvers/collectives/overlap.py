@@ -387,6 +387,7 @@ def _solve_programme(
     # up to a least value or more.
     rows = _Rows(least=[], entries=[])
     for step in range(len(used)):
+        # The shares of a step add up to its work.
         parts = np.flatnonzero(step_of_part == step).tolist()
         rows.require(work[step], *((first_share + part, 1.0) for part in parts))
 

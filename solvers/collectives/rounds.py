@@ -26,6 +26,9 @@ Amount = TypeVar("Amount", float, FloatArray)
 ROUND, SOURCE, DESTINATION, CHUNK, KIND = range(5)
 """The columns of sends, as in a `CollectivePlan`."""
 
+RoundSends = tuple[IntArray, IntArray, IntArray]
+"""The sends of a round: arrays of sources, destinations and chunks, an entry for each send."""
+
 MOST_PIECES = 1024
 """Into so many pieces a buffer is cut at most."""
 MOST_SENDS = 1 << 26
@@ -228,10 +231,7 @@ def ready_s(problem: Collective, sends: IntArray, count: int, stored_ranks: int 
 def as_rounds(
     sends_of_round: Sequence[tuple[IntArray, ...]], kind: int, chunk_count: int
 ) -> Rounds:
-    """Make one record of the sends of rounds, of which each is given by itself.
-
-    Each round is three arrays: the sources, the destinations and the chunks of its sends.
-    """
+    """Make one record of the sends of rounds, of which each is given by itself (`RoundSends`)."""
     rows = [
         list_rows(turn, source, destination, chunk, kind)
         for turn, (source, destination, chunk) in enumerate(sends_of_round)
@@ -318,6 +318,7 @@ def chunk_sizes(problem: Collective, count: int, stored_ranks: int = 0) -> Float
     """
     n = problem.n_ranks
     if problem.demand_bytes is not None:
+        # Blocks of an uneven all-to-all, one for each pair of ranks.
         sizes = problem.demand_bytes.reshape(-1)
     elif problem.flow.has_pairs:
         sizes = np.full(count, problem.size_bytes / n)
@@ -333,6 +334,7 @@ def drop_empty_sends(problem: Collective, rounds: Rounds) -> Rounds:
     """Leave out sends of an uneven all-to-all that have no bytes, and rounds without any."""
     if problem.demand_bytes is None:
         return rounds
+    # Rounds that are left are numbered anew: if round 1 of three has no sends, round 2 becomes 1.
     has_bytes = problem.demand_bytes.reshape(-1)[rounds.sends[:, CHUNK]] > 0
     kept = rounds.sends[has_bytes]
     turns, new_turn = np.unique(kept[:, ROUND], return_inverse=True)

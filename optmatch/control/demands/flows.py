@@ -332,6 +332,7 @@ class FlowQueue:
 
     def mean_weight(self) -> NDArray[np.float64]:
         """Return the mean weight of the flows that wait for each circuit; 1 where none waits."""
+        # Weights are kept as what they are above 1, so that flows of weight 1 add nothing.
         mean = 1.0 + self.extra_weight / np.maximum(self.n_flows, 1.0)
         return np.maximum(mean, _LEAST_WEIGHT)  # sums of very different weights are rounded
 

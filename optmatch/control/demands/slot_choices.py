@@ -173,6 +173,7 @@ class SlotChooser:
         that are up. `offers` are the matchings there are, shape (matchings, n), None for all. A
         matching is the destination of each source, -1 where idle.
         """
+        # Urgent circuits are worth more, so that they come while their deadlines can be met.
         hold = self._hold(uncommitted, required)
         worth = _worth_of_circuits(uncommitted, hold)
         for place in uncommitted.urgent:
@@ -443,7 +444,8 @@ class QueuePlan:
         # the most circuits kept.
         next_slot = int(np.lexsort((-keeps.sum(axis=1), ~goes_on))[0])
 
-        # A long slot is committed in parts: what comes in between can be planned for.
+        # A long slot is committed in parts: what comes in between can be planned for. Without a
+        # delay, changes cost nothing, and the whole slot is taken.
         longest = _MOST_DELAYS * self._delay or plan.ticks[next_slot]
         ticks = min(plan.ticks[next_slot], longest)
         ticks_left = list(plan.ticks)
