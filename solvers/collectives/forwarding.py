@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -56,8 +57,10 @@ from optmatch.solvers.kernels.decorators import kernel
 SWEEPS = 3
 """How often each route is chosen; from the second time on it is given up before, while all others
 are kept."""
-MOST_STRIDES = 40
-"""How many strides of plans of two rounds are tried; all of them up to about so many ranks."""
+MOST_STRIDES = 256
+"""Up to so many ranks all strides are tried; between more only the divisors of `SMOOTH`."""
+SMOOTH = 30**16
+"""Its divisors have no prime factor above 5: some 90 of the numbers to 1,000."""
 MOST_SCATTERED = 1 << 22
 """Sends of the gather of a broadcast that is a scatter before a gather; of more none is made."""
 
@@ -223,7 +226,8 @@ def find_routes(
     much as their bytes; all others weigh 1.
 
     The result is None if some rank is not reached, if the plan takes `below_s` seconds or longer
-    even with equal bytes on all circuits, or if `clock` has no time for the links of all routes.
+    even with equal bytes on all circuits, or if its links are too many for the memory. Raises
+    `TimeUp` if `clock` has no time for the links of all routes.
 
     Example: 4 ranks on a ring of one-way circuits, strides 2 and 1. The block of rank 0 comes to
     rank 2 in round 0, over the links 0-1 and 1-2, and to the ranks 1 and 3 in round 1, from 0 and
@@ -242,7 +246,8 @@ def find_routes(
     config_of_round = sequence.config_of_round(len(relay.strides))
     n_rounds = len(config_of_round)
     peer_of_round = ends.peer[config_of_round]  # [round, lane, rank], -1 if the port is dark
-    arrivals = _list_arrivals(problem, relay, owners, peer_of_round)
+    onward = 1 if sequence is relay.sequence else -1
+    arrivals = _list_arrivals(problem, relay, owners, peer_of_round, onward)
     n_arrivals = np.bincount(arrivals.turn, minlength=n_rounds)
     if not n_arrivals.all() or arrivals.n_links.max() == FAR:
         return None
@@ -258,7 +263,7 @@ def find_routes(
     if is_one_block:
         least_bytes[0] = max(least_bytes[0], n_arrivals[0] * block_bytes / problem.lanes)
 
-    # End early if the plan cannot take less than `below_s`, or if there is no time to route it.
+    # End early if the plan cannot take less than `below_s`, or is too large to be routed.
     longest = np.zeros(n_rounds, dtype=np.int64)  # the most links of a route, by round
     np.maximum.at(longest, arrivals.turn, arrivals.n_links)
     at_least_s = seconds_of(
@@ -268,8 +273,11 @@ def find_routes(
         n_changes=int(np.count_nonzero(np.diff(config_of_round))),
         n_hops=int(longest.sum()),
     )
-    if at_least_s >= below_s or not is_affordable(pieces * int(arrivals.n_links.sum()), clock):
+    n_all_links = pieces * int(arrivals.n_links.sum())
+    if at_least_s >= below_s or n_all_links > MOST_OFFERED_SENDS:
         return None
+    if not is_affordable(n_all_links, clock):
+        raise TimeUp(f"no time for {n_all_links} links of routes")
 
     # A receipt for each piece of a block that comes; the pieces of an arrival follow each other,
     # and chunks are owner * pieces + piece. The links of all routes are in one table: routes of 2,
@@ -313,7 +321,7 @@ def find_routes(
 
 
 def _list_arrivals(
-    problem: Collective, relay: Relay, owners: IntArray, peer_of_round: IntArray
+    problem: Collective, relay: Relay, owners: IntArray, peer_of_round: IntArray, onward: int
 ) -> _Arrivals:
     """List which blocks of the `owners` come to which ranks in each round, and how far they go.
 
@@ -323,7 +331,7 @@ def _list_arrivals(
     # arrives[owner, rank]: the round in which the rank gets the block, -1 if it has it at first.
     # Empty blocks of an uneven all-to-all go nowhere.
     n = problem.n_ranks
-    arrives = relay.rounds_of_arrival((np.arange(n) - owners[:, None]) % n)
+    arrives = relay.rounds_of_arrival(onward * (np.arange(n) - owners[:, None]) % n)
     is_wanted = arrives >= 0
     if problem.demand_bytes is not None:
         is_wanted &= problem.demand[owners] > 0
@@ -340,85 +348,121 @@ def _list_arrivals(
     return _Arrivals(turn, owner, target, distance[turn, owner, target], distance)
 
 
-def list_strides(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the strides of relays of one round, of two, and of more, up to doubling.
+class Chain(NamedTuple):
+    """Rounds of a relay over rings, with their time by formula; chains compare by it."""
 
-    After each round the ranks have a block whose distance from its owner is a multiple of the
-    stride, so that the last stride is 1. For 8 ranks the strides are (1,); (2, 1), (3, 1), (4, 1)
-    and (5, 1) for two rounds; and (4, 2, 1), by which a block comes to the rank 4 places onward,
-    then to every second rank, then to all.
+    seconds: float
+    """The time of all rounds, without the changes of circuits."""
+    rounds: tuple[tuple[int, int], ...]
+    """The stride of each round and the shift of its ring, which leads so many places onward."""
+
+
+def list_chains(problem: Collective) -> list[Chain]:
+    """List the best rounds over one ring, over two rings one after the other, and so on.
+
+    Each stride divides the one before, and is a multiple of the shift of its ring; the last stride
+    over a ring is the shift. Example with 64 ranks and two rings: strides 32, 16 and 8 over the
+    ring of shift 8, in which blocks take 4, 2 and 1 circuits, then 4, 2 and 1 over that of shift 1
+    (data of a doubling, forwarded over fewer changes). The choice is exact for its formula, by
+    dynamic programming over strides: rounds over one ring first, then rings.
     """
-    yield (1,)
-    halves = np.unique(np.geomspace(2, max(2, n // 2 + 1), MOST_STRIDES).astype(int))
-    yield from ((int(stride), 1) for stride in halves if 1 < stride < n)
+    n = problem.n_ranks
+    block_s = problem.sending_s(problem.block_bytes)
+    strides = [s for s in range(1, n) if n <= MOST_STRIDES or SMOOTH % s == 0]
+    # following[stride]: the strides that may come next. Before all rounds `SMOOTH`, far beyond all
+    # ranks, stands for a stride.
+    following = {s: [other for other in strides if other < s and s % other == 0] for s in strides}
+    following[SMOOTH] = strides
 
-    # More rounds, with strides that are powers of one base, or nearly so: of 20 ranks and three
-    # rounds (9, 3, 1), the powers of 3, and (7, 3, 1), those of the cube root of 20, rounded.
-    seen = set[tuple[int, ...]]()
-    for count in range(3, (n - 1).bit_length() + 1):
-        base = math.ceil(n ** (1 / count) - 1e-9)
-        powers = [base**power for power in range(count)]
-        parts = [round(n ** (power / count)) for power in range(count)]
-        for ascending in (powers, parts):
-            strides = tuple(sorted({stride for stride in ascending if stride < n}, reverse=True))
-            if len(strides) > 2 and strides not in seen:
-                seen.add(strides)
-                yield strides
+    def time_s(before: int, stride: int, shift: int) -> float:
+        """Return the seconds of a round by which blocks come from one stride to the next."""
+        # The new ranks of a block: so many between each two that have it, and behind the last one;
+        # the places that the block goes onward to all of them, and to the farthest one.
+        n_whole, rest = divmod(n, before)
+        n_between = before // stride - 1
+        n_behind = max(0, rest - 1) // stride
+        n_new = n_whole * n_between + n_behind
+        places = stride * (n_whole * n_between * (n_between + 1) + n_behind * (n_behind + 1)) / 2
+        farthest = min(before - stride, (n - 1) // stride * stride)
+
+        # Blocks that leave a rank, over all circuits on their way; lanes may lead as many times as
+        # far. The root of a broadcast alone has a block, of n times the bytes. Each block of an
+        # all-to-all for a new rank goes together with those for the ranks up to the next one.
+        n_blocks = max(float(n_new), places / shift / problem.lanes)
+        if problem.flow.from_root:
+            n_blocks = n * ((min(before, n) - 1) // stride)
+        elif problem.flow.has_pairs:
+            n_blocks *= stride
+        n_hops = max(1.0, farthest / shift / problem.lanes)
+        return problem.start_up_s + n_hops * problem.circuit_s + n_blocks * block_s
+
+    @cache
+    def go_round(before: int, shift: int) -> Chain:
+        """Return the best rounds over one ring, from a stride to the shift of the ring."""
+        if before == shift:
+            return Chain(0.0, ())
+        chains = []
+        for stride in following[before]:
+            if stride % shift == 0:
+                rest = go_round(stride, shift)
+                seconds = time_s(before, stride, shift) + rest.seconds
+                chains.append(Chain(seconds, ((stride, shift), *rest.rounds)))
+        return min(chains)
+
+    @cache
+    def go_on(before: int, n_rings: int) -> Chain:
+        """Return the best rounds over so many rings, from a stride to the last one, 1."""
+        if before == 1 or n_rings == 0:
+            return Chain(0.0 if before == 1 and n_rings == 0 else math.inf, ())
+        chains = []
+        for shift in following[before]:
+            first = go_round(before, shift)
+            rest = go_on(shift, n_rings - 1)
+            chains.append(Chain(first.seconds + rest.seconds, first.rounds + rest.rounds))
+        return min(chains)
+
+    return [go_on(SMOOTH, n_rings) for n_rings in range(1, (n - 1).bit_length() + 1)]
 
 
 def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
-    """Yield relays over circuits that stay, then those that change circuits in each round.
+    """Yield relays over circuits that stay, then those whose circuits change between rounds.
 
-    - Over circuits that stay: each topology with strides of one round, of two, and of more. An
-      all-to-all takes the strides of one round alone, as more rounds only add start-ups.
-    - With new circuits in each round: circulants whose shifts are multiples of the stride of the
-      round. They suit collectives in which all ranks do the same, so an uneven all-to-all has
-      none. Where the problem begins with circuits, which often lead to neighbours, also the other
-      way round: first nearby, and then as far onward as blocks have come.
-    - Of a broadcast over one-way circuits also rings that stay for several rounds of doubling.
+    - Over circuits that stay: each topology with one round, and with the strides of all chains. An
+      all-to-all takes one round alone, as more only add start-ups.
+    - With circuits that change: the chains of two rings and more, over circulants whose shifts are
+      multiples of those of the rings. They suit collectives in which all ranks do the same, so an
+      uneven all-to-all has none. Where the problem begins with circuits, which often lead to
+      neighbours, also the other way round: first nearby, and then as far onward as blocks have
+      come.
     """
-    # Over circuits that stay. The strides of one round come first.
+    # Over circuits that stay. One round comes first.
     n = problem.n_ranks
+    chains = list_chains(problem)
+    strides_that_stay = {(1,)}
+    if not problem.flow.has_pairs:
+        strides_that_stay |= {tuple(stride for stride, _ in chain.rounds) for chain in chains}
     for topology in list_topologies(problem, clock):
-        for strides in list_strides(n):
-            if problem.flow.has_pairs and len(strides) > 1:
-                break
+        for strides in sorted(strides_that_stay, key=len):
             yield Relay(CircuitSequence.of([topology], two_way=problem.two_way), strides)
     if problem.demand_bytes is not None:
         return
 
-    # With new circuits in each round. Example of 27 ranks, with the strides 9, 3 and 1 and the
-    # base 3: for shifts of 1 and 2 the circuits lead 9 and 18 ranks onward in the first round,
-    # then 3 and 6, then 1 and 2.
-    for strides in list_strides(n):
-        if len(strides) == 1:
-            continue
-        # The base is the largest ratio of a stride to the next one, rounded up, with n before the
-        # first: 27 / 9, 9 / 3, 3 / 1. A round has to reach so many multiples of its stride, and
-        # does that like a gather of so many ranks.
-        base = max(
-            -(-before // stride) for before, stride in zip((n, *strides), strides, strict=False)
-        )
-        orders = [strides]
+    # With circuits that change. Example of 27 ranks, with the strides and rings 9, 3 and 1: for
+    # shifts of 1 and 2 circuits lead 9 and 18 ranks onward in the first round, then 3 and 6, then
+    # 1 and 2. A configuration has to reach as many multiples of its ring as fit into the ring
+    # before (the base, the most of these), and does that like a gather of so many ranks.
+    for chain in chains[1:]:
+        strides, shifts = zip(*chain.rounds, strict=True)
+        rings = tuple(dict.fromkeys(shifts))
+        held = tuple(shifts.count(ring) for ring in rings)
+        base = max(math.ceil(before / ring) for before, ring in pairwise((n, *rings)))
+        orders = [(strides, rings, held)]
         if not isinstance(problem.start, str):
-            orders.append(strides[::-1])
-        for order in orders:
-            for _, topologies in list_scaled_circulants(problem, base, order):
-                held = (1,) * len(order)
-                sequence = CircuitSequence.of(topologies, held, two_way=problem.two_way)
-                yield Relay(sequence, order)
-
-    # Rings that stay for several rounds. Example of 256 ranks and two rings: the strides 128, 64,
-    # 32 and 16 over a ring that leads 16 ranks onward, then 8, 4, 2 and 1 over the ring of all
-    # ranks.
-    if problem.flow.from_root and not problem.two_way:
-        powers = [1 << power for power in reversed(range((n - 1).bit_length()))]
-        for n_rings in range(2, len(powers)):
-            strides_of_ring = np.array_split(powers, n_rings)
-            shifts = [int(ring[-1]) for ring in strides_of_ring]
-            rounds_of_ring = tuple(len(ring) for ring in strides_of_ring)
-            sequence = CircuitSequence.onward("rings", n, shifts, rounds_of_ring, problem.lanes)
-            yield Relay(sequence, tuple(powers))
+            orders.append((strides[::-1], rings[::-1], held[::-1]))
+        for strides_in_order, scales_in_order, held_in_order in orders:
+            for _, topologies in list_scaled_circulants(problem, base, scales_in_order):
+                sequence = CircuitSequence.of(topologies, held_in_order, two_way=problem.two_way)
+                yield Relay(sequence, strides_in_order)
 
 
 def list_forwarding_offers(
@@ -429,8 +473,8 @@ def list_forwarding_offers(
     Blocks go whole or, where they are gathered, cut into as many pieces as ranks have lanes.
     Left out are plans whose routes would take too long to be found in the time of `clock`, and
     those that take no less than `below_s` seconds, or than one that was offered before. The list
-    ends when the time is over; it ends by `TimeUp` if there was no time for any other graphs than
-    circulants.
+    ends when the time is over; it ends by `TimeUp` if there was no time for some routes, or for
+    any other graphs than circulants.
     """
     # If plans take just as long as they promise, an offer that promises no less than an earlier
     # one is left out: `below_s` falls. A plan lasts longer if ranks are late, or if the problem
@@ -442,18 +486,22 @@ def list_forwarding_offers(
     n_pieces = {1}
     if not problem.flow.has_pairs:
         n_pieces.add(problem.lanes)
+    has_skipped = False
     for relay in list_relays(problem, clock):
         for pieces in sorted(n_pieces):
             if clock.remaining_s <= 0:
                 return
-            for offer in _offer_relay(problem, relay, pieces, below_s, clock):
-                # An offer that cannot be laid out in time is no reason to leave out slower ones.
-                if keeps_promises and is_affordable(offer.n_sends, clock):
-                    below_s = min(below_s, offer.seconds)
-                yield offer
-    # `list_topologies`, from which relays are made, has then yielded circulants alone.
-    if leaves_out_graphs(problem, clock):
-        raise TimeUp("no time for graphs that are no circulants")
+            try:
+                for offer in _offer_relay(problem, relay, pieces, below_s, clock):
+                    # Without time for an offer, those that are slower are not left out.
+                    if keeps_promises and is_affordable(offer.n_sends, clock):
+                        below_s = min(below_s, offer.seconds)
+                    yield offer
+            except TimeUp:
+                has_skipped = True
+    # `list_topologies`, from which relays are made, may have yielded circulants alone.
+    if has_skipped or leaves_out_graphs(problem, clock):
+        raise TimeUp("no time for all graphs and routes")
 
 
 def _offer_relay(

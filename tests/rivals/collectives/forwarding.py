@@ -1,12 +1,13 @@
-"""Rivals that forward everything inside one round, or two, over a ring, a torus or a hypercube."""
+"""Rivals that forward data inside rounds, over graphs that stay or over rings that change."""
 
 import math
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 import optmatch as om
-from tests.rivals.collectives.costs import padded
+from tests.rivals.collectives.costs import padded, phases
 
 MOST_RANKS = 256
 
@@ -73,3 +74,47 @@ def _load(problem: om.Collective, sides: tuple[int, ...]) -> tuple[float, int]:
         busiest = max(busiest, float(onward.sum()))
         most += int(onward.max())
     return busiest, most
+
+
+def held_rings_s(problem: om.Collective) -> float:
+    """Time the best gather over one-way rings that stay for some rounds and forward data in them.
+
+    After each round all offsets that are multiples of its stride are reached, as in doubling with
+    the farthest partner first; each stride divides the one before, and the shift of the ring
+    divides the stride. All strides and rings are tried, by dynamic programming.
+    """
+    n = problem.n_ranks
+    is_broadcast = problem.operation == "broadcast"
+    times = 1 if is_broadcast else phases(problem)
+    if problem.hop_s is None or problem.two_way or not times or not 2 < n <= MOST_RANKS:
+        return math.inf
+    hop_s = problem.hop_s
+    chunk_bytes = padded(problem, problem.size_bytes / (1 if is_broadcast else n))
+    chunk_s = chunk_bytes / problem.lanes / problem.rate_bytes_per_s
+
+    @cache
+    def count(before: int, stride: int) -> tuple[int, int]:
+        """Return the longest way and the work of a round: chunks of the root, or places of all."""
+        offsets = np.arange(stride, n, stride)
+        behind = offsets % before if before else offsets
+        work = -(-(before or n) // stride) - 1 if is_broadcast else int(behind.sum())
+        return int(behind.max(initial=0)), work
+
+    @cache
+    def rest_s(before: int, shift: int) -> float:
+        if before == 1:
+            return 0.0
+        best_s = math.inf
+        for stride in range(1, before or n):
+            if before % stride:
+                continue
+            places, work = count(before, stride)
+            for ring in range(1, stride + 1):
+                if stride % ring == 0 and places:
+                    change_s = problem.delay_s if shift and ring != shift else 0.0
+                    sent_s = (work if is_broadcast else work / ring) * chunk_s
+                    round_s = problem.alpha_s + places / ring * hop_s + sent_s
+                    best_s = min(best_s, change_s + round_s + rest_s(stride, ring))
+        return best_s
+
+    return times * rest_s(0, 0)

@@ -32,6 +32,7 @@ RIVALS: dict[str, Callable[[om.Collective], float]] = {
     "circulant": exchanges.circulant_s,
     "greedy matchings": exchanges.greedy_matchings_s,
     "forwarding": forwarding.forwarding_s,
+    "held rings": forwarding.held_rings_s,
 }
 """Every rival of collectives without islands, by its name."""
 

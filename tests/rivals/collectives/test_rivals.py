@@ -37,6 +37,11 @@ FIGURES = [
         ask("all-to-all", 24, 7, rate_bytes_per_s=1e9, delay_s=0.01, hop_s=0.0),
         2.7805e-6,
     ),
+    (
+        forwarding.held_rings_s,
+        ask("reduce-scatter", 64, 141237.0, hop_s=2e-7, delay_s=6.815e-6),
+        24.419e-6,
+    ),
     (exchanges.hypercube_broadcast_s, ask("broadcast", 64, 1e7, delay_s=1e-6), 339e-6),
 ]
 """A rival, a problem, and the seconds that a plan of it took which the verifier had accepted."""
