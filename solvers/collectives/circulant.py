@@ -9,6 +9,7 @@ much, and a rank sends as many blocks as there are hops to all offsets: least fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from optmatch.model import Clock, InputError
 from optmatch.problems import Collective
-from optmatch.problems.collectives.bounds import distances, fewest_rounds
+from optmatch.problems.collectives.bounds import add_up_hops, fewest_rounds, ranks_at_hops
 from optmatch.solvers.collectives.rounds import (
     PORTS_OF_A_SEND,
     QUICK_SENDS,
@@ -306,27 +307,20 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
         elif seconds < best_s:
             is_whole = False
 
-    # bounds_s[k - 1]: a lower bound for k configurations, by the changes between them, the fewest
-    # rounds, and the fewest hops of the blocks of a rank: `distances` yields those to each other
-    # rank, for 1, 2, 3, ... configurations.
-    counts = np.arange(1, n)
-    bounds_s = [
-        seconds_of(
-            problem,
-            fewest_rounds(n, k),
-            float(hops.sum()) * problem.block_bytes / problem.lanes,
-            n_changes=k - 1,
-        )
-        for k, hops in zip(counts.tolist(), distances(n), strict=False)
-    ]
+    def bound_s(k: int, n_hops: float) -> float:
+        """Bound the time of k configurations, by the fewest rounds and the hops of blocks."""
+        circuit_bytes = n_hops * problem.block_bytes / problem.lanes
+        return seconds_of(problem, fewest_rounds(n, k), circuit_bytes, n_changes=k - 1)
+
     # Then other shifts: the numbers of configurations by ascending bounds, as long as one may be
-    # faster than the best time, and if there is time for the paths over so many shifts.
-    for k in counts[np.argsort(bounds_s, kind="stable")][:TRIED].tolist():
-        if bounds_s[k - 1] >= best_s:
+    # faster than the best time, and if there is time for the paths over so many shifts, which take
+    # k k n steps.
+    most = min(n - 1.0, math.sqrt(STEPS_PER_S * max(0.0, clock.remaining_s) / n))
+    is_whole &= most == n - 1 or bound_s(int(most) + 1, n - 1) >= best_s
+    bounds_s = {k: bound_s(k, add_up_hops(ranks_at_hops(n, k))) for k in range(1, int(most) + 1)}
+    for k in sorted(bounds_s, key=lambda k: bounds_s[k])[:TRIED]:
+        if bounds_s[k] >= best_s:
             break
-        if k * k * n > STEPS_PER_S * clock.remaining_s:
-            is_whole = False
-            continue
         for shifts, most_times in product(list_shifts(n, k, clock)[:TRIED], MOST_TIMES):
             try:
                 circulant = route(n, shifts, most_times)

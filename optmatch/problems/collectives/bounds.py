@@ -11,9 +11,9 @@ which one mainly sends and the other mainly receives, neither can use all its ci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
-from itertools import count, islice
+from heapq import heappop, heappush
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -69,75 +69,76 @@ def fewest_rounds(n_ranks: int, configurations: int, lanes: int = 1, two_way: bo
     raise AssertionError
 
 
-def distances(n_ranks: int, lanes: int = 1, two_way: bool = False) -> Iterator[IntArray]:
-    """Yield the fewest hops to all other ranks, for circuits that are set up 1, 2, ... times.
+def ranks_at_hops(
+    n_ranks: int,
+    configurations: int,
+    lanes: int = 1,
+    two_way: bool = False,
+    rounds: int | None = None,
+) -> FloatArray:
+    """Count the ranks at 0, 1, 2, ... hops at best, for circuits that are set up K times.
 
-    A *configuration* is a set of circuits that is held for any number of rounds; each rank has as
-    many of them as it has `lanes`, ports that serve both directions if they are `two_way`. The
-    hops from a rank to its n - 1 others are bounded from below, from the nearest to the farthest
-    one.
+    A *configuration* is a set of circuits that is held for some rounds; each rank has as many of
+    them as it has `lanes`, ports that serve both directions if they are `two_way`. There are K
+    `configurations`, with any number of rounds, or with so many `rounds` together. The counts have
+    the rank itself; they add up to n, or to less if so few rounds do not reach all. No plan has
+    more ranks within any number of hops.
 
-    Example: 8 ranks with one lane. One configuration is a ring, with 1, 2, ..., 7 hops. Two
-    configurations have 1, 1, 2, 2, 2, 3, 3 hops at best.
+    Example: 8 ranks with one lane. One configuration is a ring: eight times 1. Two of them have 1,
+    2, 3, 2: two ranks at one hop, three at two hops, two at three. Three of them in 3 rounds have
+    1, 3, 3, 1.
     """
-    reached = _count_at_hops(n_ranks, n_ranks, lanes, two_way)
-    n_at_hop = np.ones(1)
-    while True:
-        n_at_hop = _hold_one_more(n_at_hop, reached, n_ranks)
-        reached = reached[: len(n_at_hop)]  # no more hops are needed with more configurations
-        yield _list_hops(n_at_hop, n_ranks)
+    most_rounds = n_ranks * configurations if rounds is None else rounds
+    n_at_hop = _multiply_ranks(n_ranks, configurations, most_rounds, lanes, two_way)
+    return np.diff(np.minimum(n_at_hop.cumsum(), n_ranks), prepend=0.0)
 
 
-def _count_at_hops(n_ranks: int, rounds: int, lanes: int, two_way: bool) -> FloatArray:
-    """Count the ranks at 0, 1, 2, ... hops over one configuration that is held for so many rounds.
+@lru_cache(maxsize=1 << 14)
+def _multiply_ranks(
+    n_ranks: int, configurations: int, rounds: int, lanes: int, two_way: bool
+) -> FloatArray:
+    """Bound the ranks at 0, 1, 2, ... hops over K configurations from above, up to n or more.
 
-    They are bounded from above, and are n or more where they should be more than that.
+    Those over one configuration are known; counts are coefficients of polynomials, whose product
+    has those for several of them together. It is largest if all are held for equally many rounds.
+    Ranks that are farther than the n nearest are not among them.
     """
-    onward = lanes - 1 if two_way else lanes
-    if not onward:  # a single two-way circuit leads no farther
-        rounds = min(rounds, 1)
-    n_within = [lanes * min(onward**hop, n_ranks) for hop in range(rounds)]
-    return np.array([1, *n_within], dtype=np.float64)
-
-
-def _hold_one_more(n_at_hop: FloatArray, reached: FloatArray, n_ranks: int) -> FloatArray:
-    """Count the ranks at each number of hops, with one configuration more.
-
-    ``reached[hop]`` ranks are at a number of hops over this one alone. Counts are coefficients of
-    polynomials, whose product has those for both together. Ranks that are farther than the n
-    nearest are not among them.
-    """
-    product = np.minimum(np.convolve(n_at_hop, reached), n_ranks)
+    if configurations == 1:
+        onward = lanes - 1 if two_way else lanes
+        if not onward:  # a single two-way circuit leads no farther
+            rounds = min(rounds, 1)
+        n_within = [lanes * min(onward**hop, n_ranks) for hop in range(min(rounds, n_ranks))]
+        product = np.array([1, *n_within], dtype=np.float64)
+    else:
+        # The product of two halves: 7 rounds of 3 configurations are 3 of one and 4 of two.
+        rounds_each, n_longer = divmod(rounds, configurations)
+        half = configurations // 2
+        other_half = configurations - half
+        rounds_of_half = rounds_each * half + min(n_longer, half)
+        rounds_of_other = rounds - rounds_of_half
+        first = _multiply_ranks(n_ranks, half, rounds_of_half, lanes, two_way)
+        second = _multiply_ranks(n_ranks, other_half, rounds_of_other, lanes, two_way)
+        product = np.minimum(np.convolve(first, second), n_ranks)
     return product[: int((product.cumsum() < n_ranks).sum()) + 1]
 
 
-def _list_hops(n_at_hop: FloatArray, n_ranks: int) -> IntArray:
-    """List the hops to each of n ranks from the nearest one on, without the rank itself."""
-    return np.repeat(np.arange(len(n_at_hop)), n_at_hop.astype(np.int64))[1:n_ranks]
+def add_up_hops(n_at_hop: FloatArray) -> float:
+    """Return the hops from a rank to all others together: 1, 2, 3 and 2 ranks have 2 + 6 + 6."""
+    return float(n_at_hop @ np.arange(len(n_at_hop)))
 
 
-@lru_cache(maxsize=4096)
 def hops_within(
     n_ranks: int, configurations: int, rounds: int, lanes: int = 1, two_way: bool = False
 ) -> IntArray:
     """Bound the hops to all other ranks, if circuits are set up K times and rounds are limited.
-
-    The product of the polynomials of all configurations (`_hold_one_more`) is largest if all are
-    held for equally many rounds.
 
     K are the `configurations`, `rounds` those of all of them together, and `lanes` the ports of
     each of the n ranks. The result has the hops to each other rank, from the nearest one on; it is
     shorter than n - 1 if some cannot be reached. With 8 ranks, K = 3 and 3 rounds it is 1, 1, 1,
     2, 2, 2, 3.
     """
-    # 7 rounds of 3 configurations are shared as 3, 2 and 2.
-    rounds_each, n_longer = divmod(rounds, configurations)
-    n_at_hop = np.ones(1)
-    for configuration in range(configurations):
-        n_rounds_held = rounds_each + (configuration < n_longer)
-        reached = _count_at_hops(n_ranks, n_rounds_held, lanes, two_way)
-        n_at_hop = _hold_one_more(n_at_hop, reached, n_ranks)
-    return _list_hops(n_at_hop, n_ranks)
+    n_at_hop = ranks_at_hops(n_ranks, configurations, lanes, two_way, rounds)
+    return np.repeat(np.arange(len(n_at_hop)), n_at_hop.astype(np.int64))[1:]
 
 
 def bound_terms(problem: CollectiveFields) -> BoundTerms:
@@ -155,18 +156,23 @@ class _Traffic(NamedTuple):
     """The bytes, over however many hops."""
     n_known: int
     """The ranks that some rank has to know of or to reach, itself too."""
-    sorted_bytes: NDArray[np.float64]
-    """``sorted_bytes[way, k]``: of an all-to-all the k-th largest block that a rank sends (way 0)
-    or receives (way 1), on average over ranks; of others 0."""
+    largest_bytes: FloatArray
+    """``largest_bytes[way, k]``: of an all-to-all the k largest blocks together that a rank sends
+    (way 0) or receives (way 1), on average over ranks; of others 0. There are n of them, of which
+    the first one is 0."""
     idle_bytes: float
     """What ports of an uneven all-to-all cannot carry, on average over ranks: data that are handed
     on enter and leave a rank, and one that sends more than it gets has a port idle."""
     tells_all: bool
     """Whether each rank needs something of every other one."""
 
-    def bytes_over(self, hops: IntArray) -> float:
-        """Return the bytes that cross a circuit, counted at each hop, for each rank on average."""
-        carried = self.sorted_bytes[:, : len(hops)] @ hops
+    def bytes_over(self, n_at_hop: FloatArray) -> float:
+        """Return the bytes that cross a circuit, counted at each hop, for each rank on average.
+
+        The largest blocks go to the nearest ranks, of which ``n_at_hop[hop]`` are so far away.
+        """
+        n_within = n_at_hop.cumsum().astype(np.int64) - 1  # without the rank itself
+        carried = np.diff(self.largest_bytes[:, n_within]) @ np.arange(1, len(n_at_hop))
         return float(carried.max()) + self.idle_bytes
 
 
@@ -207,7 +213,8 @@ def _measure_traffic(problem: CollectiveFields) -> _Traffic:
         # larger one of two numbers is their mean plus half of their difference.
         surplus_bytes = demand.sum(axis=1) - demand.sum(axis=0)
         idle_bytes = float(np.abs(surplus_bytes).mean()) / 2
-    return _Traffic(least_bytes, n_known, sorted_bytes, idle_bytes, tells_all)
+    largest_bytes = np.cumsum(np.pad(sorted_bytes, ((0, 0), (1, 0))), axis=1)
+    return _Traffic(least_bytes, n_known, largest_bytes, idle_bytes, tells_all)
 
 
 def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
@@ -222,37 +229,26 @@ def _bound_without_waiting(problem: CollectiveFields) -> BoundTerms:
     if not traffic.least_bytes or traffic.n_known < 2:
         return BoundTerms(0.0, "bytes")
 
-    # Numbers of configurations that do not reach all ranks have no plan. Each other one waits with
-    # the bytes over the fewest hops, and an estimate of its bound. The powers of two are bounded
-    # at once: when changes and rounds of a number take longer than that, so do those of more.
+    def estimate_s(fewest: int, most: int) -> float:
+        """Bound the time for any of these numbers of configurations, by `fewest` and by `most`."""
+        fixed_s = problem.first_delay_s + (fewest - 1) * problem.delay_s
+        fixed_s += fewest * problem.start_up_s
+        n_at_hop = ranks_at_hops(n_ranks, most, problem.lanes, problem.two_way)
+        hop_bytes = traffic.bytes_over(n_at_hop)
+        return fixed_s + problem.sending_s(max(traffic.least_bytes, hop_bytes))
+
+    # More configurations change more often, and data go over fewer hops. Branch and bound: of the
+    # ranges of numbers that are left, the one with the least estimate is bounded in its middle and
+    # cut in two there, until no range can have a lower bound.
     best = BoundTerms(math.inf, "bytes")
-    waiting: list[tuple[float, int, float]] = []  # estimate, configurations, bytes
-
-    hops_of_configurations = islice(distances(n_ranks, problem.lanes, problem.two_way), n_ranks)
-    for configurations, hops in enumerate(hops_of_configurations, start=1):
-        least_s = (configurations - 1) * problem.delay_s + problem.start_up_s * configurations
-        if len(hops) >= traffic.n_known - 1:
-            hop_bytes = traffic.bytes_over(hops)
-            if configurations.bit_count() == 1:
-                terms = _bound_configurations(
-                    problem, traffic, configurations, hop_bytes, best.seconds
-                )
-                best = min([best, *terms])
-            else:
-                estimate_s = least_s + problem.sending_s(hop_bytes)
-                waiting.append((estimate_s, configurations, hop_bytes))
-        # Once all ranks are one hop away, more configurations only cost changes; but a single one
-        # may have a higher bound than two, and three ranks in pairs need a third one.
-        is_direct = hops.sum() == len(hops) == n_ranks - 1
-        if least_s > best.seconds or (is_direct and configurations > 2):
-            break
-
-    # The others follow with the least estimates first, which their bounds are not below.
-    for estimate_s, configurations, hop_bytes in sorted(waiting):
-        if estimate_s > best.seconds:
-            break
-        terms = _bound_configurations(problem, traffic, configurations, hop_bytes, best.seconds)
-        best = min([best, *terms])
+    waiting = [(estimate_s(1, n_ranks), 1, n_ranks)]
+    while waiting and waiting[0][0] < best.seconds:
+        _, fewest, most = heappop(waiting)
+        middle = (fewest + most) // 2
+        best = min([best, *_bound_configurations(problem, traffic, middle, best.seconds)])
+        for low, high in ((fewest, middle - 1), (middle + 1, most)):
+            if low <= high:
+                heappush(waiting, (estimate_s(low, high), low, high))
 
     if problem.planes > 1:
         # Planes that change while others send hide all delays but the first one.
@@ -267,16 +263,14 @@ def _bound_configurations(
     problem: CollectiveFields,
     traffic: _Traffic,
     configurations: int,
-    hop_bytes: float,
     best_s: float,
 ) -> list[BoundTerms]:
     """Bound the time of a collective whose circuits are set up a given number of times.
 
-    `best_s` is the least bound for other numbers of configurations, infinite if there is none, and
-    `hop_bytes` are the bytes of an all-to-all over the fewest hops, else 0. Returns the bounds of
-    some numbers of rounds; none if so few configurations do not reach all ranks. A
-    *configuration* is a set of circuits that is held for some rounds. The time of a plan has three
-    parts:
+    `best_s` is the least bound for other numbers of configurations, infinite if there is none.
+    Returns the bounds of some numbers of rounds; none if so few configurations do not reach all
+    ranks. A *configuration* is a set of circuits that is held for some rounds. The time of a plan
+    has three parts:
 
     - delays, in which circuits change between two configurations;
     - start-ups, one for each round;
@@ -289,7 +283,8 @@ def _bound_configurations(
     # Too few configurations have no plan. A single one has a bound of its own in a broadcast,
     # whose bytes follow each other, and in an all-reduce, whose bytes wait to be added up.
     rounds = _count_rounds(problem, traffic, configurations)
-    if rounds < 0:
+    n_at_hop = ranks_at_hops(problem.n_ranks, configurations, problem.lanes, problem.two_way)
+    if rounds < 0 or n_at_hop.sum() < traffic.n_known:
         return []
     if problem.flow.from_root and configurations == 1 and problem.hop_s is None:
         return [_bound_pipeline(problem, rounds)]
@@ -307,7 +302,7 @@ def _bound_configurations(
 
     # Even with any number of rounds, blocks go over the fewest hops at least. The name of the
     # bound says what raises it above the bytes of the busiest rank.
-    least_bytes = max(traffic.least_bytes, hop_bytes)
+    least_bytes = max(traffic.least_bytes, traffic.bytes_over(n_at_hop))
     name = "bytes"
     if least_bytes > traffic.least_bytes * (1 + _ROUNDING):
         name = "distance"
@@ -319,20 +314,20 @@ def _bound_configurations(
     # bound. The largest number that is tried, `last_rounds`, counts the least bytes alone, which
     # is a bound for all larger ones as well. Without detours the first number decides.
     found: list[BoundTerms] = []
-    has_detours = bool(traffic.sorted_bytes.any()) and round_s > 0
+    has_detours = bool(traffic.largest_bytes.any()) and round_s > 0
     last_rounds = rounds + MOST_MORE
     for n_rounds in range(rounds, last_rounds + 1):
         seconds = problem.first_delay_s + fixed_s + n_rounds * round_s
         seconds += problem.sending_s(least_bytes)
         is_last = not has_detours or seconds >= best_s
         if not is_last and n_rounds < last_rounds:
-            # In so few rounds data cannot wait for the shortest way. ``detours[k]`` are the hops
-            # that they take at least to the k-th nearest rank: with 8 ranks, 3 configurations and
-            # 3 rounds 1, 1, 1, 2, 2, 2 and 3. Bytes beyond `least_bytes` take time, too.
-            detours = hops_within(
-                problem.n_ranks, configurations, n_rounds, problem.lanes, problem.two_way
+            # In so few rounds data cannot wait for the shortest way, and fewer ranks are near:
+            # with 8 ranks, 3 configurations and 3 rounds 3 at one hop, 3 at two, and 1 at three.
+            # Bytes beyond `least_bytes` take time, too.
+            n_at_hop = ranks_at_hops(
+                problem.n_ranks, configurations, problem.lanes, problem.two_way, n_rounds
             )
-            carried_bytes = max(least_bytes, traffic.bytes_over(detours))
+            carried_bytes = max(least_bytes, traffic.bytes_over(n_at_hop))
             seconds += problem.sending_s(carried_bytes - least_bytes)
             if carried_bytes > traffic.least_bytes * (1 + _ROUNDING):
                 name = "distance"

@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import repeat
 from typing import NamedTuple
 
-from optmatch.problems.collectives.bounds import BoundTerms, bound_terms, distances
+from optmatch.problems.collectives.bounds import (
+    BoundTerms,
+    add_up_hops,
+    bound_terms,
+    ranks_at_hops,
+)
 from optmatch.problems.collectives.fields import CollectiveFields, plain_fields
 from optmatch.problems.collectives.sums import MOST_PROGRAMMED, Costs, bound_sums_s
 
@@ -122,16 +127,15 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
     together = BoundTerms(moved_bytes / total_rate_bytes_per_s, "cut", 1)
 
     terms: list[BoundTerms] = []
-    hops_of_configurations = islice(distances(islands, problem.island), islands)
-    # ``hops[k]``: how many rails lead to the k-th nearest other island, of those that are reached.
-    for configurations, hops in enumerate(hops_of_configurations, start=1):
+    for configurations in range(1, islands + 1):
         delays_s = (configurations - 1) * problem.delay_s + problem.first_delay_s
         if terms and delays_s >= min(terms).seconds:
             break
         # For an all-to-all, the hops from an island to all others together, if all can be reached.
         n_hops = 0.0
-        if problem.flow.has_pairs and len(hops) == islands - 1:
-            n_hops = float(hops.sum())
+        n_at_hop = ranks_at_hops(islands, configurations, problem.island)
+        if problem.flow.has_pairs and n_at_hop.sum() == islands:
+            n_hops = add_up_hops(n_at_hop)
         seconds = delays_s + _bound_rounds(problem, configurations, n_hops)
         terms.append(BoundTerms(seconds, "cut", configurations))
         # More configurations are of no use once each block goes over one hop.
