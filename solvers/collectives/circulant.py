@@ -301,7 +301,7 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
     is_whole = True
     for circulant in quick[1:]:
         seconds = circulant.time_s(problem)
-        if seconds < best_s and _is_affordable(circulant, clock):
+        if seconds < best_s and _is_affordable(problem, circulant, clock):
             best = circulant
             best_s = seconds
         elif seconds < best_s:
@@ -327,12 +327,13 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
             except InputError:  # fewer sums do not reach all ranks
                 continue
             seconds = circulant.time_s(problem)
-            if seconds < best_s and _is_affordable(circulant, clock):
+            if seconds < best_s and _is_affordable(problem, circulant, clock):
                 best = circulant
                 best_s = seconds
             elif seconds < best_s:
                 is_whole = False
-            if clock.exceeded(0) is not None:
+            # The time that is left is for writing the best one down.
+            if clock.exceeded(0) is not None or not _is_affordable(problem, best, clock):
                 return best, False
     return best, is_whole
 
@@ -362,13 +363,13 @@ def route_digit_values(n: int, held: tuple[int, ...]) -> Circulant:
     return Circulant(shifts[:n_used], exponents[:, :n_used].view(np.int8))
 
 
-def _is_affordable(circulant: Circulant, clock: Clock) -> bool:
+def _is_affordable(problem: Collective, circulant: Circulant, clock: Clock) -> bool:
     """Tell whether there is time and memory to write down an all-to-all and its circuits."""
     # A large plan lists the sends of the blocks of rank 0 alone, but the ports of all ranks.
-    n = len(circulant.exponents)
-    n_sends = n * circulant.hops
+    n_sends = problem.n_ranks * circulant.hops
     if ranks_to_store(n_sends):
-        n_sends = circulant.hops + n * len(circulant.shifts) // PORTS_OF_A_SEND
+        n_ports = problem.n_ranks * problem.lanes * len(circulant.shifts)
+        n_sends = circulant.hops + n_ports // PORTS_OF_A_SEND
     return n_sends <= QUICK_SENDS or is_affordable(n_sends, clock)
 
 

@@ -563,6 +563,15 @@ class _Tries(NamedTuple):
         """Return the seconds of the fastest plan; `below_s` if none takes less."""
         return min([below_s, *(plan.time_s for plan in self.plans.values())])
 
+    @property
+    def check_s(self) -> float:
+        """The seconds of CPU to check the fastest plan, about half of those to lay it out."""
+        if not self.plans:
+            return 0.0
+        plan = _fastest(self.plans).plan
+        n_sends = len(plan.sends) + plan.circuits.size / PORTS_OF_A_SEND
+        return n_sends / SENDS_PER_S / 2
+
 
 def _try_all(
     problem: Collective,
@@ -638,11 +647,13 @@ def _try_method(
     so that the plans of other methods are kept; or if `within_budgets` asks for link budgets and
     no order of ranks keeps to them.
     """
-    # A search that takes all the time it gets leaves as much to each of those that follow.
+    # A search that takes all the time it gets leaves as much to each of those that follow, and
+    # beside that the time to check the best plan so far.
     own_clock = clock
     if name in tries.long_searches and math.isfinite(clock.remaining_s):
         n_searches = len(tries.long_searches) - tries.long_searches.index(name)
-        limits = replace(clock.limits, time_s=clock.remaining_s / n_searches)
+        search_s = max(0.0, clock.remaining_s - tries.check_s) / n_searches
+        limits = replace(clock.limits, time_s=search_s)
         own_clock = Clock(limits=limits, now=clock.now, started=clock.now(), outer=clock)
     try:
         plan = FINDERS[name].find(problem, own_clock, tries.best_s(below_s))
