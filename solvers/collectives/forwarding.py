@@ -449,7 +449,7 @@ def list_relays(problem: Collective, clock: Clock) -> Iterator[Relay]:
     if problem.flow.from_root:
         chains += list_chains(problem, in_parts=True)
     all_rounds = dict.fromkeys(chain.rounds for chain in chains)
-    strides_that_stay = {(1,)}
+    strides_that_stay: set[tuple[int, ...]] = {(1,)}
     if not problem.flow.has_pairs:
         strides_that_stay |= {tuple(stride for stride, _ in rounds) for rounds in all_rounds}
     for topology in list_topologies(problem, clock):
