@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from optmatch.model import InputError, number
-from optmatch.model.numbers import check_seconds
 from optmatch.problems.rails.problem import RailJob
 
 _EXACT = 1e-9
 _TRIES = 60
+_LONGEST_S = 1e6
 
 
 def calibrate(job: RailJob, step_s: float) -> RailJob:
@@ -48,7 +48,9 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
     0.01
     """
     step_s = number("step_s", step_s)
-    check_seconds("step_s", step_s)
+    if step_s > _LONGEST_S:
+        text = f"step_s = {step_s:g}: {_LONGEST_S:g} s at most are expected"
+        raise InputError(text, where="step_s")
     if job.workload.model is None:
         raise InputError("a recorded step has times of its own", where="workload.recorded")
 
