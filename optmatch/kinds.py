@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optmatch import problems
 from optmatch.model import InputError, Problem, Solution
+from optmatch.model.errors import nearest_name
 from optmatch.model.limits import start_in_thread
 from optmatch.verify.report import Findings
 
@@ -301,13 +301,10 @@ def check_method_name(name: str, kind: str | None = None, where: str = "method")
     known_names = sorted({m.name for m in all_methods() if kind in (None, m.solves.kind)})
     if isinstance(name, str) and name in known_names:
         return
-    close = get_close_matches(str(name), known_names, n=1)
-    if close:
-        hint = f"perhaps {close[0]!r}"
-    elif kind is not None:
-        hint = f"methods for {kind} are {', '.join(known_names)}"
-    else:
-        hint = "`optmatch methods` lists them"
+    otherwise = "`optmatch methods` lists them"
+    if kind is not None:
+        otherwise = f"methods for {kind} are {', '.join(known_names)}"
+    hint = nearest_name(str(name), known_names, otherwise)
     nothing = "no method" if kind is None else f"no method for {kind}"
     raise InputError(f"method = {name!r:.60}: {nothing} has this name; {hint}", where=where)
 

@@ -57,7 +57,11 @@ _SLOT_BEFORE = Parsed("slot", _read_slot_before, "the number of a slot, or previ
 @click.command(cls=Export)
 @click.argument("file", metavar="SCHEDULE", type=click.Path())
 @click.option(
-    "--to", required=True, shell_complete=_complete_format, help="Name of the format, see below."
+    "--to",
+    metavar="FORMAT",
+    required=True,
+    shell_complete=_complete_format,
+    help="Name of the format, see below.",
 )
 @click.option(
     "-o",

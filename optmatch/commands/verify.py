@@ -31,6 +31,7 @@ from optmatch.commands.shared.outcome import (
 from optmatch.fabrics import Fabric
 from optmatch.model import Problem, Solution, unit_of, write_score
 from optmatch.model.display import name_ports
+from optmatch.model.problem import split_unit, write_amount
 
 if TYPE_CHECKING:
     from optmatch.io.switches.plans import NearestState
@@ -159,7 +160,8 @@ def _print_optics(optics: Any, margins: list[Any], fabric: Fabric, *, per_slot: 
             place_of_figure[figure] = f"  (slot {row['slot']}, {ports})"
     figures = {}
     for figure, value in optics.figures.items():
-        figures[figure] = f"{value:.4g}{place_of_figure.get(figure, '')}"
+        words, unit = split_unit(figure)
+        figures[words] = f"{write_amount(value, unit)}{place_of_figure.get(figure, '')}"
     print_rows(figures, indent=4)
 
     # Frequencies, margins and slots, a line for each.

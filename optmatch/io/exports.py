@@ -27,6 +27,7 @@ from optmatch.io.switches.plans import NamedSwitch, write_commands, write_sonic_
 from optmatch.io.text import csv_text, layout
 from optmatch.model import CellDevice, InputError, Solution
 from optmatch.model.display import view_of_solution
+from optmatch.model.errors import nearest_name
 from optmatch.model.files import check_target, is_stream, path_name, replace_file
 from optmatch.problems.rails.execution.triggers import TriggerPlan
 
@@ -288,7 +289,7 @@ def _write(
     for formats that are `rated` (they have no options); None if the problem states it.
     """
     if to not in EXPORTERS:
-        raise InputError(f"format {to!r}: known are {', '.join(EXPORTERS)}")
+        raise InputError(f"format {to!r}: {nearest_name(str(to), EXPORTERS)}")
     solution.check_fits()
     exporter = EXPORTERS[to]
     for option in options:

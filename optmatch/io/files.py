@@ -343,7 +343,7 @@ def solution_from_tree(tree: Any) -> Solution:
     if not isinstance(stated_digest, str) or stated_digest != digest:  # it may be an array
         raise InputError(
             f"problem_sha256 = {shorten(stated_digest, 66)}, but the problem in this file has"
-            f" {digest}",
+            f" {digest}: /problem is another one than that of the answer; solve it anew",
             where="/problem_sha256",
         )
     fabric = getattr(problem, "broken_fabric", problem.fabric)  # the problem that proofs speak of

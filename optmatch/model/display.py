@@ -111,10 +111,13 @@ def view_of_solution(solution: Any) -> Any:
 
 
 def describe_question(problem: Any) -> str:
-    """Return the kind of a problem and its switch, such as ``routing on benes 8, 8 ports``."""
+    """Return the kind of a problem and its switch, such as ``routing on benes 8, 8 ports``.
+
+    A problem without a switch has its size there, such as ``rail-job of 128 GPUs``.
+    """
     fabric = problem.fabric
     if fabric is None:
-        return str(problem.kind)
+        return f"{problem.kind} of {problem.extent}"
     return f"{problem.kind} on {fabric.title}, {fabric.n_ports} ports"
 
 

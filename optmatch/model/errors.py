@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
 
 _MOST_LETTERS = 3900  # of a message, so that with its end it stays below 4,000
@@ -162,6 +163,20 @@ def pointer(where: str, *parts: str | int) -> str:
     """Extend a JSON pointer (RFC 6901)."""
     escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in parts)
     return "".join((where, *("/" + part for part in escaped)))
+
+
+def nearest_name(name: str, known_names: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint at what was meant by an unknown name.
+
+    Names that begin with it come first, as ``sonic-ocs`` and ``sonic-cli`` with ``sonic``; else
+    the one that is spelt most alike. Without any, it is `otherwise`, or all known names.
+    """
+    known_names = list(known_names)
+    close_names = [known for known in known_names if name and known.startswith(name)]
+    close_names = close_names[:3] or get_close_matches(name, known_names, n=1)
+    if close_names:
+        return f"perhaps {' or '.join(map(repr, close_names))}"
+    return otherwise or f"known are {', '.join(known_names)}"
 
 
 def place_in(named: str, message: str, names: frozenset[str], where: str) -> str:

@@ -159,6 +159,13 @@ def write_amount(value: float, unit: str = "", *, digits: int = 4) -> str:
     return f"{text} {name}".rstrip()
 
 
+_UNIT_OF_ENDING = {
+    **{"bytes_per_s": "B/s", "bytes": "B", "s": "s", "db": "dB"},
+    **{"mw": "mW", "mj": "mJ", "rad": "rad", "m": "m"},
+}
+"""How units are written in which names of figures end; of two endings the longer comes first."""
+
+
 def split_unit(name: str) -> tuple[str, str]:
     """Return the words of the name of a figure, and the unit that its ending says.
 
@@ -166,10 +173,10 @@ def split_unit(name: str) -> tuple[str, str]:
     --------
     >>> split_unit("port_bytes_per_s"), split_unit("delay_s"), split_unit("n_slots")
     (('port', 'B/s'), ('delay', 's'), ('n slots', ''))
-    >>> split_unit("late_s.63")
-    ('late 63', 's')
+    >>> split_unit("late_s.63"), split_unit("heater_mw")
+    (('late 63', 's'), ('heater', 'mW'))
     """
-    for ending, unit in (("bytes_per_s", "B/s"), ("bytes", "B"), ("s", "s"), ("db", "dB")):
+    for ending, unit in _UNIT_OF_ENDING.items():
         if name.endswith(f"_{ending}"):
             return name.removesuffix(f"_{ending}").replace("_", " "), unit
         if f"_{ending}." in name:  # an entry of a field, as late_s.63

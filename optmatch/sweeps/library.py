@@ -25,6 +25,7 @@ from optmatch.model import (
     naming,
     write_score,
 )
+from optmatch.model.errors import nearest_name
 from optmatch.model.files import locked, replace_file
 
 _INDEX_FORMAT = "optmatch/instances/1"
@@ -143,11 +144,8 @@ class Library:
             The name. An unknown one is an `InputError` that names the nearest one.
         """
         if name not in self._entries:
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, self._entries, n=1)
-            hint = f", perhaps {close[0]!r}" if close else " (see `optmatch instances list`)"
-            raise InputError(f"{name!r}: no such instance{hint}", where="name")
+            hint = nearest_name(name, self._entries, "`optmatch instances list` lists them")
+            raise InputError(f"{name!r}: no such instance; {hint}", where="name")
         return self._entries[name]
 
     def path(self, name: str) -> Path:

@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import lru_cache
 from itertools import chain, product
 from math import prod
@@ -40,6 +39,7 @@ from optmatch.model import (
     naming,
 )
 from optmatch.model.declarations import form_of
+from optmatch.model.errors import nearest_name
 from optmatch.model.files import file_path, path_name
 from optmatch.problems import PROBLEMS
 from optmatch.sweeps.processes import Processes, Submits, WorkerDied, stream
@@ -440,7 +440,7 @@ def _read_tasks(
     # keys are known and their values of the right types.
     for key, value in tree.items():
         if key not in _FORM_OF_KEY:
-            raise InputError(_unknown_name(key, list(_FORM_OF_KEY)), where=key)
+            raise InputError(f"{key}: no such name; {nearest_name(key, _FORM_OF_KEY)}", where=key)
         _FORM_OF_KEY[key].check(key, value)
 
     methods = tree.get("methods", [DEFAULT])
@@ -487,20 +487,14 @@ def _check_methods(methods: Any) -> None:
     by_kind: dict[str | None, Any] = methods if isinstance(methods, dict) else {None: methods}
     for kind, names in by_kind.items():
         if kind is not None and kind not in PROBLEMS:
-            raise InputError(_unknown_name(kind, list(PROBLEMS)), where=f"methods/{kind}")
+            hint = nearest_name(kind, PROBLEMS)
+            raise InputError(f"{kind}: no such name; {hint}", where=f"methods/{kind}")
         where = "methods" if kind is None else f"methods/{kind}"
         if not isinstance(names, list):
             raise InputError(f"{names!r}: a list is expected", where=where)
         for name in names:
             if name != DEFAULT:
                 check_method_name(str(name), kind, where)
-
-
-def _unknown_name(name: str, allowed: list[str]) -> str:
-    """Return a message about a name that does not exist, with the nearest one that does."""
-    close = get_close_matches(name, allowed, n=1)
-    hint = f"perhaps {close[0]!r}" if close else f"known are {', '.join(allowed)}"
-    return f"{name}: no such name; {hint}"
 
 
 def _read_files(patterns: list[Any], folder: Path) -> Iterator[tuple[str, Problem]]:

@@ -903,3 +903,56 @@ def test_what_is_wrong_is_told_by_the_names_of_ports() -> None:
     shown = call("verify", "s.json", code=5).stdout
     assert "from port 0 (rack-9) to port 1: all demand is served" in shown
     assert "from port 2 (rack-11) to port 0 (rack-9): all demand is served" in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("export", "s.json", "--format", "csv"), "Did you mean '--to FORMAT'?"),
+        (("methods", "--kind", "demand"), "Did you mean '[NAME|KIND]'?"),
+        (("verify", "--schedule", "s.json"), "Did you mean 'SCHEDULE...'?"),
+        (("solve", "--time-limt", "3", "s.json"), "Did you mean '--time-limit'?"),
+    ],
+)
+def test_an_option_of_another_name_is_told_by_what_help_calls_it(command: Any, told: str) -> None:
+    assert told in " ".join(call(*command, code=2).stderr.split())
+
+
+def test_a_format_is_likened_to_those_that_begin_so() -> None:
+    write_demand()
+    call("solve", "demand.json", "-o", "s.json")
+    refused("'sonic': perhaps 'sonic-ocs' or 'sonic-cli'", "export", "s.json", "--to", "sonic")
+    refused("'perfeto': perhaps 'perfetto'", "export", "s.json", "--to", "perfeto")
+
+
+def test_figures_of_light_have_units() -> None:
+    om.save(om.solve(om.Routing(om.Benes(4), [1, 0, 3, 2]), seed=0), "s.json")
+    shown = call("verify", "s.json", "--optics").stdout
+    assert re.search(r"largest heater +[\d.]+ mW\n", shown)
+    assert re.search(r"longest delay +[\d.]+ ps\n|longest delay +[\d.]+ ns\n", shown)
+    assert not re.search(r"^ +[a-z ]+ (db|mw|mj|s|m|rad)  ", shown, re.MULTILINE)
+
+
+def test_a_changed_problem_is_to_be_solved_anew() -> None:
+    write_demand()
+    call("solve", "demand.json", "-o", "s.json")
+    tree = json.loads(Path("s.json").read_text())
+    tree["problem"]["delay_s"] = 2.0
+    Path("s.json").write_text(json.dumps(tree))
+    refused("/problem is another one than that of the answer; solve it anew", "verify", "s.json")
+
+
+def test_rates_may_be_in_powers_of_1024() -> None:
+    call(*UNIFORM, "--delay", "1 ms", "--rate", "450GiB/s", "-o", "a.json")
+    demand: Any = om.load("a.json")
+    assert demand.rate_bytes_per_s == 450 * 2**30
+
+
+def test_problems_without_a_switch_say_how_large_they_are() -> None:
+    job = ("--preset", "mixtral-8x22b", "--gpus", "128", "--delay", "2ms", "-o", "job.json")
+    told = call("generate", "rail-job", *job).stderr
+    assert "rail-job of 128 GPUs, delay 2 ms, no answer is below" in told
+    told = call(
+        "generate", "port-sharing", "--resources", "9", "--jobs", "2", "-o", "p.json"
+    ).stderr
+    assert "port-sharing of 9 resources, 2 jobs, no answer is below" in told

@@ -96,8 +96,8 @@ def test_figures_are_said_in_words(tmp_path: Path) -> None:
 
     (slot,) = json.loads(call("verify", path, "--optics", "--json").stdout)["optics"]["slots"]
     for words, circuit in (
-        ("worst insertion loss db", slot["worst_loss_circuit"]),
-        ("worst signal to crosstalk db", slot["worst_crosstalk_circuit"]),
+        ("worst insertion loss", slot["worst_loss_circuit"]),
+        ("worst signal to crosstalk", slot["worst_crosstalk_circuit"]),
     ):
         (line,) = [line for line in shown.splitlines() if words in line]
         assert line.endswith(f"(slot 0, port {circuit[0]} to port {circuit[1]})")

@@ -17,9 +17,9 @@ import numpy as np
 from click.core import ParameterSource
 
 from optmatch.commands.shared.outcome import (
-    HINTS,
     IS_QUIET,
     STDIN,
+    hint_of_unit,
     read,
     say,
     say_remarks,
@@ -316,7 +316,7 @@ _UNITS_OF_RATES = {
     for prefix, factor in _PREFIXES.items()
     for unit, bits in (("b", 8), ("bit", 8), ("bits", 8), ("B", 1), ("byte", 1), ("bytes", 1))
     for per in ("/s", "ps")
-}
+} | {f"{unit}/s": factor for unit, factor in _UNITS_OF_BYTES.items()}
 
 
 def read_seconds(text: str) -> float:
@@ -338,13 +338,13 @@ def read_seconds(text: str) -> float:
 def read_rate(text: str) -> float:
     """Return the bytes per second of a text: a number, perhaps with a unit.
 
-    In it ``b`` is a bit and ``B`` a byte, and prefixes are powers of 1000. Anything else is a
-    ``ValueError``.
+    In it ``b`` is a bit and ``B`` a byte, and prefixes are powers of 1000, those of ``GiB/s`` of
+    1024. Anything else is a ``ValueError``.
 
     Examples
     --------
-    >>> read_rate("100Gbit/s"), read_rate("12.5 GB/s"), read_rate("12.5e9")
-    (12500000000.0, 12500000000.0, 12500000000.0)
+    >>> read_rate("100Gbit/s"), read_rate("12.5 GB/s"), read_rate("12.5e9"), read_rate("2GiB/s")
+    (12500000000.0, 12500000000.0, 12500000000.0, 2147483648.0)
     """
     return _read_amount(text, _UNITS_OF_RATES)
 
@@ -363,11 +363,7 @@ def _read_bytes_of(text: str) -> float:
     return _read_amount(text, _UNITS_OF_BYTES)
 
 
-class Amount(Parsed):
-    """A number, perhaps with its unit."""
-
-
-class Duration(Amount):
+class Duration(Parsed):
     """Seconds, or a number with its unit: 20us, 250ms, 2h; or what a journal has measured.
 
     The text of a journal is such as ``measured:p99:play.jsonl``: p50, p99 or longest of the delays
@@ -398,13 +394,13 @@ class Duration(Amount):
         return float(getattr(delays, f"{match[1]}_s"))
 
 
-RATE = Amount(
+RATE = Parsed(
     "rate",
     read_rate,
     "a rate is expected, in bytes per second or with its unit, as 100Gbit/s, 10Gb/s,"
     " 400Mbit/s, 12.5GB/s, 50MB/s",
 )
-BYTES = Amount(
+BYTES = Parsed(
     "bytes",
     _read_bytes_of,
     "a number of bytes is expected, or one with its unit, as 100MB, 4MiB",
@@ -821,28 +817,6 @@ KINETO = (
 )
 
 
-def _hint_of_unit(word: str, ctx: click.Context) -> str:
-    """Return what to type where a unit stands apart from its number: ``--delay 25 ms``.
-
-    Its word belongs to no option, and the values of `ctx` that were typed tell whose unit it is.
-    Empty if it is no unit.
-    """
-    for param in ctx.command.params:
-        value = ctx.params.get(param.name or "")
-        is_typed = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if not isinstance(param.type, Amount) or value is None or not is_typed:
-            continue
-        try:
-            param.type.read(f"1 {word}")
-        except ValueError:
-            continue
-        return f"{word}: a number and its unit are one word: {param.opts[0]} '{value:g} {word}'"
-    return ""
-
-
-HINTS.append(_hint_of_unit)
-
-
 def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the traces that a command reads.
 
@@ -852,11 +826,10 @@ def given_traces(kineto: bool, files: tuple[str, ...]) -> tuple[str, ...] | None
     if kineto and not files:
         raise click.UsageError("--kineto: name the FILEs of the traces, one a rank")
     if files and not kineto:
-        hint = _hint_of_unit(files[0], click.get_current_context())
-        if hint:
-            raise click.UsageError(hint)
+        hint = hint_of_unit(files[0], click.get_current_context())
         raise click.UsageError(
-            f"{files[0]}: FILEs are traces, which --kineto reads; a matrix is read by"
+            hint
+            or f"{files[0]}: FILEs are traces, which --kineto reads; a matrix is read by"
             f" --matrix {files[0]}"
         )
     return files or None
@@ -917,7 +890,7 @@ def describe_problem(problem: Problem) -> str:
     rate_bytes_per_s = getattr(problem, "rate_bytes_per_s", None)
     if rate_bytes_per_s is not None:
         parts.append(f"rate {write_amount(rate_bytes_per_s, 'B')}/s")
-    delay_s = getattr(problem, "delay_s", None)
+    delay_s = getattr(getattr(problem, "network", problem), "delay_s", None)
     if delay_s is not None:
         delay = "of its cells" if delay_s == "cells" else write_amount(delay_s, "s")
         parts.append(f"delay {delay}")

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from optmatch.commands.shared.examples import EXAMPLES
 from optmatch.commands.shared.interrupt import heeding
@@ -203,7 +204,7 @@ class Main(LaterGroup):
             click.echo(exc.ctx.get_help())
             code = SOLVED
         except click.ClickException as exc:
-            _hint_at_units(exc).show()
+            _hint_at_words(exc).show()
             code = USAGE
         except (OptMatchError, OSError, MemoryError) as exc:
             say(describe(exc))
@@ -216,21 +217,42 @@ class Main(LaterGroup):
             formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
 
 
-def _hint_at_units(error: click.ClickException) -> click.ClickException:
-    """Return what to type instead of an error on a word too many, where the word is a unit."""
-    word = re.fullmatch(r"Got unexpected extra argument \((\S+)\)", error.message)
+def _hint_at_words(error: click.ClickException) -> click.ClickException:
+    """Return what to type instead of an error on a word too many, or on an option of other tools.
+
+    The word may be a unit. The option may be what help calls a value: ``--format`` of ``--to
+    FORMAT``, or ``--schedule`` of the argument SCHEDULE.
+    """
     ctx = getattr(error, "ctx", None)
-    if word is None or ctx is None:
-        return error
-    for find_hint in HINTS:
-        hint = find_hint(word[1], ctx)
-        if hint:
-            return click.UsageError(hint, ctx)
-    return error
+    if ctx is not None and isinstance(error, click.NoSuchOption):
+        word = error.option_name.lstrip("-").upper()
+        for param in ctx.command.params:
+            if word in re.findall(r"\w+", param.metavar or str(param.name).upper()):
+                flag = f"{param.opts[0]} " if isinstance(param, click.Option) else ""
+                meant = f"Did you mean '{flag}{param.make_metavar(ctx)}'?"
+                return click.UsageError(f"{error.message} {meant}", ctx)
+    extra = re.fullmatch(r"Got unexpected extra argument \((\S+)\)", error.message)
+    hint = hint_of_unit(extra[1], ctx) if extra and ctx else ""
+    return click.UsageError(hint, ctx) if hint else error
 
 
-HINTS: list[Callable[[str, click.Context], str]] = []
-"""Functions that say what to type instead of a word too many; empty where they know nothing."""
+def hint_of_unit(word: str, ctx: click.Context) -> str:
+    """Return what to type where a unit stands apart from its number: ``--delay 25 ms``.
+
+    Its word belongs to no option, and the values of `ctx` that were typed tell whose unit it is.
+    Empty if it is no unit.
+    """
+    for param in ctx.command.params:
+        value = ctx.params.get(param.name or "")
+        is_typed = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if param.type.name not in ("duration", "rate", "bytes") or value is None or not is_typed:
+            continue
+        try:
+            param.type.convert(f"1 {word}", param, ctx)
+        except click.BadParameter:
+            continue
+        return f"{word}: a number and its unit are one word: {param.opts[0]} '{value:g} {word}'"
+    return ""
 
 
 def _code_of(error: Exception) -> int:

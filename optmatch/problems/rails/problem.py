@@ -135,6 +135,11 @@ class RailJob(_Built):
         recorded = self.workload.recorded
         return self.parallelism.n_ranks if recorded is None else recorded.n_ranks
 
+    @property
+    def extent(self) -> str:
+        """How large the job is, in words."""
+        return f"{self.n_gpus} GPUs"
+
     def groups(self) -> tuple[Group, ...]:
         """List the communicator groups that communicate: of two ranks or more."""
         if self.workload.recorded is not None:

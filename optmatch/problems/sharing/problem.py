@@ -142,6 +142,11 @@ class PortSharing(Displayed):
             raise InputError(f"{message}: no resource can serve it", where="jobs")
 
     @property
+    def extent(self) -> str:
+        """How many resources and jobs there are, in words."""
+        return f"{self.resources.n_resources} resources, {self.jobs.n_jobs} jobs"
+
+    @property
     def fabric(self) -> None:
         """None: a switch is another question, that of the circuits of each job."""
         return None
