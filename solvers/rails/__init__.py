@@ -1,4 +1,40 @@
-"""Rails of training jobs: what each rail holds when, policies, timetables."""
+"""Rails of training jobs: what each rail holds when, policies, timetables.
+
+Words of this room:
+
+Seat
+    A GPU of the one rail that stands for all rails that are alike, in all replicas (`seats`): a
+    class of ranks that do the same. With 8 rails of 16 GPUs that all do the same there are 16
+    seats, each of 8 ranks.
+Replica
+    A block of data-parallel ranks that does the same as all others on other GPUs (`replicas`).
+Node
+    A computation of a seat, or one communication of several seats, which are its *members*. It
+    *rides* a rail, or is beside all rails. A communication *crosses* if it goes around the members
+    of all replicas.
+Place
+    The position of a member in its group, from 0; of a seat in an order of seats.
+Circuit
+    From a seat to another one, which is named by its number if it is in the same replica, and by
+    this number plus the number of seats if it is in the next one: the circuit *crosses*. Of a job
+    that is not split into replicas no circuit crosses.
+Bundle
+    Some ports of every GPU that always hold the same circuits: with four ports, two bundles may
+    have three ports and one. A bundle has one sending and one receiving side at each seat.
+Lane
+    The port of one number at every GPU, or two of them where ports are bidirectional.
+Ring
+    A permutation of the seats, of one cycle or of several. Data that go over a ring pass from
+    seat to seat, and the seats between two members of a communication *forward* them. The
+    *initial* ring of a bundle is up when the step begins, and again when it ends.
+Stride
+    How many places further on in its group a member sends over a circuit.
+Chord
+    A bundle of one port whose initial ring leads one stride further on in each group of an
+    all-to-all. A chord of stride 2 among 8 members leads from place 0 to 2, from 1 to 3, from 7 to 1.
+Block
+    The data of one member for one other in an all-to-all: each of n members sends n - 1 blocks.
+"""
 
 from __future__ import annotations
 

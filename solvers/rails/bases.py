@@ -1,10 +1,7 @@
 """Bases: the circuits that a rail holds unless something else is worth a change.
 
-Words of this module:
+Words of this module; seat is one of the package:
 
-Seat
-    A GPU of the one rail that stands for all rails that are alike
-    (`optmatch.solvers.rails.seats`).
 Component
     Seats that communicate with each other, directly or through others; named by its least seat.
 Family

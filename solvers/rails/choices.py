@@ -11,14 +11,9 @@ The kernel of `optmatch.solvers.rails.decoder` makes the schedule of one choice 
 3. The search ends at the bound of the step, when its trials or its work are used up, or in time to
    make a plan of the best choice.
 
-The words of the kernel are those of `optmatch.solvers.rails.decoder`. In short: a *seat* is a GPU,
-and a *node* a computation or one communication, which *rides* a rail. A *bundle* is some ports of
-every GPU with the same circuits, a *ring* a permutation of seats along which data pass from seat
-to seat, and the *initial* ring of a bundle is up when the step begins. A *chord* is a bundle of
-one port whose circuits lead a *stride*, a fixed number of members further on, in every group of an
-all-to-all. The *route* of a node is the number of a ring, `STRAIGHT` (circuits from member to
-member), `CHORDS`, or `EITHER`, by which it takes the one that ends soonest. A *replica* is a block
-of ranks that does the same as all others; a node *crosses* if it goes around all replicas.
+Seat, node, bundle, ring, chord, stride and replica are words of the package. The *route* of a node
+is the number of a ring, `STRAIGHT` (circuits from member to member), `CHORDS`, or `EITHER`, by
+which it takes the one that ends soonest (`optmatch.solvers.rails.decoder`).
 
 Words of this module:
 

@@ -1,17 +1,10 @@
 """All-to-alls over chords: circuits that stay, each port to another member of the group.
 
-Words of this module:
-
-Chord
-    The circuits of one port of all members: port p of each leads to the member a fixed number of
-    places further on, on the circle of members. The chords together are a circulant graph.
-Stride
-    How many places further on a chord leads.
-Part
-    The data of one member for one other; a part whose distance is no stride takes several hops.
-Route
-    How often a part takes each port; the order of its hops does not matter. With strides 1 and 3
-    the part for the member 5 places further on may go as 1 + 1 + 3 in some order: hops (2, 1).
+Chord, stride and block are words of the package; the chords of a group together are a circulant
+graph on its members. A *part* (`ChordRoutes`) is a block: if its distance, how many places further
+on it goes, is no stride, it takes several hops. The *route* of a part is how often it takes each
+port, as the order of its hops does not matter: with strides 1 and 3 the part for the member 5
+places further on may go as 1 + 1 + 3 in some order, hops (2, 1).
 
 Which routes the parts take is a linear programme: as symmetry lets all members do the same, the
 busiest port of one member decides the time.

@@ -1,15 +1,8 @@
 """How communication is done on a rail: peers and bytes of its members in each round.
 
-Words of this module:
-
-Place
-    The position of a rank in its group.
-Lane
-    The ports of one number at all GPUs; a communication uses one lane or several.
-Round
-    A part of a communication in which circuits stay; peers change from round to round.
-Ring
-    A cycle through all members; each sends to the next one.
+Place and lane are words of the package. A *round* is a part of a communication in which circuits
+stay; peers change from round to round. A *ring* is a cycle through all members here, of which each
+sends to the next one.
 """
 
 from __future__ import annotations

@@ -13,46 +13,29 @@ searches for:
 
 `trace` lists afterwards the seats that forward.
 
+Seat, node, circuit, bundle, ring, chord, stride and block are words of the package. In short,
+circuits lead from *seat* to seat, and one that crosses to the next replica has the number of its
+seat plus the number of seats; a *bundle* is some ports of every GPU with equal circuits.
+
 Words of this module:
 
-Seat
-    A GPU of the one rail that stands for all rails that are alike
-    (`optmatch.solvers.rails.seats`). Circuits lead from seat to seat.
-Node
-    A computation, or one communication of several seats, which are its *members*.
-Bundle
-    Some ports of every GPU that always hold the same circuits: with four ports, two bundles may
-    have three ports and one. A bundle has one sending and one receiving side at each seat.
-Ring
-    A permutation of the seats, of one cycle or of several. Data that go over a ring pass from
-    seat to seat, and the seats between two members of a communication *forward* them.
-Circuit
-    From a seat to another one, which is named by its number if it is in the same replica, and by
-    this number plus the number of seats if it is in the next one: the circuit *crosses*. Replicas
-    do the same on other GPUs (`optmatch.solvers.rails.replicas`); of a job that is not split no
-    circuit crosses.
 Hop
     One circuit that data pass: without seats that forward, a member is one hop from the next.
 Initial ring
-    The ring of the same number as a bundle: its circuits are up when the step begins, and again
-    when it ends.
+    The ring of the same number as a bundle.
 Route
     How the data of a node go: over one ring of one bundle, *straight* (over circuits from each
     member to the next one, with nobody between), or over chords. A circuit of the route that is
     not up is set up first, and takes the place of those that its two ports held.
-Block
-    The data of one member for one other in an all-to-all: each of n members sends n - 1 blocks.
 Stage
-    One part of an all-to-all that goes straight: in each stage all circuits of the members lead
-    the same number of places further on, which is the *stride* of the stage.
+    One part of an all-to-all that goes straight: in each stage all circuits have one stride.
 Menu
     The table of the schemes to do an all-to-all in stages (`optmatch.solvers.rails.exchanges`).
 Hold
     A node holds the circuits of its route until it ends: their ports are not free before.
-Chord
-    A bundle of one port whose initial ring leads a stride further on in each group of experts. An
-    all-to-all goes over all chords at once, and a collective over those whose stride makes a ring
-    of its members.
+
+An all-to-all goes over all chords at once, and a collective over those chords whose stride makes a
+ring of its members.
 
 In all kernels `graph` is the step, `node` the communication that is to be scheduled, `choice` the
 choice that is timed, and ``choice.layout`` or `layout` its rings and bundles: ``rate[bundle]`` is
@@ -157,7 +140,7 @@ class RailLayout(NamedTuple):
     rate: Floats
     """``rate[bundle]``: bytes per second of all its ports."""
     load: Floats
-    """``load[n]``: the parts that the busiest chord carries in an all-to-all of n members, a part
+    """``load[n]``: the blocks that the busiest chord carries in an all-to-all of n members, a block
     that takes several hops once for each; infinite where the strides do not lead everywhere."""
 
 

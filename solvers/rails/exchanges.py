@@ -1,15 +1,9 @@
 """All-to-alls in stages: rings of members whose circuits lead so many places further on.
 
-Words of this module:
-
-Block
-    The data of one member for one other; its distance is how many places further on that is.
-Stage
-    A time in which the circuits of all members stay; blocks may take several hops in it.
-Stride
-    How many places further on the circuits of a stage lead.
-Menu
-    A table of schemes to do all-to-alls of some sizes, each with its stages and their strides.
+A *block* is the data of one member for one other, and its *distance* is how many places further on
+that one is. A *stage* is a time in which the circuits of all members stay and have one *stride*;
+blocks may take several hops in it. The *menu* is a table of schemes to do all-to-alls of some
+sizes, each with its stages and their strides.
 
 With a few stages one after another every block goes over several hops: fewer changes than with a
 ring for each distance, and fewer bytes than around one ring. Among 6 members, the strides 1 and 3

@@ -1,11 +1,7 @@
 """Plans that forward data over circuits of a rail: which circuits stay, and which changes pay.
 
-The words are those of `optmatch.solvers.rails.decoder`. A *seat* is a GPU of one rail, for all
-rails and replicas that do the same; a *bundle* is some ports of every GPU with equal circuits; a
-*ring* is a permutation of seats, and the initial ring of a bundle is up when the step begins. A
-*circuit* is named by the seat to which it leads, plus the number of seats if it leads to the next
-replica. A *chord* is a bundle of one port that leads a *stride*, a number of places, further on in
-a group. A *relay* is a GPU that forwards data of others.
+Seat, bundle, ring, circuit and chord are words of the package. A *relay* is a GPU that forwards
+data of others. The *turn* of a relay is how many replicas further on it is than the sender.
 """
 
 from __future__ import annotations

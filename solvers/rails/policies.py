@@ -11,16 +11,18 @@ A plan is made in five steps:
 5. Communications, computations and changes are events of a graph, and its longest paths are their
    times. `Draft.build` writes the plan out for all ranks and rails.
 
-Seat, place, end, lane, peer and node are the words of `optmatch.solvers.rails.transfers`, line and
-turn those of `optmatch.solvers.rails.timetable`. In short: a *seat* stands for all GPUs that do
-the same. Its *ends* are the side where its ports transmit and the side where they receive. A
-*lane* is one port of each GPU, and the *peer* of an end on a lane is the seat that it faces. A
-*node* is a computation, or one round of a communication. A *place* is the position of a node among
-the communications of all seats. A *line* is the uses of one lane of one end, one after another. An
-end *turns* on a lane when it gives up its circuit to face another peer.
+Seat and lane are words of the package. The *ends* of a seat are the side where its ports transmit
+and the side where they receive, and the *peer* of an end on a lane is the seat that it faces
+(`optmatch.solvers.rails.transfers`). A *line* is the uses of one lane of one end, one after
+another; an end *turns* on a lane when it gives up its circuit to face another peer
+(`optmatch.solvers.rails.timetable`).
 
 Words of this module:
 
+Node
+    A computation, or one round of a communication.
+Place
+    The position of a node among the communications of all seats.
 Program
     The communications of a seat in an order; what stands later starts no sooner where both need
     the same lane of an end.

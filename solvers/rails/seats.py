@@ -1,14 +1,7 @@
 """A step folded rail by rail: one rail of equals, on which every GPU stands for itself.
 
-Words of this module:
-
-Seat
-    A class of ranks: the GPU of one number on each of some rails that are alike. With 8 rails of
-    16 GPUs that all do the same there are 16 seats, each of 8 ranks. Of a large job, GPUs at one
-    place of all replicas (`optmatch.solvers.rails.replicas`) are one seat.
-Node
-    A computation of a seat, or one communication. A node that rides a rail is one communication
-    there, and its members are seats.
+A *seat* is a class of ranks: the GPU of one number on each of some rails that are alike and, of a
+large job, in all replicas (`optmatch.solvers.rails.replicas`). Node is a word of the package.
 """
 
 from __future__ import annotations

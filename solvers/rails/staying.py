@@ -1,7 +1,7 @@
 """A bound that counts changes: they take their delay, or else data go around a ring.
 
-The words are those of `optmatch.solvers.rails.seats`: a seat is a GPU of the one rail that stands
-for all rails that are alike, and nodes that ride it are communications of seats.
+Seat, node, stride and block are words of the package; nodes that ride the rail are communications
+of seats.
 """
 
 from __future__ import annotations
@@ -87,11 +87,10 @@ def _bound_if_none_changes(seats: Seats) -> float:
 def time_exchanges(seats: Seats, delay_s: float) -> Floats:
     """List a lower bound of the time of each all-to-all, in seconds, in the order of their nodes.
 
-    A stride is how many places further on in its group a member sends over a circuit. A part is
-    the data of one member for one other: each of n members sends n - 1 parts. The bound is the
-    least of these times, over all numbers s of strides:
+    Each of n members sends n - 1 blocks. The bound is the least of these times, over all numbers s
+    of strides:
 
-    - s parts go over one hop, s (s + 1) / 2 at most over two, and so on;
+    - s blocks go over one hop, s (s + 1) / 2 at most over two, and so on;
     - the p ports of a GPU hold p strides at a time, and change side by side, so that s strides
       take (s - p) / p delays: 1.5 of them for 5 strides and 2 ports.
 
@@ -106,32 +105,32 @@ def time_exchanges(seats: Seats, delay_s: float) -> Floats:
     least_s = np.empty(len(nodes))
     for n in np.unique(n_members).tolist():
         rows = n_members == n
-        part_s = (send_s[rows] + latency_s[rows]) / (n - 1)  # of one part over one hop
+        block_s = (send_s[rows] + latency_s[rows]) / (n - 1)  # of one block over one hop
 
-        # Around a ring, which is one stride, parts take 1 to n - 1 hops, n / 2 in the mean: so
+        # Around a ring, which is one stride, blocks take 1 to n - 1 hops, n / 2 in the mean: so
         # often each byte is sent. Latencies of further hops are not counted.
         fastest_s = send_s[rows] * n / 2 + latency_s[rows]
 
-        # With more strides parts take fewer hops, but more strides than ports need changes. To try
-        # fewer strides than ports is needless, as these need no change either; with n - 1 strides
-        # each part goes over one hop, so more are of no use.
+        # With more strides blocks take fewer hops, but more strides than ports need changes. Fewer
+        # strides than ports need not be tried, as they need no fewer changes; with n - 1 strides
+        # each block goes over one hop, so more are of no use.
         for n_strides in range(max(n_ports, 2), max(n_ports, n - 1) + 1):
             changes_s = 0.0
             if n_strides > n_ports:
                 changes_s = (n_strides - n_ports) / n_ports * delay_s
-            strides_s = _count_least_hops(n, n_strides) * part_s + changes_s
+            strides_s = _count_least_hops(n, n_strides) * block_s + changes_s
             fastest_s = np.minimum(fastest_s, strides_s)
         least_s[rows] = fastest_s
     return least_s
 
 
 def _count_least_hops(n_members: int, n_strides: int) -> int:
-    """Return a lower bound of the hops that the n - 1 parts of a member take, all together.
+    """Return a lower bound of the hops that the n - 1 blocks of a member take, all together.
 
     Over s strides at most C(h + s - 1, h) distances are h hops away: so many multisets of h
-    strides there are. With 6 members and 2 strides two parts take 1 hop and three take 2: 8 hops.
+    strides there are. With 6 members and 2 strides two blocks take 1 hop and three take 2: 8 hops.
     """
-    # Parts are dealt out by their hops, few hops first, until all n - 1 parts have theirs.
+    # Blocks are dealt out by their hops, few hops first, until all n - 1 blocks have theirs.
     n_hops = 0
     hops_of_part = 0
     n_left = n_members - 1

@@ -7,12 +7,9 @@ and ports of its node. `list_timelines` follows the circuits of each switch by t
 set up when both of its ends have turned to each other; it takes the place of those that its two
 ports held.
 
-Seat, end, side, lane and peer are the words of `optmatch.solvers.rails.transfers`. In short: a
-*seat* is a GPU that stands for all that do the same, on alike rails and in all replicas of the
-job. A *lane* is the port of one number at every GPU. A seat has two *ends*, the side where its
-ports transmit (side 0) and the side where they receive (side 1); end 2s + k is side k of seat s.
-The *peer* of an end on a lane is the seat that it faces; a seat r replicas further on is written
-as its number plus r times the number of seats.
+Seat, lane and bundle are words of the package, and end, side and peer those of
+`optmatch.solvers.rails.transfers`: end 2s is where the ports of seat s transmit, and end 2s + 1
+where they receive; its peer on a lane is the seat that it faces there.
 
 Words of this module:
 
@@ -24,8 +21,6 @@ Turn
     An end of a seat turns on one lane: its ports give up their circuits and face other seats.
 State
     All circuits of the switch of one rail at a time.
-Bundle
-    Some ports of every GPU that always hold the same circuits, as a lane.
 """
 
 from __future__ import annotations

@@ -5,13 +5,11 @@ each kind, number of members and size it is decided once how data go (around a r
 by shifts), and each round becomes a node. Plans then choose lanes and orders for these nodes, and
 `Transfers.lasting` says how long they last.
 
-Words of this module; seat and node are those of `optmatch.solvers.rails.seats`:
+Words of this module; seat, node and lane are words of the package:
 
 End
     One side of the ports of a seat: where they transmit, or where they receive. End 2s + k is side
     k of seat s; side 0 transmits, side 1 receives.
-Lane
-    The port of one number at all GPUs; a node runs on one lane or on several.
 Peer
     On each lane a node has a peer at each of its ends: the seat to which or from which the seat
     sends or receives. Two nodes with the same peer at an end need the same circuit there. A peer
