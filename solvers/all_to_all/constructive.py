@@ -72,7 +72,7 @@ def solve(
     bound = problem.lower_bound()
 
     # No answer meets a bound of -1: both are made. Of equally many cells the second one is taken.
-    plans = _plans(problem, clock, rng, on_event)
+    plans = _yield_plans(problem, clock, rng, on_event)
     best, limit, _ = take_best(plans, -1.0, clock, on_event, "route", 2, ties=True)
 
     # Without any plan, though there was time: faults are in the way.
@@ -97,7 +97,7 @@ def solve(
     )
 
 
-def _plans(
+def _yield_plans(
     problem: AllToAll, clock: Clock, rng: np.random.Generator, on_event: OnEvent
 ) -> Iterator[tuple[float, RoundSlots]]:
     """Yield two plans, each with the cells on all its routes; the second has fewer toggles.

@@ -29,7 +29,7 @@ from optmatch.solvers.all_to_all.planner import (
     QUICK,
     RoutedSlot,
     SlotPlanner,
-    exchanges,
+    yield_exchanges,
 )
 from optmatch.solvers.all_to_all.slot_shortage import with_faults
 from optmatch.solvers.frame import limit_of, stoppable, take_best
@@ -367,11 +367,11 @@ class _SlotExchange:
         """
         clock = self.planner.clock
         for n_starts in count(1):
-            # `exchanges` yields before each move, hence each answer is that of the moves before.
-            # After too many moves without a lower excess the search begins anew.
+            # `yield_exchanges` yields before each move, hence each answer is that of the moves
+            # before. After too many moves without a lower excess the search begins anew.
             least_excess = self.planner.excess
             n_vain_moves = 0
-            for _ in exchanges(self.planner):
+            for _ in yield_exchanges(self.planner):
                 yield self.answer()
                 n_vain_moves += 1
                 if self.planner.excess < least_excess:
@@ -383,12 +383,12 @@ class _SlotExchange:
                 # A bound may end the search early. To prove it takes time, hence the first half of
                 # a limited time is for exchanges alone.
                 if self.bound is None and clock.remaining_s < clock.elapsed_s:
-                    yield Bound(self._prove().cells)
+                    yield Bound(self._bound_cells().cells)
 
             # Slots that still lack routes are routed once more, with more effort.
             self.planner.reroute_failed()
             yield self.answer()
-            proved = self.bound or self._prove()
+            proved = self.bound or self._bound_cells()
             yield Bound(proved.cells)
 
             # With limits the search has no last start, unless the problem is so small that an
@@ -413,7 +413,7 @@ class _SlotExchange:
             if self.start() is not None:  # a limit was met while its slots were routed
                 raise TimeUp("the time is up")
 
-    def _prove(self) -> ProvedBound:
+    def _bound_cells(self) -> ProvedBound:
         """Bound the cells of all plans in the fewest slots, and keep the bound with its proof."""
         self.bound = prove_bound(self.planner, self.planner.excess)
         return self.bound

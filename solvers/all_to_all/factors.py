@@ -79,7 +79,7 @@ def matchings(factors: NDArray[np.int64], n_ports: int, bidirectional: bool) -> 
 
 
 @inner_kernel
-def _other(factors, vertex, taken, before):
+def _next_vertex(factors, vertex, taken, before):
     """Find the next vertex along the edges that `taken` leaves, and the factor of its edge.
 
     ``factors[k, vertex]`` are three factors, and ``taken[vertex]`` is the partner in another one,
@@ -95,7 +95,7 @@ def _other(factors, vertex, taken, before):
 
 
 @inner_kernel
-def _toss(coins):
+def _next_coins(coins):
     """Return the random number after this one; its low bits are poor ones.
 
     A generator of NumPy would take longer to compile than all the rest.
@@ -128,7 +128,7 @@ def _walk_alternating_cycle(factors, start, coins, place, path):
 
         # A vertex at an odd place would close a cycle that does not alternate: then the edge of
         # the other factor is taken, if that one is better.
-        coins = _toss(coins)
+        coins = _next_coins(coins)
         side = 1 + (coins >> 16 & 1)
         vertex = factors[side, mate]
         if place[vertex] >= 0 and place[vertex] % 2:
@@ -157,7 +157,7 @@ def _weigh_cycle(factors, start, taken):
     vertex = start
     before = -1
     while True:
-        following, k = _other(factors, vertex, taken, before)
+        following, k = _next_vertex(factors, vertex, taken, before)
         if following < 0:
             return False, 0
 
@@ -184,7 +184,7 @@ def _colour_cycle(factors, start, colour, new):
     vertex = start
     before = -1
     while True:
-        following, _ = _other(factors, vertex, new[0], before)
+        following, _ = _next_vertex(factors, vertex, new[0], before)
         new[colour, vertex] = following
         new[colour, following] = vertex
         before = vertex
@@ -195,7 +195,7 @@ def _colour_cycle(factors, start, colour, new):
 
 
 @kernel
-def exchange(factors, start, coins, new, place, path):
+def divide_three_factors(factors, start, coins, new, place, path):
     """Split the edges of three factors into three other ones; False if the walk or split failed.
 
     ``factors[k, vertex]`` are the partners in three factors, which stay as they are. Writes
@@ -229,7 +229,7 @@ def exchange(factors, start, coins, new, place, path):
         is_even, more_alike = _weigh_cycle(factors, v, new[0])
         if not is_even:
             return False
-        coins = _toss(coins)
+        coins = _next_coins(coins)
         takes_second = more_alike > 0 or (more_alike == 0 and coins >> 16 & 1)
         _colour_cycle(factors, v, 1 if takes_second else 2, new)
     return True
@@ -279,7 +279,7 @@ def find_swap(factors, vertex_excess, first, penalty, coins, seen):
             # vertices the slots would only have changed their numbers. Four bits of `coins` are 0
             # once in sixteen times.
             if 2 < count < n and saved > most_saved:
-                coins = _toss(coins)
+                coins = _next_coins(coins)
                 if coins >> 16 & 15 == 0:
                     most_saved = saved
                     best_slot = other
@@ -288,7 +288,7 @@ def find_swap(factors, vertex_excess, first, penalty, coins, seen):
 
 
 @kernel
-def swap(factors, start, new):
+def swap_cycle(factors, start, new):
     """Let two factors swap their edges on the cycle through the vertex `start`.
 
     ``factors[side, vertex]`` are the partners in both, side 0 and 1, and ``new[side, vertex]``

@@ -43,4 +43,6 @@ def solve(
         return solution
     with stoppable() as stop:
         return improve(problem, solution, clock, rng, on_event)
+
+    # Only after Ctrl-C, or at the end of the time: the answer of the heuristic search stands.
     return replace(solution, limit=stop.limit)

@@ -218,7 +218,7 @@ def improve(
 
     # All is refuted, also fewer cells in as many slots: the start is optimal.
     if verdict.count is None:
-        return _claim(start, start.objective or 0.0, None, start_slots)
+        return _with_proof(start, start.objective or 0.0, None, start_slots)
 
     # A limit came before CP-SAT ran for this number of slots: nothing is known about it.
     if verdict.outcome is None:
@@ -230,7 +230,7 @@ def improve(
         bound = start.lower_bound
         if verdict.count == start_slots:
             bound = verdict.outcome.lower_bound
-        return _claim(start, bound, limit, verdict.count)
+        return _with_proof(start, bound, limit, verdict.count)
 
     # A better schedule was found. Its cells may be polished, unless Ctrl-C has come.
     planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, on_event)
@@ -251,7 +251,7 @@ def improve(
             certificate=start.certificate,
             stats={**solution.stats, **bounds},
         )
-    return _claim(solution, verdict.outcome.lower_bound, limit, verdict.count)
+    return _with_proof(solution, verdict.outcome.lower_bound, limit, verdict.count)
 
 
 def _ask_for_slots(
@@ -274,7 +274,9 @@ def _ask_for_slots(
     return model, model.solve(clock, on_event, seed=draw_seed(rng))
 
 
-def _claim(solution: Solution, bound: float, limit: Limit | None, refuted_below: int) -> Solution:
+def _with_proof(
+    solution: Solution, bound: float, limit: Limit | None, refuted_below: int
+) -> Solution:
     """Return a copy of a solution with the status and bound that CP-SAT has proved.
 
     `bound` is a lower bound of the cells of schedules with as many slots, and all schedules of

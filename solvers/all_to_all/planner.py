@@ -1,7 +1,8 @@
 """A plan of slots for an all-to-all: factors, routes for each, and local search by exchanges.
 
 A slot is routed by negotiated congestion (`SlotPlanner.route_slot`). The local search exchanges
-pairs between slots, and keeps an exchange if the excess of its slots does not grow (`exchanges`).
+pairs between slots, and keeps an exchange if the excess of its slots does not grow
+(`yield_exchanges`).
 Slots are replaced whole, so that Ctrl-C never sees half of one.
 """
 
@@ -22,7 +23,7 @@ from optmatch.model import IDLE, Clock, Limit, OnEvent, Tick
 from optmatch.model.limits import for_other_threads
 from optmatch.problems import AllToAll
 from optmatch.solvers.all_to_all import factors as combinatorics
-from optmatch.solvers.all_to_all.factors import exchange, find_swap, swap
+from optmatch.solvers.all_to_all.factors import divide_three_factors, find_swap, swap_cycle
 from optmatch.solvers.routing.pathfinder import BLOCKED, EFFORTS, UNIT, Effort
 from optmatch.solvers.routing.router import CellRouter
 
@@ -315,7 +316,7 @@ GENTLE = Effort(first=UNIT // 8, rounds=24)
 """Cheap links first: it takes more rounds, and routes are shorter by half of their excess."""
 
 _NEW_EXCESS = 3  # times the mean excess: what a new circuit is expected to cost
-_THREE = 10  # one move of so many is among three slots
+_MOVES_PER_DIVISION = 10  # one move of so many divides the pairs of three slots
 
 
 def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
@@ -328,7 +329,7 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     """
     max_iterations = planner.clock.limits.iterations
     max_moves = MOVES_PER_SLOT * len(planner.plan) if max_iterations is None else max_iterations
-    for move, _ in enumerate(exchanges(planner, tolerated)):
+    for move, _ in enumerate(yield_exchanges(planner, tolerated)):
         limit = planner.clock.exceeded(move)
         if limit is not None or move >= max_moves:
             return limit or Limit.EXHAUSTED
@@ -336,12 +337,12 @@ def exchange_pairs(planner: SlotPlanner, tolerated: int = 0) -> Limit | None:
     return Limit.EXHAUSTED if excess > tolerated else None
 
 
-def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
+def yield_exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     """Exchange pairs between slots while some slot has more excess than `tolerated`.
 
     None is yielded before each move, for the caller to end the search or to look at the plan. Most
-    moves swap the pairs of two slots on a cycle of ports (`find_swap`, `swap`). Some divide
-    the pairs of three slots anew (`exchange`), since swaps alone do not reach all
+    moves swap the pairs of two slots on a cycle of ports (`find_swap`, `swap_cycle`). Some divide
+    the pairs of three slots anew (`divide_three_factors`), since swaps alone do not reach all
     1-factorisations. A move is kept if the excess of its slots together does not grow. Nothing
     happens with fewer than three slots.
     """
@@ -361,10 +362,11 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
     while excessive := [k for k, slot in enumerate(planner.plan) if slot.excess > tolerated]:
         yield
 
-        # Slots without all of their routes come first. In nine of ten moves two slots swap pairs.
+        # Slots without all of their routes come first. In nine of ten moves two slots, `first` and
+        # `second`, swap the pairs on their cycle through `vertex`.
         candidates = [k for k in excessive if planner.plan[k].excess >= FAILED] or excessive
         coins = int(rng.integers(1 << 31))
-        if rng.integers(_THREE):
+        if rng.integers(_MOVES_PER_DIVISION):
             # `penalty` is the excess that is expected of a new circuit, `_NEW_EXCESS` times the
             # mean of all routed circuits; half of it counts at each end.
             routed = sum(slot.excess for slot in planner.plan if slot.excess < FAILED)
@@ -375,13 +377,13 @@ def exchanges(planner: SlotPlanner, tolerated: int = 0) -> Iterator[None]:
                 continue
             chosen = [first, second]
             new = np.empty((2, vertices), dtype=np.int64)
-            swap(factors[chosen], vertex, new)
+            swap_cycle(factors[chosen], vertex, new)
         else:
             # In one of ten, three slots divide their pairs anew.
             chosen = three_slots(planner, candidates)
             new = np.empty((3, vertices), dtype=np.int64)
             start = int(rng.integers(vertices))
-            if not exchange(factors[chosen], start, coins, new, place, path):
+            if not divide_three_factors(factors[chosen], start, coins, new, place, path):
                 continue
 
         # The move is kept if the new slots can be routed with no more excess.

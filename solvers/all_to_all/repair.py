@@ -164,19 +164,19 @@ class Repair:
         """
         # ``hits[slot, fault]``: whether light passes the cell in a state that it cannot take.
         states = self.states
-        hits = _conflicts(states, faults)
+        hits = _find_hit_slots(states, faults)
         touched = np.flatnonzero(hits.any(axis=1)).tolist()
         if not touched:
             return Verdict("survived", "untouched", self.matchings, states)
 
         # Each slot that the faults touch takes a former repair that fits, or is routed anew.
-        damage = self._damage(faults)
+        damage = self._damage_graph(faults)
         states = states.copy()
         lost: list[int] = []
         for slot in touched:
-            row = self._known(slot, faults, hits[slot])
+            row = self._find_known_repair(slot, faults, hits[slot])
             if row is None:
-                row = self._reroute(slot, damage, QUICK)
+                row = self._reroute_slot(slot, damage, QUICK)
                 if row is not None and len(faults) == 1:
                     self._rows[slot, faults[0]] = row
             if row is not None:
@@ -193,7 +193,7 @@ class Repair:
             return Verdict("survived", "rerouted", self.matchings, states)
         return self._repair_lost(damage, states, lost)
 
-    def _known(
+    def _find_known_repair(
         self, slot: int, faults: tuple[Fault, ...], hits: NDArray[np.bool_]
     ) -> NDArray[np.int8] | None:
         """Look for a known repair of one of the faults that also holds with the other faults.
@@ -203,11 +203,11 @@ class Repair:
         """
         for fault in (faults[k] for k in np.flatnonzero(hits)):
             row = self._rows.get((slot, fault))
-            if row is not None and not _conflicts(row[None], faults).any():
+            if row is not None and not _find_hit_slots(row[None], faults).any():
                 return row
         return None
 
-    def _damage(self, faults: tuple[Fault, ...]) -> _Damage:
+    def _damage_graph(self, faults: tuple[Fault, ...]) -> _Damage:
         """Turn faults into a graph and costs for the router.
 
         A stuck cell leads light the same way in both states. A dead cell is closed: no light
@@ -229,7 +229,7 @@ class Repair:
                 exits[ends] = exits[ends][:, [STATES[fault.kind]]]
         return _Damage(faults, wiring._replace(exits=exits), base)
 
-    def _reroute(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
+    def _reroute_slot(self, slot: int, damage: _Damage, effort: Effort) -> NDArray[np.int8] | None:
         """Negotiate new paths for the circuits at broken cells; other circuits may give way.
 
         `slot` is a row of ``self.matchings``. Its present routes, but for those through a cell of
@@ -242,7 +242,7 @@ class Repair:
         lengths = self._routes[slot][1].copy()
         order = np.flatnonzero(lengths)
         on_route = np.arange(routes.shape[1]) < lengths[:, None]
-        hits = _conflicts(self.states[[slot]], damage.faults)[0]
+        hits = _find_hit_slots(self.states[[slot]], damage.faults)[0]
         for fault, hit in zip(damage.faults, hits, strict=True):
             if hit:
                 lengths[((routes >> 2 == fault.place) & on_route).any(axis=1)] = 0
@@ -287,7 +287,7 @@ class Repair:
         unrouted = []
         for slot in lost:
             for effort in EFFORTS[1:]:
-                row = self._reroute(slot, damage, effort)
+                row = self._reroute_slot(slot, damage, effort)
                 if row is not None:
                     states[slot] = row
                     break
@@ -299,13 +299,17 @@ class Repair:
         # Fixed matchings are searched exactly; else pairs move between slots, or it is proved that
         # this is in vain.
         if problem is None:
-            return self._search(broken, states, unrouted)
-        exchanged = self._exchange(problem, states)
+            return self._route_exactly(broken, states, unrouted)
+        exchanged = self._exchange_pairs(problem, states)
         if exchanged is None and not many_lost and self._refuted_by_prices(damage):
             return Verdict("failed", "prices", causes=damage.faults)
-        return exchanged or self._decide(problem, damage.faults) or Verdict("unrepaired", "effort")
+        return (
+            exchanged
+            or self._ask_exact_model(problem, damage.faults)
+            or Verdict("unrepaired", "effort")
+        )
 
-    def _exchange(self, problem: AllToAll, states: NDArray[np.int8]) -> Verdict | None:
+    def _exchange_pairs(self, problem: AllToAll, states: NDArray[np.int8]) -> Verdict | None:
         """Move pairs between slots until all have a path; None if some pair is left without one.
 
         It is None, too, if there are more slots than needed: exchanges are between full slots.
@@ -328,9 +332,9 @@ class Repair:
         exchange_pairs(planner, tolerated=FAILED - 1)
         if any(slot.excess >= FAILED for slot in planner.plan):
             return None
-        return _survival(planner, "exchanged")
+        return _survive(planner, "exchanged")
 
-    def _decide(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
+    def _ask_exact_model(self, problem: AllToAll, faults: tuple[Fault, ...]) -> Verdict | None:
         """Ask the exact model of a small mesh, which takes seconds; None if it cannot decide.
 
         `problem` is on the fabric with the `faults`, which the verdict names if there is no
@@ -345,7 +349,7 @@ class Repair:
             return None
         planner = SlotPlanner(problem, CellRouter(problem.fabric), clock, rng, ignore)
         planner.plan = decision.slots
-        return _survival(planner, "search")
+        return _survive(planner, "search")
 
     def _refuted_by_prices(self, damage: _Damage) -> bool:
         """Tell whether prices of links prove that as many slots as before are too few.
@@ -370,7 +374,9 @@ class Repair:
         pairs = self.problem.pairs.astype(np.int64)
         return Master(self.router, pairs, capacity=len(self.matchings))
 
-    def _search(self, broken: Faulty, states: NDArray[np.int8], unrouted: list[int]) -> Verdict:
+    def _route_exactly(
+        self, broken: Faulty, states: NDArray[np.int8], unrouted: list[int]
+    ) -> Verdict:
         """Route the slots whose states were not found yet exactly, by branch and price.
 
         `broken` is the fabric with the faults. `unrouted` are the numbers of the slots without
@@ -396,14 +402,14 @@ class Repair:
         return outcome
 
 
-def _survival(planner: SlotPlanner, how: str) -> Verdict:
+def _survive(planner: SlotPlanner, how: str) -> Verdict:
     """Return the verdict that the slots of a plan, all of whose circuits have routes, survive."""
     matchings = np.stack([planner.matching(slot.partner) for slot in planner.plan])
     states = np.stack([planner.states(slot) for slot in planner.plan])
     return Verdict("survived", how, matchings, states)
 
 
-def _conflicts(states: NDArray[np.int8], faults: tuple[Fault, ...]) -> NDArray[np.bool_]:
+def _find_hit_slots(states: NDArray[np.int8], faults: tuple[Fault, ...]) -> NDArray[np.bool_]:
     """Tell which slots are hit by which faults, ``conflicts[slot, fault]``.
 
     A slot is hit if light passes the cell of the fault in it, in a state that the cell can no

@@ -164,7 +164,7 @@ def _reroute_slots(
     schedule: Any = planned.schedule
     states = schedule.cell_states.copy()
     values = [
-        measure_states(_slot(problem, matching), row)
+        measure_states(_slot_problem(problem, matching), row)
         for matching, row in zip(schedule.matchings, states, strict=True)
     ]
     # A gap that the plan has met is one of cells, and says nothing about the objective.
@@ -177,7 +177,7 @@ def _reroute_slots(
                 break
             matching = schedule.matchings[slot]
             better: Any = route_by_negotiation(
-                _slot(problem, matching), limits_left(starts, clock), rng, ignore
+                _slot_problem(problem, matching), limits_left(starts, clock), rng, ignore
             )
             if better.schedule is not None and better.objective <= values[slot]:
                 states[slot] = better.schedule.cell_states[0]
@@ -235,6 +235,6 @@ class PlanningEnd:
             raise KeyboardInterrupt
 
 
-def _slot(problem: AllToAll, matching: NDArray[np.int32]) -> Routing:
+def _slot_problem(problem: AllToAll, matching: NDArray[np.int32]) -> Routing:
     """Make the problem of one slot: its matching, with the objective and cells of the whole."""
     return Routing(problem.fabric, matching, objective=problem.objective, cells=problem.cells)

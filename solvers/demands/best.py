@@ -141,10 +141,10 @@ def _search_and_prove(
         from optmatch.solvers.demands.makespan import prove_by_slot_counts  # loads OR-tools
 
     clock = limits.start()
-    of_search = limits
+    search_limits = limits
     if limits.time_s is not None:
-        of_search = replace(limits, time_s=(1 - _SHARE_OF_MODELS) * limits.time_s)
-    solution = search(problem, of_search, rng, on_event)
+        search_limits = replace(limits, time_s=(1 - _SHARE_OF_MODELS) * limits.time_s)
+    solution = search(problem, search_limits, rng, on_event)
 
     # An answer that is proved, interrupted or without a schedule leaves CP-SAT nothing to do.
     if solution.limit not in (Limit.TIME, Limit.EXHAUSTED) or solution.objective is None:
@@ -153,5 +153,6 @@ def _search_and_prove(
     if limits.time_s is None and "bound_by" in proved.stats:
         return solution
 
-    # Where models get too large, more time would have led the search on, but not the models.
+    # Models that get too large end with `Limit.MEMORY`. The limit of this method is the time all
+    # the same: with more of it the search would have gone on.
     return replace(proved, limit=Limit.TIME) if proved.limit is Limit.MEMORY else proved

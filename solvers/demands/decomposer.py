@@ -86,7 +86,7 @@ class Decomposer:
         matchings: list[NDArray[np.int32]] = []
         weights: list[int] = []
         for wished, ticks in zip(former.matchings, former.ticks.tolist(), strict=True):
-            matching = self._hold(wished)
+            matching = self._held_part(wished)
             sources = np.flatnonzero(matching != IDLE)
 
             # A term counts as often as each of its entries still has ticks, and as it did.
@@ -99,7 +99,7 @@ class Decomposer:
         self.former = join(former_terms, self._decompose(unserved))
         return self.former
 
-    def _hold(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
+    def _held_part(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return what the fabric holds of ``matching[source]``, shape (n,): here all of it."""
         return matching
 
@@ -143,12 +143,12 @@ class Decomposer:
         matchings: list[NDArray[np.int32]] = []
         weights: list[int] = []
 
-        # How terms are chosen is drawn once for the whole, so that decompositions differ: how much
-        # entries count that become zero, and how large the random numbers are (see `_term`).
+        # How terms are chosen is drawn once for the whole, so that decompositions differ:
+        # `_choose_term` says what both numbers do.
         zeros = float(self.rng.choice([0.02, 0.1, 0.3, 1.0]))
         noise = float(self.rng.choice([0.1, 1.0, 3.0]))
         while unserved.any() and (most is None or len(weights) <= most):
-            matching = self._term(unserved, zeros, noise)
+            matching = self._choose_term(unserved, zeros, noise)
             sources = np.flatnonzero(matching != IDLE)
             weight = int(unserved[sources, matching[sources]].min())
             unserved[sources, matching[sources]] -= weight
@@ -156,7 +156,9 @@ class Decomposer:
             weights.append(weight)
         return Plan.of(matchings, weights, len(demand))
 
-    def _term(self, unserved: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
+    def _choose_term(
+        self, unserved: NDArray[np.int64], zeros: float, noise: float
+    ) -> NDArray[np.int32]:
         """Choose the next permutation to take off a matrix, by its weight and by what it uses up.
 
         ``unserved[source, destination]`` is what is left of the matrix, and the result is
@@ -217,7 +219,7 @@ class RealisedDecomposer(Decomposer):
         """Return the states of all cells in all slots of a decomposition made here, if any."""
         return self.realiser.states(plan)
 
-    def _hold(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
+    def _held_part(self, matching: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return what the fabric holds of a matching."""
         pairs = [(i, int(j)) for i, j in enumerate(matching) if j != IDLE]
         return self.realiser.place(pairs)
@@ -229,7 +231,9 @@ class RealisedDecomposer(Decomposer):
             return everyone
         return super().draw()
 
-    def _term(self, unserved: NDArray[np.int64], zeros: float, noise: float) -> NDArray[np.int32]:
+    def _choose_term(
+        self, unserved: NDArray[np.int64], zeros: float, noise: float
+    ) -> NDArray[np.int32]:
         """Choose the next matching to take off the matrix: entries of a certain size or more.
 
         A *term* is a matching with its weight in ticks: the matching is subtracted from the matrix

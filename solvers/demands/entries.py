@@ -201,7 +201,7 @@ def port_vectors(n_ports: int, n_entries: int) -> PortVectors:
 
 
 @inner_kernel
-def _bid(ports, unserved):
+def _match_by_auction(ports, unserved):
     """Match most rows with columns quickly by an auction (Bertsekas); some rows may stay free.
 
     Writes the matching and both prices; ``ports.work[0]`` falls by the entries that were looked
@@ -416,7 +416,7 @@ def assign_entries(ports, unserved, count):
         ports.seen[k] = 0
 
     # An auction matches most rows, and shortest augmenting paths the others.
-    _bid(ports, unserved)
+    _match_by_auction(ports, unserved)
     for start in range(n):
         if ports.work[0] < 0:
             return False

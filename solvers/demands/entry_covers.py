@@ -75,7 +75,7 @@ class CoverTerms(NamedTuple):
 
 
 @inner_kernel
-def _weigh(ports, unserved, count, delay, pressure):
+def _set_worths(ports, unserved, count, delay, pressure):
     """Set the worth of each entry: the more, the busier its ports.
 
     Writes ``unserved.worth[entry]``; the prices of `ports` are scratch. The load of a port is the
@@ -103,7 +103,7 @@ def _weigh(ports, unserved, count, delay, pressure):
 
 
 @inner_kernel
-def _serves(ticks, length, bonus):
+def _served_ticks(ticks, length, bonus):
     """Return the ticks that a slot of a length serves of an entry; `bonus` more if it is finished.
 
     An entry of 5 ticks with a bonus of 2 counts 3 in a slot of 3 ticks, and 7 in one of 9.
@@ -135,7 +135,7 @@ def _add_best_values(unserved, count, bonus, n_lengths):
         worth = unserved.worth[entry]
         ticks = float(unserved.ticks[entry])
         for k in range(n_lengths):
-            value = worth * _serves(ticks, lengths[k], bonus)
+            value = worth * _served_ticks(ticks, lengths[k], bonus)
             best_of_row[k] = value if value > best_of_row[k] else best_of_row[k]
 
 
@@ -177,7 +177,7 @@ def _choose_length(unserved, count, delay, bonus, is_ranked):
                 sizes[n_sizes] = sizes[k]
                 n_sizes += 1
 
-    # The lengths: of all sizes some that are evenly spread.
+    # Some sizes become lengths, evenly spread: from the first to the last one, both included.
     n_lengths = len(lengths)
     choices = min(n_lengths, n_sizes)
     for k in range(n_lengths):
@@ -302,7 +302,7 @@ def _serve_slot(ports, unserved, count, length, matching):
 def _value_service(unserved, count, length, bonus):
     """Set the value of each entry in a slot of a length, with `bonus` ticks if it is finished."""
     for entry in range(count):
-        unserved.value[entry] = unserved.worth[entry] * _serves(
+        unserved.value[entry] = unserved.worth[entry] * _served_ticks(
             unserved.ticks[entry], length, bonus
         )
 
@@ -378,7 +378,7 @@ def cover_entries(ports, unserved, count, terms, slots):
             # Other rules choose a length first, by upper bounds on the rates of some lengths, and
             # then match for the service within it. COMPARED matches at several of these lengths,
             # and takes the one whose matching really has the highest rate.
-            _weigh(ports, unserved, count, terms.delay, terms.pressure)
+            _set_worths(ports, unserved, count, terms.delay, terms.pressure)
             length = _choose_length(unserved, count, terms.delay, bonus, terms.rule == COMPARED)
             if terms.rule == COMPARED:
                 length = _match_best_length(ports, unserved, count, terms.delay, bonus)

@@ -80,7 +80,7 @@ def ports_of(place, bits):
 
 
 @inner_kernel
-def _occupy(busy, port, word, bit):
+def _occupy_slot(busy, port, word, bit):
     """Make a port busy in the slot of one bit of a word; pass over words that are full then."""
     busy.words[port, word] |= bit
     while busy.words[port, busy.first_open[port]] == FULL:
@@ -105,8 +105,8 @@ def _occupy_first_open_slot(rows, columns, source, destination):
     # Adding 1 carries through the ones at the end up to the lowest 0, the only bit that is 0 in
     # the word and 1 in the sum: 0b1011 + 1 = 0b1100, and 0b0100 is free.
     lowest_free = ~taken & (taken + 1)
-    _occupy(rows, source, word, lowest_free)
-    _occupy(columns, destination, word, lowest_free)
+    _occupy_slot(rows, source, word, lowest_free)
+    _occupy_slot(columns, destination, word, lowest_free)
     return WORD * word + number_of_bit(lowest_free)
 
 

@@ -208,7 +208,7 @@ class _OrderSearch:
         groups = np.asarray(problem.groups)[self._source, self._destination]
         self._group = groups.astype(np.int64)
 
-    def _serve(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
+    def _plan_of_order(self, order: NDArray[np.int64], bonus: float) -> _GroupPlan:
         """Make the plan that serves the demand in a given order, and compute its cost.
 
         `order` are numbers of entries. Each slot takes entries greedily in this order, all that
@@ -279,7 +279,9 @@ class _OrderSearch:
         place_of_group[groups] = np.arange(len(groups))
         return np.lexsort((-self._ticks, place_of_group[self._group]))
 
-    def _move(self, order: NDArray[np.int64], bonus: float) -> tuple[NDArray[np.int64], float]:
+    def _draw_move(
+        self, order: NDArray[np.int64], bonus: float
+    ) -> tuple[NDArray[np.int64], float]:
         """Draw a random change of an order of service: the move of a local search.
 
         ``order[position]`` is the number of an entry. The result is a new order with the same
@@ -326,8 +328,8 @@ class _OrderSearch:
             if isinstance(known, Bound):
                 yield known
                 continue
-            order, bonus = known or self._move(best_order, best_bonus)
-            served = self._serve(order, bonus)
+            order, bonus = known or self._draw_move(best_order, best_bonus)
+            served = self._plan_of_order(order, bonus)
             if served.cost_s <= best_cost_s:
                 best_cost_s = served.cost_s
                 best_order = order

@@ -112,7 +112,7 @@ def list_matrix(entries: Entries) -> ListedWorkspace:
 
 
 @inner_kernel
-def _reach(space, entry, end):
+def _reach_column(space, entry, end):
     """Reach the column of an entry in a search, and augment the matching if no row has it.
 
     `entry` is the number of an entry whose row the search has reached, and `end` how many rows
@@ -168,7 +168,7 @@ def _match_widest(space, start):
                 if value < threshold:
                     n_in_heap = push(space.heap_keys, space.heap_entries, n_in_heap, -value, entry)
                     continue
-                end = _reach(space, entry, end)
+                end = _reach_column(space, entry, end)
                 if end < 0:
                     break
 
@@ -178,7 +178,7 @@ def _match_widest(space, start):
             n_in_heap = pop(space.heap_keys, space.heap_entries, n_in_heap)
             if space.seen[space.column[entry]] != state[SEARCH]:
                 threshold = min(threshold, space.remaining[entry])
-                end = _reach(space, entry, end)
+                end = _reach_column(space, entry, end)
         else:
             return False
     state[THRESHOLD] = threshold
@@ -218,7 +218,7 @@ def _match_waiting(space):
 
 
 @inner_kernel
-def _release(space, row):
+def _unmatch(space, row):
     """Take a row and its column apart: the row waits for another one."""
     space.row_of[space.column[space.entry_of[row]]] = -1
     space.entry_of[row] = -1
@@ -250,7 +250,7 @@ def peel_listed(space, stop, permutations, weights):
         if state[THRESHOLD] < _MUCH_LESS * threshold:
             for row in range(len(space.entry_of)):
                 if space.remaining[space.entry_of[row]] > state[THRESHOLD]:
-                    _release(space, row)
+                    _unmatch(space, row)
             _match_waiting(space)
 
         # The smallest entry of the matching is the weight of the term.
@@ -266,5 +266,5 @@ def peel_listed(space, stop, permutations, weights):
             permutations[term, row] = space.column[entry]
             space.remaining[entry] -= weight
             if space.remaining[entry] < state[THRESHOLD]:
-                _release(space, row)
+                _unmatch(space, row)
     return len(weights)

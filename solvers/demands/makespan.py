@@ -280,7 +280,7 @@ class _MakespanSearch:
         """Return the time of the best plan in ticks."""
         return self.best.cost(self.delay)
 
-    def _lift(self, bound: int) -> None:
+    def _raise_bound(self, bound: int) -> None:
         """Raise the bound to what CP-SAT has proved, if that is more."""
         if bound > self.bound:
             self.bound = bound
@@ -303,13 +303,15 @@ class _MakespanSearch:
             lambda k: k * self.delay + self.busiest < self._least_ticks(), count(self.fewest)
         )
         while True:
-            verdict = refute_in_turn(slot_counts, self._ask, self.clock, self._lift_beyond)
+            verdict = refute_in_turn(
+                slot_counts, self._ask_for_slots, self.clock, self._lift_beyond
+            )
 
             # The verdict names the first number of slots that is not refuted: `count` is None
             # where all are. Its `answer` is the better plan that was found, its `outcome` the
             # run of CP-SAT, None if a limit came before it.
             if verdict.count is None:
-                self._lift(self._least_ticks())
+                self._raise_bound(self._least_ticks())
                 return None
             if verdict.outcome is None:
                 return verdict.limit
@@ -334,9 +336,9 @@ class _MakespanSearch:
         """
         with_so_many = slots * self.delay + max(self.busiest, durations_bound)
         with_more = (slots + 1) * self.delay + self.busiest
-        self._lift(int(min(with_so_many, with_more, self._least_ticks())))
+        self._raise_bound(int(min(with_so_many, with_more, self._least_ticks())))
 
-    def _ask(self, slots: int) -> Asked[Plan] | Limit:
+    def _ask_for_slots(self, slots: int) -> Asked[Plan] | Limit:
         """Ask CP-SAT for a plan of exactly so many slots that is better than the best one.
 
         Returns the model and its outcome, or the limit for which there is no model.

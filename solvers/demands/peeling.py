@@ -65,7 +65,7 @@ def _augment(space, row, column):
 
 
 @inner_kernel
-def _search(space, head):
+def _search_path(space, head):
     """Search breadth-first for an augmenting path from the row ``queue[head]``.
 
     Removes the columns that it reaches from ``space.fresh``, and writes ``space.parent[column]``,
@@ -107,7 +107,7 @@ def _search(space, head):
 
 
 @inner_kernel
-def _match(space, size):
+def _match_by_paths(space, size):
     """Give a column to as many waiting rows as possible, while other rows keep some column.
 
     Changes the matching, ``space.column_of`` and ``space.row_of``; the rows that wait are
@@ -136,7 +136,7 @@ def _match(space, size):
             continue
         copy_into(unseen_before, unseen)
         queue[end] = row
-        new_end = _search(space, end)
+        new_end = _search_path(space, end)
 
         # The row has a column now (-1): the columns that were seen may serve the next search. Else
         # `new_end` is the end of the queue. Its dead ends stay closed: what they reach has no idle
@@ -153,7 +153,7 @@ def _match(space, size):
 
 
 @inner_kernel
-def _seize(space, size):
+def _take_idle(space, size):
     """Give each row without a column a free one in which its entry is smallest, row by row.
 
     Changes the matching and ``space.idle``. The rows without a column are
@@ -196,7 +196,7 @@ def _seize(space, size):
 
 
 @inner_kernel
-def _release(space, row):
+def _unmatch(space, row):
     """Take a row and its column apart: the row waits for another one, and the column is idle."""
     column = space.column_of[row]
     space.idle[space.word[column]] |= space.bit[column]
@@ -205,7 +205,7 @@ def _release(space, row):
 
 
 @inner_kernel
-def _descend(space):
+def _let_in_next(space):
     """Let in the largest smaller entry with which a search that has failed can go on.
 
     Lowers ``space.state[THRESHOLD]``, and the graph gets the entries from there on; False if no
@@ -239,7 +239,7 @@ def _descend(space):
 
 
 @inner_kernel
-def _touch_all(space):
+def _let_in_per_line(space):
     """Let in smaller entries of a matrix until each row and column has one that may be used.
 
     Lowers ``space.state[THRESHOLD]``; False if some row or column is all 0. Entries of at least a
@@ -309,13 +309,13 @@ def _match_bottleneck(space):
 
     # Entries are let in until each line has one, and then until all rows find a column.
     n_waiting = _list_waiting(space)
-    if not _touch_all(space):
+    if not _let_in_per_line(space):
         return False
-    n_waiting = _match(space, _seize(space, n_waiting))
+    n_waiting = _match_by_paths(space, _take_idle(space, n_waiting))
     while n_waiting > 0:
-        if not _descend(space):
+        if not _let_in_next(space):
             return False
-        n_waiting = _match(space, n_waiting)
+        n_waiting = _match_by_paths(space, n_waiting)
     threshold = space.state[THRESHOLD]
     if threshold == threshold_before:
         return True
@@ -325,10 +325,10 @@ def _match_bottleneck(space):
     # takes its smallest free entry, and those that find none search for paths.
     for row in range(n):
         if space.remaining[row * n + space.column_of[row]] > threshold:
-            _release(space, row)
+            _unmatch(space, row)
             waiting[n_waiting] = row
             n_waiting += 1
-    _match(space, _seize(space, n_waiting))
+    _match_by_paths(space, _take_idle(space, n_waiting))
     return True
 
 
@@ -358,7 +358,7 @@ def _subtract_term(space, permutation):
         remaining[place] = value
         if value < state[THRESHOLD]:
             space.graph[row, space.word[column]] ^= space.bit[column]
-            _release(space, row)
+            _unmatch(space, row)
             if value > 0:
                 wait(space, place, value)
     return weight
@@ -373,13 +373,13 @@ def _match_halving(space):
     """
     # Rows whose entry fell below the threshold look for another column: first for the smallest
     # free entry, then by alternating paths. While some wait, smaller entries are let in.
-    n_waiting = _match(space, _seize(space, _list_waiting(space)))
+    n_waiting = _match_by_paths(space, _take_idle(space, _list_waiting(space)))
     while n_waiting > 0 and space.state[THRESHOLD] > 1:
         power = 1
         while 2 * power < space.state[THRESHOLD]:
             power *= 2
         lower(space, power)
-        n_waiting = _match(space, n_waiting)
+        n_waiting = _match_by_paths(space, n_waiting)
     return n_waiting == 0
 
 
@@ -408,7 +408,7 @@ def peel_permutations(space, rule, stop, permutations, weights):
 
         # Rows whose entry has left the graph get another column, as the rule says.
         if rule == FIRST:
-            is_matched = _match(space, _list_waiting(space)) == 0
+            is_matched = _match_by_paths(space, _list_waiting(space)) == 0
         elif rule == BOTTLENECK:
             is_matched = _match_bottleneck(space)
         else:

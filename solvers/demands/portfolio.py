@@ -75,7 +75,8 @@ def plan_matrix(
 
     ``demand[source, destination]`` and the delay before each slot are in ticks, and `deadline` is
     a time of `counted_time`. `previous` is a former plan; `lines` are the sums of the matrix, if
-    they are known. Large matrices are not even listed if there is time for the first plan alone.
+    they are known. If there is time for the first plan alone, which is a first fit, the entries of
+    a large matrix are not even listed.
     """
     if lines is None:
         lines = LineSums.of_matrix(demand)
@@ -88,7 +89,7 @@ def plan_matrix(
         if is_late or first.cost(delay) <= lines.bound(delay):
             return first
     task = CoverTask(Entries.of_matrix(demand), lines, demand, delay, deadline=deadline)
-    return _plan(task, previous, first)
+    return _find_best_plan(task, previous, first)
 
 
 def plan_entries(
@@ -97,10 +98,10 @@ def plan_entries(
     """Find a schedule for listed entries, as short as the time until the deadline allows."""
     demand = entries.to_matrix() if entries.n_ports <= _MATRIX_PORTS else None
     task = CoverTask(entries, LineSums.of(entries), demand, delay, deadline=deadline)
-    return _plan(task, previous, None)
+    return _find_best_plan(task, previous, None)
 
 
-def _plan(task: CoverTask, previous: Plan | None, first: Plan | None) -> Plan:
+def _find_best_plan(task: CoverTask, previous: Plan | None, first: Plan | None) -> Plan:
     """Return the best plan of the search, or the first one that meets the bound.
 
     `previous` is a plan of an earlier demand, which is patched for this one and competes with the

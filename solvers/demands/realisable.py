@@ -160,7 +160,7 @@ class Realiser:
         wishes = iter(plan.matchings[np.argsort(-plan.ticks, kind="stable")])
         while unserved.any():
             # None: the slots before have served all that this wish asks for.
-            matching = self._slot(next(wishes, None), unserved)
+            matching = self._route_slot(next(wishes, None), unserved)
             if matching is None:
                 continue
             sources = np.flatnonzero(matching != IDLE)
@@ -206,7 +206,7 @@ class Realiser:
         plan = trim(Plan(matchings, ticks), self.demand, shortest)
         return plan if (serve(plan) >= self.demand).all() else None
 
-    def _slot(
+    def _route_slot(
         self, wish: NDArray[np.int32] | None, unserved: NDArray[np.int64]
     ) -> NDArray[np.int32] | None:
         """Route the pairs that a slot asks for, then others that fit; None if it asks for none.
@@ -241,14 +241,14 @@ class Realiser:
         one by one, and those without a route beside the others are left out.
         """
         # An ideal switch holds all pairs with free ports as they are.
-        chosen = self._compatible(pairs)
+        chosen = self._keep_compatible(pairs)
         if not self.has_cells:
             return matching_of(chosen, self.n, is_mutual=self.mutual)
 
         # The router (rip-up and reroute) is asked with more and more effort, from empty routes
         # each time. It writes the routes, and returns a negative number where some circuit found
         # none.
-        order, partner = self._order(chosen)
+        order, partner = self._order_for_router(chosen)
         for effort in (_QUICK, EFFORTS[1]):
             routes, lengths = self.router.empty_routes()
             if self.router.settle(order, partner, routes, lengths, effort=effort) >= 0:
@@ -256,7 +256,7 @@ class Realiser:
         else:
             # Pairs are tried one after the other: those that were left out for their ports get a
             # chance, too.
-            chosen, routes, lengths = self._pack([*chosen, *pairs])
+            chosen, routes, lengths = self._route_one_by_one([*chosen, *pairs])
             if not chosen:
                 return self._place_exactly(pairs[0])
 
@@ -283,7 +283,7 @@ class Realiser:
         self.known[matching.tobytes()] = schedule.cell_states[0]
         return matching
 
-    def _compatible(self, pairs: list[Pair]) -> list[Pair]:
+    def _keep_compatible(self, pairs: list[Pair]) -> list[Pair]:
         """Keep pairs, in order, whose ports are still free.
 
         Pairs come in the order of their claim, and each that is kept makes its ports busy. Two-way
@@ -304,7 +304,7 @@ class Realiser:
                 compatible.append((source, destination))
         return compatible
 
-    def _order(self, pairs: list[Pair]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _order_for_router(self, pairs: list[Pair]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Order the sources of pairs for the router: those with the longest ways come first.
 
         Long ways have the fewest alternatives, so they are routed while most cells are free.
@@ -316,7 +316,9 @@ class Realiser:
         least_length = self.router.least[order, partner[order]]
         return order[np.argsort(-least_length, kind="stable")], partner
 
-    def _pack(self, pairs: list[Pair]) -> tuple[list[Pair], NDArray[np.int32], NDArray[np.int64]]:
+    def _route_one_by_one(
+        self, pairs: list[Pair]
+    ) -> tuple[list[Pair], NDArray[np.int32], NDArray[np.int64]]:
         """Choose from a list of pairs those that fit side by side, one after the other.
 
         Each pair in turn gets a route through the fabric; the router may move routes of pairs
@@ -328,13 +330,12 @@ class Realiser:
         routes, lengths = self.router.empty_routes()
         tried = set[Pair]()
         for pair in pairs:
-            # A pair whose port is taken is dropped by `_compatible`, so the list stays as long
-            # as it was.
-            wider = self._compatible([*chosen, pair])
+            # `_keep_compatible` drops a pair whose port is taken: the list gets no longer.
+            wider = self._keep_compatible([*chosen, pair])
             if len(wider) == len(chosen) or wider[-1] in tried:
                 continue
             tried.add(wider[-1])
-            order, partner = self._order(wider)
+            order, partner = self._order_for_router(wider)
 
             # The router may move circuits of pairs chosen before; a copy keeps them if it fails.
             new_routes = routes.copy()

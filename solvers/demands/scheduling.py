@@ -82,12 +82,12 @@ def leave_to_packets(problem: Demand, plan: Plan) -> Plan:
     # Keep the slots of highest rate, as many as let the later end come first.
     order = np.argsort(-np.array(rates), kind="stable")
     heads = [plan.take(order[:count]) for count in range(len(order) + 1)]
-    best = min(heads, key=lambda head: max(_ends(problem, head)))
+    best = min(heads, key=lambda head: max(_find_ends(problem, head)))
 
     # Longer slots end later and leave packets less: search the factor at which both end together.
     n_parts = bisect_left(range(_PARTS), True, key=partial(_circuits_end_last, problem, best))
     choices = [_shorten_to_parts(problem, best, parts) for parts in (n_parts, n_parts - 1)]
-    return min(choices, key=lambda choice: max(_ends(problem, choice)))
+    return min(choices, key=lambda choice: max(_find_ends(problem, choice)))
 
 
 def _shorten_to_parts(problem: Demand, plan: Plan, n_parts: int) -> Plan:
@@ -98,11 +98,11 @@ def _shorten_to_parts(problem: Demand, plan: Plan, n_parts: int) -> Plan:
 
 def _circuits_end_last(problem: Demand, plan: Plan, n_parts: int) -> bool:
     """Tell whether circuits end no earlier than packets if all slots are shortened to parts."""
-    circuits_end, packets_end = _ends(problem, _shorten_to_parts(problem, plan, n_parts))
+    circuits_end, packets_end = _find_ends(problem, _shorten_to_parts(problem, plan, n_parts))
     return circuits_end >= packets_end
 
 
-def _ends(problem: Demand, plan: Plan) -> tuple[float, float]:
+def _find_ends(problem: Demand, plan: Plan) -> tuple[float, float]:
     """Return when circuits and packets are done, in ticks, if all planes could end together.
 
     In a tick packets carry ``problem.packet_share`` of what a circuit carries, for each port.
@@ -135,7 +135,7 @@ def divide_among_planes(plan: Plan, problem: Demand) -> list[Plan]:
     # A few long slots leave gaps, which parts of slots fill. Each step halves a gap, so that few
     # of them matter: 64 for each plane are more than enough.
     for _ in range(64 * problem.planes):
-        if not _equalise(ticks_by_slot, ends, problem.delay_ticks, problem.min_slot_ticks):
+        if not _equalise_ends(ticks_by_slot, ends, problem.delay_ticks, problem.min_slot_ticks):
             break
     plans = []
     for ticks_of_slot in ticks_by_slot:
@@ -145,7 +145,7 @@ def divide_among_planes(plan: Plan, problem: Demand) -> list[Plan]:
     return plans
 
 
-def _equalise(
+def _equalise_ends(
     ticks_by_slot: list[dict[int, int]], ends: NDArray[np.int64], delay: int, shortest: int
 ) -> bool:
     """Let planes end at more equal times, by one move of a slot or a part of it.

@@ -110,16 +110,16 @@ def list_matchings(fabric: Fabric) -> Held:
         if is_part_of_another or any(is_dead[pair] for pair in pairs):
             continue
 
-        # An ideal switch holds every matching, and has no cells to set. `_route` gives None for a
-        # matching that the mesh cannot hold, and all cells free for one that stays open.
+        # An ideal switch holds every matching, and has no cells to set. `_find_states` gives None
+        # for a matching that the mesh cannot hold, and all cells free for one that stays open.
         states: NDArray[np.int8] | None = np.zeros(0, dtype=np.int8)
         if fabric.graph is not None:
-            states = _route(fabric, matching_of(pairs, fabric.n_ports, is_mutual=True))
+            states = _find_states(fabric, matching_of(pairs, fabric.n_ports, is_mutual=True))
         if states is not None:
             held.append(pairs)
             states_of_held.append(states)
 
-    # All cells free is the sign of `_route` for states that are not known.
+    # All cells free is the sign of `_find_states` for states that are not known.
     matchings = [matching_of(pairs, fabric.n_ports, is_mutual=True) for pairs in held]
     states_of_cells = np.array(states_of_held, dtype=np.int8).reshape(len(held), fabric.n_cells)
     has_states = (states_of_cells != FREE).any(axis=1) | (fabric.graph is None)
@@ -147,7 +147,7 @@ def pair_up(ports: tuple[int, ...]) -> Iterator[Pairs]:
             yield ((first, partner), *pairs)
 
 
-def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
+def _find_states(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
     """Find ``states[cell]`` that hold a matching; None if it is proved that there are none.
 
     All cells are FREE if the search ended at its limit, so that it is open.

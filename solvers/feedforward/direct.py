@@ -35,7 +35,7 @@ def route_crossbar(matchings: NDArray[np.int32], *, ring: bool = False) -> NDArr
         ports = np.arange(n)  # by the flat fold of the ring: 0, n - 1, 1, n - 2, ...
         meet_on_ring(matchings, np.where(ports % 2, n - 1 - ports // 2, ports // 2), states)
     else:
-        meet(matchings, states)
+        set_crossbar(matchings, states)
     return states
 
 
@@ -47,12 +47,12 @@ def route_trees(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """
     n = matchings.shape[1]
     states = np.full((len(matchings), 2 * n * (n - 1)), FREE, dtype=np.int8)
-    address(matchings, states)
+    set_trees(matchings, states)
     return states
 
 
 @kernel
-def meet(matchings, states):
+def set_crossbar(matchings, states):
     """Set the cells of a crossbar, that of row i and column j being ``i * n + j``.
 
     ``matchings[row, input]`` is an output, -1 if idle; ``states[row, cell]`` is written, 0 bar and
@@ -134,7 +134,7 @@ def _lead_to_leaf(state, first, lines, leaf, joins):
 
 
 @kernel
-def address(matchings, states):
+def set_trees(matchings, states):
     """Set the cells of trees: the number of a port is the address of a leaf.
 
     ``matchings[row, input]`` is an output, -1 if idle; ``states[row, cell]`` is written. Each
@@ -177,12 +177,12 @@ def route_by_sorting(matchings: NDArray[np.int32], *, triangle: bool = False) ->
     lines = lines_of_cells(matchings.shape[1], triangle=triangle)
     states = np.empty((len(matchings), len(lines)), dtype=np.int8)
     space = np.empty((2, matchings.shape[1]), dtype=np.int32)
-    sort(lines, matchings, states, space)
+    sort_lines(lines, matchings, states, space)
     return states
 
 
 @kernel
-def sort(lines, matchings, states, space):
+def sort_lines(lines, matchings, states, space):
     """Route matchings by compare and exchange: a cell is in cross if its lines are out of order.
 
     ``matchings[row, input]`` is an output, -1 if idle. Writes ``states[row, cell]``, 0 bar, 1

@@ -54,7 +54,7 @@ FORBIDDEN = 1 << 40
 """The cost of a state that a cell cannot take."""
 
 _IS_OPEN = -1
-"""The result of `_open` for a block whose halves have to be searched, in place of a cost."""
+"""The result of `_open_block` for a block whose halves have to be searched, in place of a cost."""
 _NEVER = 1 << 60  # a bound that any states are below, forbidden ones too
 
 (
@@ -179,8 +179,9 @@ def choose_loops(
     counts, not the sum. ``matchings[k, input]`` is an output, -1 if idle; `dilated` tells whether
     each line of the network is a pair of wires.
     """
-    # ``lines`` has one entry more than the lines of all blocks of a depth, as `_split` clears one
-    # behind each half; ``states`` has one row more than the depths, for the present states.
+    # ``lines`` has one entry more than the lines of all blocks of a depth, as `_split_block`
+    # clears one behind each half; ``states`` has one row more than the depths, for the present
+    # states.
     n_rows, n_lines = matchings.shape
     net = network(n_lines, dilated=dilated)
     depths = int(net.blocks[-1, DEPTH]) + 2
@@ -214,7 +215,7 @@ def choose_loops(
 
 
 @inner_kernel
-def _least(values, first, end):
+def _find_least(values, first, end):
     """Return the least of ``values[first:end]``, which is not empty."""
     least = values[first]
     for k in range(first + 1, end):
@@ -253,8 +254,8 @@ def bound_blocks(blocks, wide, cheapest, least):
             least[number] = min(least[upper], least[lower])
             if size & 1 == 0:  # an odd line passes no cell here
                 cells = size if wide else size >> 1
-                least[number] += _least(cheapest, first, first + cells)
-                least[number] += _least(cheapest, last, last + cells)
+                least[number] += _find_least(cheapest, first, first + cells)
+                least[number] += _find_least(cheapest, last, last + cells)
 
 
 @kernel
@@ -293,16 +294,16 @@ def _search_one(root, bound, task: LoopTask, space: LoopSpace):
     ``space.states`` receives the best states; the result is their cost, `bound` if none costs
     less.
     """
-    # This is a recursion written as a loop: `_open` is the call, `_close` the return, and `depth`
-    # the row of ``space.frames`` of the innermost open block, -1 once none is open.
-    cost = _open(root, bound, task, space)
+    # This is a recursion written as a loop: `_open_block` is the call, `_close_block` the return,
+    # and `depth` the row of ``space.frames`` of the innermost open block, -1 once none is open.
+    cost = _open_block(root, bound, task, space)
     depth = 0 if cost == _IS_OPEN else -1
     while depth >= 0:
         # The block is done once both halves are, and there is no other setting to be tried; its
         # cost then counts for the setting of the block around it.
         frame = space.frames[depth]
         if frame[NEXT_HALF] == NO_HALF and not _take_next_setting(depth, task, space):
-            cost = _close(depth, task, space)
+            cost = _close_block(depth, task, space)
             depth -= 1
             if depth >= 0:
                 _add_half(depth, cost, task, space)
@@ -316,7 +317,7 @@ def _search_one(root, bound, task: LoopTask, space: LoopSpace):
         # A half has to cost less than the best setting of its whole. Where costs add up, what
         # this setting has cost so far is taken off.
         spent = 0 if task.worst else frame[COST_SO_FAR]
-        cost = _open(half, frame[BEST_COST] - spent, task, space)
+        cost = _open_block(half, frame[BEST_COST] - spent, task, space)
         if cost == _IS_OPEN:
             depth += 1
         else:
@@ -325,7 +326,7 @@ def _search_one(root, bound, task: LoopTask, space: LoopSpace):
 
 
 @inner_kernel
-def _open(number, bound, task: LoopTask, space: LoopSpace):
+def _open_block(number, bound, task: LoopTask, space: LoopSpace):
     """Begin the search of a block for less than `bound`; return a cost if it ends at once.
 
     Writes the frame of the depth of the block, ``space.frames[depth]``, and which of its loops are
@@ -390,9 +391,9 @@ def _take_next_setting(depth, task: LoopTask, space: LoopSpace):
 
     Settings follow in the order of a Gray code: each differs from the one before in one loop, and
     the cost of the outer columns is updated by this loop alone. Number 0 has each loop in the
-    direction that is cheaper in the outer columns (`_open`); number t then turns the loop whose
-    number is that of the lowest 1 in the binary digits of t. For t = 1, 2, 3, 4 that is a, b, a,
-    c, and the loops that are turned are a; a and b; b; b and c.
+    direction that is cheaper in the outer columns (`_open_block`); number t then turns the loop
+    whose number is that of the lowest 1 in the binary digits of t. For t = 1, 2, 3, 4 that is a,
+    b, a, c, and the loops that are turned are a; a and b; b; b and c.
     """
     frame = space.frames[depth]
     size = task.blocks[frame[BLOCK], SIZE]
@@ -420,9 +421,10 @@ def _take_next_setting(depth, task: LoopTask, space: LoopSpace):
             frame[OUTER_COST] += space.costs[depth, loop, space.lines[TURNED, depth, loop]]
 
         # Both halves are searched unless they cannot become cheap enough. Where the worst circuit
-        # counts that is not asked here: `_open` compares each circuit of a half to the best cost.
+        # counts that is not asked here: `_open_block` compares each circuit of a half to the best
+        # cost.
         if task.worst or frame[OUTER_COST] + frame[LEAST_IN_HALVES] < frame[BEST_COST]:
-            _split(frame[BLOCK], task, space)
+            _split_block(frame[BLOCK], task, space)
             frame[NEXT_HALF] = UPPER_HALF
             frame[COST_SO_FAR] = 0 if task.worst else frame[OUTER_COST]
             return True
@@ -453,7 +455,7 @@ def _add_half(depth, cost, task: LoopTask, space: LoopSpace):
 
 
 @inner_kernel
-def _close(depth, task: LoopTask, space: LoopSpace):
+def _close_block(depth, task: LoopTask, space: LoopSpace):
     """End the search of the open block of a depth, and return the cost of its best setting.
 
     The present states, the last row of ``space.states``, become those of that setting: the states
@@ -555,19 +557,19 @@ def _find_loops(number, task: LoopTask, space: LoopSpace):
     loops = 0
     lower = size & 1
     if lower:
-        _mark(size - lower, lower, loops, depth, place, space)
+        _mark_loop(size - lower, lower, loops, depth, place, space)
         i = space.lines[BACK, depth, place + size - 1]
         if i >= 0:
-            _mark(i, lower, loops, depth, place, space)
-            _mark(i ^ 1, 1 - lower, loops, depth, place, space)
+            _mark_loop(i, lower, loops, depth, place, space)
+            _mark_loop(i ^ 1, 1 - lower, loops, depth, place, space)
         loops += 1
 
     # Other loops begin at their topmost line, whose cell of the first column is in bar. As a loop
     # may end at idle lines, it is followed both ways: from line i, and from its neighbour i ^ 1.
     for i in range(size):
         if space.lines[FORTH, depth, place + i] >= 0 and space.lines[LOOP, depth, place + i] < 0:
-            _mark(i, i & 1, loops, depth, place, space)
-            _mark(i ^ 1, 1 - (i & 1), loops, depth, place, space)
+            _mark_loop(i, i & 1, loops, depth, place, space)
+            _mark_loop(i ^ 1, 1 - (i & 1), loops, depth, place, space)
             loops += 1
 
     # The cells of the outer columns depend on the direction of their own loop only.
@@ -583,7 +585,7 @@ def _find_loops(number, task: LoopTask, space: LoopSpace):
 
 
 @inner_kernel
-def _mark(i, side, loop, depth, place, space: LoopSpace):
+def _mark_loop(i, side, loop, depth, place, space: LoopSpace):
     """Mark the lines of a loop from input i on, until it comes round or ends at an idle line.
 
     Writes LOOP and SIDE of ``space.lines``: the number `loop`, and `side`, the half of line i (0
@@ -649,7 +651,7 @@ def _pass_columns(number, i, side, task: LoopTask, space: LoopSpace):
 
 
 @inner_kernel
-def _split(number, task: LoopTask, space: LoopSpace):
+def _split_block(number, task: LoopTask, space: LoopSpace):
     """Hand the circuits of a block on to its halves, each to the half that its loop tells.
 
     Two inputs that share a cell of the first column become the same input of either half, and

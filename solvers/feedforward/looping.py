@@ -79,8 +79,8 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
 
         # The first cells of the upper half, of the lower half and of the last column.
         upper = first + (2 * half if dilated else half)
-        lower = upper + _count(half, dilated)
-        out = lower + _count(size - half, dilated)
+        lower = upper + _count_cells(half, dilated)
+        out = lower + _count_cells(size - half, dilated)
 
         # Both halves go to the end of the list, the lower one with the odd line.
         if len(ends) == depth + 1:
@@ -95,11 +95,11 @@ def network(n: int, *, dilated: bool = False, leaf: int = 2) -> Blocks:
         blocks[number][OUT] = out
     table = np.array(blocks, dtype=np.int64)
     table.flags.writeable = False
-    return Blocks(table, _count(n, dilated), max(*ends, n + n % 2))
+    return Blocks(table, _count_cells(n, dilated), max(*ends, n + n % 2))
 
 
 @lru_cache(maxsize=512)
-def _count(n: int, dilated: bool) -> int:
+def _count_cells(n: int, dilated: bool) -> int:
     """Count the cells of a network of n lines.
 
     With c(n) cells: c(n) = 2 * floor(n / 2) + c(floor(n / 2)) + c(ceil(n / 2)), the outer columns
@@ -111,7 +111,7 @@ def _count(n: int, dilated: bool) -> int:
         return n - 1
     half = n // 2
     in_outer_columns = 4 * half if dilated else 2 * half
-    return in_outer_columns + _count(half, dilated) + _count(n - half, dilated)
+    return in_outer_columns + _count_cells(half, dilated) + _count_cells(n - half, dilated)
 
 
 class Tables(NamedTuple):
@@ -144,7 +144,7 @@ _NO_TABLES = Tables(
 
 
 @lru_cache(maxsize=1)
-def _fours() -> Tables:
+def _route_all_fours() -> Tables:
     """Route all matchings of four lines, idle ones too; rows of states by digits to base 5.
 
     A digit is an output plus 1, 0 for an idle line. Numbers whose digits are no matching, as two
@@ -155,11 +155,13 @@ def _fours() -> Tables:
         lit = row[row >= 0]
         if len(set(lit.tolist())) < len(lit):
             row[:] = -1
-    return _NO_TABLES._replace(fours=_run(network(4), _NO_TABLES, digits.astype(np.int32)))
+    return _NO_TABLES._replace(
+        fours=_route_on_blocks(network(4), _NO_TABLES, digits.astype(np.int32))
+    )
 
 
 @lru_cache(maxsize=1)
-def _eights() -> Tables:
+def _route_all_eights() -> Tables:
     """Route all permutations of eight lines, in lexicographic order, and those of four.
 
     A permutation is found by two numbers: the place of the 24 permutations with its first four
@@ -171,8 +173,8 @@ def _eights() -> Tables:
     digits = 8 ** np.arange(4)
     heads[rows[:, :4] @ digits] = order // 24 * 24
     tails[rows[:, 4:] @ digits] = order % 24
-    fours = _fours()
-    return Tables(fours.fours, _run(network(8, leaf=4), fours, rows), heads, tails)
+    fours = _route_all_fours()
+    return Tables(fours.fours, _route_on_blocks(network(8, leaf=4), fours, rows), heads, tails)
 
 
 def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
@@ -184,8 +186,8 @@ def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     """
     n = matchings.shape[1]
     if n >= 8 and matchings.min(initial=0) >= 0:
-        return _run(network(n, leaf=8), _eights(), matchings)
-    return _run(network(n, leaf=4), _fours(), matchings)
+        return _route_on_blocks(network(n, leaf=8), _route_all_eights(), matchings)
+    return _route_on_blocks(network(n, leaf=4), _route_all_fours(), matchings)
 
 
 def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
@@ -198,13 +200,15 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     n = matchings.shape[1]
     narrow = network(n)
     wide = network(n, dilated=True)
-    halves = _run(narrow, _NO_TABLES, matchings)
+    halves = _route_on_blocks(narrow, _NO_TABLES, matchings)
     states = np.full((len(matchings), wide.cells), FREE, dtype=np.int8)
     widen(narrow.blocks, wide.blocks, matchings, halves, states)
     return states
 
 
-def _run(net: Blocks, tables: Tables, matchings: NDArray[np.int32]) -> NDArray[np.int8]:
+def _route_on_blocks(
+    net: Blocks, tables: Tables, matchings: NDArray[np.int32]
+) -> NDArray[np.int8]:
     """Route matchings, int32 of shape (k, lines), on the blocks of a Benes network.
 
     `tables` has the states of blocks of four and eight lines that `net` leaves whole. Returns the
@@ -244,7 +248,7 @@ class BlockPlace(NamedTuple):
 
 
 @inner_kernel
-def _walk(i, side, lines, states, block: BlockPlace):
+def _settle_loop(i, side, lines, states, block: BlockPlace):
     """Settle lines from input i on, which goes to half `side`, until the loop ends.
 
     `side` is 0 for the upper half, 1 for the lower one. To settle a line is to set its cells in
@@ -288,7 +292,7 @@ def _walk(i, side, lines, states, block: BlockPlace):
 
 
 @inner_kernel
-def _halve(lines, states, block: BlockPlace):
+def _settle_block(lines, states, block: BlockPlace):
     """Settle a block with an even number of lines that are all in use: every loop comes round.
 
     Writes ``states[cell]`` of the outer columns, which are -1 before, and the lines of both halves
@@ -399,16 +403,16 @@ def _settle_with_idle_lines(size, lines, states, block: BlockPlace):
     # line of the last output is not on the loop of the last input, it comes from some input i: its
     # neighbour ``i ^ 1`` goes to the upper half, and the loop is followed both ways from there.
     if size & 1:
-        _walk(size - 1, 1, lines, states, block)
+        _settle_loop(size - 1, 1, lines, states, block)
         i = lines[block.back + size - 1]
         if i >= 0:
-            _walk(i, 1, lines, states, block)
-            _walk(i ^ 1, 0, lines, states, block)
+            _settle_loop(i, 1, lines, states, block)
+            _settle_loop(i ^ 1, 0, lines, states, block)
 
     # A loop may end at idle lines: it is followed from its topmost cell both ways.
     for k in range(block.pairs):
-        _walk(2 * k, 0, lines, states, block)
-        _walk(2 * k + 1, 1, lines, states, block)
+        _settle_loop(2 * k, 0, lines, states, block)
+        _settle_loop(2 * k + 1, 1, lines, states, block)
 
 
 @kernel
@@ -488,7 +492,7 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
                 width=width,
             )
             if lit == n and size & 1 == 0:
-                _halve(unsigned_lines, states, block)
+                _settle_block(unsigned_lines, states, block)
                 continue
             _settle_with_idle_lines(size, lines, states, block)
 

@@ -202,12 +202,12 @@ def follow(
     each.
     """
     for matching in matchings:
-        states = change(fabric, matching, driven, cell_cost, visits).states[0]
+        states = route_with_few_toggles(fabric, matching, driven, cell_cost, visits).states[0]
         yield states
         driven = np.where(states == FREE, driven, states)
 
 
-def change(
+def route_with_few_toggles(
     fabric: Fabric,
     matching: NDArray[np.int32],
     driven: NDArray[np.int8],

@@ -31,7 +31,7 @@ Stride
     How many places further on in its group a member sends over a circuit.
 Chord
     A bundle of one port whose initial ring leads one stride further on in each group of an
-    all-to-all. A chord of stride 2 among 8 members leads from place 0 to 2, from 1 to 3, from 7 to 1.
+    all-to-all. A chord of stride 2 among 8 members leads from place 0 to 2, and from 7 to 1.
 Block
     The data of one member for one other in an all-to-all: each of n members sends n - 1 blocks.
 """

@@ -391,7 +391,7 @@ class Search:
 
         A choice that one or two moves have changed replaces the current one if its step is longer
         by no more than a tolerance, which falls from 1 % to 0 within each turn of `_TURN` trials.
-        A turn begins with the best choice so far. `_try` keeps each new best choice in
+        A turn begins with the best choice so far. `_time_choice` keeps each new best choice in
         ``self.best``; nothing is returned. The search ends early at the bound of the step, when
         time is short, or when ``self.decoder.work`` exceeds `most_work` (`_is_done`).
         """
@@ -405,15 +405,15 @@ class Search:
 
             # A second move helps to leave choices that no single move makes better. A move may
             # also draw what the choice has already, and change nothing.
-            changed = self._move(current.choice)
+            changed = self._draw_move(current.choice)
             if self.rng.random() < _DOUBLE_SHARE:
-                changed = self._move(changed)
+                changed = self._draw_move(changed)
 
             # The tolerance falls quadratically, from 1 % to 0. Schedules that get longer are given
             # up early, with an infinite time.
             tolerance = 0.01 * (1 - trial_of_turn / _TURN) ** 2
             most_s = current.step_s * (1 + tolerance)
-            step_s = self._try(changed, most_s)
+            step_s = self._time_choice(changed, most_s)
             if step_s > most_s:
                 continue
             current = TimedChoice(step_s, changed)
@@ -425,7 +425,7 @@ class Search:
 
         None if no step is less than twice as long as that of the known plan. Timing ends early
         after `n_trials` trials, when ``self.decoder.work`` exceeds `most_work`, or by the clock.
-        `_try` also keeps a choice in ``self.best`` if its step is better than the known plan.
+        `_time_choice` also keeps a choice in ``self.best`` if it is better than the known plan.
         """
         best: TimedChoice | None = None
         best_s = np.inf
@@ -439,7 +439,7 @@ class Search:
 
             # A choice that is 30 % worse than the best, or twice as long as the known plan, is
             # given up to save work; its time is infinite then.
-            step_s = self._try(choice, min(1.3 * best_s, 2 * self.known_s))
+            step_s = self._time_choice(choice, min(1.3 * best_s, 2 * self.known_s))
             scores.append(step_s)
             if step_s < best_s:
                 best_s = step_s
@@ -458,7 +458,7 @@ class Search:
         """Tell whether the time that is left is needed for the plan, or for another search."""
         return self.clock.has_less_than(self.spare_s + self.relays_s)
 
-    def _try(self, choice: RailChoice, most_s: float) -> float:
+    def _time_choice(self, choice: RailChoice, most_s: float) -> float:
         """Time a choice; if it is the best so far, keep it, its time and that of its relays.
 
         These are ``self.best``, ``self.best_s`` and ``self.relays_s``. Returns the time of the
@@ -496,13 +496,13 @@ class Search:
         first = self.orders[0]
 
         # The plain shape, whose nodes go in the order of the programs, is timed first.
-        yield self._form(self.plain, first, in_program)._replace(in_order=True)
+        yield self._make_choice(self.plain, first, in_program)._replace(in_order=True)
 
         # Then all shapes, with one order and one priority. Their times are added behind the one of
         # the plain shape.
         shapes = list(self._list_shapes())
         for shape in shapes:
-            yield self._form(shape, first, critical)
+            yield self._make_choice(shape, first, critical)
         best_shapes = [shapes[number] for number in np.argsort(scores[1:], kind="stable").tolist()]
 
         # Then other orders of the seats and other priorities: of the plain shape, whose nodes
@@ -511,12 +511,14 @@ class Search:
         pairs_in_order = list(product((in_program, critical, earliest), self.orders))[1:]
         pairs = list(product((critical, earliest), self.orders))[1:]
         variants_in_order = (
-            self._form(self.plain, order, priority)._replace(in_order=True)
+            self._make_choice(self.plain, order, priority)._replace(in_order=True)
             for priority, order in pairs_in_order
         )
-        plain_variants = (self._form(self.plain, order, priority) for priority, order in pairs)
+        plain_variants = (
+            self._make_choice(self.plain, order, priority) for priority, order in pairs
+        )
         shape_variants = (
-            self._form(shape, order, priority)
+            self._make_choice(shape, order, priority)
             for shape in best_shapes
             for priority, order in pairs
         )
@@ -529,7 +531,7 @@ class Search:
             for n_delays, share_of_tail in product((1, 3), (0.0, 0.01, 0.1, 1.0))
         ]
         haste_variants = (
-            self._form(shape, first, critical)._replace(haste_s=haste_s)
+            self._make_choice(shape, first, critical)._replace(haste_s=haste_s)
             for shape in best_shapes
             for haste_s in hastes_s
         )
@@ -586,7 +588,7 @@ class Search:
         # One ring of all with all ports, which everything goes over: no circuit changes.
         yield self.plain
 
-        # Two rings of all: the second one goes backwards, see `_form`.
+        # Two rings of all: the second one goes backwards, see `_make_choice`.
         if self.ports > 1:
             yield _Shape(cuts=(joins_all, joins_all), widths=halves, route=EITHER, price_s=0.0)
 
@@ -632,7 +634,7 @@ class Search:
                     halves = (n_other_ports - n_other_ports // 2, n_other_ports // 2)
                     yield one_ring._replace(cuts=(cut, cut), widths=halves)
 
-    def _form(self, shape: _Shape, order: Ints, priority: Floats) -> RailChoice:
+    def _make_choice(self, shape: _Shape, order: Ints, priority: Floats) -> RailChoice:
         """Make a choice of a shape: add the order of all its rings, and who goes first.
 
         ``order[place]`` is a seat; of ``priority[node]`` the least goes first. In the choice no
@@ -669,7 +671,7 @@ class Search:
         """Draw a whole number from 0 to ``count - 1``, all equally likely."""
         return int(self.rng.random() * count)
 
-    def _move(self, choice: RailChoice) -> RailChoice:
+    def _draw_move(self, choice: RailChoice) -> RailChoice:
         """Return a copy of a choice with one random change, drawn by the shares of the moves.
 
         The move is the one in whose interval a random number from 0 to 1 lies: the constants from

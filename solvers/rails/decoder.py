@@ -140,8 +140,8 @@ class RailLayout(NamedTuple):
     rate: Floats
     """``rate[bundle]``: bytes per second of all its ports."""
     load: Floats
-    """``load[n]``: the blocks that the busiest chord carries in an all-to-all of n members, a block
-    that takes several hops once for each; infinite where the strides do not lead everywhere."""
+    """``load[n]``: the blocks that the busiest chord carries in an all-to-all of n members, one of
+    several hops once for each; infinite where the strides do not lead everywhere."""
 
 
 class RailChoice(NamedTuple):
@@ -457,7 +457,7 @@ def _try_rings(
 
         # A ring whose circuits are free no sooner than the best route so far has ended, the price
         # of its new circuits included, cannot be better: its walk is given up.
-        give_up_s = _score(best, node, choice)
+        give_up_s = _priced_end(best, node, choice)
         times = _time_ring(graph, node, layout, bundle, ring, scratch, give_up_s)
 
         # The node lasts as long as its bytes need over the ports of the bundle, and each message
@@ -613,7 +613,7 @@ def _try_chords(
 
 
 @inlined_kernel
-def _score(route: Route, node: Node, choice: RailChoice):
+def _priced_end(route: Route, node: Node, choice: RailChoice):
     """Return the end of a route by which it is compared with others, in seconds; less is better.
 
     If the node may take any route, one that lacks circuits counts as ending ``choice.price_s``
@@ -627,7 +627,7 @@ def _score(route: Route, node: Node, choice: RailChoice):
 @inlined_kernel
 def _take_better(best: Route, route: Route, node: Node, choice: RailChoice) -> Route:
     """Return the better one of two routes by their scores; `best` if they are equal."""
-    if _score(route, node, choice) < _score(best, node, choice):
+    if _priced_end(route, node, choice) < _priced_end(best, node, choice):
         return route
     return best
 
@@ -671,7 +671,7 @@ def _choose_route(graph: StepGraph, node: Node, choice: RailChoice, scratch: Scr
 
 
 @inlined_kernel
-def _hold(scratch: Scratch, bundle, sender, circuit, end_s, result: Result):
+def _hold_circuit(scratch: Scratch, bundle, sender, circuit, end_s, result: Result):
     """Hold a circuit from the seat `sender` on a bundle until `end_s`: its two ports are busy.
 
     If it is not up, it is set up as soon as its two ports are free, in place of the circuits that
@@ -723,7 +723,7 @@ def _hold_ring(node: Node, layout: RailLayout, route: Route, scratch: Scratch, r
     seat = node.members[0]
     while True:
         circuit = layout.next_seat[route.ring, seat]
-        _hold(scratch, route.bundle, seat, circuit, route.end_s, result)
+        _hold_circuit(scratch, route.bundle, seat, circuit, route.end_s, result)
         n_hops += 1
         seat = _end_of(circuit, scratch.ports)
         if seat == destination:
@@ -743,7 +743,7 @@ def _hold_stride(node: Node, bundle, stride, end_s, scratch: Scratch, result: Re
     """
     for index in range(_count_senders(node)):
         circuit = _join_straight(node, index, stride, scratch.ports)
-        _hold(scratch, bundle, node.members[index], circuit, end_s, result)
+        _hold_circuit(scratch, bundle, node.members[index], circuit, end_s, result)
 
 
 @inlined_kernel
@@ -842,7 +842,7 @@ def _restore_initial_circuits(
             if circuit >= 0 and ports.receiver[bundle, seat] != circuit:
                 up_s = _when_up(graph, ports, bundle, seat, circuit)
                 last_up_s = max(last_up_s, up_s)
-                _hold(scratch, bundle, seat, circuit, up_s, result)
+                _hold_circuit(scratch, bundle, seat, circuit, up_s, result)
     return last_up_s
 
 
@@ -871,7 +871,7 @@ def _start_communication(
 
 
 @inlined_kernel
-def _queue(graph: StepGraph, choice: RailChoice, scratch: Scratch, node, size, top):
+def _queue_node(graph: StepGraph, choice: RailChoice, scratch: Scratch, node, size, top):
     """Queue a node that waits for nothing more; return the new ends of both queues, (size, top).
 
     A communication goes into the heap ``scratch.heap[:size]``, by ``scratch.key_s[node]``: when it
@@ -930,7 +930,7 @@ def decode(
         key_s[number] = -choice.haste_s[number]
         scratch.n_waiting[number] = nodes.n_predecessors[number]
         if scratch.n_waiting[number] == 0:
-            size, top = _queue(graph, choice, scratch, number, size, top)
+            size, top = _queue_node(graph, choice, scratch, number, size, top)
     while size or top < n_nodes:
         # Nodes beside rails need no ports: they start when they are ready, in whichever order.
         if top < n_nodes:
@@ -990,7 +990,7 @@ def decode(
             key_s[later] = start_s[later] - choice.haste_s[later]
             scratch.n_waiting[later] -= 1
             if scratch.n_waiting[later] == 0:
-                size, top = _queue(graph, choice, scratch, later, size, top)
+                size, top = _queue_node(graph, choice, scratch, later, size, top)
 
     # The step ends with the circuits that it began with.
     last_up_s = _restore_initial_circuits(graph, choice.layout, scratch, result)

@@ -75,10 +75,10 @@ def fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     minimisation of automata. Partners are compared by sums of 64-bit hashes; if two different ones
     ever agreed, the plan would be wrong and its replay would say so.
     """
-    return job.once(("fold", *labels), lambda: _fold(job, labels))
+    return job.once(("fold", *labels), lambda: _fold_ranks(job, labels))
 
 
-def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
+def _fold_ranks(job: RailJob, labels: Sequence[bytes]) -> Folded:
     """Sort ranks into classes, and list the operations of their first ranks as rows and nodes.
 
     Ranks with different ``labels[rank]`` are never of one class. A row is an operation of a first
@@ -88,13 +88,13 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     gathering, which are five nodes.
     """
     # The classes to begin with: equal programs with equal labels. Programs are the same for all
-    # labels, and are numbered once for a job. `_refine` then splits classes by their partners, and
-    # gives each communication (`match` is its number, -1 for computation) a hash.
+    # labels, and are numbered once for a job. `_refine_classes` then splits classes by their
+    # partners, and gives each communication (`match` is its number, -1 for computation) a hash.
     step = job.step()
-    number_of_program = job.once("programs", lambda: _number(_programs(step)))
+    number_of_program = job.once("programs", lambda: _number_keys(_describe_programs(step)))
     labelled = zip(number_of_program.tolist(), labels, strict=True)
-    colour = _number(b"%d " % number + label for number, label in labelled)
-    class_of, hash_of_match = _refine(step, colour)
+    colour = _number_keys(b"%d " % number + label for number, label in labelled)
+    class_of, hash_of_match = _refine_classes(step, colour)
 
     # The first rank of each class, and its operations: all others are copies.
     first_ranks = np.unique(class_of, return_index=True)[1].tolist()
@@ -133,7 +133,7 @@ def _fold(job: RailJob, labels: Sequence[bytes]) -> Folded:
     )
 
 
-def _refine(step: Step, colour: Ints) -> tuple[Ints, NDArray[np.uint64]]:
+def _refine_classes(step: Step, colour: Ints) -> tuple[Ints, NDArray[np.uint64]]:
     """Split classes until the ranks of one class have partners of the same classes.
 
     ``colour[rank]`` is the class to begin with. Rank 0 sends to 1, which then sends to 2, which
@@ -146,7 +146,7 @@ def _refine(step: Step, colour: Ints) -> tuple[Ints, NDArray[np.uint64]]:
     while True:
         check_time()
         with np.errstate(over="ignore"):
-            _meet(step.rank_start, step.match, colour, hash_of_match, hashes)
+            _hash_communications(step.rank_start, step.match, colour, hash_of_match, hashes)
         refined = number_first(hashes)
 
         # Colours are only ever split: as many as before means that nothing was split.
@@ -156,7 +156,7 @@ def _refine(step: Step, colour: Ints) -> tuple[Ints, NDArray[np.uint64]]:
 
 
 @kernel
-def _meet(rank_start, match, colour, hash_of_match, hashes):
+def _hash_communications(rank_start, match, colour, hash_of_match, hashes):
     """Hash communications by the colours of all that take part, and ranks by their communications.
 
     The operations of a rank are those from ``rank_start[rank]`` up to ``rank_start[rank + 1]``;
@@ -172,18 +172,18 @@ def _meet(rank_start, match, colour, hash_of_match, hashes):
         for operation in range(rank_start[rank], rank_start[rank + 1]):
             if match[operation] >= 0:
                 place = operation - rank_start[rank]
-                hash_of_match[match[operation]] += _mix(colour[rank], place)
+                hash_of_match[match[operation]] += _hash_pair(colour[rank], place)
 
     # Then the communications of each rank.
     for rank in range(len(colour)):
-        hashes[rank] = _mix(colour[rank], 0)
+        hashes[rank] = _hash_pair(colour[rank], 0)
         for operation in range(rank_start[rank], rank_start[rank + 1]):
             if match[operation] >= 0:
-                hashes[rank] = _mix(hashes[rank], hash_of_match[match[operation]])
+                hashes[rank] = _hash_pair(hashes[rank], hash_of_match[match[operation]])
 
 
 @inner_kernel
-def _mix(first, second):
+def _hash_pair(first, second):
     """Hash a pair of integers, whose order counts, to 64 bits (splitmix64)."""
     z = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15)
     z = z + np.uint64(second) * np.uint64(0xD1B54A32D192ED03)
@@ -193,12 +193,12 @@ def _mix(first, second):
     return z ^ (z >> np.uint64(31))
 
 
-def _programs(step: Step) -> Iterator[bytes]:
+def _describe_programs(step: Step) -> Iterator[bytes]:
     """Describe the program of each rank by bytes, without names of ranks and groups.
 
     Ranks that may be of one class have equal bytes: the same kinds, sizes and times of operations
     in the same order, in groups of one shape, with the same dependencies. With whom they
-    communicate is compared later, by class (`_refine`).
+    communicate is compared later, by class (`_refine_classes`).
     """
     # Groups of one shape are not told apart; the last entry is for operations without a group.
     shapes = [(group.dimension, len(group.ranks), group.rail >= 0) for group in step.groups]
@@ -221,7 +221,7 @@ def _programs(step: Step) -> Iterator[bytes]:
         yield b"".join(part.tobytes() for part in parts)
 
 
-def _number(keys: Iterable[bytes]) -> Ints:
+def _number_keys(keys: Iterable[bytes]) -> Ints:
     """Give keys numbers in the order in which they appear; equal keys have one number."""
     seen: dict[bytes, int] = {}
     return np.array(

@@ -81,7 +81,7 @@ def plan_forwarded(
             search.clock.cut_by = Limit.ITERATIONS
     finally:
         if search.best is not None:
-            yield _build(search.decoder, search.best)
+            yield _make_plan(search.decoder, search.best)
 
 
 def can_forward(job: RailJob) -> bool:
@@ -110,7 +110,7 @@ def can_forward(job: RailJob) -> bool:
     )
 
 
-def _build(decoder: Decoder, choice: RailChoice) -> RailPlan:
+def _make_plan(decoder: Decoder, choice: RailChoice) -> RailPlan:
     """Make the plan of a choice, which has no states of cells yet.
 
     The plan has the operations `Folded.own`, those of one rank of all that do the same, as its

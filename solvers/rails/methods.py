@@ -392,7 +392,7 @@ def route_plan(job: RailJob, plan: RailPlan) -> RailPlan | None:
         for matching in timeline.matchings:
             key = matching.tobytes()
             if key not in routed:
-                routed[key] = _route(fabric, matching)
+                routed[key] = _find_states(fabric, matching)
             states = routed[key]
 
             # A plan is of no use if the fabric cannot hold one of its states.
@@ -446,7 +446,7 @@ def _interrupts(
     return bool((n_begun > n_ended).any())
 
 
-def _route(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
+def _find_states(fabric: Fabric, matching: NDArray[np.int32]) -> NDArray[np.int8] | None:
     """Find the states of cells that carry a matching; None if they are not found."""
     with uncounted():
         # these modules load the kernels of routing

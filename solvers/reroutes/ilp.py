@@ -129,7 +129,7 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
                 self.model.add(sum(literals) <= capacity)
         self._add_levels()
 
-    def _ends(self, circuit: int) -> tuple[dict[int, Any], dict[int, Any]]:
+    def _list_ends(self, circuit: int) -> tuple[dict[int, Any], dict[int, Any]]:
         """Return by node where a circuit may start and end, with the literals of these choices.
 
         The literal is 1 where there is no choice; at a lost unit each spare has the literal that
@@ -137,11 +137,13 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
         """
         source, destination = self.routing.ends[circuit].tolist()
         graph = self.routing.graph
-        starts = {graph.leaving(unit): literal for unit, literal in self._choices(source)}
-        goals = {graph.entering(unit): literal for unit, literal in self._choices(destination)}
+        starts = {graph.leaving(unit): literal for unit, literal in self._list_choices(source)}
+        goals = {
+            graph.entering(unit): literal for unit, literal in self._list_choices(destination)
+        }
         return starts, goals
 
-    def _choices(self, unit: int) -> list[tuple[int, Any]]:
+    def _list_choices(self, unit: int) -> list[tuple[int, Any]]:
         """List the units where an end at a unit may be, each with the literal of this choice."""
         if unit not in self.case.lost:
             return [(unit, 1)]
@@ -159,7 +161,7 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
         model = self.model
         # Both map a node to the number 1, where the circuit has to start or end there, or to the
         # literal that this spare takes over.
-        starts, goals = self._ends(circuit)
+        starts, goals = self._list_ends(circuit)
 
         # The arcs on some path from a start to a goal; closed parts are left out.
         is_open = routing.open_arcs() & (routing.free[graph.resource[graph.head]] > 0)
@@ -270,7 +272,7 @@ class RerouteModel(ExactModel[tuple[list[Path], Handover]]):
                     next_node[tail] = int(graph.head[arc])
 
             # From its start along the lit arcs to where none leads on.
-            starts, _ = self._ends(circuit)
+            starts, _ = self._list_ends(circuit)
             path = [next(start for start in starts if start in next_node)]  # one has been chosen
             while path[-1] in next_node:
                 path.append(next_node[path[-1]])
@@ -356,7 +358,7 @@ class RerouteSearch:
         with self.routing.without((*self.case.hit, *movable)):
             model = RerouteModel(self.routing, self.case, movable)
         if few:
-            outcome = self._run(model, model.movers_cost)
+            outcome = self._minimise(model, model.movers_cost)
             if not outcome.optimal:
                 return bool(outcome.infeasible)
             model.model.add(model.movers_cost <= round(outcome.lower_bound))
@@ -367,13 +369,13 @@ class RerouteSearch:
 
         # Now the routes: cells to be set, the worst loss, and the length. A circuit that was
         # movable but has kept its route is no part of the plan.
-        outcome = self._run(model, model.routes_cost)
+        outcome = self._minimise(model, model.routes_cost)
         if outcome.found:
             paths, handover = model.read(outcome)
             self.note(settle(self.routing, self.case, handover, model.circuits, paths))
         return bool(outcome.optimal or outcome.infeasible)
 
-    def _run(self, model: RerouteModel, objective: Any) -> Outcome:
+    def _minimise(self, model: RerouteModel, objective: Any) -> Outcome:
         """Minimise an objective of a model in the remaining time; note a limit that was met."""
         self.models += 1
         remaining = self.clock.remaining_s

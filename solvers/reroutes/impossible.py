@@ -66,7 +66,7 @@ def find_cut(problem: Reroute) -> CutProof | None:
         n_fibres += np.minimum(sides @ fibres[:n, n:], (1 - sides) @ fibres[n:, :n].T).sum(axis=1)
 
     # The cut that lacks most fibres proves most.
-    missing = _crossing(problem, rack, sides) - n_fibres
+    missing = _count_leaving(problem, rack, sides) - n_fibres
     size = sides.sum(axis=1)
     order = np.lexsort((size, -missing))
     if not len(order) or missing[order[0]] <= 0:
@@ -74,7 +74,7 @@ def find_cut(problem: Reroute) -> CutProof | None:
     return CutProof(servers=np.flatnonzero(inside[order[0]]).astype(np.int32))
 
 
-def _crossing(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
+def _count_leaving(problem: Reroute, rack: Units, sides: NDArray[np.float32]) -> NDArray[Any]:
     """Count the circuits that must leave each set of servers, for its cheapest handover.
 
     ``sides[set, server]`` is 1 for the servers of a set, else 0; `rack` are the units of the

@@ -103,7 +103,7 @@ def _through_servers(rack: Units) -> FlowGraph:
     n_nodes = n_unit_nodes + len(edges)
     n_arcs = sum(map(len, heads_of_node))
     none = np.full(n_nodes, -1)
-    return _freeze(
+    return _make_flow_graph(
         rack,
         first=np.cumsum([0, *map(len, heads_of_node)]),
         head=np.array([head for heads in heads_of_node for head in heads]),
@@ -188,7 +188,7 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     resource = np.concatenate(
         [links.count + np.arange(n_unit_nodes), links.of_terminal, links.of_terminal]
     )
-    return _freeze(
+    return _make_flow_graph(
         units,
         first=np.searchsorted(tail[order], np.arange(n_nodes + 1)),
         head=head[order],
@@ -203,7 +203,7 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     )
 
 
-def _freeze(
+def _make_flow_graph(
     units: Units, first: NDArray[Any], head: NDArray[Any], **node_and_arc_data: NDArray[Any]
 ) -> FlowGraph:
     """Make a graph of read-only int32 arrays, with tails of arcs and the arcs into each node."""
@@ -553,7 +553,7 @@ class RoutingState:
         for k, path in enumerate(paths):
             self.work.path[k, : len(path)] = path
             self.work.length[k] = len(path)
-        cells_set, worst_loss, length = weigh(self._net(), self.work, len(paths))
+        cells_set, worst_loss, length = weigh(self._arrays(), self.work, len(paths))
         return int(cells_set), int(worst_loss), int(length)
 
     def route(self, ends: Sequence[tuple[int, int]], rounds: int = ROUNDS) -> list[Path] | None:
@@ -566,7 +566,7 @@ class RoutingState:
         self._make_room(len(ends))
         nodes = np.array(ends, dtype=np.int64).reshape(-1, 2)
         nodes[:, 1] += self.graph.units
-        if route(self._net(), self.work, nodes, rounds) <= 0:
+        if route(self._arrays(), self.work, nodes, rounds) <= 0:
             return None
         sizes = self.work.length[: len(ends)].tolist()
         return [self.work.path[k, :size].copy() for k, size in enumerate(sizes)]
@@ -585,7 +585,7 @@ class RoutingState:
         if count > len(self.work.length):
             self.work = self._new_workspace(2 * count)
 
-    def _net(self) -> Net:
+    def _arrays(self) -> Net:
         """Return the arrays of the graph and of the state that kernels need."""
         return Net(self.graph, self.cost, self.free, self.shut, self.mode, self.now)
 

@@ -70,7 +70,7 @@ def fill_rack(rack: RackFabric, boxes: Sequence[Box] = FULL_RACK) -> Reroute:
     owners: list[int] = []
     taken: set[int] = set()
     for job, (origin, sides) in enumerate(boxes):
-        links, chips = _torus(rack, origin, sides)
+        links, chips = _wire_torus(rack, origin, sides)
         if taken & set(chips):
             raise InputError(f"boxes[{job}] overlaps another", where=f"boxes[{job}]")
         taken.update(chips)
@@ -154,7 +154,7 @@ def hold_matching(fabric: Fabric, matching: Sequence[int], *, seed: int = 0) -> 
     )
 
 
-def _torus(
+def _wire_torus(
     rack: RackFabric, origin: Sequence[int], sides: Sequence[int]
 ) -> tuple[list[tuple[int, int]], list[int]]:
     """Wire a box of chips as a torus: list its circuits, as pairs of ports, and its chips.

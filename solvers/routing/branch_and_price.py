@@ -163,27 +163,27 @@ class _ProofSearch:
         """
         limit: Limit | None = None
         with stoppable() as stop:
-            self._take(None if start is None else self.negotiation.take_up(start))
+            self._keep_if_best(None if start is None else self.negotiation.take_up(start))
 
             # A few negotiations, until their routes are proved to be the best.
             for turn in range(WARM_STARTS):
-                self._take(self.negotiation.attempt(turn, self.rng))
-                if self.least > self._upper():
+                self._keep_if_best(self.negotiation.attempt(turn, self.rng))
+                if self.least > self._cutoff():
                     break
                 if self.clock.remaining_s <= 0:
                     limit = Limit.TIME
                     break
             if limit is None:
-                limit = self._branch()
+                limit = self._search_cases()
         if stop.limit is not None:
             limit = stop.limit
         return self._conclude(limit)
 
-    def _upper(self) -> float:
+    def _cutoff(self) -> float:
         """Return the bound above which a case has no better routes; infinite before the first."""
         return math.inf if self.best is None else self.totals.enough(self.best.objective)
 
-    def _take(self, routes: Routes | None) -> None:
+    def _keep_if_best(self, routes: Routes | None) -> None:
         """Keep routes if they are the best so far, and put them into the pool of columns.
 
         None is the result of a negotiation that failed, and changes nothing.
@@ -196,16 +196,16 @@ class _ProofSearch:
         for k, (source, _) in enumerate(self.master.circuits):
             self.master.add(k, tuple(routes.routes[source, : routes.lengths[source]].tolist()))
 
-    def _branch(self) -> Limit | None:
+    def _search_cases(self) -> Limit | None:
         """Search the cases best first: bound the one of the lowest bound, and split it if needed.
 
-        A case needs no further search if it is infeasible, or if its bound is above `_upper`:
+        A case needs no further search if it is infeasible, or if its bound is above the cutoff:
         then no routing in it beats the best one. The result is the limit that ended the search.
-        None says that no case is left: ``self.best`` is optimal, or if that is None as well, the
-        matching cannot be routed.
+        None says that no case is left: ``self.best`` is optimal, or if that
+        is None as well, the matching cannot be routed.
         """
         # The shortest routes of all circuits, each alone, may prove enough already.
-        if self.least > self._upper():
+        if self.least > self._cutoff():
             return None
 
         # The queue is a heap of (bound, number of the case): the lowest bound comes first.
@@ -214,28 +214,28 @@ class _ProofSearch:
         while queue:
             limit = self.clock.exceeded(bounded)
             if limit is None and self.best is not None:
-                bound = max(self.problem.lower_bound(), self._in_unit(self._proved()))
+                bound = max(self.problem.lower_bound(), self._in_unit(self._proved_bound()))
                 limit = near_enough(self.best.objective, bound, self.clock.limits.gap)
             if limit is not None:
                 return limit
 
             # The case of the lowest bound is bounded anew, by prices of its own.
             value, number = heapq.heappop(queue)
-            if value > self._upper():
+            if value > self._cutoff():
                 continue
             bounded += 1
             case = self.cases[number]
-            case.bound = self.master.bound(case.closed, self._upper(), self.clock, case.bound)
-            proved = self._proved()
+            case.bound = self.master.bound(case.closed, self._cutoff(), self.clock, case.bound)
+            proved = self._proved_bound()
             if proved > -math.inf:
                 self.on_event(Bound(self._in_unit(proved)))
             self.on_event(Tick("cases", bounded))
 
-            # A better routing found near the solution lowers `_upper`, which may settle the case.
-            if case.bound.infeasible or case.bound.value > self._upper():
+            # A better routing found near the solution lowers the cutoff, which may settle the case.
+            if case.bound.infeasible or case.bound.value > self._cutoff():
                 continue
             self._round_solution(case.bound, _TRIES_AT_ROOT if bounded == 1 else _TRIES)
-            if case.bound.value > self._upper():
+            if case.bound.value > self._cutoff():
                 continue
             if not case.bound.converged or case.bound.weights is None:
                 # The time was up before the programme was solved. The case stays open, so that
@@ -244,8 +244,8 @@ class _ProofSearch:
                 continue
             if min(case.bound.weights.values()) > 1 - _TINY:
                 # Each circuit takes one whole route: this is the best routing of the case, and
-                # `_round_solution` has taken it. Its bound is not above `_upper` only because
-                # losses are rounded to whole units.
+                # `_round_solution` has kept it. Its bound would be above the cutoff, were
+                # losses not rounded to whole units.
                 continue
 
             # No circuit passes a link in both directions, and no two circuits pass one link.
@@ -286,15 +286,15 @@ class _ProofSearch:
         if bound.weights is not None and min(bound.weights.values()) > 1 - _TINY:
             sources = [source for source, _ in self.master.circuits]
             terminals = {sources[column.circuit]: column.terminals for column in bound.weights}
-            self._take(self.negotiation.routes_of(terminals))
+            self._keep_if_best(self.negotiation.routes_of(terminals))
             return
 
         # Negotiations at the prices of the links, which for losses are in units of `loss_units`
         # and are scaled to those of the router of negotiations.
         for turn in range(1, tries + 1):
             prices = None if bound.prices is None else bound.prices * UNIT // self.per_unit
-            self._take(self.negotiation.attempt(turn, self.rng, prices))
-            if bound.value > self._upper() or self.clock.remaining_s <= 0:
+            self._keep_if_best(self.negotiation.attempt(turn, self.rng, prices))
+            if bound.value > self._cutoff() or self.clock.remaining_s <= 0:
                 return
 
     def _where_to_split(self, weights: dict[Column, float]) -> CaseSplit:
@@ -334,7 +334,7 @@ class _ProofSearch:
         terminal = int(self.router.wiring.ends[link, 0])
         return CaseSplit(circuit, terminal, one_way=False)
 
-    def _proved(self) -> float:
+    def _proved_bound(self) -> float:
         """Return the lower bound of all routings, in the units of bounds.
 
         Every routing is in one of the cases that have not been split, hence it is the least bound
@@ -357,11 +357,11 @@ class _ProofSearch:
         `limit` is what ended the search, None if it came to its end.
         """
         least = self.problem.lower_bound()
-        proved = self._proved()
-        proof = self._proof() if self._in_unit(proved) > least else None
+        proved = self._proved_bound()
+        proof = self._write_proof() if self._in_unit(proved) > least else None
         stats: dict[str, object] = {"cases": len(self.cases)}
         if proved == math.inf:
-            stats |= self._reason()
+            stats |= self._explain()
         return conclude_routes(
             self.problem,
             self.best,
@@ -372,7 +372,7 @@ class _ProofSearch:
             stats=stats,
         )
 
-    def _proof(self) -> RoutingProof | None:
+    def _write_proof(self) -> RoutingProof | None:
         """Write the cases as the tree of a proof; None if the prices of a leaf are not known.
 
         A case whose own bound is enough is a leaf, even if it was split. A root that is split into
@@ -380,10 +380,11 @@ class _ProofSearch:
         (-1, -1), and -1 for the circuit and the terminal of a split, as leaves have none.
         """
         # The tree has a row for each case, breadth first: ``numbers[row]`` is its place in
-        # ``self.cases``. Each entry of `kept_nodes` is a case, its split or None for a leaf, and
-        # the row of its first child; the second child is in the next row. `needed` is the bound
-        # that is to be proved, in cells or dB: a case that reaches it by its own prices is a leaf.
-        needed = self._in_unit(self._proved())
+        # ``self.cases``, and grows by two children for each case that is split. Each entry of
+        # `kept_nodes` is a case, its split or None for a leaf, and the row of its first child; the
+        # second child is in the next row. `needed` is the bound that is to be proved, in cells or
+        # dB: a case that reaches it by its own prices is a leaf.
+        needed = self._in_unit(self._proved_bound())
         numbers = [0]
         kept_nodes: list[tuple[ProofNode, CaseSplit | None, int]] = []
         while len(kept_nodes) < len(numbers):
@@ -397,7 +398,9 @@ class _ProofSearch:
         # A leaf needs prices of its own.
         if any(split is None and case.bound.prices is None for case, split, _ in kept_nodes):
             return None
-        # The columns are circuit, terminal and one_way.
+
+        # The columns of `splits` are circuit, terminal and one_way. A case that is split needs no
+        # prices of its own, as its children prove it: its prices are 0.
         splits = np.array([split or (-1, -1, 0) for _, split, _ in kept_nodes])
         unused = np.zeros(len(self.router.workspace.use), dtype=np.int64)
         return RoutingProof(
@@ -418,7 +421,7 @@ class _ProofSearch:
             ).astype(np.int8),
         )
 
-    def _reason(self) -> dict[str, object]:
+    def _explain(self) -> dict[str, object]:
         """Say why there is no routing, as entries of the stats: by a cut if there is one.
 
         The prices of the root are the cut: the circuits have to pass the priced links more often
@@ -447,15 +450,15 @@ class _ProofSearch:
         ]
         weighted = "" if (prices[links] == unit).all() else ", some counted more than once,"
         return {
-            "reason": f"circuits {_some([f'{i}-{j}' for i, j in circuits])} must pass the links"
-            f" {_some(names)}{weighted} {sum(costs) / unit:g} times in all,"
+            "reason": f"circuits {_join_names([f'{i}-{j}' for i, j in circuits])} must pass the"
+            f" links {_join_names(names)}{weighted} {sum(costs) / unit:g} times in all,"
             f" but each carries one circuit, {int(prices.sum()) / unit:g} in all",
             "cut_circuits": [list(pair) for pair in circuits],
             "cut_links": names,
         }
 
 
-def _some(names: list[str], most: int = 24) -> str:
+def _join_names(names: list[str], most: int = 24) -> str:
     """Join names for a sentence, at most `most` of them, and count the others."""
     n_unnamed = len(names) - most
     return ", ".join(names[:most]) + (f" and {n_unnamed} more" if n_unnamed > 0 else "")

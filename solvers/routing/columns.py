@@ -371,8 +371,9 @@ def cost_step(router: CellRouter, circuits: NDArray[np.int64]) -> int:
     # ``after``: each terminal stands twice in `before`, first for bar, then for cross.
     # ``walks.cells[source, terminal]`` is the fewest cells from a source port to a terminal.
     #
-    # If these two numbers differ by an odd one in every such step, each further cell of any way
-    # changes even to odd or back, as the fewest cells do: all ways to a terminal have one parity.
+    # A way grows by one cell from ``before`` to ``after``. If the fewest cells to these two always
+    # differ by an odd number, as 4 and 5 or 4 and 3, the length of any way is even or odd as the
+    # fewest cells to its end are: all ways to a terminal have one parity.
     graph = router.graph
     walks = walk(graph, np.unique(router.wiring.source[circuits[:, 0]]).tolist())
     before = np.repeat(np.arange(len(graph.mate)), 2)

@@ -324,14 +324,14 @@ class StrayLight:
             amplitudes = chip.pass_cells(stated)
             leaks = np.arange(2) != np.repeat(stated, 4)[:, None]
             amplitudes[leaks] = 0.0
-            waves = self._solve(amplitudes, 0)
+            waves = self._solve_at_frequency(amplitudes, 0)
             self._own_amplitude = np.abs(waves.arriving.diagonal())
 
     def solve(self, states: NDArray[np.int8]) -> list[SolvedLight]:
         """Solve for all light at each frequency; ``states[cell]`` is 0 bar or 1 cross."""
         amplitudes = self._chip.pass_cells(states)
         frequencies = range(len(self._chip.frequencies_hz))
-        return [self._solve(amplitudes, number) for number in frequencies]
+        return [self._solve_at_frequency(amplitudes, number) for number in frequencies]
 
     def ratios(self, light: list[SolvedLight]) -> NDArray[np.float64]:
         """Return crosstalk over signal of each circuit at each frequency, in one row.
@@ -389,7 +389,9 @@ class StrayLight:
         crosstalk = power.sum(axis=-1) - from_own_source
         return np.asarray(np.maximum(crosstalk, 0.0) / np.maximum(signal, TINY))
 
-    def _solve(self, amplitudes: NDArray[np.complex128], frequency: int) -> SolvedLight:
+    def _solve_at_frequency(
+        self, amplitudes: NDArray[np.complex128], frequency: int
+    ) -> SolvedLight:
         """Solve for the light everywhere, at one frequency, by one sparse LU factorisation.
 
         The amplitudes x of light that enters cells satisfy ``(I - A) x = b``. Column k of A tells
@@ -424,9 +426,9 @@ class StrayLight:
         )
 
         # Light from each source.
-        numbers = np.arange(len(self._sources))
-        sent = np.zeros((n_terminals, len(numbers)), dtype=np.complex128)
-        sent[self._sources, numbers] = 1.0
+        circuits = np.arange(len(self._sources))
+        sent = np.zeros((n_terminals, len(circuits)), dtype=np.complex128)
+        sent[self._sources, circuits] = 1.0
         entering = _solve_in_parts(factors, sent, "N")
 
         # Light that leaves at a destination has entered its last cell at one of two terminals of
@@ -437,8 +439,8 @@ class StrayLight:
         share = np.stack(
             [through_cell[last_entries[:, exit_], exit_] for exit_ in (BAR, CROSS)], axis=1
         )
-        received = np.zeros((n_terminals, len(numbers)), dtype=np.complex128)
-        received[last_entries, numbers[:, None]] = share
+        received = np.zeros((n_terminals, len(circuits)), dtype=np.complex128)
+        received[last_entries, circuits[:, None]] = share
 
         # ``adjoint[terminal, circuit]``: what light of amplitude 1 that enters a cell at a
         # terminal brings to the destination in the end.
@@ -450,7 +452,7 @@ class StrayLight:
         # light has arrived.
         worth = np.where(graph.mate[:, None] < 0, 0.0, adjoint[graph.mate])
         worth *= through_waveguide[:, None]
-        worth[self._destinations, numbers] = 1.0
+        worth[self._destinations, circuits] = 1.0
         return SolvedLight(arriving, entering, worth, turn)
 
 
@@ -543,7 +545,7 @@ def settle(
             states[free] = CROSS
             if len(source) > 1:
                 search_setting(light, states, n_evaluations)
-            _cool(light, states, cells.power_mw)
+            _save_power(light, states, cells.power_mw)
         states[states == FREE] = CROSS
     return settled
 
@@ -646,7 +648,9 @@ def descend(light: StrayLight, start: NDArray[np.int8]) -> Descent:
         objective = trial_objective
 
 
-def _cool(light: StrayLight, states: NDArray[np.int8], power_mw: NDArray[np.float64]) -> None:
+def _save_power(
+    light: StrayLight, states: NDArray[np.int8], power_mw: NDArray[np.float64]
+) -> None:
     """Put free cells, in place, where they need less power, if crosstalk grows by next to nothing.
 
     Changes ``states[cell]`` of the free cells of `light`, 0 bar or 1 cross; ``power_mw[cell,

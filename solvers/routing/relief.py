@@ -323,7 +323,7 @@ def _follow_beams(graph: MeshArrays, chip: Chip, scratch: ReliefSpace, circuits:
 
 
 @inner_kernel
-def _leak(scratch: ReliefSpace, terminal, leaked_share):
+def _add_leak(scratch: ReliefSpace, terminal, leaked_share):
     """Add what leaks out of the beam that enters at a terminal to the beam beside it.
 
     Changes ``scratch.crosstalk[beam]``; `leaked_share` is the part of the power. The crosstalk is
@@ -358,9 +358,9 @@ def _weigh_crosstalk(
         for step in range(circuits.lengths[port]):
             leaving = circuits.routes[port, step]
             leaked_share = chip.leak[cell_of(leaving), state_between(entering, leaving)]
-            _leak(scratch, entering, leaked_share)
+            _add_leak(scratch, entering, leaked_share)
             if chip.mutual:
-                _leak(scratch, leaving, leaked_share)
+                _add_leak(scratch, leaving, leaked_share)
             entering = graph.mate[leaving]
 
     # The worse one of the two ends of each circuit.
@@ -445,7 +445,7 @@ def _price_cells(graph: MeshArrays, chip: Chip, scratch: ReliefSpace, worst):
 
 
 @inner_kernel
-def _reroute(
+def _reroute_cheapest(
     graph: MeshArrays,
     search: RoutingSpace,
     chip: Chip,
@@ -466,8 +466,8 @@ def _reroute(
             search.exit_cost[terminal] = move.price
     search.exit_cost[graph.source[port]] = FAR
 
-    # For losses ``scratch.toll`` stays the cost of cells (`_begin`); what cells cost for the other
-    # objectives depends on the circuits that are there.
+    # For losses ``scratch.toll`` stays the cost of cells (`_set_up_relief`); for the other
+    # objectives costs depend on the circuits that are there.
     if chip.aim != _LOSS:
         _price_cells(graph, chip, scratch, move.worst)
     priced = with_cell_cost(graph, scratch.toll)
@@ -497,7 +497,7 @@ def _try_move(
     changed.
     """
     _set_link_owner(graph, scratch, circuits, move.port, -1)
-    if not _reroute(graph, search, chip, scratch, circuits, move):
+    if not _reroute_cheapest(graph, search, chip, scratch, circuits, move):
         return False
 
     # Rip up the circuits in its path, and sort them by insertion: the worst one is routed first.
@@ -524,7 +524,7 @@ def _try_move(
     for place in range(n_displaced):
         displaced = scratch.displaced[place]
         detour = CircuitMove(displaced, FAR, move.worst)
-        if not _reroute(graph, search, chip, scratch, circuits, detour):
+        if not _reroute_cheapest(graph, search, chip, scratch, circuits, detour):
             return False
         _set_link_owner(graph, scratch, circuits, displaced, displaced)
     return True
@@ -562,7 +562,7 @@ def _choose_move(aim, order, worst_port, n_failures):
 
 
 @inner_kernel
-def _begin(
+def _set_up_relief(
     graph: MeshArrays, search: RoutingSpace, scratch: ReliefSpace, circuits: RoutedCircuits
 ):
     """Set the owners of all links; clear ``search.use``, and set the tolls to costs of cells.
@@ -600,7 +600,7 @@ def relieve(
     order = circuits.order
     if len(order) == 0:
         return
-    _begin(graph, search, scratch, circuits)
+    _set_up_relief(graph, search, scratch, circuits)
     best = RoutedCircuits(order, circuits.partner, scratch.kept_routes, scratch.kept_lengths)
     is_sum = chip.aim == _POWER or chip.aim == _CELLS
 
@@ -610,7 +610,8 @@ def relieve(
     n_failures = 0  # in a row
     n_moves = 0
 
-    # Each turn takes the worst circuit, at the next price after each failure.
+    # Each turn takes the worst circuit, at the next price after each failure; where crosstalk or a
+    # sum counts and all prices have failed, it takes the other circuits (`_choose_move`).
     while n_moves < max_moves and (worst > 0.0 or is_sum):
         worst_port = _find_worst_port(order, scratch.value)
         port, price = _choose_move(chip.aim, order, worst_port, n_failures)

@@ -12,9 +12,9 @@ from optmatch.fabrics import Fabric
 from optmatch.model import CROSS, FREE, CellDevice, Clock
 from optmatch.solvers.feedforward.router import (
     LOOPING,
-    change,
     exact_router,
     route_cheaply,
+    route_with_few_toggles,
     route_without_faults,
 )
 from optmatch.solvers.kernels.arrays import make_read_only
@@ -222,13 +222,14 @@ class ForwardRouter(RowRouter):
         which no circuit passes, keep their present states unless they are stuck. Returns `ROUTED`,
         `NOT_ROUTED`, `NO_MATCHING` or `WRONG_STATES`.
         """
+        # `RowRouter` checks the row and the present states, and routes nothing.
         checked = super().change(present_states, row, states, routes, lengths)
         if checked != ROUTED:
             return checked
 
         # By the rule, as a batch of one row. `is_held` is False if faults forbid the states that
         # it finds; ``lit[cell]`` is -1 where no light passes.
-        by_rule = change(self.fabric, row, present_states, visits=VISITS)
+        by_rule = route_with_few_toggles(self.fabric, row, present_states, visits=VISITS)
         is_held = bool(by_rule.held[0])
         lit = by_rule.states[0]
         stuck = self.ports.stuck

@@ -570,7 +570,7 @@ def _route_new_circuits(
 
         # Each took the fewest cells for its toggles, so that only fewer toggles can help now.
         fewer_toggles_only = True
-        _refit(graph, space, scratch, best_order, states, fewer_toggles_only)
+        _save_toggles(graph, space, scratch, best_order, states, fewer_toggles_only)
         copy_routes(new_ports, scratch, routed)
     return fits
 
@@ -630,7 +630,7 @@ def fit_in_circuits(
 
 
 @inner_kernel
-def _refit(
+def _save_toggles(
     graph: MeshArrays,
     space: RoutingSpace,
     scratch: RowScratch,
@@ -725,6 +725,6 @@ def finish_change(
 
     # Paths of as many toggles and cheaper cells count, too, as negotiation takes detours.
     fewer_toggles_only = False
-    _refit(graph, space, scratch, order, routed.states, fewer_toggles_only)
+    _save_toggles(graph, space, scratch, order, routed.states, fewer_toggles_only)
     copy_routes(order, scratch, routed)
     write_states(graph, order, routed.routes, routed.lengths, routed.states)

@@ -261,8 +261,8 @@ def _turn_loops(problem: Routing) -> Iterator[NDArray[np.int8]]:
 
     In a Benes network the cells along a loop may all be flipped together: the loop is turned.
     Loops are turned for the lowest sum of costs, and for the lowest worst circuit; where the worst
-    loss is the objective, only for the latter. Nothing comes of other fabrics, or if the exact
-    router finds no routes.
+    loss is the objective, only for the latter. Nothing is yielded for fabrics that are not
+    feed-forward, or if the exact router finds no routes.
     """
     if exact_router(problem.fabric) is None:
         return
@@ -470,16 +470,16 @@ class _Search:
         these are kept as the best answer.
         """
         if k == len(self.circuits):
-            self._keep()
+            self._keep_answer()
             return
 
         # All that is set on the way is undone, but for these three sums, which are put back.
         start, end, port = self.circuits[k]
         before = self.objective, self.cells, self.halves_mw
-        self._follow(k, start, end, port, [], 0.0)
+        self._follow_circuit(k, start, end, port, [], 0.0)
         self.objective, self.cells, self.halves_mw = before
 
-    def _follow(
+    def _follow_circuit(
         self,
         k: int,
         entering: int,
@@ -541,15 +541,15 @@ class _Search:
             self.set[cell] = state
             self.objective += heat_mw
             if leaving == end:
-                self._arrive(k, beam, paid_here)
+                self._go_on_after(k, beam, paid_here)
             elif self.mate[leaving] >= 0:
-                self._follow(k, self.mate[leaving], end, port, beam, paid_here)
+                self._follow_circuit(k, self.mate[leaving], end, port, beam, paid_here)
             if is_unset:
                 self.set[cell] = FREE
             self.objective -= heat_mw
         beam.pop()
 
-    def _arrive(self, k: int, beam: list[tuple[int, float]], paid: float) -> None:
+    def _go_on_after(self, k: int, beam: list[tuple[int, float]], paid: float) -> None:
         """Go on with the next circuit after the k-th has arrived, unless the branch is pruned.
 
         `paid` is what it pays for its whole route, and `beam` its light. The state of the search
@@ -572,13 +572,13 @@ class _Search:
         if self.power:
             self.halves_mw += paid
         else:
-            self.objective = self._ratio() if self.crosstalk else max(self.objective, paid)
+            self.objective = self._worst_ratio() if self.crosstalk else max(self.objective, paid)
         if not self.hopeless(self.objective, self.cells + self.to_come[k + 1][1]):
             self.enter(k + 1)
         self.objective, self.cells, self.halves_mw = before
         del self.beams[-added:]
 
-    def _ratio(self) -> float:
+    def _worst_ratio(self) -> float:
         """Return the largest ratio of crosstalk to signal of the circuits so far.
 
         Two beams that enter a cell side by side, at terminals that differ in the last bit, leak
@@ -606,7 +606,7 @@ class _Search:
             worst = max(worst, ratio)
         return worst
 
-    def _keep(self) -> None:
+    def _keep_answer(self) -> None:
         """Keep the routes of all circuits as the best answer; cells without light are free."""
         is_better = self.objective < self.best[0] * (1 - _ROUNDING)
         self.best = self.objective, self.cells

@@ -127,8 +127,8 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
         self._cost: list[Any] = []
         plane_of_kind = problem.classes.plane[self.kinds.class_of_kind]
 
-        # Each job gets its demand from the kinds that may serve it. Then come the terms of the
-        # objective for its wait, and its caps.
+        # For each kind the jobs that it may serve, and the variables of what they get of it; kinds
+        # in the order in which their resources come.
         may_serve = problem.classes.jobs_of[self.kinds.class_of_kind]
         in_time = np.argsort(self.kinds.arrival_s, kind="stable").tolist()
         amounts_of_kind: list[list[Any]] = [[] for _ in self.kinds.sizes]

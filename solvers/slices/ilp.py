@@ -218,7 +218,7 @@ class _LoadSearch:
             self.problem.shape, "optical", twisted=self.problem.twisted
         )
         if quick is not None:
-            self._keep(quick)
+            self._keep_best(quick)
 
         # A place is a tuple of racks that are searched as one: a single rack, or all racks where
         # they are joined. Loads that no slice can have on its busiest edge are left out.
@@ -236,11 +236,11 @@ class _LoadSearch:
 
         # Each load that all places refute raises the bound to the next one.
         for number, largest_load in enumerate(loads):
-            if self._keeps(largest_load):
+            if self._reaches(largest_load):
                 break
-            if not self._decide(places, largest_load):
+            if not self._decide_load(places, largest_load):
                 return
-            if self._keeps(largest_load):
+            if self._reaches(largest_load):
                 break
             next_load = loads[number + 1] if number + 1 < len(loads) else self._most_fibres() + 1
             self._raise_bound(float(next_load))
@@ -255,11 +255,11 @@ class _LoadSearch:
         """Return the fibres of the widest edge; no slice has a larger load."""
         return int(self.pod.fabric.edge_fibres.max(initial=0))
 
-    def _keeps(self, largest_load: int) -> bool:
+    def _reaches(self, largest_load: int) -> bool:
         """Tell whether the best slice has at most this load."""
         return self.best is not None and load_of(self.problem, self.best) <= largest_load
 
-    def _keep(self, allocation: Allocation) -> None:
+    def _keep_best(self, allocation: Allocation) -> None:
         """Keep a slice as the best so far, and report its load."""
         self.best = allocation
         self.on_event(NewBest(load_of(self.problem, allocation)))
@@ -277,7 +277,7 @@ class _LoadSearch:
             self.bound = bound
             self.on_event(Bound(bound))
 
-    def _decide(self, places: list[tuple[int, ...]], largest_load: int) -> bool:
+    def _decide_load(self, places: list[tuple[int, ...]], largest_load: int) -> bool:
         """Keep a slice of at most this load, or its `refutation`; False if a limit came first.
 
         Each way to turn the slice is tried in each place, a tuple of racks that are searched as
@@ -295,12 +295,12 @@ class _LoadSearch:
                     cuts.append(tuple(first_server + server for server in cut))
                     continue
                 searched = True
-                placement = self._search(racks, plan, largest_load)
+                placement = self._search_place(racks, plan, largest_load)
                 if placement is not None:
                     fabric = self.problem.fabric
                     lit_fibres = self.problem.lit_fibres
                     servers = placement.servers
-                    self._keep(connect(fabric, lit_fibres, plan, servers, placement.routes))
+                    self._keep_best(connect(fabric, lit_fibres, plan, servers, placement.routes))
                     return True
                 if self.limit is not None:
                     return False
@@ -310,7 +310,7 @@ class _LoadSearch:
         self.refutation = Refutation(tuple(dict.fromkeys(cuts)), searched)
         return True
 
-    def _search(
+    def _search_place(
         self, racks: tuple[int, ...], plan: SliceShape, largest_load: int
     ) -> Placement | None:
         """Search all placements in one place; None if there is none, or at a `limit`.

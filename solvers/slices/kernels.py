@@ -228,7 +228,7 @@ class PlacementTask(NamedTuple):
 
 
 @inner_kernel
-def _stretch(task, slot, server):
+def _count_hops(task, slot, server):
     """Return the sum over circuits of a slot of the fewest hops to slots of earlier steps.
 
     `server` is a place among the free ones; `_NO_WAY` if one of these slots cannot be reached.
@@ -286,7 +286,7 @@ def _sort_servers(task, slot, step):
     for server in range(len(task.slot_of_server)):
         stretch = _NO_WAY
         if task.slot_of_server[server] < 0:
-            stretch = _stretch(task, slot, server)
+            stretch = _count_hops(task, slot, server)
         place = server
         while place > 0 and candidates[place - 1, 0] > stretch:
             candidates[place, 0] = candidates[place - 1, 0]

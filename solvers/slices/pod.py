@@ -214,8 +214,8 @@ class Pod:
 
         Only a part of all placements is tried: False if none is found within the budget.
         """
-        # The rack of the server, and the emptiest others, until there are twice as many servers
-        # as the slice needs.
+        # The rack of the server comes first, by a rank that no other has, and then the emptiest
+        # ones, until there are twice as many servers as the slice needs.
         n_free = self._free_by_rack()
         home = server // self.servers
         rank = n_free.copy()
@@ -226,7 +226,8 @@ class Pod:
         racks = [rack for rack in order[:n_racks].tolist() if n_free[rack]]
 
         # A search begins with the first server of its list, which is this one. The order of the
-        # others is turned a few times, as a search that begins badly does not end in time.
+        # others is turned a few times, as a search that begins badly does not end in time. No load
+        # is too large: edges may carry as much as they have fibres.
         rack = self.rack(*racks)
         server_in_rack = server % self.servers
         other_servers = rack.servers[rack.servers != server_in_rack]

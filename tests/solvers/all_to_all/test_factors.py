@@ -5,7 +5,12 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 from numpy.typing import NDArray
 
-from optmatch.solvers.all_to_all.factors import exchange, matchings, relabel, tournament
+from optmatch.solvers.all_to_all.factors import (
+    divide_three_factors,
+    matchings,
+    relabel,
+    tournament,
+)
 from tests.helpers.modes import examples
 
 pytestmark = pytest.mark.kernels
@@ -48,7 +53,7 @@ def test_factors_of_jobs_may_have_edges_in_common(half: int, seed: int) -> None:
         row[pairs] = pairs[:, ::-1]
     place, path = np.empty(2 * half, dtype=np.int64), np.empty(2 * half + 2, dtype=np.int64)
     for start in range(2 * half):
-        if exchange(old, start, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
+        if divide_three_factors(old, start, int(rng.integers(1 << 31)), new, place, path):  # type: ignore[no-untyped-call]
             assert (np.sort(new, axis=0) == np.sort(old, axis=0)).all()
             assert (np.take_along_axis(new, new, axis=1) == np.arange(2 * half)).all()
 
@@ -83,7 +88,7 @@ def test_exchanges_keep_a_factorisation(ports: int, bidirectional: bool, seed: i
         slots = rng.choice(len(factors), 3, replace=False)
         old, new = factors[slots], np.empty((3, vertices), dtype=np.int64)
         start, coins = int(rng.integers(vertices)), int(rng.integers(1 << 31))
-        if not exchange(old, start, coins, new, place, path):  # type: ignore[no-untyped-call]
+        if not divide_three_factors(old, start, coins, new, place, path):  # type: ignore[no-untyped-call]
             continue
         done += 1
         assert (np.sort(new, axis=0) == np.sort(old, axis=0)).all()
@@ -112,7 +117,7 @@ def test_exchanges_leave_a_perfect_factorisation() -> None:
     for _ in range(200):
         slots = rng.choice(31, 3, replace=False)
         start, coins = int(rng.integers(32)), int(rng.integers(1 << 31))
-        if exchange(factors[slots], start, coins, new, place, path):  # type: ignore[no-untyped-call]
+        if divide_three_factors(factors[slots], start, coins, new, place, path):  # type: ignore[no-untyped-call]
             rows = {tuple(row) for row in factors[slots].tolist()}
             if any(tuple(row) not in rows for row in new.tolist()):
                 return
