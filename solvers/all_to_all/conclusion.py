@@ -2,6 +2,8 @@
 
 The objective of an all-to-all is the number of cells on all routes of all slots. The *counted*
 bound takes the shortest route of each pair; a plan exceeds it by its excess.
+
+Leftovers, excess, shortage and link prices are words of the package.
 """
 
 from __future__ import annotations

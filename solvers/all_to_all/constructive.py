@@ -1,9 +1,11 @@
 """Method `constructive` for all-to-alls: the exact router of a feed-forward fabric, slot by slot.
 
 First the plain algorithm. Then the loops of a Benes network are turned (all cells of a loop are
-flipped together, which leaves its circuits as they are), to pass fewer cells, to get past faults,
+flipped together, and its circuits stay), to pass fewer cells, to get past faults,
 and to change few cells from slot to slot. Where faults leave no way by these rules, the method
 `negotiated` takes over.
+
+Loops, and to turn them, are words of `optmatch.solvers.feedforward`.
 """
 
 from __future__ import annotations

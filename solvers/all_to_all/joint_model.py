@@ -3,6 +3,8 @@
 A Boolean variable says for each slot and pair whether the pair meets in the slot. A flow
 (`cpsat.LightFlow`) for each slot and source port is its route: a unit of light from the port to
 its partner, if the port has one in the slot.
+
+Route and terminal are words of `optmatch.solvers.routing`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 A slot is routed by negotiated congestion (`SlotPlanner.route_slot`). The local search exchanges
 pairs between slots, and keeps an exchange if the excess of its slots does not grow
-(`yield_exchanges`).
-Slots are replaced whole, so that Ctrl-C never sees half of one.
+(`yield_exchanges`). Slots are replaced whole, so that Ctrl-C never sees half of one.
+
+Slot, factor and excess are words of the package; link, route, terminal and negotiation those of
+`optmatch.solvers.routing`.
 """
 
 from __future__ import annotations

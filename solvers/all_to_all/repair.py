@@ -8,6 +8,9 @@ faults holds for all sets that contain them.
 A *fault* is a cell that is dead (it carries no light) or stuck in bar or in cross. A slot is *hit*
 by a fault if light passes the cell in a state that it can no longer take. A schedule *survives* if
 all of its slots can be routed in spite of the faults.
+
+Link, route and negotiation are words of `optmatch.solvers.routing`, and its `columns` define the
+linear programme over routes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """All-to-all of a fabric with faults: solved on the live ports; and which faults cost slots.
 
-The *fewest slots* are those that counting allows, `AllToAll.min_slots`. A fabric has a *shortage*
-of slots where it is proved that no schedule has so few.
+Fewest slots, shortage and link prices are words of the package.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The slots are planned as if all cells were alike, and each of them is then rerouted for the
 objective.
+
+To relieve, and negotiation, are words of `optmatch.solvers.routing`.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ search is over orders: first those of the relaxation to a concurrent open shop, 
 A *bonus* belongs to an order: a number of delays, for which an entry that ends within a slot
 counts as if it had been served for that much longer when the length of the slot is chosen. With a
 great bonus slots tend to last until many entries end, and with a negative one a slot ends with its
-first entry. A *candidate* is a plan of one order with
-its cost, the sum over groups of weight times lateness in seconds. The *former* plan is that of an
-earlier solution, from which the search may begin.
+first entry. A *candidate* is a plan of one order with its cost, the sum over groups of weight
+times lateness in seconds. The *former* plan is that of an earlier solution, from which the search
+may begin.
 
 Kernels get the entries in their order, as `OrderedEntries`: source, destination, group, and the
 ticks that are ``unserved``. They know an entry by its position there.

@@ -8,6 +8,8 @@ way.
 A *wish* is the matching of a slot of the plan that is asked for. A matching is *realisable* if
 there are routes for all its circuits side by side; the *cell states* that make the routes are then
 *known*. Ports are *mutual* if they are bidirectional, so that each circuit leads back as well.
+
+Route, and its length, are words of `optmatch.solvers.routing`.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def route_dilated(matchings: NDArray[np.int32]) -> NDArray[np.int8]:
     wide = network(n, dilated=True)
     halves = _route_on_blocks(narrow, _NO_TABLES, matchings)
     states = np.full((len(matchings), wide.cells), FREE, dtype=np.int8)
-    widen(narrow.blocks, wide.blocks, matchings, halves, states)
+    follow_dilated(narrow.blocks, wide.blocks, matchings, halves, states)
     return states
 
 
@@ -217,7 +217,7 @@ def _route_on_blocks(
     states = np.empty((len(matchings), net.cells), dtype=np.int8)
     lines = np.empty(4 * net.width, dtype=np.int32)
     unsigned_lines = lines.view(np.uint32)
-    loop(net.blocks, tables, matchings, states, lines, unsigned_lines)
+    loop_blocks(net.blocks, tables, matchings, states, lines, unsigned_lines)
     return states
 
 
@@ -416,7 +416,7 @@ def _settle_with_idle_lines(size, lines, states, block: BlockPlace):
 
 
 @kernel
-def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
+def loop_blocks(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
     """Route matchings by looping, block by block from the whole network to its smallest parts.
 
     ``matchings[row, input]`` is an output, -1 if idle; ``all_states[row, cell]`` is written.
@@ -498,7 +498,7 @@ def loop(blocks, tables: Tables, matchings, all_states, lines, unsigned_lines):
 
 
 @kernel
-def widen(narrow, wide, matchings, halves, states):
+def follow_dilated(narrow, wide, matchings, halves, states):
     """Follow circuits through a dilated network, to the halves that a Benes network took them to.
 
     `narrow` are the `Blocks.blocks` of the Benes network (columns SIZE ... OUT) and ``halves[row,

@@ -40,8 +40,8 @@ from optmatch.solvers.reroutes.impossible import (
 from optmatch.solvers.reroutes.repair import (
     Handover,
     Recovery,
+    plan_recovery,
     repair,
-    settle,
     split_rest,
 )
 from optmatch.solvers.reroutes.routing_state import (
@@ -372,7 +372,7 @@ class RerouteSearch:
         outcome = self._minimise(model, model.routes_cost)
         if outcome.found:
             paths, handover = model.read(outcome)
-            self.note(settle(self.routing, self.case, handover, model.circuits, paths))
+            self.note(plan_recovery(self.routing, self.case, handover, model.circuits, paths))
         return bool(outcome.optimal or outcome.infeasible)
 
     def _minimise(self, model: RerouteModel, objective: Any) -> Outcome:

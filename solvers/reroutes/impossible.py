@@ -1,7 +1,7 @@
 """Why nothing helps against a failure: cuts through a rack, chips cut off, proofs for cells.
 
 A *cut* is a set of servers which more circuits have to leave than live fibres lead out of it,
-wherever spares take over. A *handover* is a choice of a spare for each lost unit.
+wherever spares take over. Unit and handover are words of the package.
 """
 
 from __future__ import annotations

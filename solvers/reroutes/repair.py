@@ -3,6 +3,9 @@
 First all other circuits stay where they are: each choice of spares for the lost units is routed
 through what is free, the nearest first, until no further one can be better. Only if no set works,
 circuits are moved that the failure did not hit, as few as possible and those of hit jobs first.
+
+Unit, handover, hit and path are words of the package. Plans are compared by their *levels*
+(`Recovery`), what they disturb first.
 """
 
 from __future__ import annotations
@@ -206,7 +209,7 @@ def _best_handover(
 
         # A plan: on large fabrics the best of the first few is good enough.
         if paths is not None:
-            plan = settle(routing, case, ranked.handover, circuits, paths)
+            plan = plan_recovery(routing, case, ranked.handover, circuits, paths)
 
             # Routes do not tell the losses that an ideal switch states for its circuits.
             if reach.is_stated:
@@ -229,7 +232,7 @@ def _best_handover(
     return best
 
 
-def settle(
+def plan_recovery(
     routing: RoutingState,
     case: HitCircuits,
     handover: Handover,
@@ -241,6 +244,7 @@ def settle(
     `circuits` are the hit ones, and then those that might move; of these, circuits that got their
     old route again are left out of the plan. `handover` has the spare of each lost unit.
     """
+    # A circuit that might move and got its old route again is not disturbed.
     kept = [
         (circuit, path)
         for circuit, path in zip(circuits, new_paths, strict=True)
@@ -249,7 +253,12 @@ def settle(
     changed = tuple(circuit for circuit, _ in kept)
     paths = [path for _, path in kept]
     foreign = sum(circuit not in case.hit and case.foreign(circuit) for circuit in changed)
-    return Recovery((foreign, len(changed), *routing.sum_up(paths)), handover, changed, paths)
+    return Recovery(
+        levels=(foreign, len(changed), *routing.sum_up(paths)),
+        handover=handover,
+        changed=changed,
+        paths=paths,
+    )
 
 
 def _move_other_circuits(

@@ -1,8 +1,6 @@
 """A running state on its flow graph: the circuit on each part, and routes through free parts.
 
-A *running state* is a fabric with circuits in use. *Units* are what spares replace (`Units`): a
-chip with all its ports, or one port of a switch. A circuit is *hit* if a failure takes its light,
-or one of its ends.
+Running state, unit and hit are words of the package.
 
 The *flow graph* says where light can go through cells of a mesh, or fibres of a rack. Nodes are
 light going one way: out of a unit, towards a terminal of a cell, over the fibres of an edge, into

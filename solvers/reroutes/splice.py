@@ -5,6 +5,8 @@ circuit takes its cheapest path, what is shared becomes dearer, and all are rout
 nothing is shared. Here the circuits that stay are obstacles, and what is negotiated is small. A
 path is searched by Dijkstra's algorithm from both ends at once. In all kernels `net` is the
 running state, which they read, and `work` what they write.
+
+Nodes, arcs and resources are those of the flow graph (`optmatch.solvers.reroutes.routing_state`).
 """
 
 from __future__ import annotations

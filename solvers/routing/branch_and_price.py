@@ -201,8 +201,8 @@ class _ProofSearch:
 
         A case needs no further search if it is infeasible, or if its bound is above the cutoff:
         then no routing in it beats the best one. The result is the limit that ended the search.
-        None says that no case is left: ``self.best`` is optimal, or if that
-        is None as well, the matching cannot be routed.
+        None says that no case is left: ``self.best`` is optimal, or if that is None as well, the
+        matching cannot be routed.
         """
         # The shortest routes of all circuits, each alone, may prove enough already.
         if self.least > self._cutoff():
@@ -231,7 +231,7 @@ class _ProofSearch:
                 self.on_event(Bound(self._in_unit(proved)))
             self.on_event(Tick("cases", bounded))
 
-            # A better routing found near the solution lowers the cutoff, which may settle the case.
+            # A better routing found near the solution lowers the cutoff: that may settle the case.
             if case.bound.infeasible or case.bound.value > self._cutoff():
                 continue
             self._round_solution(case.bound, _TRIES_AT_ROOT if bounded == 1 else _TRIES)

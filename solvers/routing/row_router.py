@@ -1,4 +1,9 @@
-"""The kernels of `rows` with a fabric and arrays to work in: the calls of a scheduler."""
+"""The kernels of `rows` with a fabric and arrays to work in: the calls of a scheduler.
+
+The *rule* of a feed-forward fabric is its exact router (`optmatch.solvers.feedforward`), which
+finds states for every matching without a search. A *mesh* is any other fabric with cells: its
+routes are negotiated.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ depth-first search follows the light of one circuit after the other, cell by cel
 an earlier circuit has set it has one way; in others both states are tried. A branch is pruned
 where the circuits so far, with the cheapest paths of those to come, cannot be better than the best
 answer. Terminals are those by which light enters a cell here.
+
+Loops, and to turn them, are words of `optmatch.solvers.feedforward`.
 """
 
 from __future__ import annotations

@@ -295,9 +295,9 @@ class Pod:
         if not self.fabric.through:
             return self._join_directly(plan, self._all_servers(racks, block))
         rack = self.rack(*racks)
-        seats = np.searchsorted(rack.servers, block)
+        places = np.searchsorted(rack.servers, block)
         any_load = int(rack.fibres.max(initial=0))
-        search = SliceSearch(rack, plan, self.routes, any_load, seats)
+        search = SliceSearch(rack, plan, self.routes, any_load, places)
         if search.run(NODES * len(racks)) != FOUND:
             return None
         return self.globally(racks, search.answer())

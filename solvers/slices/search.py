@@ -53,8 +53,8 @@ class SliceSearch:
 
     The slice has the slots and circuits of `plan`, for one way to turn it; each pair is offered
     `n_routes` routes, and no edge carries more than `largest_load` circuits, those of earlier
-    slices included. ``seats[slot]`` are places in ``rack.servers``, if they are fixed; None to
-    search for them.
+    slices included. ``fixed_places[slot]`` are places in ``rack.servers``; None to search for
+    them.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class SliceSearch:
         plan: SliceShape,
         n_routes: int,
         largest_load: int,
-        seats: NDArray[np.int64] | None = None,
+        fixed_places: NDArray[np.int64] | None = None,
     ) -> None:
         """Prepare the tables of the search; nothing is searched yet.
 
@@ -105,7 +105,7 @@ class SliceSearch:
         server_of_slot = np.full(n_slots, -1)
         slot_of_server = np.full(n_free, -1)
         smaller_slots = np.full((n_slots, 1), -1)
-        if seats is None:
+        if fixed_places is None:
             # Of placements that are mirror images of each other one is searched.
             smaller_slots = _tell_mirrors_apart(plan)
         else:
@@ -113,8 +113,8 @@ class SliceSearch:
             is_pair = pair_of_step >= 0
             slot_of_step = slot_of_step[is_pair]
             pair_of_step = pair_of_step[is_pair]
-            server_of_slot[:] = seats
-            slot_of_server[seats] = np.arange(n_slots)
+            server_of_slot[:] = fixed_places
+            slot_of_server[fixed_places] = np.arange(n_slots)
 
         # ``owed[slot, end]``: circuits out of the slot (end 0) and into it (1) without a route, at
         # first all of them.

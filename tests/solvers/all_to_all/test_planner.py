@@ -128,7 +128,7 @@ def test_without_a_limit_a_plan_near_its_bound_is_not_begun_anew(
         return len(begun)
 
     monkeypatch.setattr(SlotPlanner, "route_all", route_nothing)
-    monkeypatch.setattr(factorise, "exchanges", lambda *given: iter(()))
+    monkeypatch.setattr(factorise, "yield_exchanges", lambda *given: iter(()))
     monkeypatch.setattr(factorise, "conclude", lambda *given, **named: None)
     near = 0.0005 * max(1.0, problem.min_slots / 32)
     assert count_starts(0.99 * near) == 1
