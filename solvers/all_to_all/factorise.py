@@ -289,11 +289,11 @@ class _SlotExchange:
         if n_packings is None:
             n_packings = _PACKINGS if clock.limits.time_s is None else sys.maxsize
         with stoppable() as stop:
-            for number in range(n_packings):
+            for packing in range(n_packings):
                 # No plan has fewer slots than the bound.
                 if len(best) <= planner.slots_bound:
                     break
-                planner.on_event(Tick(PACKING, number))
+                planner.on_event(Tick(PACKING, packing))
                 phase = f"{len(best)} slots, at least {planner.slots_bound}, pack"
                 plan = pack_slots(planner, planner.problem.pairs, patient=True, phase=phase)
                 if plan is None:

@@ -157,8 +157,8 @@ def fill_up(
     # All circuits have routes: the excess is what these cost beyond the shortest ones.
     sources = np.flatnonzero(lengths)
     destinations = planner.destinations(partner)[sources]
-    least = int(planner.router.least[sources, destinations].sum())
-    excess = UNIT * int(lengths.sum()) - least
+    least_cost = int(planner.router.least[sources, destinations].sum())
+    excess = UNIT * int(lengths.sum()) - least_cost
     return RoutedSlot(partner, routes, lengths, excess), is_placed
 
 

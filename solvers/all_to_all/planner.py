@@ -157,20 +157,20 @@ class SlotPlanner:
         circuit has no path at all, the excess is `FAILED` for every circuit. Other threads bring a
         `router` of their own.
         """
-        # `least` is what the shortest routes of all circuits cost together; negotiation gives up
-        # above ``effort.most``.
+        # `least_cost` is what the shortest routes of all circuits cost together; negotiation gives
+        # up above ``effort.most``.
         router = router or self.router
         order = self.sources(partner)
         destinations = self.destinations(partner)
-        least = int(self.router.least[order, destinations[order]].sum())
+        least_cost = int(self.router.least[order, destinations[order]].sum())
         if allowed is not None:
-            effort = effort._replace(most=least + allowed)
+            effort = effort._replace(most=least_cost + allowed)
 
         # A cost below 0 is a failure: -3 says that three links are still contested, and `BLOCKED`,
         # which is less than any such number, that some circuit has no path at all.
         cost = router.settle(order, destinations, routes, lengths, effort=effort)
         contested = -cost if cost > BLOCKED else len(order)
-        excess = cost - least if cost >= 0 else contested * FAILED
+        excess = cost - least_cost if cost >= 0 else contested * FAILED
         return RoutedSlot(partner, routes, lengths, excess)
 
     def route_all(self, factors: NDArray[np.int64]) -> Limit | None:
@@ -423,7 +423,7 @@ def replace_slots(
     # follow can save. ``can_save[index:]`` are the savings of those after slot `index`, since the
     # list leaves out the first slot. If three slots can save 5, 3 and 2 and the first one has lost
     # 4, the second one has to save 2 at least.
-    old_slots = [planner.plan[number] for number in chosen]
+    old_slots = [planner.plan[slot_number] for slot_number in chosen]
     stays = new == np.stack([slot.partner for slot in old_slots])
     can_save = np.where(stays, 0, vertex_excess[chosen]).sum(axis=1).tolist()[1:]
     lost = 0
@@ -440,7 +440,7 @@ def replace_slots(
 
     # The plan is replaced at once: an interrupt never sees half of a move.
     plan = list(planner.plan)
-    for number, slot in zip(chosen, new_slots, strict=True):
-        plan[number] = slot
+    for slot_number, slot in zip(chosen, new_slots, strict=True):
+        plan[slot_number] = slot
     planner.plan = plan
     return True

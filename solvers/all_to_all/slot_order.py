@@ -286,8 +286,8 @@ def order_slots(
     settling_s = np.where(graph.stuck == FREE, device.settling_s, 0.0)
     if problem.objective == "power-mw":
         # Power counts in every slot, hence a dark cell has to be in the state that takes less.
-        least = device.power_mw.argmin(axis=1).astype(np.int8)
-        states = np.where((states == FREE) & (graph.stuck == FREE), least, states)
+        cheapest = device.power_mw.argmin(axis=1).astype(np.int8)
+        states = np.where((states == FREE) & (graph.stuck == FREE), cheapest, states)
 
     # The order that was found, unless the given one is no worse. A plan is the states of the slots
     # in an order, and ``delays_s[place]``, how long each waits.
@@ -614,7 +614,12 @@ def set_ahead(
         delays_s[slot] = settling_s[is_at_once].max(initial=0.0)
         for cell in np.flatnonzero(is_anew & ~is_at_once).tolist():
             late_changes.append(
-                LateChange(float(settling_s[cell]), slot, int(dark_since[cell]), cell)
+                LateChange(
+                    time_s=float(settling_s[cell]),
+                    slot=slot,
+                    dark_since=int(dark_since[cell]),
+                    cell=cell,
+                )
             )
         dark_since[row != FREE] = slot + 1
         last_driven = np.where(row == FREE, last_driven, row)

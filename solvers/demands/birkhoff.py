@@ -141,10 +141,20 @@ def _raise_lines(entries: Entries) -> tuple[Entries, Entries]:
     rows, columns = (sums.max(initial=0) - sums).reshape(2, n)
     raised = entries._replace(ticks=entries.ticks.copy())
     row, column = np.empty((2, 2 * n), dtype=np.int32)
-    added = Entries(n, row, column, np.empty(2 * n, dtype=np.int64))
+    added = Entries(
+        n_ports=n,
+        row=row,
+        column=column,
+        ticks=np.empty(2 * n, dtype=np.int64),
+    )
     order = np.argsort(-entries.ticks, kind="stable")
     n_added = _raise_entries(order, raised, rows, columns, added)
-    return raised, Entries(n, row[:n_added], column[:n_added], added.ticks[:n_added])
+    return raised, Entries(
+        n_ports=n,
+        row=row[:n_added],
+        column=column[:n_added],
+        ticks=added.ticks[:n_added],
+    )
 
 
 def stuff_entries(entries: Entries) -> Entries:
@@ -160,7 +170,12 @@ def stuff_entries(entries: Entries) -> Entries:
     ticks = np.zeros(len(places), dtype=np.int64)
     np.add.at(ticks, entry_of, np.concatenate([raised.ticks, added.ticks]))
     row, column = np.divmod(places, max(1, n))
-    return Entries(n, row.astype(np.int32), column.astype(np.int32), ticks)
+    return Entries(
+        n_ports=n,
+        row=row.astype(np.int32),
+        column=column.astype(np.int32),
+        ticks=ticks,
+    )
 
 
 def stuff(ticks: ArrayLike) -> NDArray[np.int64]:

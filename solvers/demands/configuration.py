@@ -153,19 +153,19 @@ def _find_dearest_slots(
     greatest_rate = 0.0
     for duration in durations:
         # The earnings of each circuit in a slot of this duration, and the time of the slot.
-        value = prices * np.minimum(demand, duration)
+        earnings = prices * np.minimum(demand, duration)
         time = duration + delay
 
         # No matching earns more than the best circuits of all rows, or of all columns. Where that
         # cannot raise the greatest rate, the assignment problem need not be solved.
-        most = min(value.max(axis=0).sum(), value.max(axis=1).sum())
-        if greatest_rate >= 1.0 and most <= greatest_rate * time:
+        most_earned = min(earnings.max(axis=0).sum(), earnings.max(axis=1).sum())
+        if greatest_rate >= 1.0 and most_earned <= greatest_rate * time:
             continue
-        rows, columns = _match_heaviest(value, matchings)
-        rate = float(value[rows, columns].sum()) / time
+        rows, columns = _match_heaviest(earnings, matchings)
+        rate = float(earnings[rows, columns].sum()) / time
         greatest_rate = max(greatest_rate, rate)
         if rate > 1 + 1e-9:
-            slots.append((rate, duration, np.where(value[rows, columns] > 0, columns, IDLE)))
+            slots.append((rate, duration, np.where(earnings[rows, columns] > 0, columns, IDLE)))
     slots.sort(key=lambda slot: -slot[0])
     return [
         (duration, matching) for _, duration, matching in slots[:_MOST_DURATIONS]

@@ -430,7 +430,13 @@ def yield_cover(
     """
     n_entries = len(task.entries.ticks)
     n_left = n_entries
-    terms = CoverTerms(task.delay, task.shortest, choice, pressure, bonus)
+    terms = CoverTerms(
+        delay=task.delay,
+        shortest=task.shortest,
+        rule=choice,
+        pressure=pressure,
+        bonus=bonus,
+    )
     ports = port_vectors(task.entries.n_ports, n_entries)
     unserved = copy_entries(task.entries, n_lengths)
     plans = [Plan.of([], [], task.entries.n_ports)]
@@ -463,10 +469,10 @@ def yield_cover(
         if cost >= next_check and task.useful_ticks < np.inf:
             next_check = cost + task.useful_ticks / 20
             unserved_entries = Entries(
-                task.entries.n_ports,
-                unserved.row[:n_left].astype(np.int32),
-                unserved.column[:n_left].astype(np.int32),
-                unserved.ticks[:n_left],
+                n_ports=task.entries.n_ports,
+                row=unserved.row[:n_left].astype(np.int32),
+                column=unserved.column[:n_left].astype(np.int32),
+                ticks=unserved.ticks[:n_left],
             )
             available_s = task.deadline - began_s
             now_s = counted_time()

@@ -270,7 +270,12 @@ def sort_heaviest_first(entries: Entries) -> Entries:
     shift = max(0, int(distance.max()).bit_length() - _KEY_BITS)
     order = np.argsort((distance >> shift).astype(np.uint16), kind="stable")
     row = entries.row[order]
-    return Entries(entries.n_ports, row, entries.column[order], entries.ticks[order])
+    return Entries(
+        n_ports=entries.n_ports,
+        row=row,
+        column=entries.column[order],
+        ticks=entries.ticks[order],
+    )
 
 
 def cover_first_fit(entries: Entries, lines: LineSums, shortest: int = 1) -> Plan:

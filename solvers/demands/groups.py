@@ -217,7 +217,10 @@ class _OrderSearch:
         """
         n_ports = self._problem.fabric.n_ports
         entries = OrderedEntries(
-            self._source[order], self._destination[order], self._group[order], self._ticks[order]
+            source=self._source[order],
+            destination=self._destination[order],
+            group=self._group[order],
+            unserved=self._ticks[order],
         )
         slots = GroupSlots(
             ends=np.zeros(len(self._weights), dtype=np.int64),

@@ -42,7 +42,7 @@ class HoldingModel(ExactModel[NDArray[np.int64]]):
         # A pair is served by all matchings that connect it.
         for source, destination in np.argwhere(np.triu(problem.ticks)).tolist():
             connecting = np.flatnonzero(matchings[:, source] == destination).tolist()
-            served = sum(self.ticks[number] for number in connecting)
+            served = sum(self.ticks[slot] for slot in connecting)
             model.add(served >= int(problem.ticks[source, destination]))
         model.minimize(sum(self.ticks) + problem.delay_ticks * sum(is_held))
 

@@ -294,19 +294,19 @@ def yield_planted(task: CoverTask) -> Iterator[Plan]:
         numbers = summands.entry[members]
         parts.append(
             Entries(
-                entries.n_ports,
-                entries.row[numbers],
-                entries.column[numbers],
-                ticks_of_summand[members],
+                n_ports=entries.n_ports,
+                row=entries.row[numbers],
+                column=entries.column[numbers],
+                ticks=ticks_of_summand[members],
             )
         )
     undecoded = np.flatnonzero(~is_decoded)
     parts.append(
         Entries(
-            entries.n_ports,
-            entries.row[undecoded],
-            entries.column[undecoded],
-            entries.ticks[undecoded],
+            n_ports=entries.n_ports,
+            row=entries.row[undecoded],
+            column=entries.column[undecoded],
+            ticks=entries.ticks[undecoded],
         )
     )
     plan = Plan.of([], [], entries.n_ports)

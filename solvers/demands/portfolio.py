@@ -88,7 +88,13 @@ def plan_matrix(
         is_late = previous is None and counted_time() >= deadline - finish_s
         if is_late or first.cost(delay) <= lines.bound(delay):
             return first
-    task = CoverTask(Entries.of_matrix(demand), lines, demand, delay, deadline=deadline)
+    task = CoverTask(
+        entries=Entries.of_matrix(demand),
+        lines=lines,
+        full_matrix=demand,
+        delay=delay,
+        deadline=deadline,
+    )
     return _find_best_plan(task, previous, first)
 
 
@@ -97,7 +103,13 @@ def plan_entries(
 ) -> Plan:
     """Find a schedule for listed entries, as short as the time until the deadline allows."""
     demand = entries.to_matrix() if entries.n_ports <= _MATRIX_PORTS else None
-    task = CoverTask(entries, LineSums.of(entries), demand, delay, deadline=deadline)
+    task = CoverTask(
+        entries=entries,
+        lines=LineSums.of(entries),
+        full_matrix=demand,
+        delay=delay,
+        deadline=deadline,
+    )
     return _find_best_plan(task, previous, None)
 
 

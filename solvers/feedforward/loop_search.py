@@ -209,7 +209,14 @@ def choose_loops(
     # these is searched by itself, with an equal share of the visits.
     visits_of_block = max(1, visits // math.ceil(n_lines / EXACT))
     costs = np.ascontiguousarray(cell_cost)
-    task = LoopTask(net.blocks, dilated, worst, visits_of_block, costs, least)
+    task = LoopTask(
+        blocks=net.blocks,
+        wide=dilated,
+        worst=worst,
+        visits=visits_of_block,
+        cell_cost=costs,
+        least=least,
+    )
     search(matchings, 0, _NEVER, task, space, choice)
     return choice
 

@@ -174,7 +174,12 @@ def _route_all_eights() -> Tables:
     heads[rows[:, :4] @ digits] = order // 24 * 24
     tails[rows[:, 4:] @ digits] = order % 24
     fours = _route_all_fours()
-    return Tables(fours.fours, _route_on_blocks(network(8, leaf=4), fours, rows), heads, tails)
+    return Tables(
+        fours=fours.fours,
+        eights=_route_on_blocks(network(8, leaf=4), fours, rows),
+        heads=heads,
+        tails=tails,
+    )
 
 
 def route_loops(matchings: NDArray[np.int32]) -> NDArray[np.int8]:

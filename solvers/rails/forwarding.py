@@ -223,8 +223,8 @@ def _list_changes(seats: Seats, result: Result, layout: RailLayout) -> Changes:
 
     # A seat is on one set of rails. Changes count as asked for when they begin.
     rails_of_seat = np.full(seats.n_seats, -1)
-    for number, alike in enumerate(seats.rails):
-        rails_of_seat[alike.seat] = number
+    for rail_set, alike in enumerate(seats.rails):
+        rails_of_seat[alike.seat] = rail_set
     return Changes(
         start_s=start_s,
         asked_s=start_s,

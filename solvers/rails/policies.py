@@ -423,4 +423,10 @@ def plan_in_order(
     # The times of changes become those of the turns that they consist of.
     turn_s = np.where(is_turned, starts_s[span[place]], -np.inf)
     turn_asked_s = np.where(is_turned, asked_s[span[place]], np.inf)
-    return Draft(transfers, timed, lines, turn_s, turn_asked_s)
+    return Draft(
+        transfers=transfers,
+        timed=timed,
+        lines=lines,
+        turn_s=turn_s,
+        asked_s=turn_asked_s,
+    )

@@ -93,14 +93,14 @@ def _split_ranks(job: RailJob, count: int) -> Replicas | None:
     step = job.step()
     places = coordinates(job.parallelism)
     column = DEGREES.index("dp")
-    number, place = np.divmod(places[:, column], job.parallelism.dp // count)
+    replica, place = np.divmod(places[:, column], job.parallelism.dp // count)
 
     # Ranks that agree in all but their replica are sorted by it: ``table[place, replica]`` is a
     # rank. ``first[rank]`` is the rank at its place in replica 0, ``next_one[rank]`` in the next
     # one, which after the last one is replica 0.
     places[:, column] = place
     key = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
-    table = np.lexsort([number, key]).reshape(-1, count)
+    table = np.lexsort([replica, key]).reshape(-1, count)
     first = np.empty(step.n_ranks, np.int64)
     next_one = np.empty(step.n_ranks, np.int64)
     first[table] = table[:, :1]
@@ -118,7 +118,7 @@ def _split_ranks(job: RailJob, count: int) -> Replicas | None:
     crosses = np.zeros(len(step.groups) + 1, np.bool_)
     for index, group in enumerate(step.groups):
         ranks = np.array(group.ranks)
-        crosses[index] = group.rail >= 0 and (number[ranks] != number[ranks[0]]).any()
+        crosses[index] = group.rail >= 0 and (replica[ranks] != replica[ranks[0]]).any()
         is_ring = job.collectives.get(group.dimension, "ring") == "ring"
         is_moved_on = np.array_equal(np.sort(next_one[ranks]), np.sort(ranks))
         if crosses[index] and not (is_ring and is_moved_on):
@@ -126,4 +126,9 @@ def _split_ranks(job: RailJob, count: int) -> Replicas | None:
     is_bound = (step.kind == ALL_TO_ALL) | (step.peer >= 0)
     if crosses[step.group[is_bound]].any():
         return None
-    return Replicas(count, number, first, crosses)
+    return Replicas(
+        n_all=count,
+        number=replica,
+        first=first,
+        crosses=crosses,
+    )

@@ -77,8 +77,8 @@ def _bound_if_none_changes(seats: Seats) -> float:
     on_ring_s[nodes.how == EXCHANGE] = time_exchanges(seats, np.inf)
     on_ring_s[collectives] += (least_hops - 1) * nodes.latency_s[collectives]
     longest_s = 0.0
-    for number in np.unique(ring).tolist():
-        jobs = collectives[ring == number]
+    for seat in np.unique(ring).tolist():
+        jobs = collectives[ring == seat]
         machine_s = bound_machine(head_s[jobs], on_ring_s[jobs], tail_s[jobs])
         longest_s = max(longest_s, machine_s)
     return longest_s

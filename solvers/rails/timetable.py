@@ -87,7 +87,13 @@ def draw_lines(uses: Uses, order: Ints, lanes: Ints) -> Lines:
     before[first] = -1
     faced = np.roll(uses.peer, 1)
     faced[first] = uses.peer[last]
-    return Lines(uses, order[taken][by_line], before, faced, np.repeat(last, last - first + 1))
+    return Lines(
+        uses=uses,
+        order=order[taken][by_line],
+        before=before,
+        faced=faced,
+        last=np.repeat(last, last - first + 1),
+    )
 
 
 class _PortCircuits(NamedTuple):
@@ -262,10 +268,10 @@ def list_timelines(
     port where its circuits begin, port where they end); the last two are one port unless `duplex`.
     """
     timelines = []
-    for number, alike in enumerate(seats.rails):
+    for rail_set, alike in enumerate(seats.rails):
         # ``times_s[k]``: when circuits change, ascending; the first time is the beginning of the
         # step, minus infinite. ``asked_s[k]``: the earliest request of the changes at that time.
-        here = np.flatnonzero(changes.rails == number)
+        here = np.flatnonzero(changes.rails == rail_set)
         start_s = changes.start_s[here]
         times_s = np.unique(np.append(-np.inf, start_s))
         asked_s = np.full(len(times_s), np.inf)
@@ -276,8 +282,8 @@ def list_timelines(
         n_ports = len(alike.seat) * seats.job.network.ports_per_gpu
         if seats.job.fabric is not None:
             n_ports = seats.job.fabric.n_ports
-        new = here[changes.receiver[here] != IDLE]
-        circuits = _join_ports(seats, alike, changes, new, bundles, duplex=duplex)
+        new_circuits = here[changes.receiver[here] != IDLE]
+        circuits = _join_ports(seats, alike, changes, new_circuits, bundles, duplex=duplex)
 
         # ``states[k]`` is the state from ``times_s[kept[k]]`` on; the first one is that of the
         # beginning, 0 s in the plan. Times at which the rail stays as it is have none, but on an

@@ -23,10 +23,10 @@ _FEW = 20  # cases of a proof, for each handover
 def case_of(problem: Reroute) -> HitCircuits:
     """Return the hit circuits of a problem, its lost units and live spares."""
     return HitCircuits(
-        tuple(np.flatnonzero(problem.hit).tolist()),
-        problem.lost,
-        problem.live_spares,
-        problem.owners,
+        hit=tuple(np.flatnonzero(problem.hit).tolist()),
+        lost=problem.lost,
+        spares=problem.live_spares,
+        owners=problem.owners,
     )
 
 

@@ -146,13 +146,13 @@ def prove_handovers(
     with uncounted():
         from optmatch.solvers.routing.methods import route_exactly
 
-    # After a handover the circuits of each lost port are those of its spare: ``after[port]``.
+    # After a handover the circuits of each lost port are those of its spare: ``port_after[port]``.
     for handover in handovers:
-        after = dict(zip(problem.lost, handover, strict=True))
+        port_after = dict(zip(problem.lost, handover, strict=True))
         matching = np.full(fabric.n_ports, IDLE, dtype=np.int32)
         for source, destination in problem.circuits.tolist():
-            a = after.get(source, source)
-            b = after.get(destination, destination)
+            a = port_after.get(source, source)
+            b = port_after.get(destination, destination)
             matching[a] = b
             if fabric.bidirectional:
                 matching[b] = a

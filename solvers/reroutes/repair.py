@@ -157,9 +157,9 @@ def list_choices(
     length = reach.length[from_to].sum(axis=1, dtype=np.int64)
     return [
         RankedHandover(
-            (0, int(worst_loss[handover]), int(length[handover])),
-            tuple(handovers[handover].tolist()),
-            [(source, destination) for source, destination in ends[handover].tolist()],
+            bound=(0, int(worst_loss[handover]), int(length[handover])),
+            handover=tuple(handovers[handover].tolist()),
+            ends=[(source, destination) for source, destination in ends[handover].tolist()],
         )
         for handover in np.lexsort((length, worst_loss))[:most].tolist()
     ]

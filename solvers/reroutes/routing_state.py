@@ -585,7 +585,14 @@ class RoutingState:
 
     def _arrays(self) -> Net:
         """Return the arrays of the graph and of the state that kernels need."""
-        return Net(self.graph, self.cost, self.free, self.shut, self.mode, self.now)
+        return Net(
+            graph=self.graph,
+            cost=self.cost,
+            free=self.free,
+            shut=self.shut,
+            mode=self.mode,
+            now=self.now,
+        )
 
 
 def spread(

@@ -220,11 +220,11 @@ class _ProofSearch:
                 return limit
 
             # The case of the lowest bound is bounded anew, by prices of its own.
-            value, number = heapq.heappop(queue)
+            value, case_number = heapq.heappop(queue)
             if value > self._cutoff():
                 continue
             bounded += 1
-            case = self.cases[number]
+            case = self.cases[case_number]
             case.bound = self.master.bound(case.closed, self._cutoff(), self.clock, case.bound)
             proved = self._proved_bound()
             if proved > -math.inf:
@@ -240,7 +240,7 @@ class _ProofSearch:
             if not case.bound.converged or case.bound.weights is None:
                 # The time was up before the programme was solved. The case stays open, so that
                 # the limit is found and reported at the head of this loop.
-                heapq.heappush(queue, (case.bound.value, number))
+                heapq.heappush(queue, (case.bound.value, case_number))
                 continue
             if min(case.bound.weights.values()) > 1 - _TINY:
                 # Each circuit takes one whole route: this is the best routing of the case, and
@@ -356,16 +356,16 @@ class _ProofSearch:
 
         `limit` is what ended the search, None if it came to its end.
         """
-        least = self.problem.lower_bound()
+        least_cost = self.problem.lower_bound()
         proved = self._proved_bound()
-        proof = self._write_proof() if self._in_unit(proved) > least else None
+        proof = self._write_proof() if self._in_unit(proved) > least_cost else None
         stats: dict[str, object] = {"cases": len(self.cases)}
         if proved == math.inf:
             stats |= self._explain()
         return conclude_routes(
             self.problem,
             self.best,
-            max(least, self._in_unit(proved)),
+            max(least_cost, self._in_unit(proved)),
             limit,
             "ilp",
             certificate=proof,
@@ -379,21 +379,21 @@ class _ProofSearch:
         two leaves, for example, has the children (1, 2) in row 0. Rows 1 and 2 have the children
         (-1, -1), and -1 for the circuit and the terminal of a split, as leaves have none.
         """
-        # The tree has a row for each case, breadth first: ``numbers[row]`` is its place in
+        # The tree has a row for each case, breadth first: ``case_numbers[row]`` is its place in
         # ``self.cases``, and grows by two children for each case that is split. Each entry of
         # `kept_nodes` is a case, its split or None for a leaf, and the row of its first child; the
         # second child is in the next row. `needed` is the bound that is to be proved, in cells or
         # dB: a case that reaches it by its own prices is a leaf.
         needed = self._in_unit(self._proved_bound())
-        numbers = [0]
+        case_numbers = [0]
         kept_nodes: list[tuple[ProofNode, CaseSplit | None, int]] = []
-        while len(kept_nodes) < len(numbers):
-            case = self.cases[numbers[len(kept_nodes)]]
+        while len(kept_nodes) < len(case_numbers):
+            case = self.cases[case_numbers[len(kept_nodes)]]
             value = math.inf if case.bound.infeasible else self._in_unit(case.bound.value)
             split = case.split if case.split is not None and value < needed else None
-            kept_nodes.append((case, split, len(numbers)))
+            kept_nodes.append((case, split, len(case_numbers)))
             if split is not None:
-                numbers += case.children
+                case_numbers += case.children
 
         # A leaf needs prices of its own.
         if any(split is None and case.bound.prices is None for case, split, _ in kept_nodes):

@@ -331,7 +331,7 @@ class StrayLight:
         """Solve for all light at each frequency; ``states[cell]`` is 0 bar or 1 cross."""
         amplitudes = self._chip.pass_cells(states)
         frequencies = range(len(self._chip.frequencies_hz))
-        return [self._solve_at_frequency(amplitudes, number) for number in frequencies]
+        return [self._solve_at_frequency(amplitudes, frequency) for frequency in frequencies]
 
     def ratios(self, light: list[SolvedLight]) -> NDArray[np.float64]:
         """Return crosstalk over signal of each circuit at each frequency, in one row.
@@ -364,12 +364,12 @@ class StrayLight:
 
         # For each frequency `turned` is D with the delay of the cell, and `brought` the product of
         # (free cells, receivers, 4), (free cells, 4, 4) and (free cells, 4, senders).
-        after = []
+        ratios = []
         for waves in light:
             turned = changed * waves.turn
             brought = waves.worth[terminals].swapaxes(1, 2) @ turned @ waves.entering[terminals]
-            after.append(self._ratios(waves.arriving + brought))
-        return np.concatenate(after, axis=1)
+            ratios.append(self._ratios(waves.arriving + brought))
+        return np.concatenate(ratios, axis=1)
 
     def _ratios(self, arriving: NDArray[np.complex128]) -> NDArray[np.float64]:
         """Return ``ratios[..., receiver]`` of crosstalk to signal power of each circuit.
@@ -453,7 +453,12 @@ class StrayLight:
         worth = np.where(graph.mate[:, None] < 0, 0.0, adjoint[graph.mate])
         worth *= through_waveguide[:, None]
         worth[self._destinations, circuits] = 1.0
-        return SolvedLight(arriving, entering, worth, turn)
+        return SolvedLight(
+            arriving=arriving,
+            entering=entering,
+            worth=worth,
+            turn=turn,
+        )
 
 
 def _solve_in_parts(

@@ -87,7 +87,12 @@ class RowRouter:
         stuck = np.empty(0, dtype=np.int8) if graph is None else graph.stuck
         make_read_only(live, least_cost, stuck)
         self.fabric = fabric
-        self.ports = PortTable(live, least_cost, stuck, fabric.bidirectional)
+        self.ports = PortTable(
+            live=live,
+            least=least_cost,
+            stuck=stuck,
+            mutual=fabric.bidirectional,
+        )
 
         # Scratch of the check: source ports of circuits in their order, the destination of each
         # source, and 1 for each port that is a destination already.

@@ -59,7 +59,7 @@ def shorten_longest_route(
 
     # Lengths below the best one are refuted one by one, from the bound on. An answer of the model
     # is ``route[circuit]``, the terminals left; each refuted length raises the bound by one cell.
-    least = bound
+    least_cells = bound
     refuted_lengths: list[int] = []
     with stoppable() as stop:
         lengths = range(bound, int(best.objective))
@@ -71,7 +71,7 @@ def shorten_longest_route(
             best = negotiation.routes_of(dict(zip(sources, verdict.answer, strict=True)))
             limit = None
             on_event(NewBest(best.objective))
-    bound = least + len(refuted_lengths)
+    bound = least_cells + len(refuted_lengths)
     limit = stop.limit or limit
     stats: dict[str, object] = {"bound_by": "cp-sat"} if refuted_lengths else {}
     return conclude_routes(problem, best, bound, limit, "ilp", stats=stats)

@@ -335,8 +335,18 @@ def search_all(
         search = _Search(problem, best_known, clock, on_event)
         search.enter(0)
     if search is None:
-        return Found(None, best_known[0], stop.limit, 0)
-    return Found(search.states, search.best[0], stop.limit, search.nodes)
+        return Found(
+            states=None,
+            objective=best_known[0],
+            limit=stop.limit,
+            nodes=0,
+        )
+    return Found(
+        states=search.states,
+        objective=search.best[0],
+        limit=stop.limit,
+        nodes=search.nodes,
+    )
 
 
 class _Search:
@@ -477,9 +487,9 @@ class _Search:
 
         # All that is set on the way is undone, but for these three sums, which are put back.
         start, end, port = self.circuits[k]
-        before = self.objective, self.cells, self.halves_mw
+        sums = self.objective, self.cells, self.halves_mw
         self._follow_circuit(k, start, end, port, [], 0.0)
-        self.objective, self.cells, self.halves_mw = before
+        self.objective, self.cells, self.halves_mw = sums
 
     def _follow_circuit(
         self,
@@ -557,12 +567,12 @@ class _Search:
         `paid` is what it pays for its whole route, and `beam` its light. The state of the search
         is as before again when this returns.
         """
-        before = self.objective, self.cells, self.halves_mw
-        added = 1
+        sums = self.objective, self.cells, self.halves_mw
+        n_beams = 1
         self.beams.append(list(beam))
         if self.mutual:
             # The beam from the other end enters each cell where this one leaves it.
-            added = 2
+            n_beams = 2
             back = []
             for terminal, so_far in beam:
                 state = self.set[terminal >> 2]
@@ -577,8 +587,8 @@ class _Search:
             self.objective = self._worst_ratio() if self.crosstalk else max(self.objective, paid)
         if not self.hopeless(self.objective, self.cells + self.to_come[k + 1][1]):
             self.enter(k + 1)
-        self.objective, self.cells, self.halves_mw = before
-        del self.beams[-added:]
+        self.objective, self.cells, self.halves_mw = sums
+        del self.beams[-n_beams:]
 
     def _worst_ratio(self) -> float:
         """Return the largest ratio of crosstalk to signal of the circuits so far.
@@ -590,16 +600,16 @@ class _Search:
         """
         # ``beam_at[terminal]``: the number of the beam that enters there, and its loss so far.
         beam_at = {
-            entered: (number, loss_db)
-            for number, beam in enumerate(self.beams)
+            entered: (beam_number, loss_db)
+            for beam_number, beam in enumerate(self.beams)
             for entered, loss_db in beam
         }
         worst = 0.0
-        for number, beam in enumerate(self.beams):
+        for beam_number, beam in enumerate(self.beams):
             ratio = 0.0
             for entered, loss_db in beam:
                 neighbour = beam_at.get(entered ^ 1)
-                if neighbour is None or neighbour[0] == number:
+                if neighbour is None or neighbour[0] == beam_number:
                     continue
                 cell = entered // 4
                 share = self.leak[cell][self.set[cell]]

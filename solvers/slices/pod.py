@@ -383,16 +383,16 @@ class Pod:
             if not len(blocks):
                 continue
 
-            # ``blocks[number, slot]`` are servers of a rack: boxes of which all servers are free,
-            # by rack and number of the box in it. The first ones are taken: by free servers of the
+            # ``blocks[box, slot]`` are servers of a rack: boxes of which all servers are free, by
+            # rack and number of the box in it. The first ones are taken: by free servers of the
             # rack, then by rack, then by box (`lexsort` sorts by the last array first).
-            racks, numbers = np.nonzero(is_free[:, blocks].all(axis=2))
-            order = np.lexsort((numbers, racks, n_free[racks]))
+            racks, boxes = np.nonzero(is_free[:, blocks].all(axis=2))
+            order = np.lexsort((boxes, racks, n_free[racks]))
             for place in order[:_BLOCKS_OF_A_PLAN].tolist():
                 rack = int(racks[place])
-                number = int(numbers[place])
-                block = Block(plan, (rack,), blocks[number])
-                ranked.append(((int(n_free[rack]), rack, turn, number), block))
+                box = int(boxes[place])
+                block = Block(plan, (rack,), blocks[box])
+                ranked.append(((int(n_free[rack]), rack, turn, box), block))
         ranked.sort(key=lambda entry: entry[0])
         free_blocks = [block for _, block in ranked]
 

@@ -189,7 +189,12 @@ def _offer_routes(rack: Rack, weights: NDArray[np.int32], n_routes: int) -> Rout
         routes=np.full((*shape, max_hops), -1, dtype=np.int32),
         lengths=np.zeros(shape, dtype=np.int16),
     )
-    loads = RackLoads(rack.n_rack_edges, rack.loads, rack.fibres, rack.servers)
+    loads = RackLoads(
+        n_rack_edges=rack.n_rack_edges,
+        loads=rack.loads,
+        fibres=rack.fibres,
+        servers=rack.servers,
+    )
     best = BestRoutes(
         rank=np.empty(n_routes, dtype=np.int64), load=np.empty(n_routes, dtype=np.int64)
     )

@@ -95,8 +95,8 @@ def steer(
 
     # A ring of bandwidth b takes 2 b ports of each of its chips.
     shares = np.zeros((n_chips, len(checked_rings)))
-    for number, ring in enumerate(checked_rings):
-        shares[list(ring), number] = 2 * level * checked_demands[number] / ports
+    for ring_number, ring in enumerate(checked_rings):
+        shares[list(ring), ring_number] = 2 * level * checked_demands[ring_number] / ports
 
     # Whole ports are dealt out a unit at a time: two ports of each chip of a ring, to the ring
     # with the least units over demand. A ring that has reached the link, or one of whose chips is
@@ -108,13 +108,13 @@ def steer(
     units = np.zeros(len(checked_rings), dtype=np.int64)
     open_rings = set(range(len(checked_rings)))
     while open_rings:
-        number = min(open_rings, key=lambda ring: (units[ring] / checked_demands[ring], ring))
-        chips = list(checked_rings[number])
-        if units[number] < most_units and (units_left[chips] > 0).all():
+        ring_number = min(open_rings, key=lambda ring: (units[ring] / checked_demands[ring], ring))
+        chips = list(checked_rings[ring_number])
+        if units[ring_number] < most_units and (units_left[chips] > 0).all():
             units_left[chips] -= 1
-            units[number] += 1
+            units[ring_number] += 1
         else:
-            open_rings.remove(number)
+            open_rings.remove(ring_number)
     return Steering(
         rings=checked_rings,
         demands=checked_demands,
