@@ -24,7 +24,7 @@ from optmatch.model import CellDevice, Limits, OnEvent, ignore
 from optmatch.model.declarations import Word, form_of
 from optmatch.model.numbers import list_entries
 
-_STEPS = 60
+_ITERATIONS = 60
 """Iterations of one method, enough to call each of its kernels."""
 
 
@@ -72,7 +72,7 @@ def warm_up(
     form_of(Callable).check("on_event", on_event)
     for name in _names(kinds):
         for problem in kind_named(name).small_problems():
-            solve(problem, seed=0, limits=Limits(iterations=_STEPS), on_event=on_event)
+            solve(problem, seed=0, limits=Limits(iterations=_ITERATIONS), on_event=on_event)
     if controllers:
         from optmatch.control import Rerouter, RollingSchedule, Router
         from optmatch.control.demands.schedules import decompose, schedule

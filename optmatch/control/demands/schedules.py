@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from optmatch.solvers.demands.plans import Plan
 
 
-_EQUAL = 1e-12
+_LINE_TOLERANCE = 1e-12
 """Line sums of floats that differ by less of their size are the same, unless told otherwise."""
 
 _UNIT_BITS = 52
@@ -159,7 +159,7 @@ def decompose(
     part = None if tolerance is None else number("tolerance", tolerance)
     listed = _list_few_entries(matrix)
     table = exact_matrix(matrix) if listed is None else listed.amounts
-    unit = _unit_of(table, listed, fill=fill, tolerance=_EQUAL if part is None else part)
+    unit = _unit_of(table, listed, fill=fill, tolerance=_LINE_TOLERANCE if part is None else part)
 
     # A unit (None for whole numbers) turns floats into whole numbers. `largest_residual` is how
     # many units of a line may be left when no more terms are made.

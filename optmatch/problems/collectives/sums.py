@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 
 MOST_PROGRAMMED = 24
 """Rounds over rails up to which there is a programme."""
-_MOST = 10.0
+_MOST_TIMES_LEAST = 10.0
 """A bound is at most so many times what rounds and bytes over rails take."""
 
 FloatArray = NDArray[np.float64]
@@ -141,16 +141,16 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
     goal = np.zeros(variables.n_columns)
     goal[variables.length] = 1.0
 
-    # The largest value of each variable. No length is over `_MOST`, in units of `least_s`, and no
-    # more is sent than takes so long; shares are 1 at most.
+    # The largest value of each variable. No length is over `_MOST_TIMES_LEAST`, in units of
+    # `least_s`, and no more is sent than takes so long; shares are 1 at most.
     most = np.full(variables.n_columns, 1.0)
-    most[variables.collecting] = _MOST / relative.send
-    most[variables.spreading] = _MOST / relative.send
+    most[variables.collecting] = _MOST_TIMES_LEAST / relative.send
+    most[variables.spreading] = _MOST_TIMES_LEAST / relative.send
     most[variables.collected] = islands - 1
     most[variables.informed] = islands - 1
-    most[variables.excess] = 2 * rounds * _MOST / relative.send
-    most[variables.inside] = _MOST / relative.inside_send
-    most[variables.length] = _MOST
+    most[variables.excess] = 2 * rounds * _MOST_TIMES_LEAST / relative.send
+    most[variables.inside] = _MOST_TIMES_LEAST / relative.inside_send
+    most[variables.length] = _MOST_TIMES_LEAST
 
     # Links inside islands have time before the first and after the last round over rails only if
     # a round inside islands is spent there. For each of the two pauses it is spent or not
@@ -161,10 +161,10 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
     bounds = []
     for is_spent in ((False, False), (False, True), (True, False), (True, True)):
         limits = most.copy()
-        limits[first_and_last] = np.array(is_spent) * _MOST / relative.inside_send
+        limits[first_and_last] = np.array(is_spent) * _MOST_TIMES_LEAST / relative.inside_send
         least[[-n_times, -1]] = relative.island_round * np.array(is_spent)
         bounds.append(_bound_programme(rows, least, goal, limits))
-    return min(_MOST, *bounds) * least_s
+    return min(_MOST_TIMES_LEAST, *bounds) * least_s
 
 
 def _list_inequalities(

@@ -17,7 +17,7 @@ from optmatch.fabrics import IdealSwitch
 from optmatch.model import InputError, check_size, frozen, number, read_only
 from optmatch.model.numbers import plain_array
 
-_EXACT = 2**53  # whole numbers up to this are all floats
+_LARGEST_EXACT = 2**53  # whole numbers up to this are all floats
 
 _ENDS_OF_EDGES = ({"source", "destination"}, {"source", "target"}, {"src", "dst"}, {"from", "to"})
 """What columns of a DataFrame are called that lists edges and is no matrix."""
@@ -233,7 +233,7 @@ def add_places(
 
     # Ones could be lost in a sum of several whole numbers that reaches 2**53.
     has_several = np.bincount(entry_of, minlength=len(places)) > 1
-    rounded = has_several & (np.abs(sums) >= _EXACT)
+    rounded = has_several & (np.abs(sums) >= _LARGEST_EXACT)
     if rounded.any() and (amounts == np.rint(amounts)).all():
         place = int(np.flatnonzero(rounded)[0])
         row, column = divmod(int(places[place]), shape[1])

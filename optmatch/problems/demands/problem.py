@@ -464,10 +464,10 @@ class Demand(_InTicks):
         busy = set(np.concatenate(np.nonzero(self.demand_bytes)).tolist())
         faulty = fail_ports(self.fabric, failed)
 
-        # Each dead port with a demand and a free one change places.
-        place = np.arange(self.fabric.n_ports)
+        # Each dead port with a demand and a free one change places: ``new_port[port]``.
+        new_port = np.arange(self.fabric.n_ports)
         taken = busy.union(faulty.dead_ports)
-        free_ports = [port for port in range(len(place)) if port not in taken]
+        free_ports = [port for port in range(len(new_port)) if port not in taken]
         is_reached = self.fabric.route_cells() != UNREACHED
         for port in sorted(failed & busy):
             if not free_ports:
@@ -479,8 +479,8 @@ class Demand(_InTicks):
                 )
 
             # A free port that all demands of this one can reach; ports that moved count as there.
-            destinations = place[self.demand_bytes[port] > 0]
-            sources = place[self.demand_bytes[:, port] > 0]
+            destinations = new_port[self.demand_bytes[port] > 0]
+            sources = new_port[self.demand_bytes[:, port] > 0]
             fitting_ports = [
                 free
                 for free in free_ports
@@ -488,13 +488,13 @@ class Demand(_InTicks):
             ]
             free = (fitting_ports or free_ports)[0]
             free_ports.remove(free)
-            place[[port, free]] = free, port
+            new_port[[port, free]] = free, port
 
         return replace(
             self,
-            fabric=with_moved_names(faulty, place),
-            demand_bytes=self.demand_bytes[np.ix_(place, place)],
-            groups=None if self.groups is None else self.groups[np.ix_(place, place)],
+            fabric=with_moved_names(faulty, new_port),
+            demand_bytes=self.demand_bytes[np.ix_(new_port, new_port)],
+            groups=None if self.groups is None else self.groups[np.ix_(new_port, new_port)],
         )
 
     @property

@@ -7,8 +7,8 @@ from dataclasses import replace
 from optmatch.model import InputError, number
 from optmatch.problems.rails.problem import RailJob
 
-_EXACT = 1e-9
-_TRIES = 60
+_TOLERANCE = 1e-9
+_MOST_GUESSES = 60
 _LONGEST_S = 1e6
 
 
@@ -59,7 +59,7 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
     # ``factor_late_s`` is by how much a step with `factor` is longer than the measured one.
     factor = 1.0
     factor_late_s = _slow_down(job, factor).lower_bound() - step_s
-    if factor_late_s > _EXACT * step_s:
+    if factor_late_s > _TOLERANCE * step_s:
         text = f"step_s = {step_s:g}: with all of the peak a step takes {factor_late_s + step_s:g}"
         raise InputError(text, where="step_s")
 
@@ -68,9 +68,9 @@ def calibrate(job: RailJob, step_s: float) -> RailJob:
 
     # A straight line through the last two factors and their times gives the next guess. The search
     # ends when the step is exact, or does not depend on the factor any more.
-    for _ in range(_TRIES):
+    for _ in range(_MOST_GUESSES):
         guess_late_s = _slow_down(job, guess).lower_bound() - step_s
-        if abs(guess_late_s) <= _EXACT * step_s or guess_late_s == factor_late_s:
+        if abs(guess_late_s) <= _TOLERANCE * step_s or guess_late_s == factor_late_s:
             break
         change = guess_late_s * (guess - factor) / (guess_late_s - factor_late_s)
         factor = guess

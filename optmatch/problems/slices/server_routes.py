@@ -15,7 +15,7 @@ from optmatch.fabrics import RackFabric
 from optmatch.fabrics.racks.wiring import count_hops
 from optmatch.model import check_size, check_time, read_only
 
-_POOL = 50
+_POOL_ROUTES = 50
 """The number of shortest simple routes between two servers that are looked at."""
 
 
@@ -34,7 +34,7 @@ class RoutePool(NamedTuple):
 
 
 def pool_routes(fabric: RackFabric) -> RoutePool:
-    """List the ``_POOL`` shortest simple routes of each two servers of a rack, by `_pool`.
+    """List the ``_POOL_ROUTES`` shortest simple routes of each two servers of a rack, by `_pool`.
 
     A rack of 16 servers takes 0.1 s, joined or not, once in a process. The arrays are read-only.
     """
@@ -72,7 +72,7 @@ def _pool(alone: RackFabric) -> RoutePool:
 
     # All routes in one array, as long as the longest one.
     lengths = [len(route) for routes in routes_of_pair.values() for route in routes]
-    shape = (n_sources, n_destinations, _POOL)
+    shape = (n_sources, n_destinations, _POOL_ROUTES)
     edges = np.full((*shape, max(lengths, default=1)), -1, dtype=np.int16)
     hops = np.full(shape, -1, dtype=np.int16)
     for (source, destination), routes in routes_of_pair.items():
@@ -84,7 +84,7 @@ def _pool(alone: RackFabric) -> RoutePool:
 
 @lru_cache(maxsize=100_000)
 def _routes(alone: RackFabric, source: int, destination: int) -> list[list[int]]:
-    """List the edges of the `_POOL` shortest simple routes of two servers, shortest first.
+    """List the edges of the `_POOL_ROUTES` shortest simple routes of two servers, shortest first.
 
     There are none from a server to itself, or where there is no way.
     """
@@ -106,7 +106,7 @@ def _routes(alone: RackFabric, source: int, destination: int) -> list[list[int]]
             if any(node < n_closed for node in route[1:-1]):
                 continue
             routes.append([graph.edge_between[hop] for hop in pairwise(route)])
-            if len(routes) == _POOL:
+            if len(routes) == _POOL_ROUTES:
                 return routes
     return routes
 

@@ -36,7 +36,7 @@ from optmatch.problems.rails.problem import RailJob
 from optmatch.problems.rails.training.arrays import join_members, list_ranges
 from optmatch.problems.rails.training.times import ends_s
 
-_SLACK = 1e-12
+_TIME_TOLERANCE = 1e-12
 """Times of a plan that differ by less than this part of its step are the same."""
 
 
@@ -59,7 +59,7 @@ def derive_triggers(
 
     # Rails that share a timeline have the same changes: they are listed once, by the identity of
     # the timeline. All changes and events get a place in one order, by their times.
-    slack_s = _SLACK * max(plan.step_s, 1e-6)
+    slack_s = _TIME_TOLERANCE * max(plan.step_s, 1e-6)
     changes_of_timeline = {id(line): _list_changes(job, line) for line in plan.rails}
     changes_of_rails = [changes_of_timeline[id(timeline_of_rail[rail])] for rail in ranks_of_rail]
     place_of_event, places_of_changes = _order_events(job, plan, changes_of_rails, slack_s)
@@ -327,7 +327,7 @@ def _find_cuts(
     # Only changes between the start and the end of a use hit it, by more than rounding. The hits
     # of use u are the ``n_hits[u]`` triggers from ``first_hit[u]`` on, by key. All hits are listed
     # use after use: with 2 hits from 4 on and 1 from 9 on, they are 4, 5 and 9.
-    slack_s = _SLACK * max(plan.step_s, 1e-6)
+    slack_s = _TIME_TOLERANCE * max(plan.step_s, 1e-6)
     first_time = np.searchsorted(times_s, plan.start_s[uses.operation] + slack_s, "right")
     end_time = np.searchsorted(times_s, plan.end_s[uses.operation] - slack_s, "left")
     first_hit = np.searchsorted(key[order], first_key + first_time)
@@ -397,7 +397,7 @@ def _mark_demands(
     # ``ready_s[event]`` is when all that an event waits for is over, and ``latest_place[event]``
     # the last place of that in the order of the plan.
     events = job.events()
-    slack_s = _SLACK * max(plan.step_s, 1e-6)
+    slack_s = _TIME_TOLERANCE * max(plan.step_s, 1e-6)
     ready_s = np.zeros(len(events.part))
     np.maximum.at(ready_s, events.after, plan.end_s[events.part][events.before])
     latest_place = np.zeros(len(events.part), np.int32)

@@ -144,34 +144,38 @@ def _there_and_back(pp: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]
     gradients of inputs to forward passes and these to gradients of weights; it keeps activations
     of 2 pp micro-batches at most. Returned are by stage its passes, in order.
     """
-    # ``done[kind, where]`` counts the micro-batches that were through with such a pass of part
-    # `where` of the model before this turn. They go in order, so it is also the next micro-batch.
+    # ``done[kind, part_of_model]`` counts the micro-batches that were through with such a pass of
+    # the part `part_of_model` before this turn. They go in order, so it is also the next
+    # micro-batch.
     top = 2 * pp - 1
     done: Counter[tuple[Kind, int]] = Counter()
     order: list[list[Pass]] = [[] for _ in range(pp)]
-    while any(done["W", where] < micro_batches for where in range(top + 1)):
+    while any(done["W", part_of_model] < micro_batches for part_of_model in range(top + 1)):
         chosen: list[tuple[Kind, int]] = []
         for stage in range(pp):
             # Micro-batches whose activations the stage keeps: those that are through forward, but
             # not yet through with gradients of weights.
             parts_of_stage = stage, top - stage
-            n_kept = sum(done["F", where] - done["W", where] for where in parts_of_stage)
+            n_kept = sum(
+                done["F", part_of_model] - done["W", part_of_model]
+                for part_of_model in parts_of_stage
+            )
             # `_TURNS` are (kind, part of this stage), the most urgent first. A pass is ready if
             # the micro-batch is through with the pass `before` it: forward that of the part
             # before; backward that of the part after or, in the last part, the forward pass; for
             # gradients of weights that for gradients of inputs.
             for kind, part in _TURNS:
-                where = parts_of_stage[part]
-                batch = done[kind, where]
+                part_of_model = parts_of_stage[part]
+                batch = done[kind, part_of_model]
                 before: dict[Kind, tuple[Kind, int]] = {
-                    "F": ("F", where - 1),
-                    "I": ("I", where + 1) if where < top else ("F", top),
-                    "W": ("I", where),
+                    "F": ("F", part_of_model - 1),
+                    "I": ("I", part_of_model + 1) if part_of_model < top else ("F", top),
+                    "W": ("I", part_of_model),
                 }
-                is_first = kind == "F" and where == 0
+                is_first = kind == "F" and part_of_model == 0
                 is_ready = batch < micro_batches and (is_first or done[before[kind]] > batch)
                 if is_ready and (kind != "F" or n_kept < 2 * pp):
-                    chosen.append((kind, where))
+                    chosen.append((kind, part_of_model))
                     order[stage].append(Pass(kind, part, batch))
                     break
         done.update(chosen)

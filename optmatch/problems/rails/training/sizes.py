@@ -7,7 +7,7 @@ import math
 from optmatch.problems.rails.training.parallelism import Parallelism
 from optmatch.problems.rails.training.workload import TransformerModel, Workload
 
-_BESIDE = 8
+_MOVED_BESIDE_MATRICES = 8
 """What a layer moves in memory beside its matrices, forward, in units of its input: two
 normalisations and two residual sums, which all tensor-parallel ranks have if they do not share
 activations, and queries, keys, values and what attention makes of them."""
@@ -27,7 +27,7 @@ class Sizes:
 
     Attributes
     ----------
-    words, dense, sparse : float
+    vocabulary_weights, dense, sparse : float
         Numbers of weights at a rank: of the vocabulary, and of a layer those that all replicas
         hold and those of experts that differ between them. Without expert parallelism `dense` has
         all of a layer.
@@ -61,38 +61,47 @@ class Sizes:
         self.inner = tokens * model.hidden  # numbers of a layer's input
 
         # Weights. Attention has two matrices of hidden x hidden, for queries and outputs, and two
-        # for keys and values, which are smaller where queries share them. `attention` counts the
-        # weights of these in a layer at all tensor-parallel ranks together, `matrices` those of
-        # one expert, or of the feed-forward part if there are no experts; `experts` is per rank.
-        matrices = model.ffn_matrices * model.hidden * model.ffn
-        attention = (2 + 2 * model.shared_keys) * model.hidden**2
-        self.words = model.hidden * model.vocabulary / split.tp
-        experts = matrices * model.experts / split.ep / split.tp
+        # for keys and values, which are smaller where queries share them. `attention_weights`
+        # counts the weights of these in a layer at all tensor-parallel ranks together,
+        # `expert_weights` those of one expert, or of the feed-forward part if there are no
+        # experts; `expert_weights_of_rank` is per rank.
+        expert_weights = model.ffn_matrices * model.hidden * model.ffn
+        attention_weights = (2 + 2 * model.shared_keys) * model.hidden**2
+        self.vocabulary_weights = model.hidden * model.vocabulary / split.tp
+        expert_weights_of_rank = expert_weights * model.experts / split.ep / split.tp
         # Without expert parallelism all ranks hold all experts, like any other weights.
-        self.dense = attention / split.tp + (experts if split.ep == 1 else 0.0)
-        self.sparse = experts if split.ep > 1 else 0.0
+        self.dense = attention_weights / split.tp + (
+            expert_weights_of_rank if split.ep == 1 else 0.0
+        )
+        self.sparse = expert_weights_of_rank if split.ep > 1 else 0.0
 
         # Seconds, by (operations, weights at this rank, inputs that are read and written). A
-        # weight takes two operations for each token, a product and a sum. `scores` are the
-        # operations of attention for a token: two for each pair of numbers of queries and keys,
-        # and as many for the values. Experts compute for the tokens of the busiest rank: `skew`
-        # says how many times the mean it has, `routed` counts a token once for each of its
-        # experts.
-        scores = 4 * (model.attended or model.sequence) * model.hidden
+        # weight takes two operations for each token, a product and a sum. `score_operations` are
+        # the operations of attention for a token: two for each pair of numbers of queries and
+        # keys, and as many for the values. Experts compute for the tokens of the busiest rank:
+        # `skew` says how many times the mean it has, `expert_tokens` counts a token once for each
+        # of its experts.
+        score_operations = 4 * (model.attended or model.sequence) * model.hidden
         skew = workload.skew_of(split.ep) if model.experts > 1 else 1.0
-        routed = tokens * model.active_experts * skew
+        expert_tokens = tokens * model.active_experts * skew
         self.attention_s = self._lasts_s(
-            tokens * (2 * attention + scores), attention / split.tp, 2 + 4 / split.tp
+            tokens * (2 * attention_weights + score_operations),
+            attention_weights / split.tp,
+            2 + 4 / split.tp,
         )
 
         # The third argument is what is read and written beside weights, in units of the input of a
         # layer: the input and the output, and between them queries, keys, values and the result,
         # or the wide activations, of which each tensor-parallel rank has its part.
         wide = (model.ffn_matrices - 1) * model.ffn / model.hidden / split.tp
-        self.ffn_s = self._lasts_s(routed * 2 * matrices, experts, (2 + wide) * routed / tokens)
+        self.ffn_s = self._lasts_s(
+            expert_tokens * 2 * expert_weights,
+            expert_weights_of_rank,
+            (2 + wide) * expert_tokens / tokens,
+        )
         self.head_s = self._lasts_s(
-            tokens * 2 * self.words * split.tp,
-            self.words,
+            tokens * 2 * self.vocabulary_weights * split.tp,
+            self.vocabulary_weights,
             1 + model.vocabulary / model.hidden / split.tp,
         )
 
@@ -101,7 +110,7 @@ class Sizes:
         if workload.memory_bytes_per_s:
             shared = split.tp if split.sequence_parallel else 1
             moved = self.inner * workload.width_bytes / workload.memory_bytes_per_s
-            self.attention_s += _BESIDE * moved * (1 / split.tp + 1 / shared) / 2
+            self.attention_s += _MOVED_BESIDE_MATRICES * moved * (1 / split.tp + 1 / shared) / 2
 
         # Bytes of what is sent. Tensor-parallel ranks divide messages among themselves; tokens go
         # to experts perhaps in narrower numbers than they come back.

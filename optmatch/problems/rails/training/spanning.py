@@ -161,7 +161,7 @@ def _forward_messages(
     # runs: all before the first message that is for the stage itself, all between this one and the
     # second one, and so on. In the example it is [[f, g], [h]]. A run may be empty.
     hops = [
-        [_hop(stage, operation, inside) for operation in program]
+        [_choose_hop(stage, operation, inside) for operation in program]
         for stage, program in enumerate(programs)
     ]
     queues: dict[tuple[int, int], list[list[Operation]]] = defaultdict(lambda: [[]])
@@ -199,7 +199,7 @@ def _forward_messages(
     return forwarding_programs
 
 
-def _hop(stage: int, message: Operation, inside: int) -> Operation:
+def _choose_hop(stage: int, message: Operation, stages_per_server: int) -> Operation:
     """Return the end of a message at a stage with its next stage on the way.
 
     Stages of one server talk inside it. Otherwise a message goes first, inside the server, to the
@@ -210,13 +210,13 @@ def _hop(stage: int, message: Operation, inside: int) -> Operation:
         return message
     other = message.toward
     # Stages of one server need no rail.
-    if stage // inside == other // inside:
+    if stage // stages_per_server == other // stages_per_server:
         return message._replace(family="pp" + SERVER)
 
     # `via` is the stage in the server of the source with the place of the receiver. A receiver
     # always gets the message from there, over a rail. The source itself may be `via`.
-    source, to = (stage, other) if message.kind == SEND else (other, stage)
-    via = source // inside * inside + to % inside
+    source, destination = (stage, other) if message.kind == SEND else (other, stage)
+    via = source // stages_per_server * stages_per_server + destination % stages_per_server
     if message.kind == RECV:
         return message._replace(family="pp" + RAIL, toward=via)
     if via == stage:

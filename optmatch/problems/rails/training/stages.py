@@ -1,7 +1,7 @@
 """One step of training: operations of ranks of each pipeline stage, by model sizes.
 
 A *pass* takes one micro-batch through one *part* of the model, forward or backward. A stage has
-one part or several; *where* a pass is, is the number of its part in the whole model, from 0. A
+one part or several; the *part of the model* of a pass is its number in the whole model, from 0. A
 *family* is a set of groups of one kind, as in `optmatch.problems.rails.training.layout`.
 Operations are named by their numbers in the program of their stage, in tuples: the empty tuple is
 none.
@@ -99,8 +99,8 @@ def _find_message(
 
     # Forward a pass leaves to the next part and comes from the one before, backward the reverse.
     is_forward = one_pass.kind == "F"
-    where = find_part(split.schedule, split.pp, stage, one_pass.part)
-    neighbour = where + 1 if leaves == is_forward else where - 1
+    part_of_model = find_part(split.schedule, split.pp, stage, one_pass.part)
+    neighbour = part_of_model + 1 if leaves == is_forward else part_of_model - 1
     if not 0 <= neighbour < split.n_parts:
         return None
     toward = find_stage(split.schedule, split.pp, neighbour, one_pass.part)
@@ -108,7 +108,7 @@ def _find_message(
         return None
 
     # Two tags for each pair of neighbours and micro-batch: forward, and one more for backward.
-    tag = 2 * (min(where, neighbour) * batches + one_pass.batch)
+    tag = 2 * (min(part_of_model, neighbour) * batches + one_pass.batch)
     return _Message(toward, tag + (not is_forward))
 
 
@@ -168,9 +168,9 @@ class _Program:
         self.exchanged: tuple[int, ...] = ()  # the last exchange of gradients
         self.pending = 0  # layers whose gradients wait for a bucket
 
-        # ``left[part]`` counts the passes that still make gradients of weights of the part: the
-        # last of them exchanges these gradients.
-        self.left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
+        # ``passes_left[part]`` counts the passes that still make gradients of weights of the part:
+        # the last of them exchanges these gradients.
+        self.passes_left = dict.fromkeys(range(split.parts_per_rank), self.micro_batches)
 
         self.sent = sent
         self.received: dict[int, int] = {}  # the operation that receives a message, by its tag
@@ -187,17 +187,19 @@ class _Program:
         # The optimiser runs once the gradients of all copies of the weights are summed.
         if split.schedule == "dualpipe":
             self._join_copies()
-        updated = self._update()
+        updated = self._update_weights()
 
         # Each rank has updated its shard alone: weights are gathered before the next step, layer
-        # by layer (`_sync`: dense weights and those of experts), and at both ends of the model
-        # those of the vocabulary (`_exchange`: of one family of groups).
+        # by layer (`_exchange_layers`: dense weights and those of experts), and at both ends of
+        # the model those of the vocabulary (`_exchange_weights`: of one family of groups).
         if split.zero_stage in (1, 2):
-            for where in self.parts:
-                for _ in range(self.layers_of[where]):
-                    self._sync(ALL_GATHER, updated)
-                if where in (0, split.n_parts - 1):
-                    self._exchange(ALL_GATHER, "dp", self.sizes.words, updated)
+            for part_of_model in self.parts:
+                for _ in range(self.layers_of[part_of_model]):
+                    self._exchange_layers(ALL_GATHER, updated)
+                if part_of_model in (0, split.n_parts - 1):
+                    self._exchange_weights(
+                        ALL_GATHER, "dp", self.sizes.vocabulary_weights, updated
+                    )
 
     def _write_passes(self, passes: Sequence[Pass]) -> None:
         """Write passes side by side, the backward pass first, or a single one.
@@ -234,12 +236,12 @@ class _Program:
     def _forward(self, one_pass: Pass) -> Iterator[bool]:
         """Write a forward pass layer by layer; it yields True where another pass may go on."""
         self._receive(one_pass)
-        where = self.parts[one_pass.part]
-        for _ in range(self.layers_of[where]):
-            self._gather()
+        part_of_model = self.parts[one_pass.part]
+        for _ in range(self.layers_of[part_of_model]):
+            self._gather_weights()
             self._communicate(ALL_GATHER, "cp", self.sizes.keys_and_values)
-            yield from self._layer(1.0)  # all of the computation of a forward pass
-        if where == self.split.n_parts - 1:
+            yield from self._write_layer(1.0)  # all of the computation of a forward pass
+        if part_of_model == self.split.n_parts - 1:
             self._compute(self.sizes.head_s)
 
     def _backward(self, one_pass: Pass) -> Iterator[bool]:
@@ -247,57 +249,57 @@ class _Program:
 
         Gradients of weights are exchanged in the last pass that makes gradients of this part of
         the model, or in all where they are sharded. With overlap it yields where a forward pass
-        goes on (`_turn_back`), and leaves its message to `_write_passes`.
+        goes on (`_write_layer_back`), and leaves its message to `_write_passes`.
         """
-        # `where` is the number of the part in the whole model, and `effort` the work of this pass,
-        # if a forward pass is 1. ``self.last`` are the operations that the next one waits for:
-        # `_compute` and others set it. `syncs` says whether this pass exchanges gradients of
-        # weights, by `kind`: where each rank keeps a shard of the optimiser's state (ZeRO), it
-        # needs only that shard's sum.
-        where = self.parts[one_pass.part]
+        # `part_of_model` is the number of the part in the whole model, and `effort` the work of
+        # this pass, if a forward pass is 1. ``self.last`` are the operations that the next one
+        # waits for: `_compute` and others set it. `syncs` says whether this pass exchanges
+        # gradients of weights, by `kind`: where each rank keeps a shard of the optimiser's state
+        # (ZeRO), it needs only that shard's sum.
+        part_of_model = self.parts[one_pass.part]
         effort = _EFFORT[one_pass.kind]
         overlap = self.split.overlap
         syncs = False
         if one_pass.kind != "I":
-            self.left[one_pass.part] -= 1
-            syncs = self.left[one_pass.part] == 0 or self.split.zero_stage >= 2
+            self.passes_left[one_pass.part] -= 1
+            syncs = self.passes_left[one_pass.part] == 0 or self.split.zero_stage >= 2
         kind = REDUCE_SCATTER if self.split.zero_stage else ALL_REDUCE
 
         # The output over the vocabulary, which only the last part of the model has, comes first.
         self._receive(one_pass)
-        if where == self.split.n_parts - 1:
+        if part_of_model == self.split.n_parts - 1:
             self._compute(effort * self.sizes.head_s)
             if syncs:
-                self._exchange(kind, "dp", self.sizes.words, self.last)
+                self._exchange_weights(kind, "dp", self.sizes.vocabulary_weights, self.last)
 
         # Each layer is computed back, between a gather of its weights, if they are sharded, and
         # the exchange of its gradients. With overlap a forward pass goes on in between.
-        for layer in range(self.layers_of[where]):
+        for layer in range(self.layers_of[part_of_model]):
             if one_pass.kind == "W":
                 self._compute(effort * (self.sizes.attention_s + self.sizes.ffn_s))
             else:
-                self._gather()
-                yield from self._turn_back(effort) if overlap else self._layer(effort)
+                self._gather_weights()
+                yield from self._write_layer_back(effort) if overlap else self._write_layer(effort)
                 gradients_bytes = self.sizes.keys_and_values * self.split.cp
                 self._communicate(REDUCE_SCATTER, "cp", gradients_bytes)
 
             # The message to the stage before goes as soon as its data are there, and before the
             # gradients of this layer; with one stream it goes after all gradients.
-            ends = layer == self.layers_of[where] - 1
-            if ends and not self.workload.one_stream and not overlap:
+            is_last_layer = layer == self.layers_of[part_of_model] - 1
+            if is_last_layer and not self.workload.one_stream and not overlap:
                 self._send(one_pass, self.last)
             if syncs:
-                self._reduce(kind, ends=ends)
+                self._exchange_full_bucket(kind, is_last_layer=is_last_layer)
         if self.workload.one_stream and not overlap:
             self._send(one_pass, self.last)
 
         # The first part has the embedding, whose gradients are the last ones of a backward pass.
         # With overlap the computation that makes them may come after `last`: they wait for that.
-        if where == 0 and self.split.n_parts > 1 and syncs:
-            self._exchange(
+        if part_of_model == 0 and self.split.n_parts > 1 and syncs:
+            self._exchange_weights(
                 kind,
                 "dp",
-                self.sizes.words,
+                self.sizes.vocabulary_weights,
                 self.last_computation if self.split.overlap else self.last,
             )
 
@@ -325,14 +327,14 @@ class _Program:
             for kind, source in ((SEND, self.stage), (RECV, other)):
                 part = source if is_of_sender else last - source
                 weights = self.layers_of[part] * (self.sizes.dense + self.sizes.sparse)
-                weights += self.sizes.words * (part in (0, last))
+                weights += self.sizes.vocabulary_weights * (part in (0, last))
                 put = Operation(kind, after, "pp", weights * width, toward=other, tag=tag + source)
-                got = self._put(put)
-            after = got
+                last_exchange = self._append(put)
+            after = last_exchange
             tag += self.split.pp
         self.arrived = after
 
-    def _layer(self, effort: float) -> Iterator[bool]:
+    def _write_layer(self, effort: float) -> Iterator[bool]:
         """Write a layer, with `effort` times the computation of a forward pass.
 
         Operations are added to the program, and it yields after each of the one or two halves of
@@ -342,18 +344,18 @@ class _Program:
         sizes = self.sizes
         # Without experts nothing stands between the two sums of a layer: they are one operation.
         if self.split.ep == 1:
-            self._half(2 * sizes.activation, effort * (sizes.attention_s + sizes.ffn_s))
+            self._write_half(2 * sizes.activation, effort * (sizes.attention_s + sizes.ffn_s))
             yield True
             return
 
         # With experts: attention and the way to the experts, then the experts and the way back.
-        self._half(sizes.activation, effort * sizes.attention_s)
+        self._write_half(sizes.activation, effort * sizes.attention_s)
         self._communicate(ALL_TO_ALL, "ep", sizes.dispatch, sizes.leaving)
         yield True
-        self._half(sizes.activation, effort * sizes.ffn_s, combines=True)
+        self._write_half(sizes.activation, effort * sizes.ffn_s, combines=True)
         yield True
 
-    def _turn_back(self, effort: float) -> Iterator[bool]:
+    def _write_layer_back(self, effort: float) -> Iterator[bool]:
         """Write a layer of a backward pass that overlaps with a forward one.
 
         The other pass goes on between halves of the layer; gradients of weights are computed
@@ -373,12 +375,12 @@ class _Program:
         for number, half_s in enumerate(halves):
             if number > 0:
                 yield True
-            self._half(sizes.activation * (2 / len(halves)), half_s, combines=number == 0)
+            self._write_half(sizes.activation * (2 / len(halves)), half_s, combines=number == 0)
             if effort > 1:
                 duration_s = (effort - 1) * half_s
-                self._put(Operation(COMPUTE, self.last_computation, duration_s=duration_s))
+                self._append(Operation(COMPUTE, self.last_computation, duration_s=duration_s))
 
-    def _half(self, size: float, duration_s: float, *, combines: bool = False) -> None:
+    def _write_half(self, size: float, duration_s: float, *, combines: bool = False) -> None:
         """Write a half of a layer: a computation between what tensor-parallel ranks exchange.
 
         `size` is that of the input, and of the output that is summed, in bytes. Ranks that share
@@ -394,29 +396,29 @@ class _Program:
             self._communicate(ALL_TO_ALL, "ep", self.sizes.combine, self.sizes.leaving)
         self._communicate(kind, "tp", size)
 
-    def _gather(self) -> None:
+    def _gather_weights(self) -> None:
         """Gather the weights of a layer where each rank has a shard (ZeRO 3)."""
         # To gather for a layer waits for what came before the layer before it, so that weights of
         # two layers at most are there.
         if self.split.zero_stage == 3:
-            self.waiting += self._sync(ALL_GATHER, self.before_layer)
+            self.waiting += self._exchange_layers(ALL_GATHER, self.before_layer)
             self.before_layer = self.last
 
-    def _reduce(self, kind: int, *, ends: bool) -> None:
+    def _exchange_full_bucket(self, kind: int, *, is_last_layer: bool) -> None:
         """Exchange the gradients of layers once a bucket is full, or at the end of a pass.
 
-        It is called after each layer; `ends` says that the pass has no further one.
+        It is called after each layer; `is_last_layer` says that the pass has no further one.
         """
         self.pending += 1
         width = self.workload.gradient_width_bytes
         ready = self.pending * (self.sizes.dense + self.sizes.sparse) * width
-        if ends or ready >= self.workload.bucket_bytes:
-            self._sync(
+        if is_last_layer or ready >= self.workload.bucket_bytes:
+            self._exchange_layers(
                 kind, self.last_computation if self.split.overlap else self.last, self.pending
             )
             self.pending = 0
 
-    def _update(self) -> tuple[int, ...]:
+    def _update_weights(self) -> tuple[int, ...]:
         """Update the weights of this rank at the rate of memory, and return this operation.
 
         The computation lasts for the bytes of the optimiser's state over the bandwidth of memory.
@@ -426,12 +428,12 @@ class _Program:
         split = self.split
         if workload.memory_bytes_per_s is None or not workload.optimizer_bytes:
             return ()
-        layers = sum(self.layers_of[where] for where in self.parts)
+        layers = sum(self.layers_of[part_of_model] for part_of_model in self.parts)
 
         # The numbers of weights that this rank updates. Both ends of the model have weights of the
         # vocabulary; where the optimiser's state is sharded, each rank updates its shard alone.
-        words = self.sizes.words * len({*self.parts} & {0, split.n_parts - 1})
-        dense = layers * self.sizes.dense + words
+        vocabulary = self.sizes.vocabulary_weights * len({*self.parts} & {0, split.n_parts - 1})
+        dense = layers * self.sizes.dense + vocabulary
         sparse = layers * self.sizes.sparse
         if split.zero_stage > 0:
             dense /= count_members(split, "dp")
@@ -440,36 +442,38 @@ class _Program:
         self._compute(moved_bytes / workload.memory_bytes_per_s, self.exchanged)
         return self.last
 
-    def _sync(self, kind: int, after: tuple[int, ...], layers: int = 1) -> tuple[int, ...]:
+    def _exchange_layers(
+        self, kind: int, after: tuple[int, ...], layers: int = 1
+    ) -> tuple[int, ...]:
         """Exchange the weights or gradients of layers among replicas, those of experts apart.
 
         `after` are the operations to wait for, and the result those that were written.
         """
-        dense = self._exchange(kind, "dp", layers * self.sizes.dense, after)
-        return dense + self._exchange(kind, "edp", layers * self.sizes.sparse, after)
+        dense = self._exchange_weights(kind, "dp", layers * self.sizes.dense, after)
+        return dense + self._exchange_weights(kind, "edp", layers * self.sizes.sparse, after)
 
-    def _exchange(
-        self, kind: int, family: str, words: float, after: tuple[int, ...]
+    def _exchange_weights(
+        self, kind: int, family: str, weights: float, after: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Gather `words` weights, or reduce their gradients, in a family of groups.
+        """Gather so many `weights`, or reduce their gradients, in a family of groups.
 
         Copies of shards reduce what is left. Returns the last operations.
         """
         if kind == ALL_GATHER:
-            size = words * self.workload.width_bytes / count_members(self.split, family)
-            return self._add(kind, family, size, after)
+            size = weights * self.workload.width_bytes / count_members(self.split, family)
+            return self._write_communication(kind, family, size, after)
 
         # Copies of a shard reduce what is left of the buffer after the reduction inside a shard.
-        size = words * self.workload.gradient_width_bytes
-        done = self._add(kind, family, size, after) or after
+        size = weights * self.workload.gradient_width_bytes
+        written = self._write_communication(kind, family, size, after) or after
         if family == "dp" and kind == REDUCE_SCATTER:
             part = size / count_members(self.split, family)
-            done = self._add(ALL_REDUCE, "copies", part, done) or done
+            written = self._write_communication(ALL_REDUCE, "copies", part, written) or written
 
         # The optimiser waits for the last exchanges: earlier ones in the same streams are over by
         # then.
-        self.exchanged = (*self.exchanged[-1:], *done)
-        return done
+        self.exchanged = (*self.exchanged[-1:], *written)
+        return written
 
     def _compute(self, duration_s: float, after: tuple[int, ...] = ()) -> None:
         """Write a computation, which waits for the last one, messages and gathered weights."""
@@ -477,19 +481,21 @@ class _Program:
         after = (*dict.fromkeys((*self.last, *self.arrived, *self.waiting, *after)),)
         self.arrived = ()
         self.waiting = []
-        self.last = self._put(Operation(COMPUTE, after, duration_s=duration_s))
+        self.last = self._append(Operation(COMPUTE, after, duration_s=duration_s))
 
     def _communicate(self, kind: int, family: str, size: float, leaving: float = 1.0) -> None:
         """Write a communication that the next computation waits for.
 
         `size` is in bytes, and `leaving` the part of it that leaves servers.
         """
-        done = self._add(kind, family, size, (*self.last, *self.arrived), leaving)
-        if done:
-            self.last = done
+        written = self._write_communication(
+            kind, family, size, (*self.last, *self.arrived), leaving
+        )
+        if written:
+            self.last = written
             self.arrived = ()
 
-    def _add(
+    def _write_communication(
         self,
         kind: int,
         family: str,
@@ -500,7 +506,7 @@ class _Program:
         """Write a communication, if there is anything to send to anybody; return it."""
         if size == 0 or count_members(self.split, family) == 1:
             return ()
-        return self._put(Operation(kind, after, family, size, leaving=leaving))
+        return self._append(Operation(kind, after, family, size, leaving=leaving))
 
     def _receive(self, one_pass: Pass) -> None:
         """Receive the message of a pass, and those that were sent before it."""
@@ -514,7 +520,7 @@ class _Program:
         while message.tag not in self.received:
             tag = queue.popleft().tag
             receive = Operation(RECV, (), "pp", self.sizes.message, toward=message.toward, tag=tag)
-            (self.received[tag],) = self._put(receive)
+            (self.received[tag],) = self._append(receive)
         self.arrived = (self.received[message.tag],)
 
     def _send(self, one_pass: Pass, after: tuple[int, ...]) -> None:
@@ -522,9 +528,11 @@ class _Program:
         message = _find_message(self.split, self.stage, one_pass, self.micro_batches, leaves=True)
         if message is not None:
             size = self.sizes.message
-            self._put(Operation(SEND, after, "pp", size, toward=message.toward, tag=message.tag))
+            self._append(
+                Operation(SEND, after, "pp", size, toward=message.toward, tag=message.tag)
+            )
 
-    def _put(self, operation: Operation) -> tuple[int, ...]:
+    def _append(self, operation: Operation) -> tuple[int, ...]:
         """Append an operation to the program, and return its number as a tuple of one.
 
         If the workload has one stream, all communication of a rank is one queue: what it sends
