@@ -32,8 +32,10 @@ from optmatch.solvers.kernels.decorators import inner_kernel, kernel
 
 FAR = 1 << 30
 """The distance of an offset that no path reaches."""
-TRIED = 8
-"""Numbers of configurations that are tried, and shifts for each whose rounds are counted."""
+COUNTS_TRIED = 8
+"""Numbers of configurations that are tried, those with the least bounds."""
+SHIFT_SETS_TRIED = 8
+"""Sets of shifts for each of them whose rounds are counted."""
 MOST_TIMES = (FAR, 2, 1)
 """How often a path may take a shift, one after another: paths of more hops need fewer rounds where
 each takes a shift once. Without a limit of 1 the least time is up to 4 % longer."""
@@ -318,10 +320,10 @@ def choose(problem: Collective, clock: Clock) -> tuple[Circulant, bool]:
     most = min(n - 1.0, math.sqrt(STEPS_PER_S * max(0.0, clock.remaining_s) / n))
     is_whole &= most == n - 1 or bound_s(int(most) + 1, n - 1) >= best_s
     bounds_s = {k: bound_s(k, add_up_hops(ranks_at_hops(n, k))) for k in range(1, int(most) + 1)}
-    for k in sorted(bounds_s, key=lambda k: bounds_s[k])[:TRIED]:
+    for k in sorted(bounds_s, key=lambda k: bounds_s[k])[:COUNTS_TRIED]:
         if bounds_s[k] >= best_s:
             break
-        for shifts, most_times in product(list_shifts(n, k, clock)[:TRIED], MOST_TIMES):
+        for shifts, most_times in product(list_shifts(n, k, clock)[:SHIFT_SETS_TRIED], MOST_TIMES):
             try:
                 circulant = route(n, shifts, most_times)
             except InputError:  # fewer sums do not reach all ranks

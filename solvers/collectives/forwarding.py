@@ -10,6 +10,14 @@ ranks in one round this is a direct exchange over a ring, a torus or another gra
 n/2, n/4, ..., 1 it is doubling; and with new circuits in each round it is Bruck's algorithm with
 digits of a large base. Sums run backwards, and blocks of an all-to-all take the routes of the
 gather.
+
+Words that are used here:
+
+- the *stride* of a round: afterwards all ranks have the block whose distance from the owner is a
+  multiple of it, counted around the ring of all ranks;
+- a *ring*, named by its *shift*: circuits from every rank to the one so many places onward, which
+  stay for some rounds. On the ring of shift 8 a stride of 32 is 4 circuits;
+- a *chain*: the strides of all rounds, each with the ring over which the blocks of the round go.
 """
 
 from __future__ import annotations
@@ -328,8 +336,9 @@ def _list_arrivals(
 ) -> _Arrivals:
     """List which blocks of the `owners` come to which ranks in each round, and how far they go.
 
-    ``peer_of_round[round, lane, rank]`` is the rank to which a circuit leads, -1 for none. A block
-    that cannot reach a rank has `FAR` links to it.
+    ``peer_of_round[round, lane, rank]`` is the rank to which a circuit leads, -1 for none. Ranks
+    count `onward` (1) from the owner or, over reversed circuits, back (-1). A block that cannot
+    reach a rank has `FAR` links to it.
     """
     # arrives[owner, rank]: the round in which the rank gets the block, -1 if it has it at first.
     # Empty blocks of an uneven all-to-all go nowhere.
@@ -352,7 +361,10 @@ def _list_arrivals(
 
 
 class Chain(NamedTuple):
-    """Rounds of a relay over rings, with their time by formula; chains compare by it."""
+    """Rounds of a relay over rings, with their time by formula; chains compare by it.
+
+    Example: strides 32, 16 and 8 over the ring of shift 8, then 4, 2 and 1 over that of shift 1.
+    """
 
     seconds: float
     """The time of all rounds, without the changes of circuits."""
@@ -375,19 +387,24 @@ def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
     """
     n = problem.n_ranks
     block_s = problem.sending_s(problem.block_bytes)
-    strides = [s for s in range(1, n) if n <= MOST_STRIDES or SMOOTH % s == 0]
-    # following[stride]: the strides that may come next. Before all rounds `SMOOTH`, far beyond all
-    # ranks, stands for a stride.
-    following = {s: [other for other in strides if other < s and s % other == 0] for s in strides}
+    strides = [stride for stride in range(1, n) if n <= MOST_STRIDES or SMOOTH % stride == 0]
+    # following[stride]: the strides that may come next, its divisors. Before all rounds `SMOOTH`,
+    # far beyond all ranks, stands for a stride.
+    following = {
+        stride: [divisor for divisor in strides if divisor < stride and stride % divisor == 0]
+        for stride in strides
+    }
     following[SMOOTH] = strides
 
     def time_s(before: int, stride: int, shift: int) -> float:
         """Return the seconds of a round by which blocks come from one stride to the next."""
         # The new ranks of a block: so many between each two that have it, and behind the last one;
-        # the places that the block goes onward to all of them, and to the farthest one.
-        n_whole, rest = divmod(n, before)
+        # the places that the block goes onward to all of them, and to the farthest one. With 20
+        # ranks the stride 8 leaves two gaps, 0 to 8 and 8 to 16, and 3 ranks behind 16: with the
+        # stride 2 there are 3 new ranks in each gap, and 1 behind.
+        n_whole, n_left = divmod(n, before)
         n_between = before // stride - 1
-        n_behind = max(0, rest - 1) // stride
+        n_behind = max(0, n_left - 1) // stride
         n_new = n_whole * n_between + n_behind
         places = stride * (n_whole * n_between * (n_between + 1) + n_behind * (n_behind + 1)) / 2
         farthest = min(before - stride, (n - 1) // stride * stride)
@@ -404,31 +421,35 @@ def list_chains(problem: Collective, *, in_parts: bool) -> list[Chain]:
         return problem.start_up_s + n_hops * problem.circuit_s + n_blocks * block_s
 
     @cache
-    def go_round(before: int, shift: int) -> Chain:
+    def fill_ring(before: int, shift: int) -> Chain:
         """Return the best rounds over one ring, from a stride to the shift of the ring."""
         if before == shift:
             return Chain(0.0, ())
         chains = []
         for stride in following[before]:
             if stride % shift == 0:
-                rest = go_round(stride, shift)
-                seconds = time_s(before, stride, shift) + rest.seconds
-                chains.append(Chain(seconds, ((stride, shift), *rest.rounds)))
+                later = fill_ring(stride, shift)
+                seconds = time_s(before, stride, shift) + later.seconds
+                chains.append(Chain(seconds, ((stride, shift), *later.rounds)))
         return min(chains)
 
     @cache
-    def go_on(before: int, n_rings: int) -> list[Chain]:
-        """Return the best rounds over so many rings, from a stride to the last one, 1."""
+    def fill_rings(before: int, n_rings: int) -> list[Chain]:
+        """Return the best rounds over so many rings, from a stride to the last one, 1.
+
+        There is one chain for each of the best shifts of the first ring, the fastest first. Its
+        time is infinite where no rings are left for the strides, or no strides for the rings.
+        """
         if before == 1 or n_rings == 0:
             return [Chain(0.0 if before == 1 and n_rings == 0 else math.inf, ())]
         chains = []
         for shift in following[before]:
-            first = go_round(before, shift)
-            rest = go_on(shift, n_rings - 1)[0]
-            chains.append(Chain(first.seconds + rest.seconds, first.rounds + rest.rounds))
+            first = fill_ring(before, shift)
+            later = fill_rings(shift, n_rings - 1)[0]
+            chains.append(Chain(first.seconds + later.seconds, first.rounds + later.rounds))
         return sorted(chains)[:BEST_CHAINS]
 
-    all_chains = [go_on(SMOOTH, n_rings) for n_rings in range(1, (n - 1).bit_length() + 1)]
+    all_chains = [fill_rings(SMOOTH, n_rings) for n_rings in range(1, (n - 1).bit_length() + 1)]
     return [chain for chains in all_chains for chain in chains if math.isfinite(chain.seconds)]
 
 

@@ -168,11 +168,9 @@ def _match_copies(
     with uncounted():
         from scipy.optimize import linear_sum_assignment
 
-    n = len(is_whole)
-
     # The weight of each piece; and all pieces that somebody has whole, the rarest one first.
     n_owners = is_whole.sum(axis=0)
-    value = 2.0 - n_owners / n
+    value = 2.0 - n_owners / len(is_whole)
     order = np.argsort(n_owners, kind="stable")
     order = order[n_owners[order] > 0]
     if not len(order):
