@@ -1,12 +1,13 @@
 """All-reduces with several late ranks: the others scatter their sums while they wait.
 
 Each of the E ranks that are in time owns one in E of the buffer, cut into pieces. When the late
-ranks come, each of them sends its raw pieces to their owners, one in a round, and one piece behind
-the late rank before it, so that no owner hears from two at once. A piece whose owner has heard all
-late ranks is whole; from then on it is copied, the rarest piece first, by maximum-weight matchings
-between the ports that raw pieces leave free. That takes about E p + m + log2 n rounds of S / (E p)
-for p pieces and m late ranks: little more than the buffer S, which a late rank has to receive in
-any case, where a ring takes almost twice as long.
+ranks come, each of them sends its own data of each piece to the owner, one in a round, and one
+piece behind the late rank before it, so that no owner hears from two at once. A piece whose owner
+has heard all late ranks is whole; from then on it is copied, the rarest piece first, by
+maximum-weight matchings between the ports that these sends leave free. With n ranks, m of them
+late, a buffer of S bytes and p pieces of each owner, that takes about E p + m + log2 n rounds of
+S / (E p) bytes: little more than the buffer S, which a late rank has to receive in any case, where
+a ring takes almost twice as long.
 """
 
 from __future__ import annotations
