@@ -154,7 +154,11 @@ def _read_columns(name: str) -> Columns:
         kind = column.type
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
         if table.num_rows and not is_number:
-            raise FormatError(f"column {key!r}: numbers are expected, not {kind}", path=name)
+            raise FormatError(
+                f"column {key!r}: numbers are expected, not {kind}; rows are numbered from 0, and"
+                " have no names",
+                path=name,
+            )
         if table.num_rows and column.null_count:
             row = int(np.flatnonzero(column.is_null().to_numpy())[0])
             raise FormatError(f"column {key!r}, row {row}: empty", path=name)

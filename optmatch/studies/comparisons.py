@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
-from itertools import combinations, pairwise, product
+from itertools import combinations, groupby, pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -436,7 +436,7 @@ class MethodComparison(RowsStudy[Row]):
         return sorted(lines.values(), key=lambda line: line.method == _ALL_LINKS)
 
     def conclusions(self) -> list[str]:
-        """Say where lines of a variation cross, and which fields change no answer.
+        """Say where lines of a variation cross, which line is lowest, and what changes no answer.
 
         Of plans of rails, say how far they are from all links, too.
         """
@@ -445,7 +445,8 @@ class MethodComparison(RowsStudy[Row]):
             for field in self._varied_fields()
             if self._changes_nothing(field)
         ]
-        return [*self._describe_crossings(), *unchanging, *self._describe_changes()]
+        crossings = [*self._describe_crossings(), *self._describe_leaders()]
+        return [*crossings, *unchanging, *self._describe_changes()]
 
     def _changes_nothing(self, field: str) -> bool:
         """Tell whether a field has several values, and all of them have the same answers.
@@ -488,6 +489,41 @@ class MethodComparison(RowsStudy[Row]):
             if crossing.value != crossing.last_value:
                 sentence += f" (on straight lines at {value})"
             yield sentence
+
+    def _describe_leaders(self) -> Iterator[str]:
+        """Say which of several methods has the least objective, over the values of a single field.
+
+        An algorithm that a method has chosen itself stands behind its name.
+        """
+        varied_fields = self._varied_fields()
+        has_order = len(varied_fields) == 1 and varied_fields == self._fields_of_numbers()
+        if len({row.method for row in self}) < 2 or not has_order:
+            return
+        score_of_value: dict[float, tuple[float, float]] = {}
+        leader_of_value: dict[float, Row] = {}
+        for row in self:
+            if isinstance(row.objective, int | float):
+                # Of all-to-alls slots come first; the first one of equal methods leads.
+                value = self._values[row.name][varied_fields[0]]
+                score = (float(row.slots or 0), float(row.objective))
+                slots, objective = score_of_value.get(value, (math.inf, math.inf))
+                if score < (slots, objective * (1 - 1e-9)):
+                    score_of_value[value] = score
+                    leader_of_value[value] = row
+
+        # Neighbouring values with the same leader are told together.
+        def name_leader(value: float) -> str:
+            """Return the method, and the algorithm that it has chosen."""
+            row = leader_of_value[value]
+            algorithm = self._details.get(row.key, {}).get("algorithm")
+            return f"{row.method} ({algorithm})" if algorithm else row.method
+
+        texts = []
+        for name, values in groupby(sorted(leader_of_value), key=name_leader):
+            first, *others = (_describe_value(varied_fields[0], value) for value in values)
+            texts.append(f"{name} at {' to '.join([first, *others[-1:]])}")
+        if texts:
+            yield f"least objective: {', '.join(texts)}"
 
     def _describe_changes(self) -> Iterator[str]:
         """Say how much longer steps on rails take than with all links there at once."""
@@ -570,7 +606,12 @@ class MethodComparison(RowsStudy[Row]):
         )
 
     def plot(
-        self, *, fig: Figure | None = None, ax: Axes | None = None, title: str | None = None
+        self,
+        *,
+        fig: Figure | None = None,
+        ax: Axes | None = None,
+        title: str | None = None,
+        profiles: bool | None = None,
     ) -> Figure:
         """Draw lines over the field that varies, else bars by problem, or profiles of many.
 
@@ -586,8 +627,13 @@ class MethodComparison(RowsStudy[Row]):
             Axes to draw in instead; profiles need two, and take none.
         title
             A title above.
+        profiles
+            Whether profiles are drawn instead of bars; None: of more than a dozen problems.
         """
         from optmatch.plotting import comparison
+
+        if profiles is None:
+            profiles = len({row.name for row in self}) > _MOST_BARS
 
         # Lines of fields that vary, profiles of many problems, or bars of a few.
         if self._values:
@@ -600,7 +646,7 @@ class MethodComparison(RowsStudy[Row]):
             drawn = comparison.plot_variation(lines, field, unit, crossings, fig=fig, ax=ax)
 
         # Without fields: profiles, or bars.
-        elif len({row.name for row in self}) > _MOST_BARS:
+        elif profiles:
             if ax is not None:
                 raise InputError("profiles take two axes: give an empty figure, fig", where="ax")
             # A method that accepts none of the problems has no line.

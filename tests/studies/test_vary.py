@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -290,7 +291,8 @@ def test_lines_that_are_equal_at_first_cross_where_they_part() -> None:
     assert crossing.value == crossing.last_value
     bruck, best = om.vary(GATHER, {"delay_s": [crossing.last_value]}, ["bruck", "best"])
     assert bruck.objective == best.objective
-    (sentence,) = study.conclusions()
+    sentence, leaders = study.conclusions()
+    assert leaders.startswith("least objective: ")
     assert sentence.startswith("break-even: between delay_s = ")
     assert sentence.endswith(", best falls below bruck"), "no straight lines to cross"
 
@@ -597,3 +599,27 @@ def test_objectives_may_vary() -> None:
     assert [row["asked"] for row in rows] == ["total-cells", "worst-loss-db"]
     assert [row["unit"] for row in rows] == ["cells", "dB"]
     assert all(isinstance(row["objective"], float) for row in rows)
+
+
+def test_the_best_method_at_each_value_is_told() -> None:
+    """Also where no lines cross, in whichever order values are; by two fields none is told."""
+    reached = om.vary(GATHER, {"size_bytes": [1e6, 1e3]}, ["ring", "mixed-radix"])
+    assert not reached.crossings()
+    told = ["least objective: mixed-radix at size 1 kB to size 1 MB"]
+    assert reached.conclusions() == told
+    delays = om.vary(GATHER, {"delay_s": DELAYS}, ["bruck", "ring", "bruck"])
+    assert "least objective: bruck at delay 1 µs, ring at delay 10 µs to delay 100 µs" in (
+        delays.conclusions()
+    )
+    chosen = om.vary(GATHER, {"delay_s": [0.0, 1e-3]}, ["ring", "best"]).conclusions()
+    assert any(
+        re.match(r"least objective: best \([a-z-]+\) at delay 0 s", line) for line in chosen
+    )
+    both = om.vary(GATHER, {"delay_s": [0.0], "size_bytes": [1e3]}, ["ring", "bruck"])
+    assert not [line for line in both.conclusions() if line.startswith("least objective")]
+
+
+def test_few_problems_have_profiles_where_they_are_asked_for() -> None:
+    study = om.compare_methods([GATHER, replace(GATHER, delay_s=1e-3)], ["ring", "bruck"])
+    assert len(study.plot().axes) == 1
+    assert len(study.plot(profiles=True).axes) == 2

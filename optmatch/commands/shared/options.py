@@ -794,7 +794,7 @@ def _build_by_size(type_: str, shape: dict[str, Any]) -> Fabric:
             )
     for name in ("rows", "cols", "size"):
         if name in accepted and name not in shape:
-            raise click.UsageError(f"--{name}: needed for {type_}")
+            raise click.UsageError(f"--{name}: needed for {type_}, as --{name} 9")
     arguments = {_FIELD_OF_OPTION.get(name, name): value for name, value in shape.items()}
     return SWITCHES[type_](**arguments)
 

@@ -202,8 +202,8 @@ def netlist_from_tree(
         # The parts are reduced to cells and how light joins these; placements say where they lie.
         for component in guessed_switches(parts.values(), declared):
             _log.warning(
-                "component %s is taken for a switch by its name: say --component %s=switch, or"
-                " what else it is",
+                "component %s is taken for a switch by its name: say --component %s=switch"
+                " (components= in Python), or what else it is",
                 component,
                 component,
             )

@@ -60,7 +60,10 @@ def test_rows_that_take_no_bytes_are_counted(tmp_path: Path, monkeypatch: Any) -
     [
         ("cpu\n4\n8", "the file is cut off"),
         ("cpu,ram\n4,5\n8\n", "Expected 2 columns"),
-        ("cpu\n4\nmany\n", "column 'cpu': numbers are expected"),
+        (
+            "cpu\n4\nmany\n",
+            "column 'cpu': numbers are expected, not string; rows are numbered from 0",
+        ),
         ("cpu,ram\n4,1\n8,\n", "column 'ram', row 1: empty"),
         ("cpu,cpu\n4,1\n", "two columns have one name"),
         ("cpu\nnan\n", "public[0, 0] = nan"),
