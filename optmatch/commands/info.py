@@ -7,7 +7,6 @@ import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
-from difflib import get_close_matches
 from inspect import getdoc, unwrap
 from math import isfinite
 from textwrap import indent
@@ -38,6 +37,7 @@ from optmatch.commands.shared.progress import listening
 from optmatch.fabrics import UNREACHED, Fabric, Netlist, RackFabric
 from optmatch.model.accounts import accounting
 from optmatch.model.declarations import Plain, form_of
+from optmatch.model.errors import nearest_name
 from optmatch.model.files import is_stream
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from optmatch.problems import RailJob, Reroute, Transition
     from optmatch.solvers.method import Method
 
-# Dead pairs of ports that are printed.
-_MAX_PAIRS = 8
+# Dead pairs of ports, and names of ports, that are printed.
+_MAX_LISTED = 8
 _PACKAGES = ("numpy", "scipy", "numba", "ortools", "networkx", "protobuf", "click", "matplotlib")
 
 
@@ -82,6 +82,7 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     """
     from optmatch.problems import RailJob, Reroute
 
+    fabric: Fabric | None = None
     with accounting(name_of(file)) as account:
         facts = _describe_data(file)
         ports: list[dict[str, Any]] = []
@@ -107,10 +108,9 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     if as_json:
         # Data have no table of ports, and fabrics of our own files no account of what was read.
         tree = {"file": file, **facts}
-        if ports:
-            tree["port_table"] = ports
-        if changed:
-            tree["changed_circuits"] = changed
+        for key, table in (("port_table", ports), ("changed_circuits", changed)):
+            if table:
+                tree[key] = table
         if account.lines() or tag == "data":
             tree["read"] = account.lines()
         print_object(tag, tree)
@@ -122,13 +122,15 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
     if "degrees" in facts:
         facts["degrees"] = ", ".join(f"{name} {size}" for name, size in facts["degrees"].items())
     if "dead_pairs" in facts:
-        # Their number, and the first of them, as "2, 0-3, 1-4". The row moves to the end, since it
-        # is the longest one.
-        pairs = facts.pop("dead_pairs")
-        first_pairs = [f"{source}-{destination}" for source, destination in pairs[:_MAX_PAIRS]]
-        facts["dead_pairs"] = ", ".join([str(len(pairs)), *first_pairs])
-        if len(pairs) > _MAX_PAIRS:
-            facts["dead_pairs"] += " and more"
+        # The row moves to the end, since it is the longest one.
+        pairs = [f"{source}-{destination}" for source, destination in facts.pop("dead_pairs")]
+        facts["dead_pairs"] = _count_and_list(pairs)
+    if (
+        fabric is not None
+        and not ports
+        and fabric.labels != tuple(map(str, range(fabric.n_ports)))
+    ):
+        facts["ports"] = _count_and_list(fabric.labels)
     print_rows(facts)
 
     # Tables of ports and circuits, and what was read of files of others.
@@ -136,11 +138,22 @@ def _show_file(file: str, options: dict[str, Any], as_json: bool) -> int:
         reached_ports = ", ".join(row["reaches"]) or "no port"
         click.echo(f"  port {row['port']} {row['name']}: at {row['at']}, reaches {reached_ports}")
     if changed:
-        titles = ["changed circuit", "before", "after"]
-        print_table([titles, *([str(row[name]) for name in row] for row in changed)], indent=2)
+        print_table(
+            [
+                ["changed circuit", "before", "after"],
+                *([str(value) for value in row.values()] for row in changed),
+            ],
+            indent=2,
+        )
     for line in account.lines():
         click.echo(f"  read: {line}")
     return SOLVED
+
+
+def _count_and_list(words: Sequence[str]) -> str:
+    """Return how many words there are, and the first of them, as ``2, 0-3, 1-4``."""
+    more = " and more" if len(words) > _MAX_LISTED else ""
+    return ", ".join([str(len(words)), *words[:_MAX_LISTED]]) + more
 
 
 def _list_changed_circuits(problem: Reroute, answer: Transition | None) -> list[dict[str, Any]]:
@@ -320,15 +333,13 @@ def methods(name: str | None, as_json: bool) -> None:
 
     With the NAME of a method, print all about it; with a KIND of problems, the methods for it.
     """
-    from optmatch.kinds import KIND_NAMES, all_kinds, all_methods, check_method_name
+    from optmatch.kinds import KIND_NAMES, all_kinds, all_methods
 
     selected = [m for m in all_methods() if name in (None, m.name, m.solves.kind)]
     if name is not None and name not in KIND_NAMES and not selected:
-        # A name that is nearly that of a kind is taken for one.
-        close_kinds = get_close_matches(name, KIND_NAMES, n=1)
-        if close_kinds:
-            raise click.UsageError(f"{name!r}: no method, no kind; perhaps {close_kinds[0]!r}")
-        check_method_name(name)
+        known_names = [*KIND_NAMES, *(method.name for method in all_methods())]
+        hint = nearest_name(name, known_names, "`optmatch methods` lists both")
+        raise click.UsageError(f"{name!r}: no method, no kind; {hint}")
 
     if as_json:
         objects = [

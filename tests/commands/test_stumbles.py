@@ -956,3 +956,13 @@ def test_problems_without_a_switch_say_how_large_they_are() -> None:
         "generate", "port-sharing", "--resources", "9", "--jobs", "2", "-o", "p.json"
     ).stderr
     assert "port-sharing of 9 resources, 2 jobs, no answer is below" in told
+
+
+def test_info_names_the_ports_that_were_given_names() -> None:
+    Path("traffic.csv").write_text(",rack-9,rack-10\nrack-9,0,5\nrack-10,3,0\n")
+    words = ("generate", "demand", "--matrix", "traffic.csv", "--size", "12", "--delay", "1ms")
+    call(*words, "--rate", "1GB/s", "-o", "demand.json")
+    shown = call("info", "demand.json").stdout
+    assert re.search(r"ports +12, rack-9, rack-10, 2, 3, 4, 5, 6, 7 and more\n", shown)
+    call("generate", "all-to-all", "--size", "3", "-o", "plain.json")
+    assert re.search(r"ports +3\n", call("info", "plain.json").stdout)
