@@ -12,7 +12,7 @@ import pytest
 
 import optmatch as om
 from optmatch.io import dumps, loads
-from optmatch.problems import BlockProof, RoutingProof
+from optmatch.problems import BlockProof, Reroute, RoutingProof
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
 from optmatch.testing import reroutes as drawn
 from optmatch.verify.reroutes import bounds
@@ -108,6 +108,21 @@ def test_the_gap_is_that_of_the_first_level_that_differs() -> None:
     for wrong in ((1, 0), 5.0, (0, 1, 2, 3, 4.5)):
         with pytest.raises(om.InputError, match=r"level|whole number"):
             replace(solution, lower_bound=wrong)
+
+
+def cut_off() -> Reroute:
+    """Cut all fibres that leave a server."""
+    rack = om.RackFabric()
+    state = fill_rack(rack)
+    out = np.flatnonzero(rack.edges[rack.edge_of_fibre][:, 0] == 3)
+    return replace(state, failed_fibres=tuple(out.tolist()))
+
+
+def test_a_cut_proves_that_nothing_helps() -> None:
+    solution = om.solve(cut_off(), "ilp", seed=0)
+    assert solution.status is om.Status.INFEASIBLE
+    assert solution.certificate.servers.tolist() == [3]
+    assert om.verify(solution).ok
 
 
 @pytest.mark.parametrize("method", ["greedy", "ilp"])

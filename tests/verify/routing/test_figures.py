@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import optmatch as om
-from optmatch.verify.routing.bounds import bound_objective, count_slots
+from optmatch.verify.routing.bounds import bound_objective, count_slots, route_lengths
 from tests.helpers import oracles
 from tests.helpers.modes import SOAK, examples
 from tests.verify.rules import forge
@@ -153,6 +153,14 @@ def test_slots_are_bounded_by_counting() -> None:
         for fabric in (om.HexMesh(4, 4, ports=n), om.HexMesh(4, 4, tx=n, rx=n), om.IdealSwitch(n)):
             assert count_slots(fabric) == om.AllToAll(fabric).min_slots
     assert [count_slots(om.HexMesh(4, 4, ports=n)) for n in (1, 2, 3, 4)] == [0, 1, 3, 3]
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32))
+def test_route_lengths_in_any_wiring(seed: int) -> None:
+    fabric = oracles.random_fabric(np.random.default_rng(seed), 4)
+    expected = oracles.route_lengths(fabric.graph, fabric.graph.perimeter.tolist())
+    assert np.array_equal(route_lengths(fabric), expected)
 
 
 def test_bounds_of_routings() -> None:
