@@ -670,8 +670,9 @@ def plot_variation(
     Returns
     -------
     Figure
-        Axes that span more than a factor of 30 are logarithmic. Values that are no numbers stand
-        beside each other in their order.
+        Values that span more than a factor of 30 have a logarithmic axis, objectives one from a
+        factor of 10 on, so that it is seen where they begin to rise. Values that are no numbers
+        stand beside each other in their order.
     """
     is_new = ax is None
     ax = axes_of(axes_within(fig, ax), 8.0, 4.0)
@@ -726,7 +727,7 @@ def plot_variation(
     else:
         ax.set_xticks(range(len(values)), [str(value) for value in values])
     heights = [height for line in lines for height in (*line.objectives, *line.bounds)]
-    _scale_axis(ax.yaxis, heights, unit)
+    _scale_axis(ax.yaxis, heights, unit, largest_linear_factor=10.0)
 
     # Where two lines cross is known to lie between two values.
     for number, crossing in enumerate(crossings):
@@ -755,11 +756,13 @@ def plot_variation(
     return figure_of(ax)
 
 
-def _scale_axis(axis: Axis, values: Iterable[float], unit: str = "") -> None:
+def _scale_axis(
+    axis: Axis, values: Iterable[float], unit: str = "", largest_linear_factor: float = 30.0
+) -> None:
     """Scale an axis by its values, and write ticks at 1, 2 and 5 with their unit.
 
-    It is logarithmic where positive values span more than a factor of 30, with ticks at 1 alone
-    over more than two powers of ten.
+    It is logarithmic where positive values span more than `largest_linear_factor`, with ticks at 1
+    alone over more than two powers of ten.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -772,7 +775,7 @@ def _scale_axis(axis: Axis, values: Iterable[float], unit: str = "") -> None:
     if span > 1e-9 * largest:  # else they differ by rounding alone
         digits += int(math.log10(largest / span) + 0.5)
     factor = max(finite) / min(finite) if finite and min(finite) > 0 else 0.0
-    if factor > 30.0:
+    if factor > largest_linear_factor:
         axis._set_axes_scale("log")  # type: ignore[attr-defined]
         axis.set_major_locator(LogLocator(subs=(1.0,) if factor > 100.0 else (1.0, 2.0, 5.0)))
         axis.set_minor_formatter(NullFormatter())

@@ -623,3 +623,16 @@ def test_few_problems_have_profiles_where_they_are_asked_for() -> None:
     study = om.compare_methods([GATHER, replace(GATHER, delay_s=1e-3)], ["ring", "bruck"])
     assert len(study.plot().axes) == 1
     assert len(study.plot(profiles=True).axes) == 2
+
+
+@pytest.mark.parametrize(("factor", "scale"), [(9.0, "linear"), (25.0, "log")])
+def test_where_objectives_begin_to_rise_is_seen(factor: float, scale: str) -> None:
+    """The step of a training job rose 25 times at a delay of 1 s, and hid what 10 ms cost."""
+    study = om.vary(GATHER, {"delay_s": DELAYS}, ["ring"])
+    objectives = (1.0, 1.2, factor)
+    rows = [
+        replace(row, objective=objective, lower_bound=1.0)
+        for row, objective in zip(study, objectives, strict=True)
+    ]
+    risen = MethodComparison(rows, values=study._values, units=study._units)
+    assert risen.plot().axes[0].get_yscale() == scale
