@@ -45,6 +45,73 @@ def checked(algorithm: str, kind: int, n: int) -> list[Transfers]:
     return list_transfers(algorithm, OPERATIONS[kind], n)
 
 
+def halve(rounds: list[Sends], n: int) -> list[dict[int, set[int]]]:
+    """Move sums: each sends what belongs to the side of its partner; all parts of a size of 1.
+
+    Returns, for each member and each part left to it, the contributions in its sum.
+    """
+    left = [{part: {p} for part in range(n)} for p in range(n)]
+    for sends in rounds:
+        moved = []
+        for a, b, share in sends:
+            parts = {part for part in left[a] if (part ^ b) & (a ^ b) == 0}
+            assert len(parts) / n == pytest.approx(share)
+            moved.append((b, {part: left[a].pop(part) for part in parts}))
+        for b, parts_of in moved:
+            for part, sums in parts_of.items():
+                assert not left[b][part] & sums, "counted twice"
+                left[b][part] |= sums
+    return left
+
+
+def gather(rounds: list[Sends], held: list[set[int]], shard: float) -> list[set[int]]:
+    """Move shards: each member sends all that it holds."""
+    for sends in rounds:
+        before = [set(parts) for parts in held]
+        for a, b, share in sends:
+            assert len(before[a]) * shard == pytest.approx(share)
+            assert not before[a] & held[b], "sent twice"
+            held[b] |= before[a]
+    return held
+
+
+@pytest.mark.parametrize("source", [planned, checked])
+@pytest.mark.parametrize("n", [4, 8, 16, 32])
+def test_halving_moves_every_part_to_its_owner_and_back(source: Any, n: int) -> None:
+    everyone, own = set(range(n)), [{p} for p in range(n)]
+    assert halve(source("halving", REDUCE_SCATTER, n), n) == [{p: everyone} for p in range(n)]
+    assert gather(source("halving", ALL_GATHER, n), own, 1.0) == [everyone] * n
+    rounds = source("halving", ALL_REDUCE, n)
+    half = len(rounds) // 2
+    assert halve(rounds[:half], n) == [{p: everyone} for p in range(n)]
+    assert gather(rounds[half:], [{p} for p in range(n)], 1 / n) == [everyone] * n
+    total = sum(sends[0][2] for sends in rounds)
+    assert total == pytest.approx(2 * (n - 1) / n)  # as around a ring
+
+
+@pytest.mark.parametrize("source", [planned, checked])
+@pytest.mark.parametrize("n", range(3, 20))
+def test_trees_collect_from_everyone_and_tell_everyone(source: Any, n: int) -> None:
+    levels = (n - 1).bit_length()
+    rounds = source("tree", ALL_REDUCE, n)
+    assert len(rounds) == 2 * levels
+    sums = [{p} for p in range(n)]
+    for sends in rounds[:levels]:
+        assert len({p for a, b, _ in sends for p in (a, b)}) == 2 * len(sends)
+        for a, b, share in sends:
+            assert share == 1.0
+            assert not sums[a] & sums[b]
+            sums[b] |= sums[a]
+    assert sums[0] == set(range(n))
+    for broadcast in (rounds[levels:], source("tree", BROADCAST, n)):
+        told = {0}
+        for sends in broadcast:
+            assert {a for a, _, _ in sends} <= told
+            assert not {b for _, b, _ in sends} & told
+            told |= {b for _, b, _ in sends}
+        assert told == set(range(n))
+
+
 @pytest.mark.parametrize("kind", range(1, 6))
 @pytest.mark.parametrize("algorithm", get_args(Algorithm))
 def test_planners_and_the_verifier_agree(kind: int, algorithm: Algorithm) -> None:
