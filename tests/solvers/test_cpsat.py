@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from ortools.sat.python import cp_model
 
+import optmatch as om
 from optmatch.model import Bound, Event, Limit, Limits, NewBest, SolverError, Tick, ignore
-from optmatch.solvers.cpsat import minimise
+from optmatch.solvers.cpsat import LightFlow, minimise, share_links
+from optmatch.testing import brute_force
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,3 +127,34 @@ def test_a_model_that_is_none_is_a_defect() -> None:
     model.proto.variables.add().domain.extend([3, 1])
     with pytest.raises(SolverError, match="refused"):
         minimise(model, Limits().start(), ignore, seed=0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_flows_are_circuits(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cells = rng.permutation(11).tolist()
+    mesh = om.HexMesh(1, 2, ports=6)
+    fabric = om.Faulty(mesh, stuck_bar=cells[:1], stuck_cross=cells[1 : 1 + seed % 3])
+    ports = rng.permutation(6).tolist()
+    matching = np.full(6, -1, dtype=np.int32)
+    pairs = [tuple(sorted(pair)) for pair in (ports[:2], ports[2:4])][: 1 + seed % 2]
+    model, graph = cp_model.CpModel(), fabric.graph
+    assert graph is not None
+    joined, flows = np.flatnonzero(graph.mate >= 0).tolist(), []
+    for i, j in pairs:
+        matching[[i, j]] = j, i
+        source = int(fabric.source_terminals[i])
+        ends = {int(fabric.destination_terminals[j]): 1}
+        flows.append((LightFlow(model, graph, source, 1, ends, joined), 1))
+    share_links(model, graph, flows)
+    model.minimize(sum(sum(flow.exit_literals.values()) for flow, _ in flows))
+    outcome = minimise(model, Limits().start(), ignore, seed=0)
+    best = brute_force(om.Routing(fabric, matching))
+    assert outcome.infeasible == (best is None)
+    if best is not None:
+        ways = [flow.terminals(outcome) for flow, _ in flows]
+        assert sum(map(len, ways)) == outcome.lower_bound == best
+        links = [graph.links.of_terminal[way].tolist() for way in ways]
+        assert len({link for way in links for link in way}) == sum(map(len, links))
+        for (_, j), way in zip(pairs, ways, strict=True):
+            assert way[-1] == fabric.destination_terminals[j]

@@ -100,6 +100,12 @@ def test_sizes_at_the_edge_of_a_word(rule: Rule, n: int) -> None:
     assert not terms.residual.any()
 
 
+def test_bottleneck_has_few_terms() -> None:
+    for n, most in ((8, 40), (16, 83), (32, 158)):
+        counts = [len(decompose(permutation_sum(n, n * n, seed)).weights) for seed in range(5)]
+        assert np.median(counts) <= most
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_next_to_nothing(rule: Rule) -> None:
     for n in (0, 1, 3):
@@ -179,6 +185,16 @@ def test_unknown_rule() -> None:
     rule: Any = "best"
     with pytest.raises(InputError, match="one of first, bottleneck"):
         decompose([[1]], rule)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_large_numbers(rule: Rule) -> None:
+    """Sums up to 2**62 are exact by every rule, beyond what floats tell apart."""
+    a, b = 2**60 + 1, 2**60 - 7
+    matrix = np.array([[a, b, 3], [b, 3, a], [3, a, b]])
+    terms = decompose(matrix, rule)
+    check(matrix, terms)
+    assert not terms.residual.any()
 
 
 def test_the_input_stays_as_it_is() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,13 +15,14 @@ from optmatch.model import TimeUp
 from optmatch.solvers.demands import entry_covers
 from optmatch.solvers.demands.birkhoff import decompose, stuff
 from optmatch.solvers.demands.decompositions import hold_terms, yield_in_delays
-from optmatch.solvers.demands.entries import Entries, LineSums
+from optmatch.solvers.demands.entries import Entries, LineSums, assign_entries, port_vectors
 from optmatch.solvers.demands.entry_covers import (
     CHOICES,
     COMPARED,
     CRITICAL,
     MEDIAN,
     RATED,
+    copy_entries,
     yield_cover,
 )
 from optmatch.solvers.demands.first_fit import (
@@ -375,3 +376,32 @@ def test_full_matrices_are_planned_without_a_list_of_their_entries(
     assert om.schedule(sparse, 1e-3, time_limit_s=0.0).completion_s == pytest.approx(
         sparse.max() + 1e-3
     )
+
+
+@pytest.mark.kernels
+@given(st.data())
+def test_entries_are_assigned_best(data: st.DataObject) -> None:
+    """SciPy finds no better matching, and prices of rows and columns prove it."""
+    n = data.draw(st.integers(1, 7))
+    value = np.array(
+        data.draw(
+            st.lists(st.sampled_from([0, 0, 1, 2, 5, 0.1, 0.3]), min_size=n * n, max_size=n * n)
+        ),
+        dtype=float,
+    ).reshape(n, n)
+    rows, columns = np.nonzero(value)
+    ticks = np.ones(len(rows), dtype=np.int64)
+    entries = Entries(n, rows.astype(np.int32), columns.astype(np.int32), ticks)
+    left = copy_entries(entries)._replace(value=value[rows, columns])
+    space = port_vectors(n, n * n)
+    cast(Any, assign_entries)(space, left, len(rows))
+    chosen = space.column_of[:n]
+    used = chosen[chosen >= 0]
+    assert len(set(used.tolist())) == len(used)
+    total = value[np.flatnonzero(chosen >= 0), used].sum()
+    best = linear_sum_assignment(value, maximize=True)
+    assert total == pytest.approx(value[best].sum())
+    assert (
+        space.row_price[rows] + space.column_price[columns] >= value[rows, columns] - 1e-9
+    ).all()
+    assert space.row_price.sum() + space.column_price.sum() == pytest.approx(total)

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, settings, strategies as st
 
 import optmatch as om
 from optmatch.fabrics import FABRICS, FeedForward
 from optmatch.fabrics.reach import UNREACHED, count_cells, forward_routes, walk
 from optmatch.kinds import default_method, find_method
 from optmatch.model import NewBest
-from optmatch.testing import feed_forward_fabrics
+from optmatch.testing import brute_force, feed_forward_fabrics
 from optmatch.verify.routing.bounds import route_lengths
 
 CLASSES: list[Any] = [cls for cls in FABRICS.values() if issubclass(cls, FeedForward)]
@@ -68,6 +68,24 @@ def test_a_large_network_holds_a_demand() -> None:
     assert found[1].schedule.cell_states is not None
 
 
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_faults_are_passed_if_they_can_be(data: st.DataObject) -> None:
+    cls: Any = data.draw(st.sampled_from([om.Benes, om.DilatedBenes, om.SpankeBenes, om.Crossbar]))
+    inner = cls(data.draw(st.integers(2, 3)))
+    cells = data.draw(st.permutations(range(inner.n_cells)))
+    bar, cross = (data.draw(st.integers(0, 2)) for _ in range(2))
+    fabric = om.Faulty(inner, stuck_bar=cells[:bar], stuck_cross=cells[bar : bar + cross])
+    matching = np.array(data.draw(st.permutations(range(inner.n))))
+    problem = om.Routing(fabric, matching)
+    solution = om.solve(problem, seed=0)
+    best = brute_force(problem)
+    if best is None:
+        assert solution.status is om.Status.INFEASIBLE
+    else:
+        assert solution.objective is not None
+
+
 def test_free_choices_get_past_a_stuck_cell() -> None:
     plain = om.Benes(8)
     problem = om.Routing(om.Faulty(plain, stuck_cross=(0,)), np.arange(8, dtype=np.int32))
@@ -106,3 +124,23 @@ def test_light_that_may_turn_back_is_not_counted_by_columns() -> None:
         network.graph, network.destination_terminals, network.source_terminals
     )
     assert np.array_equal(turned, network.route_cells().T)
+
+
+@pytest.mark.parametrize(
+    "fabric", [om.Clements(8), om.Reck(6), om.SpankeBenes(8), om.Benes(8)], ids=lambda f: f.type
+)
+def test_a_full_permutation_lights_every_cell_twice(fabric: om.Fabric) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        problem = om.Routing(fabric, rng.permutation(fabric.n_ports).astype(np.int32))
+        solution = om.solve(problem, seed=0)
+        assert solution.method == "constructive"
+        assert solution.status is om.Status.OPTIMAL
+        assert solution.lower_bound == 2 * fabric.n_cells
+        report = om.verify(problem, solution)
+        assert report.figures["lower_bound_recomputed"] == 2 * fabric.n_cells
+
+
+def test_an_idle_port_leaves_cells_dark() -> None:
+    problem = om.Routing(om.Clements(4), np.array([0, 1, 2, -1], dtype=np.int32))
+    assert problem.lower_bound() < 2 * om.Clements(4).n_cells

@@ -9,6 +9,7 @@ import pytest
 
 import optmatch as om
 from optmatch.fabrics.racks.rack import fibres_of_switch, switch_schedules
+from optmatch.model import InfeasibleError
 from optmatch.solvers.reroutes.states import fill_rack
 from tests.helpers.modes import examples
 
@@ -71,6 +72,29 @@ def test_each_failure_is_decided_as_counted(method: str) -> None:
     assert outcomes == {om.Status.OPTIMAL, om.Status.INFEASIBLE}
 
 
+def test_a_controller_swaps_cubes_and_brings_them_back() -> None:
+    """A port of a switch, a chip; a cube is a spare again when all of it works."""
+    controller = om.Rerouter(small_state())
+    port = fibres_of_switch(SMALL, 3, port=2)
+    assert {int(rack) for rack in SMALL.rack_of_fibre[list(port)]} == {1}
+    controller.apply(controller.fail(fibre=port))
+    controller.apply(controller.fail(chip=0))
+    with pytest.raises(InfeasibleError, match="8 units with circuits are lost, 0 live spares"):
+        controller.fail(chip=16)
+    with pytest.raises(InfeasibleError):
+        controller.what_if(fibre=fibres_of_switch(SMALL, 0)[1:])
+    controller.repair(chip=16)
+    assert controller.repair(fibre=port[0]).spares == small_state().spares[:6]
+    assert set(range(8, 16)) <= set(controller.repair(fibre=port[1]).spares)
+    controller.repair(chip=0)
+    for unit in (0, 8):
+        assert controller.state.circuits.tolist() != small_state().circuits.tolist()
+        controller.apply(controller.give_back(unit))
+    assert controller.state.circuits.tolist() == small_state().circuits.tolist()
+    assert set(controller.state.spares) == set(small_state().spares)
+    assert controller.stand_ins == {}
+
+
 def test_switches_hold_what_circuits_pass() -> None:
     """Each circuit between two racks is an entry of one switch, traced here from port to port."""
     state = small_state()
@@ -131,3 +155,15 @@ def test_no_light_passes_a_chip() -> None:
         assert (solution.answer is not None) == fabric.through
     with pytest.raises(om.InputError, match="through = False: ideal interposers only"):
         om.RackFabric(interposer=om.Benes(72), through=False)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 1), (4, 4, 1), (4, 4, 4), (4, 4, 8), (8, 4, 8)])
+def test_slices_of_a_pod_pass_the_verifier(shape: tuple[int, int, int]) -> None:
+    """Parts of a cube, a cube, several; each route is one fibre, or two over a switch."""
+    problem = om.SliceAllocation(om.RackFabric.tpu_v4(4), shape)
+    solution = om.solve(problem, "optical", seed=0)
+    answer: Any = solution.answer
+    assert om.verify(problem, solution).ok
+    assert max(map(len, answer.routes)) <= 3
+    for route in answer.routes:
+        assert all(node >= problem.fabric.n_servers for node in route[1:-1])

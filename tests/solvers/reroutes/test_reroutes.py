@@ -4,6 +4,7 @@ import json
 import os
 import re
 from dataclasses import replace
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from optmatch.io import dumps, loads
 from optmatch.problems import CutProof, Reroute
 from optmatch.solvers.reroutes.changes import RouteNeeds, order_steps
 from optmatch.solvers.reroutes.impossible import find_cut
+from optmatch.solvers.reroutes.routing_state import RoutingState
 from optmatch.solvers.reroutes.states import fill_rack, hold_matching
+from optmatch.testing.reroutes import draw_rack_state
 from tests.helpers.command import call
 
 INSTANCES = Path(__file__).resolve().parents[3] / "instances" / "reroute"
 RACK = om.RackFabric()
+RING = om.RackFabric((6, 2, 1), (2, 2, 1), fibres=2, ports_per_chip=3)
 MESH = om.HexMesh(2, 2, ports=[0, 5, 10, 15])
 
 
@@ -96,6 +100,85 @@ def test_too_few_spares_are_infeasible(method: str) -> None:
     solution = om.solve(problem, method, seed=0)
     assert solution.status is om.Status.INFEASIBLE
     assert solution.stats["reason"].startswith("5 units with circuits are lost, 4 live spares")
+
+
+def best_of_ring(problem: Reroute) -> tuple[int, ...] | None:
+    """Try all routes of all circuits around a ring of servers, for all handovers."""
+    rack: Any = problem.fabric
+    server = rack.server_of_chip
+    edge_at = {tuple(edge): k for k, edge in enumerate(rack.edges.tolist())}
+    room = rack.edge_fibres.copy()
+    np.subtract.at(room, rack.edge_of_fibre[list(problem.failed_fibres)], 1)
+    old = [tuple(rack.edge_of_fibre[list(way)].tolist()) for way in problem.circuit_routes]
+    best = None
+    for handover in permutations(problem.live_spares, len(problem.lost)):
+        after = dict(zip(problem.lost, handover, strict=True))
+        choices = []
+        for a, b in (problem.circuits // rack.ports_per_chip).tolist():
+            s, t = int(server[after.get(a, a)]), int(server[after.get(b, b)])
+            third = 3 - s - t
+            detours = (
+                [()] if s == t else [(edge_at[s, t],), (edge_at[s, third], edge_at[third, t])]
+            )
+            choices.append(detours)
+        for routes in product(*choices):
+            used = np.bincount([e for route in routes for e in route], minlength=len(room))
+            if (used > room).any():
+                continue
+            changed = [k for k, r in enumerate(routes) if problem.hit[k] or r != old[k]]
+            lengths = [len(routes[k]) for k in changed]
+            disturbed = sum(bool(problem.foreign[k]) for k in changed)
+            worst = problem.loss_units[1] * max(lengths, default=0)
+            levels = (disturbed, len(changed), 0, worst, sum(lengths))
+            best = levels if best is None else min(best, levels)
+    return best
+
+
+def detoured(state: Reroute, rng: np.random.Generator) -> Reroute:
+    """Send circuits the long way round the ring where there are fibres for it."""
+    rack: Any = state.fabric
+    users = {fibre for route in state.routes for fibre in route}
+    routes = list(state.routes)
+    for k, route in enumerate(routes):
+        if len(route) != 1 or rng.random() < 0.5:
+            continue
+        tail, head = rack.edges[rack.edge_of_fibre[route[0]]].tolist()
+        legs = [(tail, 3 - tail - head), (3 - tail - head, head)]
+        free = [
+            [
+                f
+                for f in range(rack.n_fibres)
+                if f not in users and tuple(rack.edges[rack.edge_of_fibre[f]].tolist()) == leg
+            ]
+            for leg in legs
+        ]
+        if all(free):
+            routes[k] = (free[0][0], free[1][0])
+            users = {fibre for taken in routes for fibre in taken}
+    return replace(state, routes=tuple(routes))
+
+
+def test_rings_agree_with_brute_force() -> None:
+    disturbed = moved = 0
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        fibres = rng.permutation(RING.n_fibres)[: 1 + seed % 4].tolist()
+        problem = replace(detoured(draw_rack_state(RING, rng), rng), failed_fibres=fibres)
+        if seed % 2:
+            problem = replace(problem, owners=np.arange(len(problem.circuits)))
+        best = best_of_ring(problem)
+        exact, quick = (om.solve(problem, method, seed=0) for method in ("ilp", "greedy"))
+        if best is None:
+            assert exact.status is om.Status.INFEASIBLE
+            assert quick.answer is None
+            continue
+        assert exact.status is om.Status.OPTIMAL
+        assert exact.objective == best
+        assert quick.stats["disturbed"] == best[0]
+        disturbed += best[0]
+        moved += best[1] - int(problem.hit.sum())
+    assert disturbed  # otherwise nothing was tried
+    assert moved > disturbed
 
 
 def test_a_rack_with_cells_is_repaired_fibre_by_fibre_and_cell_by_cell() -> None:
@@ -245,6 +328,17 @@ def test_the_command_line_makes_states_and_follows_them(tmp_path: Path) -> None:
     assert "12 circuits change" in Path(picture).read_text()
 
 
+def test_meshes_come_with_spares(tmp_path: Path) -> None:
+    file, answer = str(tmp_path / "mesh.json"), str(tmp_path / "answer.json")
+    line = f"generate reroute --rows 4 --cols 4 --ports 8 --failed-ports 1 -o {file}"
+    call(*line.split())
+    assert len(om.load(file).spares) == 2  # type: ignore[union-attr]
+    call("solve", file, "-o", answer)
+    picture = str(tmp_path / "mesh.svg")
+    call("plot", answer, "-o", picture)
+    assert "after the transition: 3 circuits" in Path(picture).read_text()
+
+
 def test_light_passes_the_switches_between_joined_racks() -> None:
     """A job of two racks goes on with spares; with too few fibres a cut proves why not."""
     fabric = om.RackFabric((4, 2, 2), (2, 1, 1), racks=2, joined=True)
@@ -262,3 +356,46 @@ def test_light_passes_the_switches_between_joined_racks() -> None:
     assert om.verify(cut.problem, cut).ok
     with pytest.raises(om.InputError, match="a box of"):
         fill_rack(fabric, [((0, 0, 0), (4, 2, 5))])
+
+
+def fill_racks(racks: int, spares: int, rng: np.random.Generator) -> om.Reroute:
+    """Fill so many joined racks each by itself; some jobs make room for more spares."""
+    one = fill_rack(om.RackFabric(joined=True))
+    fabric = om.RackFabric(racks=racks, joined=True)
+    at = np.arange(racks)[:, None, None]
+    circuits = (one.circuits + at * one.fabric.n_ports).reshape(-1, 2)
+    owners = (one.owners + at[:, :, 0] * (1 + one.owners.max())).ravel()
+    ways = [
+        tuple(fibre + rack * one.units.n_fibres for fibre in way)
+        for rack in range(racks)
+        for way in one.routes
+    ]
+    idle = {chip + 64 * rack for rack in range(racks) for chip in one.spares}
+    jobs = rng.permutation(np.unique(owners)).tolist()
+    gone = list[int]()
+    while len(idle) < spares:
+        gone.append(jobs.pop())
+        idle |= set((circuits[owners == gone[-1]] // fabric.ports_per_chip).ravel().tolist())
+    kept = np.flatnonzero(~np.isin(owners, gone))
+    reserve = tuple(sorted(idle)[:: max(1, len(idle) // spares)])[:spares]
+    return om.Reroute(fabric, circuits[kept], owners[kept], reserve, tuple(ways[k] for k in kept))
+
+
+def test_a_cut_is_proved_before_all_spares_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 80 spares of joined racks the nearest four, where too few fibres are left."""
+    state = fill_racks(6, 80, np.random.default_rng(0))
+    fabric: Any = state.fabric
+    home = int(fabric.server_of_chip[state.circuits[0, 0] // fabric.ports_per_chip])
+    around = np.flatnonzero((fabric.edges[fabric.edge_of_fibre] == home).any(axis=1))
+    chip = int(state.circuits[0, 0]) // fabric.ports_per_chip
+    problem = replace(state, failed_chips=(chip,), failed_fibres=tuple(around[5:].tolist()))
+    tried, route = list[int](), RoutingState.route
+
+    def count(*given: Any) -> Any:
+        tried.append(1)
+        return route(*given)
+
+    monkeypatch.setattr(RoutingState, "route", count)
+    found = om.solve(problem, method="greedy", seed=0)
+    assert found.status is om.Status.INFEASIBLE and om.verify(problem, found).ok
+    assert len(tried) == 4

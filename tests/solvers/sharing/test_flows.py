@@ -84,6 +84,13 @@ def test_all_or_nothing_is_chosen_where_a_flow_would_tear() -> None:
     assert report.valid and not report.ok  # the flow bounds it by 2, CP-SAT says 3
 
 
+def test_what_does_best_together_is_chosen() -> None:
+    """Jobs of 3 and of 2 fill 5 resources; the job of 4 that asks first leaves one."""
+    jobs = Jobs([4, 3, 2], [[1.0] * 3], all_or_nothing=[1, 1, 1])
+    solution = om.solve(Sharing(Resources([[1.0] * 5]), jobs), seed=0)
+    assert (solution.objective, solution.status) == (4.0, om.Status.OPTIMAL)
+
+
 def test_waits_are_seconds_not_jobs() -> None:
     """Two jobs that wait a little longer are better than one that waits long; no part is lost."""
     ports = Resources(
@@ -103,6 +110,13 @@ def test_a_given_order_counts() -> None:
     assert by_order.objective == (1, 0)
     assert by_order.answer.job_of[2] == 1
     assert all(cut is None or isinstance(cut, SupplyProof) for cut in by_order.certificate)
+
+
+def test_little_time_is_a_normal_outcome() -> None:
+    problem = draw_sharing(np.random.default_rng(3), "lexicographic", resources=30)
+    for limits in (om.Limits(time_s=0.0), om.Limits(time_s=1e-6)):
+        solution = om.solve(problem, seed=0, limits=limits)
+        assert solution.status in (om.Status.UNKNOWN, om.Status.FEASIBLE, om.Status.OPTIMAL)
 
 
 def test_events_of_min_jct_are_mean_seconds() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import optmatch as om
 from optmatch.problems.slices.shape import cut_shape
+from optmatch.solvers.slices.pod import Pod
 from optmatch.verify.slices.bounds import measure
 from tests.helpers.exhaustive.slices import best_slice
 
@@ -35,6 +36,14 @@ def lattice(shape: Shape, twisted: bool = True) -> NDArray[np.bool_]:
         turns = (onward[:, None] - points[None]) @ np.linalg.inv(rows)
         joined |= (np.abs(turns - np.rint(turns)) < 1e-9).all(axis=2)
     return joined
+
+
+def bisection(joined: NDArray[np.bool_]) -> int:
+    """Return the fewest links between one half of the chips and the other, of all halves."""
+    halves = np.array([*combinations(range(1, len(joined)), len(joined) // 2)])
+    side = np.zeros((len(halves), len(joined)), dtype=np.int64)
+    np.put_along_axis(side, halves, 1, axis=1)
+    return int(((side @ joined) * (1 - side)).sum(axis=1).min())
 
 
 def links_of(chips: NDArray[Any], pairs: NDArray[Any]) -> NDArray[np.bool_]:
@@ -79,6 +88,26 @@ def test_a_pod_of_cubes_carries_a_twisted_slice(shape: Shape) -> None:
     assert not om.verify(replace(problem, twisted=False), answer).ok
     plain = om.solve(replace(problem, twisted=False), seed=0).answer
     assert not om.verify(problem, plain).ok
+
+
+def test_a_twisted_slice_is_cut_by_more_links_and_has_shorter_ways() -> None:
+    plain, twisted = lattice((2, 2, 4), False), lattice((2, 2, 4))
+    answer = Pod(CUBES).allocate((2, 2, 4), "first-fit", twisted=True)
+    assert answer is not None
+    joined = links_of(answer.servers, answer.circuits // CUBES.ports_per_chip)
+    assert bisection(plain) < bisection(twisted) == bisection(joined)
+    for shape in ((4, 4, 8), (4, 8, 8)):
+        assert mean_distance(lattice(shape)) < mean_distance(lattice(shape, False))
+
+
+def mean_distance(joined: NDArray[np.bool_]) -> float:
+    near, steps, total = np.eye(len(joined), dtype=np.bool_)[0], 0, 0
+    while not near.all():
+        steps += 1
+        onward = near | joined[near].any(axis=0)
+        total += steps * int((onward & ~near).sum())
+        near = onward
+    return total / len(joined)
 
 
 def test_the_least_load_of_a_twisted_slice_is_that_of_all_ways() -> None:
