@@ -49,7 +49,7 @@ PIECE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
 plans take up to 4 % longer."""
 MOST_STEPS = 60_000_000
 """Looks at pieces of one simulation, about 0.1 s; it gives up after so many."""
-MOST_TOLD_SENDS = 1 << 22
+MOST_SIMULATED_SENDS = 1 << 22
 """A simulation of more sends is not begun: it would give up."""
 
 
@@ -177,15 +177,16 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
     lanes = problem.lanes
     whole_s = problem.size_bytes / problem.rate_bytes_per_s
 
-    # The first piece takes `depth` rounds from the root to all ranks, and the others follow, one
-    # in a round for each port: p pieces take about depth - 1 + p / lanes rounds. A round takes
+    # The first piece takes about `depth` rounds from the root to all ranks, and the others follow,
+    # one in a round for each port: p pieces take about depth - 1 + p / lanes rounds. A round takes
     # fixed_s + whole_s / p seconds. The product is least for p = sqrt((depth - 1) lanes whole_s /
-    # fixed_s). Small numbers are tried, too; a simulation of too many sends would give up.
+    # fixed_s). Numbers near it are tried (`near`), and small ones.
     choices: list[_PieceChoice] = []
     for depth, sequence in chain(
         _list_static(problem), _list_changing(problem), _list_growing(problem)
     ):
-        # The fixed seconds of a round; circuits that change add a delay every `held` rounds.
+        # The fixed seconds of a round, with its part of a change of circuits: the rounds of a
+        # configuration share one delay. All count as many rounds as the first one, ``held[0]``.
         fixed_s = problem.round_s
         if len(sequence.peer) > 1:
             fixed_s += problem.delay_s / sequence.held[0]
@@ -199,20 +200,20 @@ def list_broadcast_offers(problem: Collective, clock: Clock) -> Iterator[Offer[L
             )
         }
         for pieces in {1, 2, 3, 4} | near:
-            if (n - 1) * pieces <= MOST_TOLD_SENDS:
+            if (n - 1) * pieces <= MOST_SIMULATED_SENDS:
                 n_rounds = n_filling_rounds + pieces / lanes
                 about_s = n_rounds * (fixed_s + whole_s / pieces)
                 choices.append(_PieceChoice(about_s, pieces, depth, sequence))
 
-    # The fastest by this count come first, as a short limit leaves the last ones out. Plans that
-    # take too long to be laid out are not simulated.
+    # The fastest by this formula come first, as a short limit leaves the last ones out. Plans with
+    # too many sends to be laid out in the time that is left are not simulated (`is_affordable`).
     has_skipped = False
     for choice in sorted(choices, key=lambda choice: (choice.about_s, choice.pieces)):
         pieces = choice.pieces
         if not is_affordable((n - 1) * pieces, clock):
             has_skipped = True
             continue
-        receipts = _simulate(problem, choice)
+        receipts = _simulate(problem, choice)  # when each piece comes to each rank
         if receipts is not None:
             yield Offer(
                 seconds=receipts.seconds(problem, float(chunk_sizes(problem, pieces)[0])),

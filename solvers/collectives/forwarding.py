@@ -587,16 +587,16 @@ def _offer_exchange(
     if gather is None:
         return
 
-    # Where all ranks do the same, the gather has the routes of the block of rank 0, and those of
-    # rank k are the same with all ranks k places onward. The sends of the blocks of rank 0 alone
-    # tell the time then; otherwise those of all ranks are there.
-    first_sends = list_exchanged(gather, n_rotations=1)
-    bytes_of_round = _load_blocks(problem, relay, gather, first_sends)
+    # The sends of all blocks whose routes the gather lists: those of rank 0 alone where all ranks
+    # do the same, as rank k has the same k places onward; else those of all ranks. Their bytes
+    # replace the loads of the gather, which are in chunks; `seconds` counts 1 byte a chunk then.
+    listed_sends = list_exchanged(gather, n_rotations=1)
+    timed = gather._replace(load=_load_blocks(problem, relay, gather, listed_sends))
 
-    # Receipts count loads in chunks, which have `chunk_bytes`; here loads are bytes already. To
-    # lay out a plan takes as long as its rows: one for each send, and one for each link.
-    timed = gather._replace(load=bytes_of_round)
-    n_links = gather.n_links[first_sends.receipt]
+    # To lay out a plan takes as long as its rows: one for each send, and one more for each link of
+    # a send over several. They are repeated for each rank whose blocks are stored, or for all that
+    # the listed one stands for.
+    n_links = gather.n_links[listed_sends.receipt]
     n_rows = len(n_links) + int(n_links[n_links > 1].sum())
     yield Offer(
         seconds=timed.seconds(problem, chunk_bytes=1.0),

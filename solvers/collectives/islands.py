@@ -344,24 +344,26 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
     """Return the round of each move of a scheme, for each of `count` waves.
 
     The result is ``[move, wave]``, a round from 0 on; waves take turns by their numbers. Each
-    phase of a wave has a round c, in which islands copy inside themselves, and a round r on rails,
-    which is later than c if the rails wait for these copies. Fields of a move tell its round:
+    phase of a wave has two rounds: `link_turn`, in which islands copy inside themselves, and
+    `rail_turn`, which is later if rails wait for these copies. The round of a move is::
 
-    - ``over``: its sends go over rails, in round r;
-    - ``early``: a copy that needs nothing of phases before, in round r - 1;
-    - ``spare``: a copy that these rails do not wait for, in round c, or c + 1 if it costs no time
-      there;
-    - none of them: any other copy, in round c.
+        over rails    rail_turn
+        early copy    rail_turn - 1   it needs nothing of phases before
+        spare copy    link_turn, or link_turn + 1: the rails of its phase can do without it
+        other copy    link_turn
 
     Example: one wave and one phase, whose rails wait for copies. Copies get round 0, the rails and
-    spare copies round 1, and copies after the last phase round 2.
+    spare copies round 1, beside each other, and copies after the last phase round 2.
     """
     # rail_turn[phase, wave] and link_turn[phase, wave] are the rounds on rails and of copies. The
     # last row of link_turn is for copies after the last phase.
     phases = len(scheme.shifts)
     rail_turn = np.zeros((phases + 1, count), dtype=np.int64)
     link_turn = np.zeros((phases + 1, count), dtype=np.int64)
-    if wave_order.woven:
+    # Unless the order is woven, rails carry one phase of all waves before the next phase.
+    if not wave_order.woven:
+        _line_up_phases(scheme, wave_order.together, rail_turn, link_turn)
+    else:
         # Each wave starts one round after the wave before it, and goes on to its next phase at
         # once: wave k is k rounds behind the first one everywhere. Only a phase that waits for
         # its copies (``scheme.waits``) leaves the rails of the wave idle for a round. If both of 2
@@ -372,15 +374,14 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
             link_turn[phase] = last_turn + 1 + delay_of_wave
             last_turn += 1 + scheme.waits[phase]
             rail_turn[phase] = last_turn + delay_of_wave
-    else:
-        _line_up_phases(scheme, wave_order.together, rail_turn, link_turn)
     if phases:
         link_turn[phases] = rail_turn[phases - 1] + 1
 
     # A copy costs no time of its own if rails carry another wave in the same round. There is no
     # other wave if there is one alone, or if all travel together, and nothing is on rails before
-    # phase 0. Spare copies then come one round later, beside the rails of their own phase.
-    nothing_hides_it = wave_order.together or count == 1
+    # phase 0. Spare copies then come one round later, beside the rails of their own phase. In an
+    # eager order they stay early, which saves rounds but costs their time.
+    has_no_other_wave = wave_order.together or count == 1
     turns: list[IntArray] = []
     for move in scheme.moves:
         turn = link_turn[move.phase]
@@ -388,7 +389,7 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
             turn = rail_turn[move.phase]
         if move.early:
             turn = turn - 1
-        if move.spare and not wave_order.eager and (nothing_hides_it or move.phase == 0):
+        if move.spare and not wave_order.eager and (has_no_other_wave or move.phase == 0):
             turn = turn + 1
         turns.append(turn)
 

@@ -314,7 +314,7 @@ def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoute
     n_hops = blocks.distance[blocks.destination, blocks.source]
     mean_load = float(n_hops @ blocks.size) / np.count_nonzero(blocks.peer >= 0)
     routes, search = begin_routing(blocks)
-    reroutes_all = np.full(len(blocks.peer), -1.0)  # by round: every load is above this limit
+    below_all_loads = np.full(len(blocks.peer), -1.0)  # by round; blocks above it are rerouted
     rng = np.random.default_rng(0)
 
     # `smoothing` is by how many bytes more the price of a circuit becomes e times as high. It
@@ -322,29 +322,30 @@ def list_level_routes(blocks: RoutedBlocks, clock: Clock) -> Iterator[BlockRoute
     # level.
     n_looks = 0
     for smoothing in mean_load * np.geomspace(FIRST_SMOOTHING, LAST_SMOOTHING, SWEEPS):
-        if clock.exceeded(0) is not None or n_looks > MOST_STEPS:
+        if clock.exceeded(iterations=0) is not None or n_looks > MOST_STEPS:
             return
         # The prices of a round are the softmax of its loads when the sweep begins, times a random
-        # factor. Dark ports have no load, but must not count in the sum.
+        # factor: exp((load - busiest) / smoothing), divided by their sum over all circuits. The
+        # subtraction cancels, but keeps exponents at 0 or below. Dark ports do not count.
         busiest = routes.load.max(axis=(1, 2))
-        prices = LoadPrices(
+        undivided = LoadPrices(
             weight=np.ones(routes.load.shape),
             reference=busiest,
             smoothing=smoothing,
             least_exponent=-np.inf,
         )
-        total = (prices.of_loads(routes.load) * (blocks.peer >= 0)).sum(axis=(1, 2))
+        total = (undivided.of_loads(routes.load) * (blocks.peer >= 0)).sum(axis=(1, 2))
         factor = rng.uniform(1 - JITTER, 1 + JITTER, size=routes.load.shape)
-        prices = prices._replace(weight=factor / total[:, None, None])
+        prices = undivided._replace(weight=factor / total[:, None, None])
         routes.price[:] = prices.of_loads(routes.load)
 
         # All blocks are rerouted, in random order; the clock is looked at now and then.
         order = rng.permutation(len(blocks.source))
         for first in range(0, len(order), BLOCKS_BETWEEN_LOOKS_AT_CLOCK):
-            if first > 0 and clock.exceeded(0) is not None:
+            if first > 0 and clock.exceeded(iterations=0) is not None:
                 return
             portion = order[first : first + BLOCKS_BETWEEN_LOOKS_AT_CLOCK]
-            n_looks += reroute_blocks(blocks, portion, routes, prices, search, reroutes_all)
+            n_looks += reroute_blocks(blocks, portion, routes, prices, search, below_all_loads)
         yield routes
 
 
@@ -445,7 +446,7 @@ def find_routes_within_capacity(
     penalty = FIRST_PENALTY
     n_looks = 0
     for sweep in range(CAPACITY_SWEEPS):
-        if clock.exceeded(0) is not None or n_looks > MOST_LOOKS:
+        if clock.exceeded(iterations=0) is not None or n_looks > MOST_LOOKS:
             break
         # A circuit that would not be overused by one block more costs its weight: 1, 1 more for
         # each block over capacity in each sweep before, and a random part. Each block by which it
@@ -461,7 +462,7 @@ def find_routes_within_capacity(
         )
         routes.price[:] = prices.of_loads(routes.load)
         if sweep < WHOLE_SWEEPS:
-            most_load[:] = -1.0  # every load is above this limit, so all blocks are rerouted
+            most_load[:] = -1.0  # below all loads, so that all blocks are rerouted
         order = rng.permutation(len(source))
         n_looks += reroute_blocks(blocks, order, routes, prices, search, most_load)
 

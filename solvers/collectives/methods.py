@@ -134,9 +134,10 @@ def _find_plan(
     start: Solution | None,
     clock: Clock,
 ) -> FoundPlan:
-    """Find the plan of a method, however long the plan takes.
+    """Find the plan of a method; all plans below `math.inf` seconds are of use.
 
-    Where nothing is sent, all methods have the same plan: that of `ring`, or of `direct`.
+    Where nothing is sent, all methods have the same plan: that of `ring`, or of `direct`. `best`
+    alone uses `on_event`, and tries the plan of a former solution, `start`.
     """
     if problem.steps is None and problem.n_ranks == 1:
         return _follow_algorithm("ring", problem, clock, math.inf)
@@ -353,14 +354,14 @@ def _find_planned(
     below_s: float,
 ) -> FoundPlan:
     """Find the plan of a search that gives nothing but its plan."""
-    return FoundPlan(find(problem, clock), {}, limit=clock.exceeded(0))
+    return FoundPlan(find(problem, clock), {}, limit=clock.exceeded(iterations=0))
 
 
 def _find_circulant(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Find the fastest all-to-all on shifts; its limit is the time if some had to be left out."""
     chosen, is_whole = circulant.choose(problem, clock)
     laid = lay_circulant_exchange(problem, chosen)
-    limit = clock.exceeded(0)
+    limit = clock.exceeded(iterations=0)
     if not is_whole and math.isfinite(clock.remaining_s):
         limit = limit or Limit.TIME
     return FoundPlan(laid, {}, limit=limit)
@@ -426,7 +427,7 @@ def _list_graph_offers(problem: Collective, clock: Clock, below_s: float) -> Ite
 def _find_between_islands(problem: Collective, clock: Clock, below_s: float) -> FoundPlan:
     """Plan a collective of ranks in groups, which copy inside while circuits between them send."""
     laid, limit = find_island_plan(problem, clock)
-    return FoundPlan(laid, {}, limit=clock.exceeded(0) or limit)
+    return FoundPlan(laid, {}, limit=clock.exceeded(iterations=0) or limit)
 
 
 class PlanFinder(NamedTuple):

@@ -80,13 +80,13 @@ class Steps(NamedTuple):
 def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
     """Turn the rounds of an algorithm into a list of what each of them needs from the switches.
 
-    `rounds` are None if the problem states steps itself, as rows of a configuration and bytes;
-    no rank is waited for then.
+    `rounds` are None if the problem states steps itself, as rows of a configuration and bytes. Its
+    start is "free" or "dark" then, and no ranks are late: their steps may begin at 0.
     Example: three rounds over circuits A, B and A have the configurations 0, 1 and 0.
     """
     # What each plane holds at first: any circuits if the start is "free", and none if it is
-    # "dark". Of a start that names circuits a plane holds the configuration that they make; if no
-    # round has these circuits it counts as dark, as it has to change them in any case.
+    # "dark". If the start names circuits, they are compared with those of rounds below: a plane
+    # without the circuits of any round stays dark here, as it has to change them in any case.
     n = problem.n_ranks
     planes = problem.planes
     held = np.full(planes, DARK)
@@ -106,14 +106,14 @@ def read_steps(problem: Collective, rounds: Rounds | None) -> Steps:
         busiest_bytes = rounds.bytes_sent(problem).max(axis=1, initial=0.0)
         begin_s = ready_s(problem, rounds.sends, rounds.n_rounds)
 
-        # A plane holds a configuration only if all its ports have these circuits:
-        # is_same[configuration].
+        # A plane holds a configuration only if each of its ports leads every rank to the same peer
+        # as this configuration, ``different_circuits[configuration, rank]``, does.
         if not isinstance(problem.start, str):
             start_of_plane = problem.start.reshape(planes, problem.ports, n)
             for plane, start_of_port in enumerate(start_of_plane):
-                is_same = (different_circuits[:, None] == start_of_port).all(axis=(1, 2))
-                if is_same.any():
-                    held[plane] = np.flatnonzero(is_same)[0]
+                is_peer_same = different_circuits[:, None] == start_of_port
+                for number in np.flatnonzero(is_peer_same.all(axis=(1, 2)))[:1]:
+                    held[plane] = number
 
     return Steps(
         configuration=configuration.reshape(-1).astype(np.int64),
@@ -154,12 +154,11 @@ def share(steps: Steps, clock: Clock, *, prove: bool = True) -> tuple[Shares, fl
         if candidate.time_s < best.time_s * (1 - 1e-12):
             best = candidate
 
-    # ``exceeded(1)`` names the limit that is met once the first candidate, one iteration, has been
-    # timed: with a limit of one iteration no proof begins.
     # A proof may find better shares, too. The lower bound is the time of the best shares once it
-    # has come so near.
+    # has come so near. All candidates count as one iteration, so that no proof begins if only one
+    # is allowed.
     bound_s = 0.0
-    if prove and best.share_s.size <= MOST_PARTS_PROVED and clock.exceeded(1) is None:
+    if prove and best.share_s.size <= MOST_PARTS_PROVED and clock.exceeded(iterations=1) is None:
         bound_s, used = _prove_bound(steps, best, clock)
         best = min(best, _balance(steps, used), key=lambda shares: shares.time_s)
         # The search counts in floats; times that agree to six digits are the same.

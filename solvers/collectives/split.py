@@ -153,7 +153,7 @@ class SplitSearch:
 
     def _may_go_on(self) -> bool:
         """Tell whether there is effort and time for another programme."""
-        return self.effort > 0 and self.clock.exceeded(0) is None
+        return self.effort > 0 and self.clock.exceeded(iterations=0) is None
 
     def fixed_s(self, sequence: Sequence) -> float:
         """Return the seconds of the rounds of a sequence and of its changes, without any data.
@@ -499,26 +499,28 @@ class SplitSearch:
         low = np.zeros(len(goal))
 
         if not self.prompt.all():
-            # The first round in which a path sends from or to one of the latest ranks; behind the
-            # last round if none does. The columns of the lengths before it, and of the begin.
+            # The first round in which a path sends from or to one of the latest ranks, those that
+            # are not `prompt`; `rounds`, behind the last one, if none does. The columns of the
+            # lengths before it, and of the begin.
             receiver = sequence[turn, lane, rank]
-            is_late = ~(self.prompt[rank] & self.prompt[receiver])
-            first = int(turn[is_late].min(initial=rounds))
-            lengths_before = np.arange(n_paths, n_paths + first)
+            is_prompt_hop = self.prompt[rank] & self.prompt[receiver]
+            first_late_round = int(turn[~is_prompt_hop].min(initial=rounds))
+            lengths_before = np.arange(n_paths, n_paths + first_late_round)
             begin = n_paths + rounds
 
             # Row `n_circuits`, behind those of circuits: the sum of the lengths before, less the
-            # begin, is at most -fixed. The fixed seconds are those of all rounds up to this one
-            # and of the changes before them, without the start-up of this one.
-            row = np.append(row, np.full(first + 1, n_circuits))
+            # begin, is at most -fixed. To the fixed seconds the rounds before add their start-ups
+            # and changes, and the first late round its change: its start-up, `each_s`, comes after
+            # the begin. Example: 2 rounds before it without changes have 2 `each_s`.
+            row = np.append(row, np.full(first_late_round + 1, n_circuits))
             column = np.append(column, [*lengths_before, begin])
-            factor = np.concatenate([factor, np.ones(first), [-1.0]])
-            fixed_s = self.fixed_s(sequence[: first + 1]) - self.each_s
+            factor = np.concatenate([factor, np.ones(first_late_round), [-1.0]])
+            fixed_s = self.fixed_s(sequence[: first_late_round + 1]) - self.each_s
             most = np.append(most, -fixed_s / self.least_s)
             # The begin counts in place of the lengths before it.
             goal = np.append(goal, 1.0)
             goal[lengths_before] = 0.0
-            # No late rank of these is ready before the latest one.
+            # The latest ranks are all ready at the same time, and no begin is before that.
             low = np.append(low, self.problem.late.max() / self.least_s)
 
         # The equations, over the blocks that have bytes.

@@ -689,7 +689,7 @@ class DoublesSearch:
         n_active = self.q
         young = double.young
         if double.old < n_active - 1:
-            aged = self._age(double, (young, double.old))
+            aged = self._keep_until_next_round(double, (young, double.old))
             options = [
                 _Option(SEND + young, double.old, aged),
                 _Option(SEND + double.old, young, aged),
@@ -720,34 +720,40 @@ class DoublesSearch:
         last_copied_class = round_ - self.n_chunks
         takes = [taken for taken in range(min(round_, n_active - 1)) if taken != young]
         takes = takes[:1] + [taken for taken in takes[1:] if taken > last_copied_class]
-        options = [_Option(taken, wasted, self._age(double, (young, taken))) for taken in takes]
+        options = [
+            _Option(taken, wasted, self._keep_until_next_round(double, (young, taken)))
+            for taken in takes
+        ]
 
         # It may meet the late rank once. The new chunk is younger than class 0 in this round, so
         # that it has class 0 when all classes have grown by one.
         if not double.met and round_ < self.n_chunks:
             younger_than_newest = -1
-            aged = self._age(double, (young, younger_than_newest))
+            aged = self._keep_until_next_round(double, (young, younger_than_newest))
             options.append(_Option(EXCHANGE, wasted, aged._replace(met=True)))
         # Or it swaps: it gives its young chunk for one of class q - 2, the oldest a round later.
         if round_ >= n_active and young <= n_active - 3:
-            options.append(_Option(SWAP, NO_WASTE, self._age(double, (young, n_active - 2))))
+            options.append(
+                _Option(SWAP, NO_WASTE, self._keep_until_next_round(double, (young, n_active - 2)))
+            )
 
         # In the ramp it may also take nothing, and may give its young chunk meanwhile.
         if round_ < n_active - 1:
-            aged = self._age(double, (young, no_chunk))
+            aged = self._keep_until_next_round(double, (young, no_chunk))
             options.append(_Option(IDLE, wasted, aged))
             if young != no_chunk:
                 options.append(_Option(SEND + young, NO_WASTE, aged))
         return options
 
-    def _age(self, double: Double, kept: tuple[int, int]) -> Double:
-        """Return what a rank with two chunks holds in the next round, when these are older.
+    def _keep_until_next_round(self, double: Double, kept: tuple[int, int]) -> Double:
+        """Return a double as it is in the next round, if it has two given chunks after this one.
 
-        `kept` are the classes that they have now, -1 for a chunk that is new, or q - 1 for an
-        empty place, which stays: 0 and 2 become 1 and 3, -1 and 2 become 0 and 3.
+        `kept` are the classes of these chunks in this round, which grow by 1: 0 and 2 become 1 and
+        3. A chunk that is new has class -1, and becomes 0. The oldest chunk, of class q - 1, is
+        never kept, so that q - 1 stands for an empty place here, which stays empty.
         """
         classes = [min(class_ + 1, self.q - 1) for class_ in kept]
-        return Double(min(classes), max(classes), double.met, double.lost)
+        return Double(min(classes), max(classes), met=double.met, lost=double.lost)
 
     def _add_option(
         self, round_: int, step: DoublesStep, option: _Option, budgets: Budgets
@@ -829,14 +835,15 @@ class DoublesSearch:
         - more doubles take a chunk than ranks give it;
         - the ramp ends, and some rank is without a chunk (`_gives_all_ranks_chunks`).
 
-        Example with q = 4 and a surplus of 1. A new chunk has a budget of 1. When it has class 2,
-        one double wastes it for a round, which takes 2^0 = 1 off the budget. It is 0 when the
-        chunk has class 3, the oldest, as it has to be.
+        Example with q = 4 and a surplus of 1. A new chunk has a budget of 1: one of its holders
+        has to be wasted. When it has class 2, a double wastes it for a round, which takes 2^0 = 1
+        off the budget. It is 0 when the chunk has class 3, the oldest, as it has to be.
         """
         if not self._has_rounds_left(round_, step):
             return None
 
-        # A new chunk begins with the whole surplus; all others have grown older by one class.
+        # A new chunk begins with the whole surplus; all others have grown older by one class. The
+        # last chunk and its copies may be wasted without limit: their budget is 0 and not asked.
         budgets_after = [self.surplus] + [0] * (self.q - 1)
         for class_ in range(min(round_, self.q - 1)):
             if self._may_waste_freely(round_, class_):
@@ -845,15 +852,15 @@ class DoublesSearch:
             budget = budgets[class_] - step.wasters[class_] * n_wasted
             budgets_after[class_ + 1] = budget
 
-            # Class q - 2 is the last one that can be wasted, so that its budget ends here. It must
-            # be 0, but for one holder for each swap of this round: the partner of the double gets
-            # a young chunk in place of this one, so that the chunk has one holder less anyway.
+            # Class q - 2 is the last one that can be wasted, so that nothing must be left of its
+            # budget. Each swap of this round takes one holder more off it: the partner of the
+            # double gets a young chunk in place of the oldest.
             if class_ == self.q - 2:
                 if budget != step.moves.count(SWAP):
                     return None
-            # A double that wastes the chunk in all rounds to come takes half as many ranks from it
-            # in the next round, then a quarter, down to 1: with q = 4 and class 0 these are 2 + 1
-            # = 4 - 1. All doubles together must be able to waste what is left.
+            # A double that goes on to waste the chunk takes `n_wasted` / 2 holders from it in the
+            # next round, then `n_wasted` / 4, down to 1: `n_wasted` - 1 in all. With q = 4 and
+            # class 0 these are 4 / 2 + 4 / 4 = 3. All doubles must be able to waste what is left.
             elif budget > self.n_doubles * (n_wasted - 1):
                 return None
 

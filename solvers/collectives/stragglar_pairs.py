@@ -166,15 +166,24 @@ def _sort_ranks(this_round, order, ranks):
     """List which ranks give which chunk in a round, and find who is planned to meet the late rank.
 
     Writes ``ranks.bucket``, ``ranks.size`` and ``ranks.gives``, and clears ``ranks.mate`` and
-    ``ranks.taken``. `order` are all ranks but the late one, in the order of the buckets. Example
-    with q = 3 before round 5: chunks 4, 3 and 2 have the classes 0, 1 and 2. A rank that holds
-    chunk 3 alone is in bucket 1, and gives chunk 3. A double with chunks 2 and 4 and the move 1
-    gives chunk 2, and is in no bucket, as it takes a chunk of class 1 later on.
+    ``ranks.taken``. `order` are all ranks but the late one; each bucket has its ranks in this
+    order. What a rank gives, and into which bucket it goes::
+
+        one chunk             this chunk           its class
+        double, SEND + class  the chunk of class   class
+        double, LOSE          that of class q - 2  none: its partner is the absent rank
+        double, SWAP          its younger chunk    none: it chooses a partner (`_swap`)
+        double, other moves   the oldest chunk     none: it chooses one, or meets the late rank
+
+    Example with q = 3 in round 5: chunks 4, 3 and 2 have the classes 0, 1 and 2. A rank with
+    chunk 3 alone gives it, in bucket 1. A double with chunks 3 and 4 and the move ``SEND + 0``
+    gives chunk 4, in bucket 0. One with chunks 2 and 4 and the move 1 gives chunk 2, in no bucket.
 
     Returns the double whose move is `EXCHANGE`; -1 if there is none.
     """
     # A chunk of class c has the number `newest` - c.
     newest = this_round.number - 1
+    oldest_class = this_round.n_active - 1
     late_partner = -1
     ranks.size[:] = 0
     for place in range(len(order)):
@@ -185,25 +194,26 @@ def _sort_ranks(this_round, order, ranks):
         # A rank with one chunk gives it. An empty rank holds `NO_CHUNK`, so old that it counts as
         # the oldest class.
         ranks.gives[rank] = ranks.hold[0, rank]
-        given_class = min(newest - ranks.hold[0, rank], this_round.n_active - 1)
+        given_class = min(newest - ranks.hold[0, rank], oldest_class)
 
-        # A double gives the oldest chunk, unless its move says another one. Only a double that
-        # gives a class to whoever takes it goes into a bucket; others choose their partners.
+        # A double gives the oldest chunk, unless its move says another one. It goes into no bucket
+        # (class -1) unless it gives a class to whoever takes it.
         if rank < len(this_round.moves):
             move = this_round.moves[rank]
             given_class = -1
-            ranks.gives[rank] = this_round.number - this_round.n_active
+            ranks.gives[rank] = newest - oldest_class
             if move == EXCHANGE:
                 late_partner = rank
             elif move == SWAP:
                 ranks.gives[rank] = max(ranks.hold[0, rank], ranks.hold[1, rank])
             elif move == LOSE:
-                ranks.gives[rank] = newest - (this_round.n_active - 2)
+                ranks.gives[rank] = newest - (oldest_class - 1)
             elif move >= SEND:  # not `LOSE`, which is more than `SEND` plus any class
                 given_class = move - SEND
                 ranks.gives[rank] = newest - given_class
 
-        # The absent rank gives nothing, and who is owed a chunk has a partner chosen for it.
+        # The absent rank gives nothing. A rank that is owed a chunk, since a double swapped with
+        # it in the round before, gets its partner in `_repay`.
         if given_class >= 0 and ranks.owed[rank] == NO_CHUNK and rank != this_round.absent:
             ranks.bucket[given_class, ranks.size[given_class]] = rank
             ranks.size[given_class] += 1

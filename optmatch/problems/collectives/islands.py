@@ -226,10 +226,10 @@ def _bound_bytes(
 ) -> tuple[float, float]:
     """Bound the time of the bytes with so many rounds over rails, without start-ups and delays.
 
-    `rounds` are those over rails, which have so many `configurations` of circuits in a row;
-    `n_extra` are those inside islands alone, and `n_hops` is that of `_bound_rounds`. Returns the
-    seconds in which rails carry bytes, and the seconds in which links inside islands carry what
-    came last, without rails beside. A reduce-scatter is an all-gather backwards.
+    Rails change their circuits ``configurations - 1`` times. There are `rounds` over rails, and
+    `n_extra` inside islands alone. In an all-to-all, `n_hops` are those from an island to all
+    others together, 0 if not known. Returns the seconds in which rails carry bytes, and then those
+    in which links alone carry what came last. A reduce-scatter is an all-gather backwards.
     """
     members = problem.island
     n_others = problem.n_islands - 1
@@ -243,8 +243,9 @@ def _bound_bytes(
     if problem.flow.sums_for_all:
         return _bound_sum(problem, rounds)
 
-    # A gather. In one round all of an island goes over the circuits of some pair, of which one has
-    # `n_circuits_of_pair` or fewer: with 8 members and 3 other islands 2.
+    # A gather. In one round all blocks of an island go to each other island over the circuits that
+    # join the two. Some other island has no more of them than the mean, rounded down: with 8
+    # members, which have a circuit each, and 3 other islands 2.
     moved_bytes = n_others * block_bytes
     rails_s = moved_bytes / problem.rate_bytes_per_s
     if rounds == 1:
@@ -254,9 +255,11 @@ def _bound_bytes(
     # Either members told each other their blocks before the first round over rails, which takes a
     # round of its own (it may be one that is needed anyway), or each port has the block of its
     # rank alone to send in the first round.
-    rest_s = _rest_s(problem, moved_bytes, rounds, members, members * block_bytes)
+    rest_s = _rest_s(
+        problem, moved_bytes, rounds, copies=members, first_bytes=members * block_bytes
+    )
     if n_extra == 0:
-        alone_s = _rest_s(problem, moved_bytes, rounds, members, block_bytes)
+        alone_s = _rest_s(problem, moved_bytes, rounds, copies=members, first_bytes=block_bytes)
         rest_s = min(rest_s + problem.island_start_up_s, alone_s)
     return rails_s, rest_s
 
@@ -274,7 +277,7 @@ def _bound_sum(problem: CollectiveFields, rounds: int) -> tuple[float, float]:
     rails_s = moved_bytes / problem.rate_bytes_per_s
     # All ranks want each sum, and 2 (I - 1) messages carry it: so many ranks for each message.
     copies = members * islands / (2 * (islands - 1))
-    rest_s = _rest_s(problem, moved_bytes, rounds, copies, moved_bytes)
+    rest_s = _rest_s(problem, moved_bytes, rounds, copies, first_bytes=moved_bytes)
     if rounds > 2:
         return rails_s, rest_s
 

@@ -387,32 +387,35 @@ def facing_lanes(circuits: NDArray[np.int64], ports: int) -> NDArray[np.int64]:
     row are those of one plane. The result ``facing[epoch, lane, rank]`` is the lane of the peer;
     -1 where no circuit leads back, or none is there.
     """
-    # From here on arrays have one entry for each circuit, by plane of an epoch, rank and port.
-    n = circuits.shape[2]
-    peer_of_port = circuits.reshape(-1, ports, n).swapaxes(1, 2)  # [plane of an epoch, rank, port]
-    plane, rank, port = np.nonzero(peer_of_port != IDLE)
-    lane = plane * ports % circuits.shape[1] + port
-    peer = peer_of_port[plane, rank, port]
+    # peer_of_port[epoch, plane, rank, port]; all arrays after it have one entry for each circuit.
+    n_epochs, n_lanes, n = circuits.shape
+    peer_of_port = circuits.reshape(n_epochs, n_lanes // ports, ports, n).swapaxes(2, 3)
+    epoch, plane, rank, port = np.nonzero(peer_of_port != IDLE)
+    peer = peer_of_port[epoch, plane, rank, port]
 
-    # `key` is one number for plane, rank and peer. Parallel circuits have equal keys, and are
-    # numbered 0, 1, ... by their ports.
-    key = (plane * n + rank) * n + peer
+    # `key` is one number for epoch, plane, rank and peer. Parallel circuits have equal keys, and
+    # are numbered 0, 1, ... by their ports: the sorted keys 5, 5, 8 begin at the places 0, 0, 2,
+    # and have the numbers 0, 1, 0.
+    switch = epoch * (n_lanes // ports) + plane
+    key = (switch * n + rank) * n + peer
     order = np.argsort(key, kind="stable")
     sorted_keys = key[order]
     number = np.empty(len(key), dtype=np.int64)
     number[order] = np.arange(len(key)) - np.searchsorted(sorted_keys, sorted_keys)
 
-    # `back` is the key of the circuit that leads back. Among sorted keys it begins at some place,
-    # and the parallel circuit of the same number stands so many places after that. If another key
-    # stands there, no circuit leads back.
-    back = (plane * n + peer) * n + rank
+    # `back` is the key of the circuits that lead back. They begin at some place among the sorted
+    # keys, and the one of the same number stands so many places after that. If another key stands
+    # there, no circuit leads back.
+    back = (switch * n + peer) * n + rank
     place = np.searchsorted(sorted_keys, back) + number
     keys = np.append(sorted_keys, -1)  # the last key is that of no circuit
-    has_opposite = keys[np.minimum(place, len(key))] == back
-    match = order[place[has_opposite]]
+    has_back = keys[np.minimum(place, len(key))] == back
+    match = order[place[has_back]]  # the circuit that leads back, on the same plane
     facing = np.full(peer_of_port.shape, IDLE)
-    facing[plane[has_opposite], rank[has_opposite], port[has_opposite]] = lane[match]
-    return facing.swapaxes(1, 2).reshape(circuits.shape)
+    facing[epoch[has_back], plane[has_back], rank[has_back], port[has_back]] = (
+        plane[match] * ports + port[match]  # its lane
+    )
+    return facing.swapaxes(2, 3).reshape(circuits.shape)
 
 
 def check_rails(name: str, circuits: NDArray[np.int32], island: int) -> None:

@@ -73,7 +73,7 @@ class Variables(NamedTuple):
     """Islands that are informed, by round."""
     excess: slice
     """The excess of the bytes whose t is this round, by round; a byte counts in no other round."""
-    share: slice
+    part_of_bytes: slice
     """The part of all bytes whose t is a round and whose f is in a class, by class and then by
     round. The classes are f = 1 or f > 3; f = 2; f = 3."""
     inside: slice
@@ -123,17 +123,17 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
         inside_send=costs.inside_send / least_s,
     )
 
-    # Columns by round: five kinds with one each, then the shares with three; columns by time after
-    # them. The goal is the sum of all lengths.
-    by_round = [slice(k * rounds, (k + 1) * rounds) for k in range(5)]
+    # Most variables have a column for each round, `part_of_bytes` three, and the last two have one
+    # for each time, a round or a pause. With 2 rounds these are columns 0 to 9, 10 to 15 and 16 to
+    # 25. The goal is the sum of all lengths.
     n_times = 2 * rounds + 1
     variables = Variables(
-        collecting=by_round[0],
-        spreading=by_round[1],
-        collected=by_round[2],
-        informed=by_round[3],
-        excess=by_round[4],
-        share=slice(5 * rounds, 8 * rounds),
+        collecting=slice(0, rounds),
+        spreading=slice(rounds, 2 * rounds),
+        collected=slice(2 * rounds, 3 * rounds),
+        informed=slice(3 * rounds, 4 * rounds),
+        excess=slice(4 * rounds, 5 * rounds),
+        part_of_bytes=slice(5 * rounds, 8 * rounds),
         inside=slice(8 * rounds, 8 * rounds + n_times),
         length=slice(8 * rounds + n_times, 8 * rounds + 2 * n_times),
     )
@@ -142,7 +142,7 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
     goal[variables.length] = 1.0
 
     # The largest value of each variable. No length is over `_MOST_TIMES_LEAST`, in units of
-    # `least_s`, and no more is sent than takes so long; shares are 1 at most.
+    # `least_s`, and no more is sent than takes so long; parts of all bytes are 1 at most.
     most = np.full(variables.n_columns, 1.0)
     most[variables.collecting] = _MOST_TIMES_LEAST / relative.send
     most[variables.spreading] = _MOST_TIMES_LEAST / relative.send
@@ -153,16 +153,17 @@ def bound_sums_s(islands: int, members: int, costs: Costs, rounds: int) -> float
     most[variables.length] = _MOST_TIMES_LEAST
 
     # Links inside islands have time before the first and after the last round over rails only if
-    # a round inside islands is spent there. For each of the two pauses it is spent or not
-    # (`is_spent`), and the fastest of these four cases counts: a pause without it has no sends,
-    # and one with it lasts an island round at least. The last rows of the programme are the
-    # lengths of all times, so row ``-n_times`` is that of the first pause, and -1 of the last.
-    first_and_last = [variables.inside.start, variables.inside.stop - 1]
+    # a round inside islands is spent there. `has_round` tells for the first and the last pause
+    # whether it is, and the fastest of the four cases counts: a pause without it has no sends, and
+    # one with it lasts an island round at least. The last rows of the programme are the lengths of
+    # all times, and the first and the last of these are those of the two pauses.
+    sends_in_pauses = [variables.inside.start, variables.inside.stop - 1]  # columns
+    lengths_of_pauses = [-n_times, -1]  # rows
     bounds = []
-    for is_spent in ((False, False), (False, True), (True, False), (True, True)):
+    for has_round in ((False, False), (False, True), (True, False), (True, True)):
         limits = most.copy()
-        limits[first_and_last] = np.array(is_spent) * _MOST_TIMES_LEAST / relative.inside_send
-        least[[-n_times, -1]] = relative.island_round * np.array(is_spent)
+        limits[sends_in_pauses] *= has_round
+        least[lengths_of_pauses] = relative.island_round * np.array(has_round)
         bounds.append(_bound_programme(rows, least, goal, limits))
     return min(_MOST_TIMES_LEAST, *bounds) * least_s
 
@@ -227,9 +228,9 @@ def _list_inequalities(
         # and informed from it on. Hence, for any round r, at least I - 1 islands are collected up
         # to r or informed after r. Bytes whose t is this round need I - 1 more (f = 1 or f > 3,
         # with f first islands), I - 2 more (f = 2) or I - 3 more (f = 3), less their excess: this
-        # is subtracted on the left side, times the share of these bytes. `np.kron` puts the three
+        # is subtracted on the left side, times the part of these bytes. `np.kron` puts the three
         # numbers at the columns of this round in the three classes of f: with 4 islands and 3
-        # rounds the nine shares have 0 -3 0, 0 -2 0, 0 -1 0 in round 1.
+        # rounds the nine parts have 0 -3 0, 0 -2 0, 0 -1 0 in round 1.
         after = 1.0 * (all_rounds > round_)
         more_if_here = [-other_islands, 1 - other_islands, 2 - other_islands]
         require(
@@ -237,7 +238,7 @@ def _list_inequalities(
             (variables.collected, up_to),
             (variables.informed, after),
             (variables.excess, in_round),
-            (variables.share, np.kron(more_if_here, in_round)),
+            (variables.part_of_bytes, np.kron(more_if_here, in_round)),
         )
 
         # The same with the islands that are collected before this round. Bytes whose t is this
@@ -250,7 +251,7 @@ def _list_inequalities(
             (variables.collected, up_to - in_round),
             (variables.informed, after),
             (variables.excess, here_or_before),
-            (variables.share, np.kron(more_if_here, in_round)),
+            (variables.part_of_bytes, np.kron(more_if_here, in_round)),
         )
 
         # A round lasts at least as long as its start-up and all bytes sent over rails.
@@ -263,7 +264,7 @@ def _list_inequalities(
 
     # In all rounds together: the excess of a byte is what its sends over rails are more than
     # 2 (I - 1). A byte with three first islands has an excess of 1 or more: its mean is at least
-    # the share of such bytes.
+    # the part of all bytes that are such.
     require(
         2 * other_islands,
         (variables.collecting, 1.0),
@@ -271,7 +272,7 @@ def _list_inequalities(
         (variables.excess, -1.0),
     )
     is_of_three = np.repeat([0.0, 0.0, -1.0], rounds)
-    require(0.0, (variables.excess, 1.0), (variables.share, is_of_three))
+    require(0.0, (variables.excess, 1.0), (variables.part_of_bytes, is_of_three))
 
     # One of the first islands needs neither be collected nor informed; every other island is
     # collected once, and informed once. A sum that is equal to a number takes two rows: at least
@@ -281,14 +282,14 @@ def _list_inequalities(
         require(-other_islands, (islands_by_round, -1.0))
 
     # Gossip among n ranks takes 2 (n - 1) sends, over rails and inside islands together. The first
-    # half of each byte ends with some round, and therefore all shares add up to 1.
+    # half of each byte ends with some round, and therefore all parts add up to 1.
     require(
         2 * (islands * members - 1),
         (variables.collecting, 1.0),
         (variables.spreading, 1.0),
         (variables.inside, 1.0),
     )
-    require(1.0, (variables.share, 1.0))
+    require(1.0, (variables.part_of_bytes, 1.0))
 
     # What is sent inside islands takes its time, in rounds and pauses: length - inside_send *
     # inside >= fixed length. That of a round is the smaller one of those of a round over rails and

@@ -327,7 +327,9 @@ def test_a_sweep_of_level_routes_is_cut_off_when_time_is_up(
         """Route with a clock that runs out after so many looks at it."""
         answers: list[Limit | None] = [None] * n_looks_at_clock
         answers.reverse()
-        clock: Any = SimpleNamespace(exceeded=lambda _: answers.pop() if answers else Limit.TIME)
+        clock: Any = SimpleNamespace(
+            exceeded=lambda iterations: answers.pop() if answers else Limit.TIME
+        )
         return find_level_routes(problem, np.repeat(peer[None], 5, axis=0), distance, clock)
 
     # The first look is before the first sweep, and two more are within it.
