@@ -331,10 +331,10 @@ def _arrange(flow: DataFlow, scheme: Scheme, count: int, wave_order: _WaveOrder)
     shifts_of_turn: dict[int, Shifts] = {}
     for _, turn_of_move in passes:
         for move, load, turn_of_wave in zip(scheme.moves, scheme.loads, turn_of_move, strict=True):
-            medium = RAILS if move.over else LINKS
+            medium = RAILS if move.on_rails else LINKS
             for wave, turn in enumerate(turn_of_wave.tolist()):
                 loads[medium, turn, :, wave] += load
-            if move.over:
+            if move.on_rails:
                 shifts = scheme.shifts[move.phase]
                 shifts_of_turn |= dict.fromkeys(turn_of_wave.tolist(), shifts)
     return _Plan(scheme, np.full(count, 1 / count), passes, loads, shifts_of_turn)
@@ -347,7 +347,7 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
     phase of a wave has two rounds: `link_turn`, in which islands copy inside themselves, and
     `rail_turn`, which is later if rails wait for these copies. The round of a move is::
 
-        over rails    rail_turn
+        on rails      rail_turn
         early copy    rail_turn - 1   it needs nothing of phases before
         spare copy    link_turn, or link_turn + 1: the rails of its phase can do without it
         other copy    link_turn
@@ -385,7 +385,7 @@ def _assign_rounds(scheme: Scheme, wave_order: _WaveOrder, count: int) -> IntArr
     turns: list[IntArray] = []
     for move in scheme.moves:
         turn = link_turn[move.phase]
-        if move.over or move.early:
+        if move.on_rails or move.early:
             turn = rail_turn[move.phase]
         if move.early:
             turn = turn - 1
@@ -628,7 +628,7 @@ class Move(NamedTuple):
     scheme are an array of shape (sends, 5)."""
     phase: int
     """The phase, from 0; the number of phases for sends that follow the last one."""
-    over: bool
+    on_rails: bool
     """Whether they go over rails; if not, they stay inside islands and prepare the phase."""
     spare: bool = False
     """Whether the rails of the phase can do without it, so that it may be a round later."""
@@ -806,11 +806,11 @@ def _gather(islands: int, shifts: Shifts) -> Scheme:
 
         # If no copy is urgent, rails wait for nothing, and copies have the round before them.
         waits.append(bool(is_urgent.any()))
-        moves.append(Move(copies[is_urgent], phase, over=False))
+        moves.append(Move(copies[is_urgent], phase, on_rails=False))
         moves.append(
-            Move(copies[~is_urgent & (place != holder)], phase, over=False, spare=waits[-1])
+            Move(copies[~is_urgent & (place != holder)], phase, on_rails=False, spare=waits[-1])
         )
-        moves.append(Move(rail_rows, phase, over=True))
+        moves.append(Move(rail_rows, phase, on_rails=True))
 
         # What rails bring is there from the next phase on, at the place where its rail ends.
         holder_of |= {(island, block): place for _, _, island, place, block in rail_rows}
@@ -950,12 +950,13 @@ def _exchange_blocks(islands: int, places: int, shifts: list[Shifts]) -> Scheme:
 
     # Blocks that stay in their island may move at any time, and first hops of later phases are
     # prepared while rails carry earlier phases.
-    moves = [Move(inside_own_island, 0, over=False, spare=True)]
-    moves += [Move(rows, phase, over=True) for phase, rows in enumerate(over_rails)]
-    moves += [Move(rows, phase, over=False) for phase, rows in enumerate(between_hops)]
-    moves += [Move(rows, phase, over=False) for phase, rows in enumerate(after_last_hop)]
+    moves = [Move(inside_own_island, 0, on_rails=False, spare=True)]
+    moves += [Move(rows, phase, on_rails=True) for phase, rows in enumerate(over_rails)]
+    moves += [Move(rows, phase, on_rails=False) for phase, rows in enumerate(between_hops)]
+    moves += [Move(rows, phase, on_rails=False) for phase, rows in enumerate(after_last_hop)]
     moves += [
-        Move(rows, phase, over=False, early=True) for phase, rows in enumerate(before_first_hop)
+        Move(rows, phase, on_rails=False, early=True)
+        for phase, rows in enumerate(before_first_hop)
     ]
 
     # Rails wait for copies between two hops; nothing hides the preparation of the first phase.
