@@ -221,8 +221,6 @@ def _describe_data(file: str) -> dict[str, Any] | None:
 def list_ports(fabric: Fabric) -> list[dict[str, Any]]:
     """List the ports of a netlist: where each is, and which ports it can reach.
 
-    Where no name tells which ports send, those that can reach each other lie on different sides.
-
     A row is a dict: "port" and "name", its terminals ("at"), and under "reaches" the ports that
     receive its light in some state of the cells. There are none for a fabric that is no netlist.
     """

@@ -673,8 +673,7 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
     """Read a list of edges: by the names of its columns, or as source, destination, bytes.
 
     `rows` are the lines of the table, perhaps with a header in front. Edges of one pair add up.
-    `stated` is the unit of a comment, bytes without one, which counts where no header names
-    another.
+    `stated` is the unit that a comment names, else bytes; it counts where no header names a unit.
     """
     # A first line that is no edge names the columns; without known names they are in this order.
     columns = _header_of_edges(rows[0], [row.fields for row in rows[1:]])
@@ -694,7 +693,7 @@ def _read_edges(rows: Sequence[Row], path: str, stated: Unit) -> Traffic:
 
     # Without a header the columns are source, destination and amount.
     source, destination, amount, unit = columns or _EdgeColumns(0, 1, 2, stated)
-    if unit is BYTES:
+    if unit is BYTES:  # no header names a unit: one that names bytes makes another object
         unit = stated
     account_for_unit(unit)
     for row in rows:

@@ -252,7 +252,7 @@ class Problem(Protocol[Answer]):  # type: ignore[misc]  # covariant: nobody assi
 
 
 def unit_of(problem: Problem) -> str:
-    """Return the unit of the objective of a problem; of levels their names, or nothing.
+    """Return the unit of the objective, or the names of its levels; empty if there are none.
 
     Examples
     --------

@@ -385,10 +385,10 @@ def cell_matrices(
     Light of amplitude 1 that enters a cell at a side a leaves at a side b with the complex
     amplitude T. Terminals 0 and 1 of a cell are at its end a, 2 and 3 at its end b. ``states[...,
     cell]`` is 0 for bar and 1 for cross, never free. A device states losses, leaks and phase
-    errors of an ideal cell. Where the parts of a cell are known (its `CellCircuit`), its matrix
-    takes the place of the ideal one, and the effect of the device is multiplied with it.
-    ``errors_rad[cell, arm]`` are errors of phases; `coupling_change` is the share of the power, as
-    .01, that crosses in each coupler beyond the half that does at the central wavelength.
+    errors of an ideal cell. Where the parts of a cell are known (its `CellCircuit`), T is the
+    matrix of the device, times the inverse of that of an ideal cell, times that of the parts.
+    ``errors_rad[cell, arm]`` are errors of phases. At the central wavelength half of the power
+    crosses in each coupler; with a `coupling_change` of 0.01 it is 51 %.
     """
     device_matrices = cells.cell(states, errors_rad)
     detuned = detune_couplers(device_matrices, coupling_change)

@@ -63,12 +63,12 @@ def jitter_data(rows: Sequence[Mapping[str, Any]]) -> Panel:
 
 
 def plot_jitter(rows: Sequence[Mapping[str, Any]], *, fig: Figure | None = None) -> Figure:
-    """Draw step times with random durations of computations as bars.
+    """Draw as bars the step times of training jobs whose computations take random times.
 
     Parameters
     ----------
     rows
-        A row for each policy, as `jitter_data` takes them.
+        One for each policy, the rule by which rails change circuits, as of `jitter_data`.
     fig
         Where to draw; None makes a new figure.
     """

@@ -288,10 +288,11 @@ _LEGEND = (
 def _rack_chart(problem: Reroute, answer: Transition, data: RackData) -> dict[str, Any]:
     """Lay out a rack before, after the failure, and after each step, as parts of a scene.
 
-    A server and a chip are squares, a circuit is a link. A row of ``answer.steps`` is an action
-    (`DROP` takes a circuit down, `RAISE` puts it up between new ports), the number of a circuit,
-    and a third number that only cells have. Each step of the scene has a caption `say`, and gives
-    some nodes and links new kinds (places in `_LEGEND`, -1 hides a link):
+    A server and a chip are squares, a circuit is a link: ``[node, node, kind, width, name]``. A
+    row of ``answer.steps`` is an action (`DROP` takes a circuit down, `RAISE` puts it up between
+    new ports), the number of a circuit, and a third number that only cells have. Each step of the
+    scene has a caption `say`, and gives some nodes and links new kinds (places in `_LEGEND`, -1
+    hides a link):
     ``{"say": ..., "nodes": {12: 3}, "links": {"4": 8}}``.
     """
     rack: Any = problem.fabric
@@ -301,7 +302,7 @@ def _rack_chart(problem: Reroute, answer: Transition, data: RackData) -> dict[st
     role_before[list(problem.spares)] = _IN_RESERVE
     nodes: list[list[Any]] = []
     for server, place in enumerate(data.servers):
-        nodes.append(_square_node(place, 0.92, "", _SERVER, f"server {server}"))
+        nodes.append(_square_node(place, 0.92, text="", kind=_SERVER, title=f"server {server}"))
     node_of_chip_0 = len(nodes)
     for chip, place in enumerate(data.chips):
         role = int(role_before[chip])

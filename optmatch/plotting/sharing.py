@@ -121,8 +121,8 @@ def _draw_jobs(
 ) -> Axes:
     """Draw numbers of resources as bars, a row for each job or for some that follow each other.
 
-    ``order[place]`` is the number of a job, and a bar reaches from ``begin[place]`` to
-    ``end[place]`` resources.
+    ``order[place]`` is the number of a job. A value of `bars` is two arrays, ``begins[place]`` and
+    ``ends[place]``: from where to where the bar of this job reaches, in resources.
     """
     size = math.ceil(len(order) / _MOST_ROWS)
     starts = np.arange(0, len(order), size)

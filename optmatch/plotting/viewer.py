@@ -445,8 +445,8 @@ def solution_figure(shown: Drawable, slot: int | None = None) -> Figure:
 def _encoded(figure: Figure, kind: str) -> bytes:
     """Return a figure as the bytes of a "png", "svg" or "pdf"; equal figures give equal bytes.
 
-    A large one gets fewer dots per inch, and a PNG of too many bytes 255 colours. Texts of the
-    figure are changed where they have control characters or formulas.
+    A large one gets fewer dots per inch. Texts of the figure are changed where they have control
+    characters or formulas.
     """
     import matplotlib
     from matplotlib.text import Text
@@ -471,11 +471,11 @@ def _encoded(figure: Figure, kind: str) -> bytes:
 
     # Without a date the same figure always gives the same bytes. Text stays text, in fonts that
     # journals take and programs edit.
-    dates_of_kind: dict[str, dict[str, None]]
+    metadata_of_kind: dict[str, dict[str, None]]
     no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    dates_of_kind = {"svg": no_metadata, "pdf": {"CreationDate": None}}
+    metadata_of_kind = {"svg": no_metadata, "pdf": {"CreationDate": None}}
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "none"}):
-        figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates_of_kind.get(kind))
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata_of_kind.get(kind))
     return buffer.getvalue()
 
 

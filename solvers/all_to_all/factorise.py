@@ -114,8 +114,9 @@ def schedule_all(
     4. Leftovers get further slots; the plan counts that has fewer slots.
     5. Slots are put in an order with few changes of cells.
 
-    `starts` is how often the search begins; None for as often as `params` says, or, with limits on
-    a mesh that is not small, until a limit is reached.
+    `name` is the method that calls, "negotiated" or "ilp". `starts` is how often the search
+    begins; None for as often as `params` says, or, with limits on a mesh that is not small, until
+    a limit is reached.
     """
     clock = limits.start()
     trivial = answer_at_once(problem, name)
@@ -143,6 +144,7 @@ def schedule_all(
     if search.has_shortage:
         n_needed = 1
         limit = limit or search.pack()
+        planner.plan = search.packed or planner.plan
     if len(planner.plan) < n_needed:
         stats = {"slots_routed": len(planner.plan), "slots_lower_bound": problem.min_slots}
         return frame.conclude(problem, name, None, problem.lower_bound(), limit, stats=stats)
@@ -160,13 +162,9 @@ def schedule_all(
         planner.plan = search.least_failed if best is None else best
         if best is None and search.bound is not None and search.bound.cells == np.inf:
             # The shortage was proved in the end only: a plan that is packed now competes with the
-            # one that has failed.
-            failed_plan = planner.plan
+            # one that has failed, which stays in ``planner.plan``.
             search.packed = pack_slots(planner, problem.pairs, patient=False)
             limit = search.pack()
-            if search.packed is not None:
-                search.packed = planner.plan
-            planner.plan = failed_plan
     planner.clock = clock
 
     # Two plans may compete: the fewest slots with leftovers in further ones, and packed slots.
@@ -195,7 +193,8 @@ class _SlotExchange:
     has_shortage : bool
         Whether it is proved that the fewest slots are not enough.
     packed : list of RoutedSlot or None
-        A plan of more slots than the fewest, made at once where the first slots all fail.
+        The best plan of more slots than the fewest, if one was made: at once where the first slots
+        all fail, else where a shortage is proved.
     least_failed : list of RoutedSlot
         The plan of the least excess among those in which circuits have no routes.
     """
@@ -275,32 +274,29 @@ class _SlotExchange:
     def pack(self) -> Limit:
         """Pack all pairs into slots again and again; return why that ended.
 
-        ``planner.plan`` receives the best plan, at first ``packed``. Without a limit of time there
+        Better plans take the place of the first one in ``packed``. Without a limit of time there
         are `_PACKINGS` further ones; an iteration is one of them.
         """
         # Without a first plan the time is up.
         planner = self.planner
         clock = planner.clock
-        best = self.packed
-        if best is None:
+        if self.packed is None:
             return Limit.TIME
-        planner.plan = best
         n_packings = clock.limits.iterations
         if n_packings is None:
             n_packings = _PACKINGS if clock.limits.time_s is None else sys.maxsize
         with stoppable() as stop:
             for packing in range(n_packings):
                 # No plan has fewer slots than the bound.
-                if len(best) <= planner.slots_bound:
+                if len(self.packed) <= planner.slots_bound:
                     break
                 planner.on_event(Tick(PACKING, packing))
-                phase = f"{len(best)} slots, at least {planner.slots_bound}, pack"
+                phase = f"{len(self.packed)} slots, at least {planner.slots_bound}, pack"
                 plan = pack_slots(planner, planner.problem.pairs, patient=True, phase=phase)
                 if plan is None:
                     return Limit.TIME
-                if _plan_size(plan) < _plan_size(best):
-                    best = plan
-                    planner.plan = plan
+                if _plan_size(plan) < _plan_size(self.packed):
+                    self.packed = plan
         if stop.limit is not None:
             return stop.limit
         return Limit.ITERATIONS if clock.limits.iterations is not None else Limit.EXHAUSTED

@@ -319,13 +319,13 @@ def bound_settling(states: NDArray[np.int8], settling_s: NDArray[np.float64]) ->
 
     ``states[slot, cell]``, -1 where a slot does not drive a cell; ``settling_s[cell]`` is how long
     a change of the cell takes. Two slots conflict at a time t if they drive some cell that settles
-    in t or more to different states. Let d slots of an order wait for t or more. From one of them
-    to the next no such cell changes, hence the slots are divided into d groups without conflicts:
-    d is at least the chromatic number of the conflict graph, and that is at least the size of a
-    clique. The sum of all waits is the integral of d over t, as each slot counts for all t up to
-    its own wait. For example, three slots conflict pairwise by cells that settle in 4 us, and two
-    of them also by a cell that takes 10 us: d is at least 3 up to 4 us, and 2 from there up to 10
-    us, hence they wait 3 * 4 + 2 * 6 = 24 us in all at least.
+    in t or more to different states. If d slots of an order wait for t or more, each of them
+    begins a group that lasts until the next one. No such cell changes inside a group, hence slots
+    that conflict are in different groups, and d is at least the size of any clique of the conflict
+    graph. A slot that waits for w counts for all t up to w, so that the sum of all waits is the
+    integral of d over t. For example, three slots conflict pairwise by cells that settle in 4 us,
+    and two of them also by a cell that takes 10 us: d is at least 3 up to 4 us, and 2 from there
+    up to 10 us, hence they wait 3 * 4 + 2 * 6 = 24 us in all at least.
     """
     # ``conflicts[slot]`` has a bit for each slot that the slot conflicts with.
     conflicts = [0] * len(states)

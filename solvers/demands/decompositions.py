@@ -44,20 +44,21 @@ def yield_solstice(task: CoverTask) -> Iterator[Plan]:
 
 
 def yield_in_delays(task: CoverTask) -> Iterator[Plan]:
-    """Decompose after rounding entries up to whole units of time: halves and doubles of a delay.
+    """Decompose after rounding entries up to whole units of time: one delay, then parts of it.
 
-    Yields a plan for each unit, as long as they get shorter.
+    Yields a plan for each unit, as long as they get shorter. Where half of a delay is no better
+    than one delay, two delays and then four are tried instead.
     """
     best = _decompose_in_units(task, max(1, task.delay))
     yield best
 
-    # Halves of a delay down to an eighth, and its doubles, for demands for which half of a delay
-    # is no better than a whole one. A delay of few ticks has no eighth: that unit is 0.
+    # Parts down to an eighth of a delay, which is 0 for a delay of few ticks; then multiples.
+    # Plans that are far longer than useful (`_PROMISING`) end the search.
     for units in (
         [task.delay >> 1, task.delay >> 2, task.delay >> 3],
         [task.delay << 1, task.delay << 2],
     ):
-        first = best
+        best_of_before = best
         for unit in units:
             is_hopeless = best.cost(task.delay) > _PROMISING * task.useful_ticks
             if unit == 0 or is_hopeless or counted_time() >= task.deadline:
@@ -67,16 +68,17 @@ def yield_in_delays(task: CoverTask) -> Iterator[Plan]:
                 break
             best = plan
             yield best
-        if best is not first:
+        if best is not best_of_before:  # the parts have helped
             break
 
 
 def _decompose_in_units(task: CoverTask, unit: int) -> Plan:
     """Make a schedule of the permutations into which a demand decomposes, in units of time.
 
-    Entries are rounded up to multiples of `unit` ticks, which leaves fewer terms. If the
-    decomposition is not complete in time, `TimeUp` is raised where another plan is known; else
-    `hold_terms` serves what the terms so far leave.
+    Entries are rounded up to multiples of `unit` ticks, so that fewer permutations add up to them,
+    and raised until all rows and columns have the same sum (`stuff`). If the decomposition is not
+    complete in time, `TimeUp` is raised where another plan is known; else a first fit serves what
+    the permutations so far leave.
     """
     in_units = -(-task.demand // unit)  # rounded up
     terms = decompose(stuff(in_units), "bottleneck", deadline=task.deadline)

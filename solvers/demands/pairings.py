@@ -93,6 +93,9 @@ def rebuild_pairings(task: CoverTask) -> Iterator[Plan]:
     yield divided
     plan = min(plan, divided, key=lambda plan: plan.cost(task.delay))
     best_cost = plan.cost(task.delay)
+
+    # With a limit (`n_moves` is None) the search goes on until nobody takes its plans any more,
+    # else for `_REBUILDS` rebuilds.
     n_rebuilds = 0
     while len(plan.ticks) > 1 and (task.n_moves is None or n_rebuilds < _REBUILDS):
         # From 2 to 8 slots are taken out, whichever; the others may serve a part of what these

@@ -123,19 +123,19 @@ def _find_best_plan(task: CoverTask, previous: Plan | None, first: Plan | None) 
     if not len(task.entries.ticks):
         return Plan.of([], [], task.entries.n_ports)
 
-    # Without a limit of time the answer is the same each time: the number of moves is fixed.
+    # Without a limit of time the answer is the same each time, after `_ROUNDS` rounds of moves.
     if task.deadline == np.inf:
         task = task._replace(n_moves=_ROUNDS)
 
-    # A former plan competes, and prolongs the search by little, so that others miss nothing.
+    # A former plan is patched and competes, also after the deadline if that takes a millisecond.
     best: Plan | None = None
-    is_quick = len(task.entries.ticks) < _FEW_ENTRIES
+    is_quick_to_patch = len(task.entries.ticks) < _FEW_ENTRIES
     began_s = counted_time()
-    has_time = is_quick or began_s < task.deadline
+    has_time = is_quick_to_patch or began_s < task.deadline
     if previous is not None and task.full_matrix is not None and has_time:
-        # All its slots stay at their lengths first, and new ones serve what they leave. The first
-        # fit of that takes next to no time. A cover by the best slots (RATED) is shorter, and
-        # takes its place if it is estimated to take less than `_GRACE_S` seconds.
+        # All its slots stay at their lengths first, and new ones serve what they leave. These are
+        # found by first fit, in next to no time, or by a cover with the best slots (RATED), which
+        # is shorter, if that is estimated to take less than `_GRACE_S` seconds.
         unserved = np.maximum(task.demand - serve(previous), 0)
         patch = CoverTask.of(unserved, task.delay, task.shortest)
         new = cover_first_fit(patch.entries, patch.lines, task.shortest)
@@ -144,6 +144,8 @@ def _find_best_plan(task: CoverTask, previous: Plan | None, first: Plan | None) 
 
         # Slots of the same matching become one, and each is shortened to what this demand needs.
         best = finish_plan(join(previous, new), task.demand, task.shortest)
+
+        # The deadline moves on by the time of the patch, so that the other plans lose none.
         grace_s = min(_GRACE_S, counted_time() - began_s)
         task = task._replace(deadline=task.deadline + grace_s)
     bound = task.lines.bound(task.delay)
@@ -172,9 +174,9 @@ def yield_plans(
     """Make plan after plan for a demand: by all rules for which there is time, and by moves.
 
     A first fit is made in any case, unless it is there already: `first`. Rules follow, that of the
-    shortest estimate first. Before each one moves improve the best plan so far, until so much time
-    has passed as the rule is worth, and after the last one until the deadline. Without a deadline
-    all rules come before the moves; with `has_moves` false there are rules alone.
+    shortest estimate first. Before each one moves improve the best plan so far, until the share
+    `_WAITING` of its estimate has passed, and after the last one until the deadline. Without a
+    deadline all rules come before the moves; with `has_moves` false there are rules alone.
     """
     size = Size.of(task)
     began_s = counted_time()
@@ -187,27 +189,27 @@ def yield_plans(
     if task.former is not None:
         plans.append(task.former)
 
-    # Moves end at `late`, so that a plan as large as the first one can still be finished before
-    # the deadline. Rules may end up to `_GRACE_S` seconds after the start even if that is later.
-    late = task.deadline - _FINISH_S_PER_PLACE * first.matchings.size
-    late_rules = max(late, began_s + _GRACE_S) if is_timed else np.inf
-    moves = _yield_moves(task._replace(deadline=late), size, plans)
+    # Moves end so early that a plan as large as the first one can still be finished before the
+    # deadline. Rules may end up to `_GRACE_S` seconds after the start even if that is later.
+    moves_deadline = task.deadline - _FINISH_S_PER_PLACE * first.matchings.size
+    rules_deadline = max(moves_deadline, began_s + _GRACE_S) if is_timed else np.inf
+    moves = _yield_moves(task._replace(deadline=moves_deadline), size, plans)
     for estimate_s, rule in list_rules(size):
         is_too_long = not is_timed and estimate_s > _LONGEST_RULE_S
         if is_too_long or (rule.needs_matrix and task.full_matrix is None):
             continue
-        # A rule begins when the share `_WAITING` of its estimate has passed, if that is enough for
-        # moves, else now. It is left out if it would not end in time, where the estimate may
-        # exceed the time by the factor ``rule.overrun``. With a limit of 20 s, a rule of 16 s
-        # begins at 8 s: its end, at 8 + 16 = 24 s, is too late, but with an overrun of 2 it is
-        # tried, as 8 + 16 / 2 = 16 s.
+        # A rule begins when the share `_WAITING` of its estimate has passed, if moves can be made
+        # meanwhile, else now. It is left out if even its shortest time, the estimate divided by
+        # ``rule.overrun``, does not fit in. Example: the limit is 20 s, and a rule of 16 s begins
+        # at 8 s. It would end at 24 s, too late; with an overrun of 2 it may end at 16 s, and is
+        # tried.
         begin_s = counted_time()
         if is_timed and has_moves and _WAITING * estimate_s > size.best_slots_s + _GRACE_S:
             begin_s = max(begin_s, began_s + _WAITING * estimate_s)
-        if begin_s + estimate_s / rule.overrun > late_rules:
+        if begin_s + estimate_s / rule.overrun > rules_deadline:
             continue
 
-        # Until the rule is worth its time, moves improve the best plan.
+        # Until the rule begins, moves improve the best plan.
         while counted_time() < begin_s:
             moved = next(moves, None)
             if moved is None:
@@ -218,11 +220,11 @@ def yield_plans(
         # `_SHARE_OF_RULE` of the time that is left, or a multiple of its estimate if that is more.
         least_cost = min(plan.cost(task.delay) for plan in plans)
         useful_ticks = _SHORTENED * least_cost if task.is_plain else np.inf
-        rule_deadline = late_rules
+        rule_deadline = rules_deadline
         if is_timed:
-            share_s = _SHARE_OF_RULE * (late_rules - counted_time())
+            share_s = _SHARE_OF_RULE * (rules_deadline - counted_time())
             most_s = max(share_s, _MOST_OF_ESTIMATE * max(estimate_s, 2 * _GRACE_S))
-            rule_deadline = min(late_rules, counted_time() + most_s)
+            rule_deadline = min(rules_deadline, counted_time() + most_s)
 
         # Its plans, with no slot longer than the demand needs where all entries are known.
         with suppress(TimeUp):

@@ -332,14 +332,16 @@ class Realiser:
         routes, lengths = self.router.empty_routes()
         tried = set[Pair]()
         for pair in pairs:
-            # `_keep_compatible` drops a pair whose port is taken: the list gets no longer.
+            # `_keep_compatible` leaves out a pair whose port is taken, and writes a pair that
+            # serves both directions with the lower port first, so that it is tried once.
             wider = self._keep_compatible([*chosen, pair])
             if len(wider) == len(chosen) or wider[-1] in tried:
                 continue
             tried.add(wider[-1])
             order, partner = self._order_for_router(wider)
 
-            # The router may move circuits of pairs chosen before; a copy keeps them if it fails.
+            # The router may move circuits of pairs chosen before; a copy keeps them if it fails,
+            # which a negative result says.
             new_routes = routes.copy()
             new_lengths = lengths.copy()
             if self.router.settle(order, partner, new_routes, new_lengths, effort=_QUICK) >= 0:

@@ -349,7 +349,7 @@ def _open_block(number, bound, task: LoopTask, space: LoopSpace):
     if size <= 2:
         return _set_leaf(number, task, space)
 
-    # Each line with light costs at least `least` in this block.
+    # Each line with light costs at least `least` in this block, besides what it costs outside.
     lit = 0
     for line in range(blocks[number, PLACE], blocks[number, PLACE] + size):
         if space.lines[FORTH, depth, line] >= 0:
@@ -359,7 +359,8 @@ def _open_block(number, bound, task: LoopTask, space: LoopSpace):
     if not task.worst and lit * task.least[number] >= bound:
         return bound
 
-    # Each loop begins in the direction that its own cells prefer; that of odd wires has no choice.
+    # Each loop begins in the direction that is cheaper in its own cells. With an odd number of
+    # lines, loop 0 is that of the last line and cannot be turned.
     loops = _find_loops(number, task, space)
     fixed = size & 1
     loop_cost = 0
@@ -443,13 +444,13 @@ def _add_half(depth, cost, task: LoopTask, space: LoopSpace):
     """Add the cost of a half to the setting of the open block of a depth, which it belongs to.
 
     Where the worst circuit counts, the larger cost is taken instead of the sum. Once both halves
-    are done the states are kept if they are the best so far. `cost` may be any number that is too
-    large for that, such as the bound with which the search of the half began.
+    are done the states are kept if they are the best so far. Where the search of the half found
+    nothing below its bound, `cost` is this bound, which is too large for that.
     """
     frame = space.frames[depth]
     blocks = task.blocks
     frame[COST_SO_FAR] = max(frame[COST_SO_FAR], cost) if task.worst else frame[COST_SO_FAR] + cost
-    frame[NEXT_HALF] += 1
+    frame[NEXT_HALF] += 1  # from the upper half to the lower one, and from that to none
     if frame[COST_SO_FAR] >= frame[BEST_COST]:
         frame[NEXT_HALF] = NO_HALF  # the lower half need not be searched any more
     elif frame[NEXT_HALF] == NO_HALF:

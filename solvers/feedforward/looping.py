@@ -403,10 +403,11 @@ def _settle_with_idle_lines(size, lines, states, block: BlockPlace):
     `size` is the number of its lines, which may be idle. ``lines[block.forth + i]`` is the output
     of input i, -1 if it is idle; the lines of both halves and ``states[cell]`` are written.
     """
-    # With an odd number of lines, the last input leads to the lower half (side 1) without a cell,
-    # and so does the last output. The loops of both have no choice, and are settled first. If the
-    # line of the last output is not on the loop of the last input, it comes from some input i: its
-    # neighbour ``i ^ 1`` goes to the upper half, and the loop is followed both ways from there.
+    # With an odd number of lines, the last input leads to the lower half (1) without a cell, as
+    # does the last output. The loops of both have no choice, and are settled first. The circuit of
+    # the last output, from some input i, may not be on the loop of the last input: it goes to the
+    # lower half, and the one from ``i ^ 1``, which shares a cell with it, to the upper half (0).
+    # This loop is followed from both.
     if size & 1:
         _settle_loop(size - 1, 1, lines, states, block)
         i = lines[block.back + size - 1]

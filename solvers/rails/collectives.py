@@ -63,8 +63,9 @@ def choose_rounds(
     `kind` is an index of `OPERATIONS`, as in `Step.kind`: collectives are less than `SEND`, and
     messages from `SEND` on. `size_bytes` is the shard of a rank in an all-gather, else the whole
     buffer or message. If the job names an algorithm of exchanges in pairs, as recursive doubling,
-    each exchange is a round. All-to-alls are done as `_choose_all_to_all` says; all other
-    collectives go around a ring, in one round.
+    each exchange is a round, in which each member faces the partner at one distance in the group.
+    All-to-alls go by shifts or around a ring, whichever is faster; all other collectives go around
+    a ring, each member facing the next one, in one round.
     """
     # The bytes that each member sends in all; a collective is taken to go around a ring. A message
     # has no peers to choose.

@@ -176,7 +176,8 @@ def _best_handover(
     """Try the ways to hand over, nearest first, until no other can be better.
 
     For each handover, at most `most` of them, the hit circuits and those in `moving` are routed
-    through what is free; they have been taken off `routing`.
+    through what is free; they have been taken off `routing`. `reach` has the loss and the length
+    of a route between any two units if nothing is in its way.
 
     The result is the best plan. Without a plan it is the proof that there is none if `prove` has
     found one: that is called once, on large fabrics, after `_NEAREST` handovers in vain. It is
@@ -195,9 +196,11 @@ def _best_handover(
     n_compared = 0
     for ranked in list_choices(routing, case, reach, circuits, most):
         # Handovers come by their bounds: the first that cannot be better, or has no path for some
-        # circuit, ends the search. A bound has the last three levels only.
+        # circuit, ends the search. Bounds are compared with the last three levels of a plan: cells
+        # set, worst loss and length.
         cannot_be_better = best is not None and best.levels[2:] <= ranked.bound
-        if ranked.bound[1] >= UNREACHED or cannot_be_better:
+        _, least_worst_loss, _ = ranked.bound
+        if least_worst_loss >= UNREACHED or cannot_be_better:
             break
 
         # When the time is up, `check_time` raises `TimeUp`, unless there is a plan to return.
@@ -211,7 +214,7 @@ def _best_handover(
         if paths is not None:
             plan = plan_recovery(routing, case, ranked.handover, circuits, paths)
 
-            # Routes do not tell the losses that an ideal switch states for its circuits.
+            # An ideal switch has no cells whose losses add up: it states those of its circuits.
             if reach.is_stated:
                 disturbed, changed, cells_set, _, length = plan.levels
                 worst_loss = max((int(reach.loss[pair]) for pair in ranked.ends), default=0)

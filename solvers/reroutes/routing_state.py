@@ -148,9 +148,10 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     entering_sources = first_entering + fabric.source_terminals
     leaving_destinations = first_leaving + fabric.destination_terminals
 
-    # Through cells, as if none were faulty: faults are known later. ``exits[terminal, state]`` is
-    # where light leaves the cell that it entered at a terminal, and its mate is where it enters
-    # the next cell. An exit without a mate and without a port leads nowhere: its head is -1.
+    # Through cells, as if none were faulty: faults are known later. Cell c has the terminals 4 c
+    # to 4 c + 3. ``exits[terminal, state]`` is where light leaves the cell that it entered at a
+    # terminal, and the terminal joined to it (`mate`) is where it enters the next cell. An exit
+    # without a mate and without a port leads nowhere: its head is -1.
     exits = terminals[:, None] // 4 * 4 + EXITS[terminals % 4]
     entered_next = graph.mate[exits]
     port_at = np.full(n_terminals, -1)
@@ -174,7 +175,8 @@ def _through_cells(fabric: Fabric, graph: CellGraph) -> FlowGraph:
     order = np.argsort(tail, kind="stable")
     order = order[head[order] >= 0]
 
-    # Both nodes of a terminal are one waveguide, which holds one circuit.
+    # Both nodes of a terminal are one waveguide, which holds one circuit. Arrays by node are in
+    # three parts: units, light into cells, and light out of the fabric.
     links = graph.links
     none = np.full(n_nodes, -1)
     port_in = none.copy()

@@ -526,8 +526,9 @@ def bound_jointly(
     step = cost_step(router, pairs)
     master = Master(router, pairs, capacity=problem.min_slots)
 
-    # No links are closed to any circuit, {}. Schedules cost `target_cells`, or less by multiples
-    # of `step`, in 1/`UNIT` of a cell: a bound above the next lower cost proves the target.
+    # Every schedule costs the shortest routes plus a multiple of `step`, in 1/`UNIT` of a cell. A
+    # bound above `target_cells` less one step therefore proves that no schedule has fewer cells.
+    # No links are closed to any circuit, {}.
     outcome = master.bound({}, target_cells * UNIT - step, clock, rounds=_JOINT_ROUNDS)
     if outcome.prices is None:
         return ProvedBound(least, None)
@@ -535,8 +536,8 @@ def bound_jointly(
     if outcome.infeasible:
         return ProvedBound(np.inf, proof)
 
-    # Schedules cost the shortest routes and a multiple of `step`: the bound rises to the next such
-    # cost. What exceeds a multiple by less than 1e-6 is an error of rounding.
+    # For the same reason the bound rises to the next possible cost. What exceeds a multiple by
+    # less than 1e-6 is an error of rounding.
     steps = np.ceil((outcome.value - 1e-6 - least * UNIT) / step)
     bound = least + max(0, int(steps)) * step / UNIT
     if bound <= least:

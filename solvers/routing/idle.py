@@ -197,13 +197,13 @@ class ChipOptics(NamedTuple):
         if self.phases_known:
             matrices = self._matrices(settled, self.errors_rad + heat_rad)
         else:
-            # The difference of two independent errors turns light by half of it: the spread of
-            # half the difference is the error over the root of 2. Either sign may leak more.
-            error_rad = self.cells.device.phase_error_rad / np.sqrt(2)
-            errors_rad = heat_rad + error_rad * np.array([1, -1])
+            # Only the difference of the errors of both arms counts. Each arm has an independent
+            # error e, the difference root 2 times e, of which each arm takes a half, in opposite
+            # directions: e over root 2. Its sign is not known, and either one may leak more.
+            errors_rad = self.cells.device.phase_error_rad / np.sqrt(2) * np.array([1, -1])
             magnitudes = np.maximum(
-                np.abs(self._matrices(settled, errors_rad)),
-                np.abs(self._matrices(settled, heat_rad - error_rad * np.array([1, -1]))),
+                np.abs(self._matrices(settled, heat_rad + errors_rad)),
+                np.abs(self._matrices(settled, heat_rad - errors_rad)),
             )
 
             # Neither a row nor a column of a matrix passes on more than `MOST_PASSED_ON`; else
@@ -214,8 +214,9 @@ class ChipOptics(NamedTuple):
         matrices[(states == FREE) | (self.graph.stuck > CROSS)] = 0.0
 
         # ``matrices[cell, b side, a side]`` is the amplitude from end a to end b; light from end b
-        # to end a has the transposed matrix. For each terminal k of a cell and each exit, these
-        # are the sides of the way at both ends, shape (4, 2).
+        # to end a has the transposed matrix. Terminals 0 and 1 of a cell are sides 0 and 1 of end
+        # a, 2 and 3 those of end b. For each terminal and each exit, `a_side` and `b_side` are the
+        # sides at which the way between them meets both ends, shape (4, 2).
         terminals = np.arange(4)
         side_entered = (terminals & 1)[:, None]
         side_left = EXITS & 1
@@ -399,8 +400,8 @@ class StrayLight:
         what comes in from outside, one column for each circuit. The transposed system tells for
         each terminal what light from there brings to each destination.
         ``amplitudes[terminal, exit]`` is what goes on, by the exit of bar (0) or of cross (1), of
-        light of amplitude 1 that enters a cell at a terminal; `frequency` is a place in the
-        frequencies of the chip.
+        light of amplitude 1 that enters a cell at a terminal; ``self._exits[terminal, exit]`` is
+        where it leaves the cell. `frequency` is a place in the frequencies of the chip.
         """
         graph = self._chip.graph
         n_terminals = len(graph.mate)
@@ -433,8 +434,9 @@ class StrayLight:
 
         # Light that leaves at a destination has entered its last cell at one of two terminals of
         # the other end, ``last_entries[circuit, exit]``: at one if it takes the exit of bar, at
-        # the other if that of cross. As cells are symmetric, these are the exits of light that
-        # would enter at the destination. `share` is the amplitude that either of them passes on.
+        # the other if that of cross. Ways through a cell lead back as well, hence light that
+        # entered at the destination would leave at these two. ``share[circuit, exit]`` is the
+        # amplitude that reaches the destination from either of them.
         last_entries = self._exits[self._destinations]
         share = np.stack(
             [through_cell[last_entries[:, exit_], exit_] for exit_ in (BAR, CROSS)], axis=1
@@ -447,9 +449,9 @@ class StrayLight:
         adjoint = _solve_in_parts(factors, received, "T")
         arriving = (share[:, :, None] * entering[last_entries]).sum(axis=1)
 
-        # `worth` counts by the terminal at which light leaves a cell: behind it come a waveguide
-        # and the entry into the next cell, at the mate of the terminal. At the destination itself
-        # light has arrived.
+        # `adjoint` is by the terminal at which light enters a cell, `worth` by that at which it
+        # leaves one: behind it come a waveguide and the entry into the next cell, at the mate of
+        # the terminal. At the destination itself light has arrived.
         worth = np.where(graph.mate[:, None] < 0, 0.0, adjoint[graph.mate])
         worth *= through_waveguide[:, None]
         worth[self._destinations, circuits] = 1.0

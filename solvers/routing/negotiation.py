@@ -99,8 +99,9 @@ def conclude_routes(
 ) -> Solution:
     """Make the solution from the best routes found, if any, and a proved bound.
 
-    The bound is infinite if there are no routes; `certificate` proves it where it is not the
-    problem's own.
+    The bound is infinite if it is proved that there are no routes. `certificate` proves a bound
+    above ``problem.lower_bound()``, which needs none. `name` is that of the method, and `limit`
+    why the search stopped.
     """
     details: dict[str, Any] = {"certificate": certificate, "stats": stats or {}}
     if best is None:

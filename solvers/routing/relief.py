@@ -351,7 +351,7 @@ def _weigh_crosstalk(
     _follow_beams(graph, chip, scratch, circuits)
     scratch.crosstalk[:] = 0.0
 
-    # Each beam leaks in each of its cells into the beam that enters beside it.
+    # Each beam leaks in each of its cells into the beam that enters beside it, if any.
     for place in range(len(circuits.order)):
         port = circuits.order[place]
         entering = graph.source[port]
@@ -363,7 +363,8 @@ def _weigh_crosstalk(
                 _add_leak(scratch, leaving, leaked_share)
             entering = graph.mate[leaving]
 
-    # The worse one of the two ends of each circuit.
+    # A circuit has the beam of its source, and that of its destination where ports send from both
+    # ends: the worse one counts.
     worst = 0.0
     for place in range(len(circuits.order)):
         port = circuits.order[place]

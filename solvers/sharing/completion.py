@@ -114,9 +114,9 @@ class _WaitingModel(ExactModel[NDArray[np.int32]]):
     def __init__(self, problem: PortSharing, caps: NDArray[np.int64] | None) -> None:
         """Write the variables, the constraints, and the sum of waiting times to be minimised.
 
-        ``amounts[kind, job]`` is how many resources of a kind a job gets. Each job gets its demand
-        in all, each kind is given out no more often than there are resources, and the caps of jobs
-        on planes hold.
+        ``amounts[kind, job]`` is how many resources of a kind (one class and one time of arrival,
+        see `Kinds`) a job gets. Each job gets its demand in all, of each kind no more is given out
+        than there is (``kinds.sizes``), and the caps of jobs on planes hold.
         """
         # Variables by kind and job, the terms of the objective, and caps by job and plane; a kind
         # is on one plane.

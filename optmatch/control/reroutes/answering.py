@@ -157,10 +157,11 @@ class Snapshot(NamedTuple):
 def take_snapshot(
     record: Record, priorities: NDArray[np.int64], before: Snapshot | None = None
 ) -> Snapshot:
-    """Derive the values from a record that answers to failures need.
+    """Make the snapshot of a record on which searches for answers to failures work.
 
     `before` is a snapshot of an earlier state of the same fabric, whose distances and workspaces
-    are used again; None to compute them. Where whole racks take over, there is no routing.
+    are used again; None to compute them. Where light does not pass servers (``units.through``),
+    whole racks take over, and there is no routing.
     """
     from optmatch.solvers.reroutes.routing_state import RoutingState
 

@@ -353,7 +353,7 @@ class Rerouter:
         `call` is the name of the public method, for the figures. Raises the refusal if there is no
         repair. The search sees a snapshot of the record. Its answer is stale if the state has
         changed meanwhile, or if a part that it uses has failed: then the search begins anew. After
-        `deadline_s` seconds the answer counts as it is.
+        `deadline_s` seconds it does not: even a stale answer counts.
         """
         self._check_open()
         clock = start_clock(deadline_s)
@@ -372,8 +372,8 @@ class Rerouter:
                     if is_stale and not is_late:
                         continue
 
-                    # It counts in any case. Parts that a change has answered meanwhile are not
-                    # pending.
+                    # The answer, a proposal or a refusal, counts. Parts that a change has answered
+                    # meanwhile are not pending.
                     pending = list_unanswered(failure, record.state) if is_stale else failure
                     if report:
                         # Whoever gets a proposal decides later, hence only a failure without any

@@ -60,9 +60,9 @@ def _place_by_hops(mate: NDArray[np.int32]) -> NDArray[np.float64]:
     """Place the middles of cells as far apart as the netlist says, by stress majorization.
 
     ``mate[terminal]`` is the terminal that one is joined to, -1 for none. The result is
-    ``middle[cell]``, x and y. Cells that are k joins apart want to be ``k * APART`` apart, and an
-    error counts as the square of it over that distance. In each round all cells move to the
-    weighted mean of the places where the others want them.
+    ``middle[cell]``, x and y. Cells that are k joins apart want to be ``k * APART`` apart. The sum
+    of (distance - wanted)^2 / wanted over all pairs is made small: in each round all cells move to
+    the mean, weighted by 1 / wanted, of the places where the others want them.
     """
     n_cells = len(mate) // 4
     joined = np.flatnonzero(mate >= 0)
@@ -80,7 +80,7 @@ def _place_by_hops(mate: NDArray[np.int32]) -> NDArray[np.float64]:
         former = middle
         gap = former[:, None] - former
         distance = np.maximum(np.linalg.norm(gap, axis=2, keepdims=True), 1e-9)
-        # A weight times the distance that is wanted is 1.
+        # Cell j wants cell i at x_j + wanted * (x_i - x_j) / distance, and weight * wanted is 1.
         middle = (weight @ former + (gap / distance).sum(axis=1)) / total_weight
         if np.abs(middle - former).max() < _STILL:
             break

@@ -839,10 +839,11 @@ def _check_parts(events: TraceEvents, event: int, kind: str, group: str, in_byte
 
 
 def _read_annotation(events: TraceEvents, span: Activity) -> Call | None:
-    """Read a call from its annotation, as PyTorch before 2.2 writes it; None if it moves no bytes.
+    """Read a call from its annotation, as PyTorch before 2.2 writes it; None if it marks a batch.
 
     `span` is the annotation, such as ``nccl:all_reduce``. Its name tells the kind, and the peer of
-    a message; the shapes of the input tell the size. The root is not told.
+    a message; the shapes of the input tell the size, which is 0 for a barrier. The root is not
+    told. Annotations such as ``nccl:coalesced`` are no calls: they mark a batch of messages.
     """
     event = span.event
     name = events.text(event, "name")
@@ -1319,11 +1320,12 @@ _SORT_OF_KIND = {"COMPUTE": "computation", "SEND": "message", "RECV": "message"}
 def _nodes_of_recording(
     recording: Recording, unique_names: Mapping[str, str], skipped: list[str] | None
 ) -> Nodes:
-    """Turn the recording of one rank into nodes; ``unique_names[name]`` is a group's name in them.
+    """Turn the recording of one rank into nodes: its calls and its computation, by begin.
 
-    They are calls and parts of the computation (`_cut_computation`), by begin; a part has the
-    microseconds for which the device was busy. A node waits, in each stream of the rank, for the
-    last node that had ended before it began. `skipped` is for what is left out later.
+    The computation is cut into parts (`_cut_computation`), each with the microseconds for which
+    the device was busy. A node waits, in each stream of the rank, for the last node that had ended
+    before it began. ``unique_names[name]`` is the name in the nodes of a group that the recording
+    calls `name`. Nodes keep the list `skipped`, which gets what is left out when they are read.
     """
     steps = [*_cut_computation(recording), *recording.calls]
     steps.sort(key=lambda step: (step.start_us, step.end_us, step.event))

@@ -56,7 +56,7 @@ _COLUMNS = tuple(field for field in Span._fields if field != "port_name")
 
 
 def spans(solution: Solution) -> Iterator[Span]:
-    """List the events of an answer: of rails operations, of other schedules circuits.
+    """List the events of an answer: the operations of a rail job, or the circuits of a schedule.
 
     First comes what ranks do, rank by rank, or the circuits, slot by slot (of a demand by their
     begin); then the reconfigurations of each switch. Begin and end are in seconds.
@@ -65,64 +65,9 @@ def spans(solution: Solution) -> Iterator[Span]:
     problem = solution.problem
     system = topologies(solution)
     if isinstance(answer, RailPlan) and isinstance(problem, RailJob):
-        # What the ranks of a job do, rank by rank. Columns that a kind of operation does not have
-        # stay empty. By operation the ranks that forward it.
-        step = problem.step()
-        forwarders: dict[int, list[str]] = {}
-        for operation, rank, _ in answer.relays.tolist():
-            forwarders.setdefault(operation, []).append(str(rank))
-        for operation in range(step.n_operations):
-            kind = int(step.kind[operation])
-            span = Span(
-                what="operation",
-                name=OPERATIONS[kind],
-                rank=int(step.rank[operation]),
-                start_s=float(answer.start_s[operation]),
-                end_s=float(answer.end_s[operation]),
-                via=" ".join(forwarders.get(operation, ())),
-            )
-
-            # A communication has its group, its rail and its size; a message its other rank.
-            if kind != COMPUTE:
-                group = step.groups[step.group[operation]]
-                span = span._replace(
-                    group=group.name,
-                    switch=f"rail {group.rail}" if group.rail >= 0 else "",
-                    size_bytes=float(step.size_bytes[operation]),
-                )
-            if kind >= SEND:
-                span = span._replace(peer=int(step.peer[operation]))
-            yield span
+        yield from _list_operations(problem, answer)
     else:
-        # Nodes that have no label in the fabric have their number as name.
-        labels = () if problem.fabric is None else problem.fabric.labels
-        names = [*labels, *map(str, range(len(labels), system.n_nodes))]
-
-        # What circuits of a demand carry is known, unless packets go another way at the same time.
-        sizes_bytes: list[float] | list[str]
-        if isinstance(problem, Demand) and not problem.packet_bytes_per_s:
-            circuits, carried_bytes = list_carried(solution)
-            sizes_bytes = carried_bytes.tolist()
-        else:
-            circuits = system.list_circuits()
-            sizes_bytes = [""] * len(circuits.source)
-        # The group of each pair of ports, in a demand of groups; -1 for none.
-        groups = problem.groups if isinstance(problem, Demand) else None
-        places = zip(circuits.source.tolist(), circuits.destination.tolist(), strict=True)
-        for place, (source, destination) in enumerate(places):
-            group = -1 if groups is None else int(groups[source, destination])
-            yield Span(
-                what="circuit",
-                name=f"{names[source]} to {names[destination]}",
-                group=group if group >= 0 else "",
-                rank=source,
-                peer=destination,
-                switch=system.switches[circuits.switch[place]].name,
-                start_s=float(circuits.start_s[place]),
-                end_s=float(circuits.end_s[place]),
-                size_bytes=sizes_bytes[place],
-                port_name=names[source],
-            )
+        yield from _list_circuits(solution, system)
 
     for switch in system.switches:
         times_s = zip(switch.starts_s.tolist(), switch.ready_s.tolist(), strict=True)
@@ -135,6 +80,75 @@ def spans(solution: Solution) -> Iterator[Span]:
                     start_s=start_s,
                     end_s=ready_s,
                 )
+
+
+def _list_operations(job: RailJob, plan: RailPlan) -> Iterator[Span]:
+    """List what the ranks of a job do, rank by rank.
+
+    Columns that a kind of operation does not have stay empty.
+    """
+    # ``forwarders[operation]`` lists the ranks that forward its data.
+    step = job.step()
+    forwarders: dict[int, list[str]] = {}
+    for operation, rank, _ in plan.relays.tolist():
+        forwarders.setdefault(operation, []).append(str(rank))
+    for operation in range(step.n_operations):
+        kind = int(step.kind[operation])
+        span = Span(
+            what="operation",
+            name=OPERATIONS[kind],
+            rank=int(step.rank[operation]),
+            start_s=float(plan.start_s[operation]),
+            end_s=float(plan.end_s[operation]),
+            via=" ".join(forwarders.get(operation, ())),
+        )
+
+        # A communication has its group, its rail and its size; a message its other rank.
+        if kind != COMPUTE:
+            group = step.groups[step.group[operation]]
+            span = span._replace(
+                group=group.name,
+                switch=f"rail {group.rail}" if group.rail >= 0 else "",
+                size_bytes=float(step.size_bytes[operation]),
+            )
+        if kind >= SEND:
+            span = span._replace(peer=int(step.peer[operation]))
+        yield span
+
+
+def _list_circuits(solution: Solution, system: Topologies) -> Iterator[Span]:
+    """List the circuits of a schedule, slot by slot, or those of a demand by their begin."""
+    problem = solution.problem
+
+    # Nodes that have no label in the fabric have their number as name.
+    labels = () if problem.fabric is None else problem.fabric.labels
+    names = [*labels, *map(str, range(len(labels), system.n_nodes))]
+
+    # What circuits of a demand carry is known, unless packets go another way at the same time.
+    sizes_bytes: list[float] | list[str]
+    if isinstance(problem, Demand) and not problem.packet_bytes_per_s:
+        circuits, carried_bytes = list_carried(solution)
+        sizes_bytes = carried_bytes.tolist()
+    else:
+        circuits = system.list_circuits()
+        sizes_bytes = [""] * len(circuits.source)
+    # The group of each pair of ports, in a demand of groups; -1 for none.
+    groups = problem.groups if isinstance(problem, Demand) else None
+    places = zip(circuits.source.tolist(), circuits.destination.tolist(), strict=True)
+    for place, (source, destination) in enumerate(places):
+        group = -1 if groups is None else int(groups[source, destination])
+        yield Span(
+            what="circuit",
+            name=f"{names[source]} to {names[destination]}",
+            group=group if group >= 0 else "",
+            rank=source,
+            peer=destination,
+            switch=system.switches[circuits.switch[place]].name,
+            start_s=float(circuits.start_s[place]),
+            end_s=float(circuits.end_s[place]),
+            size_bytes=sizes_bytes[place],
+            port_name=names[source],
+        )
 
 
 def timeline_csv(solution: Solution) -> str:

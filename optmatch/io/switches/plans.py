@@ -464,7 +464,9 @@ class NamedSwitch(NamedTuple):
     def command_lines(self, before: int | None, after: int, *, is_first: bool) -> list[str]:
         """Return what leads from a state to another as commands of SONiC.
 
-        Ports that have failed are blocked by the first commands that leave them without circuits.
+        Ports that have failed are blocked, on all their sides, by the first commands that leave
+        them without circuits. `is_first` tells that no commands come before these in the file:
+        then no port has been blocked yet.
         """
         blocked = [] if is_first or before is None else self.dark_ports(before)
         newly_dark = [port for port in self.dark_ports(after) if port not in blocked]

@@ -653,12 +653,12 @@ def fewest_late_rounds(n_ranks: int) -> int:
     n_doublings = (n_ranks - 1).bit_length()
     n_rounds = n_ranks + n_doublings - 2
 
-    # Useful to the early ranks is only what contains data of the late one. In round r at most
-    # 2^(r - 1) ranks can send it, and the late rank receives beside. If n is odd one rank has no
-    # partner, so that n - 1 receive at most. The n - 2 rounds after the doublings bring as many
-    # each, and n (n - 1) receipts are wanted, so that 2 (n - 1) are left for the doublings; if
-    # they bring fewer, another round brings all that is missing. With 7 ranks they bring 2 + 3 + 5
-    # of 12, and there is a round more; with 5 ranks 2 + 3 + 4 of 8, which is enough.
+    # The first log2 n rounds are called doublings: in round r of them at most 2^(r - 1) ranks have
+    # data of the late one to send, and the late rank receives as well. If n is odd, one rank has
+    # no partner in each round, and n - 1 receive at most. The other n - 2 rounds then bring n - 1
+    # receipts each. Of the n (n - 1) that are wanted, the doublings have to bring 2 (n - 1); if
+    # they bring fewer, one round more is needed. With 7 ranks they bring 2 + 3 + 5 = 10 of 12, and
+    # there is a round more; with 5 ranks they bring 2 + 3 + 4 = 9, and 8 are enough.
     n_useful = sum(min(2**turn + 1, n_ranks - 1) for turn in range(n_doublings))
     if n_ranks % 2 and n_useful < 2 * (n_ranks - 1):
         n_rounds += 1

@@ -109,10 +109,10 @@ def bound_collective(problem: CollectiveFields) -> BoundTerms:
 def bound_islands(problem: CollectiveFields) -> BoundTerms:
     """Return the best lower bound of the time of a collective between islands.
 
-    The rails may be set up once or several times in a row, with a delay between. Each number of
-    times has a bound: its delays, and the time of rounds and bytes. The least of these holds for
-    all plans. Another bound is how much rails and links can carry together, and the larger one of
-    the two is the result.
+    The rails may be set up once, twice, three times and so on, with a delay between. For plans
+    that set them up K times a bound is the delays and the time of rounds and bytes; the least of
+    these, over all K, holds for all plans. Another bound is how much rails and links can carry
+    together, and the larger one of the two is the result.
     """
     # Each of n blocks comes to, or leaves, n - 1 ranks; in an all-reduce it does both. With one
     # island all of that goes over links.
@@ -126,22 +126,24 @@ def bound_islands(problem: CollectiveFields) -> BoundTerms:
     total_rate_bytes_per_s = problem.island_rate_bytes_per_s + problem.rate_bytes_per_s
     together = BoundTerms(moved_bytes / total_rate_bytes_per_s, "cut", 1)
 
+    # Bounds compare by their first field, seconds.
     terms: list[BoundTerms] = []
     for configurations in range(1, islands + 1):
         delays_s = (configurations - 1) * problem.delay_s + problem.first_delay_s
         if terms and delays_s >= min(terms).seconds:
             break
-        # For an all-to-all, the hops from an island to all others together, if all can be reached.
+        # For an all-to-all, the hops from an island to all others together, if all can be reached:
+        # then the counts by hops add up to all islands. For other operations 0.
         n_hops = 0.0
         n_at_hop = ranks_at_hops(islands, configurations, problem.island)
         if problem.flow.has_pairs and n_at_hop.sum() == islands:
             n_hops = add_up_hops(n_at_hop)
         seconds = delays_s + _bound_rounds(problem, configurations, n_hops)
         terms.append(BoundTerms(seconds, "cut", configurations))
-        # More configurations are of no use once each block goes over one hop.
+        # More configurations are of no use once each of the islands - 1 blocks goes over one hop.
         if configurations > 1 and n_hops <= islands - 1:
             break
-    return max(min(terms), together)  # both compare by their first field, seconds
+    return max(min(terms), together)
 
 
 def _bound_rounds(problem: CollectiveFields, configurations: int, n_hops: float) -> float:

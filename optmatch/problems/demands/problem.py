@@ -1081,12 +1081,14 @@ def _order_exactly(
 ) -> tuple[list[int], float]:
     """Find the best order of few groups, and its cost, by dynamic programming over sets.
 
-    ``weights[group]`` times the ticks after ``due[group]`` is the cost of a group; the order lists
-    groups, the first one first. This is the method of Held and Karp. The last group of an order
-    ends when every line has served all groups of the order, whichever order it is. The cost of a
-    set of groups is therefore the least, over the choice of the last one, of the cost of the
-    others in their best order plus the cost of the last one. Sets are numbers: group k is in set s
-    if bit k of s is 1; for example, set 5 has the groups 0 and 2.
+    ``served[group, line]`` and ``delayed[group, line]`` are the ticks for which a group keeps a
+    line busy, with its data and with delays. ``weights[group]`` times the ticks after
+    ``due[group]`` is the cost of a group; the order lists groups, the first one first. This is the
+    method of Held and Karp. The last group of an order ends when every line has served all groups
+    of the order, whichever order it is. The cost of a set of groups is therefore the least, over
+    the choice of the last one, of the cost of the others in their best order plus the cost of the
+    last one. Sets are numbers: group k is in set s if bit k of s is 1; for example, set 5 has the
+    groups 0 and 2.
     """
     n_groups = len(weights)
     n_sets = 1 << n_groups

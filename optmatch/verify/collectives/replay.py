@@ -1132,8 +1132,8 @@ def verify_collective(
     """Replay a plan and, of a solution, check its schedule and its claims.
 
     The replay follows the data of every rank from round to round, without trust in what the plan
-    says of itself. Claims of a solution are its time, its lower bound and its status. Of the
-    problem the replay sees fields alone, and what two listed functions make of them.
+    says of itself. Claims of a solution are its time, its lower bound and its status. The replay
+    sees the declared fields of the problem alone, as a subclass could say otherwise.
     """
     plain: Any = plain_fields(problem)
     if not isinstance(subject, Solution):
@@ -1150,7 +1150,7 @@ def verify_collective(
     findings.figures["lower_bound_recomputed"] = bound_s
 
     # The whole solution is replayed (`form`): its answer and its schedule. Bounds of collectives
-    # come without certificates, hence the claimed one is compared with that by counting.
+    # come without certificates, hence the claimed one is compared with `bound_s`.
     replay = partial(_replay_solution, plain, findings=findings)
     check_solution(subject, findings, replay=replay, form="both")
     if getattr(subject.answer, "among", "all") == "whole-blocks":

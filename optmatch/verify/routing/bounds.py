@@ -75,8 +75,9 @@ def measure_quality(light: Light, cells: CellDevice) -> Quality:
 
     # For each passage (`receiver`) the one, if any, that enters the same cell beside it
     # (`leaker`): in the same slot, at the other side of the same end. `place` is one number for a
-    # slot and a terminal, and ``place ^ 1`` that of the terminal beside it: 7 beside 6, 6 beside
-    # 7. A beam that meets itself makes no crosstalk, nor does a cell that leaks nothing.
+    # slot and a terminal, and ``place ^ 1`` that of the terminal beside it. If passage 0 enters at
+    # place 6 and passage 5 at place 7, the pairs of receiver and leaker are 0, 5 and 5, 0. A beam
+    # that meets itself makes no crosstalk, nor does a cell that leaks nothing.
     place = light.slot * (4 * cells.n_cells) + light.entered
     _, receiver, leaker = np.intersect1d(place, place ^ 1, assume_unique=True, return_indices=True)
     leak = cells.leak[cell[leaker], state[leaker]]
